@@ -1,0 +1,238 @@
+"""The recipe of the bundled data set, and the data set it made."""
+
+import importlib.util
+import io
+import zipfile
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+pytest.importorskip("fontTools")
+from fontTools.fontBuilder import FontBuilder
+from fontTools.ttLib import TTFont
+
+DATASETS = Path(__file__).parents[1] / "datasets"
+BUNDLED = DATASETS / "emoji-32.zip"
+DEBIAN_FONT = Path("/usr/share/fonts/truetype/noto/NotoColorEmoji.ttf")
+FONT_REVISION = 2.042  # of the font that the bundled zip was made from
+KINDS = {
+    "activities": 85, "animals": 137, "body": 326, "characters": 26, "couples": 312, "flags": 359,
+    "food": 134, "heads": 78, "objects": 293, "people": 676, "plants": 29, "portraits": 843,
+    "sky": 47, "smileys": 91, "symbols": 340, "travel": 140,
+}  # fmt: skip
+
+EMOJI_TEST = """
+# group: Smileys & Emotion
+# subgroup: face-smiling
+1F600                  ; fully-qualified     # 😀 E1.0 grinning face
+1F642                  ; fully-qualified     # 🙂 E1.0 slightly smiling face
+# subgroup: face-costume
+1F47B                  ; fully-qualified     # 👻 E0.6 ghost
+# subgroup: face-newly-invented
+1F976                  ; fully-qualified     # 🥶 E11.0 cold face
+# group: People & Body
+# subgroup: person-activity
+1F3C3                  ; fully-qualified     # 🏃 E0.6 person running
+1F3C3 200D 2640 FE0F   ; fully-qualified     # 🏃‍♀️ E4.0 woman running
+1F3C3 200D 2640        ; minimally-qualified # 🏃‍♀ E4.0 woman running
+# group: Symbols
+# subgroup: arrow
+27A1 FE0F              ; fully-qualified     # ➡️ E0.6 right arrow
+# group: Flags
+# subgroup: flag
+1F3F4                  ; fully-qualified     # 🏴 E1.0 black flag
+# subgroup: country-flag
+1F1F3 1F1F4            ; fully-qualified     # 🇳🇴 E2.0 flag: Norway
+1F1E7 1F1FB            ; fully-qualified     # 🇧🇻 E2.0 flag: Bouvet Island
+"""
+
+
+def load_recipe() -> ModuleType:
+    """The script as a module; `datasets` is not a package, so by path."""
+    spec = importlib.util.spec_from_file_location("emoji_recipe", DATASETS / "emoji.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+recipe = load_recipe()
+emoji = recipe.parse_emoji_test(EMOJI_TEST)
+
+
+@pytest.fixture(scope="module")
+def bundled() -> dict[str, np.ndarray]:
+    """File name -> pixels, uint8 (32, 32, 3)."""
+    with zipfile.ZipFile(BUNDLED) as archive:
+        return {
+            name: np.asarray(Image.open(io.BytesIO(archive.read(name))).convert("RGB"))
+            for name in archive.namelist()
+            if name.endswith(".png")
+        }
+
+
+def test_official_list_is_read_without_variation_selectors() -> None:
+    assert len(emoji) == 11 - 1  # two spellings of the running woman are one emoji
+    running = emoji[0x1F3C3, 0x200D, 0x2640]
+    assert running == recipe.Emoji("woman running", "People & Body", "person-activity")
+
+
+def test_glyphs_are_spelled_by_cmap_and_ligatures() -> None:
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder([".notdef", "runner", "joiner", "female", "woman_running"])
+    builder.setupCharacterMap({0x1F3C3: "runner", 0x200D: "joiner", 0x2640: "female"})
+    builder.addOpenTypeFeatures(
+        "feature ccmp { sub runner joiner female by woman_running;"
+        " sub female joiner runner by woman_running; } ccmp;"
+    )
+    spellings = recipe.glyph_spellings(builder.font)
+    assert spellings["runner"] == [(0x1F3C3,)]
+    assert set(spellings["woman_running"]) == {(0x1F3C3, 0x200D, 0x2640), (0x2640, 0x200D, 0x1F3C3)}
+
+
+@pytest.mark.parametrize(
+    ("spellings", "best"),
+    [
+        ([(0x2640, 0x200D, 0x1F3C3), (0x1F3C3, 0x200D, 0x2640)], 1),  # official before reversed
+        ([(0x1F1E7, 0x1F1FB), (0x1F1F3, 0x1F1F4)], 1),  # a shared picture: the shortest name
+        ([(0x27A1, 0x200D, 0x1F3C3), (0x1F3C3, 0x200D, 0x27A1)], 1),  # a sign does not come first
+    ],
+)
+def test_best_spelling(spellings: list[tuple[int, ...]], best: int) -> None:
+    assert recipe.best_spelling(spellings, emoji) == spellings[best]
+    assert recipe.best_spelling(spellings[::-1], emoji) == spellings[best]
+
+
+@pytest.mark.parametrize(
+    ("points", "name", "kind"),
+    [
+        ((0x1F600,), "grinning face", "smileys"),
+        ((0x1F976,), "cold face", "characters"),  # blue; also: an unknown sub-group
+        ((0x1F47B,), "ghost", "characters"),
+        ((0x1F3C3, 0x200D, 0x27A1), "person running right arrow", "people"),
+        ((0x1F3F4, 0xE0075, 0xE0073, 0xE0074, 0xE0078, 0xE007F), "flag: ustx", "flags"),
+        ((0x1F3F4, 0xE007F), "flag: unknown", "flags"),
+        ((0x37,), "DIGIT SEVEN", "symbols"),
+    ],
+)
+def test_every_picture_has_a_name_and_a_kind(points: tuple[int, ...], name: str, kind: str) -> None:
+    entry = recipe.describe(points, emoji)
+    assert (entry.name, recipe.kind_of(entry)) == (name, kind)
+
+
+@pytest.mark.parametrize(
+    ("points", "name", "stem"),
+    [
+        ((0x1F600,), "grinning face", "1f600-grinning-face"),
+        ((0x23, 0x20E3), "keycap: #", "0023_20e3-keycap"),
+        ((0x1F1E8, 0x1F1EE), "flag: Côte d'Ivoire", "1f1e8_1f1ee-flag-cote-d-ivoire"),
+    ],
+)
+def test_file_stem(points: tuple[int, ...], name: str, stem: str) -> None:
+    assert recipe.file_stem(points, name) == stem
+
+
+@pytest.mark.parametrize("size", [32, 136])
+def test_edges_are_blends_of_the_picture_and_white(size: int) -> None:
+    pixels = np.zeros((128, 136, 4), np.uint8)  # transparent black: the classic source of fringes
+    pixels[20:100, 30:90] = (250, 200, 0, 255)
+    pixels[10:20, 30:90] = (250, 200, 0, 128)
+    square = np.asarray(recipe.on_white_square(Image.fromarray(pixels), size)).astype(int)
+    assert square.shape == (size, size, 3)
+    opacity = (255 - square[..., 2]) / 255
+    expected = 255 - opacity[..., None] * np.array([5, 55, 255])
+    assert np.abs(square - expected).max() <= 2  # two roundings
+
+
+def test_native_size_keeps_every_pixel_and_centres() -> None:
+    pixels = np.random.RandomState(0).randint(0, 256, (128, 136, 3)).astype(np.uint8)
+    square = np.asarray(recipe.on_white_square(Image.fromarray(pixels), 136))
+    np.testing.assert_array_equal(square[4:132], pixels)
+    assert (square[:4] == 255).all() and (square[132:] == 255).all()
+
+
+def test_zip_depends_only_on_the_files(tmp_path: Path) -> None:
+    files = {"b/2.png": b"two", "a/1.png": b"one", "LICENSE.txt": b"free"}
+    recipe.write_zip(tmp_path / "x.zip", files)
+    recipe.write_zip(tmp_path / "deep" / "y.zip", dict(reversed(files.items())))
+    assert (tmp_path / "x.zip").read_bytes() == (tmp_path / "deep" / "y.zip").read_bytes()
+    with zipfile.ZipFile(tmp_path / "x.zip") as archive:
+        assert archive.namelist() == sorted(files)
+        assert all(archive.read(name) == content for name, content in files.items())
+
+
+def test_errors_say_what_to_do(tmp_path: Path) -> None:
+    font = tmp_path / "plain.ttf"
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder([".notdef"])
+    builder.setupCharacterMap({})
+    builder.setupPost()
+    builder.save(font)
+    listing = tmp_path / "emoji-test.txt"
+    listing.write_text(EMOJI_TEST, encoding="utf-8")
+
+    def error(*args: object) -> str:
+        result = CliRunner().invoke(recipe.main, [str(font), *map(str, args)])
+        assert result.exit_code != 0
+        return result.output
+
+    out = tmp_path / "out"
+    assert "give --out DIR, --zip FILE, or both" in error()
+    assert "is not empty" in error("--out", tmp_path)
+    missing = error("--out", out, "--emoji-test", tmp_path / "none.txt")
+    assert "apt-get install unicode-data" in missing
+    assert "no CBDT table" in error("--out", out, "--emoji-test", listing)
+    assert not out.exists()
+
+
+def test_bundled_zip_is_small_and_licensed() -> None:
+    assert BUNDLED.stat().st_size <= 6_000_000
+    with zipfile.ZipFile(BUNDLED) as archive:
+        license_text = archive.read("LICENSE.txt")
+        assert archive.testzip() is None
+        assert [n for n in archive.namelist() if not n.endswith(".png")] == ["LICENSE.txt"]
+    assert license_text == recipe.LICENSE.read_bytes()
+    assert b"Apache License" in license_text and b"downscaled" in license_text
+
+
+def test_bundled_kinds(bundled: dict[str, np.ndarray]) -> None:
+    assert Counter(name.split("/")[0] for name in bundled) == KINDS
+
+
+def test_bundled_pictures_are_small_squares_without_duplicates(
+    bundled: dict[str, np.ndarray],
+) -> None:
+    assert {pixels.shape for pixels in bundled.values()} == {(32, 32, 3)}
+    assert len({pixels.tobytes() for pixels in bundled.values()}) == len(bundled)
+
+
+def test_bundled_smileys_are_yellow_discs_on_white(bundled: dict[str, np.ndarray]) -> None:
+    smileys = np.stack([pixels for name, pixels in bundled.items() if name.startswith("smileys/")])
+    corners = smileys[:, [1, 1, -2, -2], [1, -2, 1, -2]]
+    assert (np.median(corners, axis=1) > 230).all()
+    red, green, blue = np.moveaxis(smileys, -1, 0)
+    yellow = (red > 230) & (green > 150) & (blue < 110)
+    assert yellow.mean(axis=(1, 2)).min() > 0.25  # a disc of this size covers 0.55
+    assert yellow.mean() > 0.4
+
+
+@pytest.mark.skipif(
+    not (DEBIAN_FONT.exists() and recipe.EMOJI_TEST.exists()),
+    reason="needs Debian's fonts-noto-color-emoji and unicode-data",
+)
+def test_recipe_makes_the_bundled_pictures(bundled: dict[str, np.ndarray]) -> None:
+    font = TTFont(DEBIAN_FONT)
+    if round(font["head"].fontRevision, 3) != FONT_REVISION:
+        pytest.skip(f"the font is not revision {FONT_REVISION}")
+    listing = recipe.parse_emoji_test(recipe.EMOJI_TEST.read_text(encoding="utf-8"))
+    pictures = recipe.render(font, listing, 32)
+    assert {f"{p.kind}/{p.stem}.png" for p in pictures} == set(bundled)
+    for picture in pictures:
+        np.testing.assert_array_equal(
+            np.asarray(picture.image), bundled[f"{picture.kind}/{picture.stem}.png"]
+        )
