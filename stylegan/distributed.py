@@ -1,0 +1,75 @@
+"""One process per GPU, or one alone: the few collective operations that training needs."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def launched_processes() -> int:
+    """How many processes torchrun started, known before they have met; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """The device to use: `auto` takes the process's own GPU, else MPS, else the CPU."""
+    if name != "auto":
+        device = torch.device(name)
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"device {name} was asked for, but this PyTorch sees no CUDA GPU")
+        return device
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+@contextmanager
+def process_group(device: torch.device) -> Iterator[None]:
+    """Joins the processes that torchrun started, and leaves them at the end."""
+    if launched_processes() == 1:
+        yield
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device, timeout=timedelta(minutes=30))
+    else:
+        dist.init_process_group("gloo", timeout=timedelta(minutes=30))
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def mean(x: Tensor) -> Tensor:
+    """Average of a tensor over all processes; each holds an equal share of the batch."""
+    if world_size() == 1:
+        return x
+    total = x.clone()
+    dist.all_reduce(total)
+    return total / world_size()
+
+
+def agree(flag: bool, device: torch.device) -> bool:
+    """True on every process if it is true on any of them."""
+    if world_size() == 1:
+        return flag
+    vote = torch.tensor(float(flag), device=device)
+    dist.all_reduce(vote, op=dist.ReduceOp.MAX)
+    return bool(vote.item())
+
+
+def barrier() -> None:
+    if world_size() > 1:
+        dist.barrier()

@@ -1,0 +1,209 @@
+"""Layers with an equalized learning rate, noise and style. Each owns weights and one idea."""
+
+import itertools
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stylegan.ops import ACTIVATIONS, Activation, adain, instance_norm, pixel_norm, style_modulation
+
+HE_GAIN = math.sqrt(2)
+
+
+class Equalized(nn.Module):
+    """A weight whose He constant is applied at run time (equalized learning rate).
+
+    Weights are stored at unit variance (over `lr_multiplier`), so Adam, which normalises gradient
+    scale away, moves every layer at the same relative speed. Karras et al. 2018, section 4.1.
+    With `equalized=False` the constant goes into the initial weights instead.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        fan_in: int,
+        num_biases: int,
+        *,
+        gain: float = HE_GAIN,
+        lr_multiplier: float = 1.0,
+        equalized: bool = True,
+    ) -> None:
+        super().__init__()
+        he_constant = gain / math.sqrt(fan_in)
+        self.lr_multiplier = lr_multiplier
+        self.weight_scale = (he_constant if equalized else 1.0) * lr_multiplier
+        initial_std = (1.0 if equalized else he_constant) / lr_multiplier
+        self.weight = nn.Parameter(torch.randn(shape) * initial_std)
+        self.bias = nn.Parameter(torch.zeros(num_biases)) if num_biases else None
+
+    def scaled_bias(self) -> Tensor | None:
+        if self.bias is None or self.lr_multiplier == 1:
+            return self.bias
+        return self.bias * self.lr_multiplier
+
+
+class EqualizedLinear(Equalized):
+    """Linear layer with an equalized learning rate; weight (out, in)."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = True,
+        gain: float = HE_GAIN,
+        lr_multiplier: float = 1.0,
+        equalized: bool = True,
+    ) -> None:
+        super().__init__(
+            (out_features, in_features),
+            in_features,
+            out_features if bias else 0,
+            gain=gain,
+            lr_multiplier=lr_multiplier,
+            equalized=equalized,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight * self.weight_scale, self.scaled_bias())
+
+
+class EqualizedConv2d(Equalized):
+    """Convolution that keeps the size; weight (out, in, k, k)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        *,
+        bias: bool = True,
+        gain: float = HE_GAIN,
+        equalized: bool = True,
+    ) -> None:
+        super().__init__(
+            (out_channels, in_channels, kernel_size, kernel_size),
+            in_channels * kernel_size**2,
+            out_channels if bias else 0,
+            gain=gain,
+            equalized=equalized,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        padding = self.weight.shape[-1] // 2
+        return F.conv2d(x, self.weight * self.weight_scale, self.bias, padding=padding)
+
+
+def box_spread(flipped: bool) -> Tensor:
+    """The (9, 16) matrix that adds a 3x3 kernel into a 4x4 one at the four shifts of a 2x2 box."""
+    spread = torch.zeros(3, 3, 4, 4)
+    for y, x, dy, dx in itertools.product(range(3), range(3), range(2), range(2)):
+        spread[y, x, y + dy, x + dx] = 1
+    return (spread.flip(0, 1) if flipped else spread).reshape(9, 16)
+
+
+class EqualizedConvTranspose2d(Equalized):
+    """Nearest-neighbour enlargement and 3x3 convolution in one transposed convolution.
+
+    Weight (in, out, 3, 3), in the orientation in which a convolution after the enlargement would
+    use it, at every resolution. Equal to the two separate steps with 4/9 of their arithmetic.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *, equalized: bool = True) -> None:
+        super().__init__((in_channels, out_channels, 3, 3), in_channels * 9, 0, equalized=equalized)
+        self.register_buffer("spread", box_spread(flipped=True), persistent=False)
+
+    spread: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        kernel = self.weight.reshape(-1, 9) @ (self.spread * self.weight_scale)
+        return F.conv_transpose2d(
+            x, kernel.reshape(*self.weight.shape[:2], 4, 4), stride=2, padding=1
+        )
+
+
+class EqualizedConvDown2d(Equalized):
+    """3x3 convolution and 2x2 averaging in one strided convolution; weight (out, in, 3, 3)."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, equalized: bool = True) -> None:
+        super().__init__(
+            (out_channels, in_channels, 3, 3), in_channels * 9, out_channels, equalized=equalized
+        )
+        self.register_buffer("spread", box_spread(flipped=False) / 4, persistent=False)
+
+    spread: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        kernel = self.weight.reshape(-1, 9) @ (self.spread * self.weight_scale)
+        kernel = kernel.reshape(*self.weight.shape[:2], 4, 4)
+        return F.conv2d(x, kernel, self.bias, stride=2, padding=1)
+
+
+class Noise(nn.Module):
+    """Per-pixel noise, one map for all channels, scaled by a learned strength per channel.
+
+    Section 2 of the paper: it gives the network stochastic detail it need not invent. `const` is
+    the stored map that a picture without random detail uses.
+    """
+
+    const: Tensor  # (1, 1, resolution, resolution)
+
+    def __init__(self, channels: int, resolution: int) -> None:
+        super().__init__()
+        self.strength = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("const", torch.randn(1, 1, resolution, resolution))
+
+    def forward(self, x: Tensor, noise: Tensor) -> Tensor:
+        return x + noise.to(x.dtype) * self.strength.to(x.dtype)[:, None, None]
+
+
+class Style(nn.Module):
+    """Learned affine map "A" of figure 1: w -> a scale (about 1) and a bias per channel."""
+
+    def __init__(self, w_dim: int, channels: int, *, equalized: bool = True) -> None:
+        super().__init__()
+        self.affine = EqualizedLinear(w_dim, 2 * channels, gain=1.0, equalized=equalized)
+
+    def forward(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        scale, bias = self.affine(w).chunk(2, dim=1)
+        return scale + 1, bias
+
+
+class Epilogue(nn.Module):
+    """What follows every convolution of the synthesis network: noise, bias, activation,
+    normalization, style; figure 1b of the paper. Each is left out where an ablation says so.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        resolution: int,
+        w_dim: int,
+        *,
+        activation: Activation = "lrelu",
+        noise: bool = True,
+        pixel_norm: bool = False,
+        instance_norm: bool = True,
+        style: bool = True,
+        equalized: bool = True,
+    ) -> None:
+        super().__init__()
+        self.noise = Noise(channels, resolution) if noise else None
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.activation = ACTIVATIONS[activation]
+        self.pixel_norm = pixel_norm
+        self.instance_norm = instance_norm
+        self.style = Style(w_dim, channels, equalized=equalized) if style else None
+
+    def forward(self, x: Tensor, w: Tensor, noise: Tensor | None) -> Tensor:
+        if self.noise is not None and noise is not None:
+            x = self.noise(x, noise)
+        x = self.activation(x + self.bias.to(x.dtype)[:, None, None])
+        if self.pixel_norm:
+            x = pixel_norm(x)
+        if self.style is None:
+            return instance_norm(x) if self.instance_norm else x
+        modulate = adain if self.instance_norm else style_modulation
+        return modulate(x, *self.style(w))

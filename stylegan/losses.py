@@ -1,0 +1,112 @@
+"""Loss terms: functions of logits and images, averaged over the batch, to be minimised.
+
+None is weighted here. With the official program's images, which are enlarged to the full size,
+gradients are smaller: see `full_size_factor`.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def nonsaturating(fake_logits: Tensor) -> Tensor:
+    """Generator: -log sigmoid(D(fake)). Goodfellow et al. 2014, section 3."""
+    return F.softplus(-fake_logits).mean()
+
+
+def saturating(fake_logits: Tensor) -> Tensor:
+    """Generator: log(1 - sigmoid(D(fake))), the minimax game itself; negative."""
+    return -F.softplus(fake_logits).mean()
+
+
+def wgan_generator(fake_logits: Tensor) -> Tensor:
+    """Generator: -D(fake). Arjovsky et al. 2017; also the partner of the hinge loss."""
+    return -fake_logits.mean()
+
+
+def logistic_fake(fake_logits: Tensor) -> Tensor:
+    """Discriminator: -log(1 - sigmoid(D(fake)))."""
+    return F.softplus(fake_logits).mean()
+
+
+def logistic_real(real_logits: Tensor) -> Tensor:
+    """Discriminator: -log sigmoid(D(real))."""
+    return F.softplus(-real_logits).mean()
+
+
+def logistic(real_logits: Tensor, fake_logits: Tensor) -> Tensor:
+    """Discriminator: binary cross-entropy, summed over real and fake. Goodfellow et al. 2014."""
+    return logistic_real(real_logits) + logistic_fake(fake_logits)
+
+
+def wgan_fake(fake_logits: Tensor) -> Tensor:
+    """Discriminator: D(fake)."""
+    return fake_logits.mean()
+
+
+def wgan_real(real_logits: Tensor, drift: float = 0.001) -> Tensor:
+    """Discriminator: -D(real), and `drift` * D(real)^2 that keeps the logits near 0."""
+    return -real_logits.mean() + drift * real_logits.square().mean()
+
+
+def wgan(real_logits: Tensor, fake_logits: Tensor, drift: float = 0.001) -> Tensor:
+    """Discriminator: the Wasserstein critic with drift. Karras et al. 2018, section A.1."""
+    return wgan_real(real_logits, drift) + wgan_fake(fake_logits)
+
+
+def hinge_fake(fake_logits: Tensor) -> Tensor:
+    """Discriminator: max(0, 1 + D(fake))."""
+    return F.relu(1 + fake_logits).mean()
+
+
+def hinge_real(real_logits: Tensor) -> Tensor:
+    """Discriminator: max(0, 1 - D(real))."""
+    return F.relu(1 - real_logits).mean()
+
+
+def hinge(real_logits: Tensor, fake_logits: Tensor) -> Tensor:
+    """Discriminator: hinge loss. Lim and Ye 2017; Miyato et al. 2018."""
+    return hinge_real(real_logits) + hinge_fake(fake_logits)
+
+
+def squared_gradient_norms(logits: Tensor, images: Tensor) -> Tensor:
+    """|dD/dx|^2 of every image, summed over its pixels: (N,). `images` must require grad."""
+    (grad,) = torch.autograd.grad(logits.sum(), images, create_graph=True)
+    return grad.square().sum(dim=(1, 2, 3))
+
+
+def r1_penalty(real_logits: Tensor, reals: Tensor) -> Tensor:
+    """Squared norm of dD/dx at real images: summed over pixels, averaged over the batch.
+
+    `reals` must require grad and be what `real_logits` came from. Weight it by gamma / 2.
+    Mescheder et al. 2018, equation 9.
+    """
+    return squared_gradient_norms(real_logits, reals).mean()
+
+
+def r2_penalty(fake_logits: Tensor, fakes: Tensor) -> Tensor:
+    """As `r1_penalty`, at generated images."""
+    return squared_gradient_norms(fake_logits, fakes).mean()
+
+
+def gradient_penalty(
+    mixed_logits: Tensor, mixed: Tensor, *, target: float = 1.0, norm_factor: float = 1.0
+) -> Tensor:
+    """(|dD/dx| * norm_factor - target)^2, averaged over the batch; x between real and fake.
+
+    `mixed` must require grad. Weight it by 10 / target^2. Gulrajani et al. 2017, equation 3.
+    """
+    norms = squared_gradient_norms(mixed_logits, mixed).sqrt() * norm_factor
+    return (norms - target).square().mean()
+
+
+wgan_gp = hinge_gp = gradient_penalty  # the penalty that turns `wgan` or `hinge` into its -GP form
+
+
+def full_size_factor(full_resolution: int, resolution: int) -> float:
+    """Ratio of a gradient norm with respect to enlarged images to the native one: 1 / 2^k.
+
+    A pixel enlarged to 2^k x 2^k spreads its derivative evenly over 4^k pixels, so that squared
+    norms shrink by 4^k and norms by 2^k. The official program measures enlarged images.
+    """
+    return resolution / full_resolution

@@ -1,0 +1,126 @@
+"""The mathematics of the networks as pure functions: no parameters, no state."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Activation = Literal["lrelu", "relu"]
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """`x` in float32 if it is half precision, else unchanged: statistics need the range."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+class LeakyReLU(torch.autograd.Function):
+    """torch's fused kernel forward; backward, 1 instead of `slope` at exactly 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
+        y = F.leaky_relu(x, slope)
+        ctx.save_for_backward(y)
+        ctx.slope = slope
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (y,) = ctx.saved_tensors
+        return torch.where(y >= 0, grad, grad * ctx.slope), None
+
+
+def leaky_relu(x: Tensor, slope: float = 0.2) -> Tensor:
+    """`max(x, slope * x)`, whose derivative at exactly 0 is 1 (torch's own takes `slope` there)."""
+    if torch.is_grad_enabled():
+        y: Tensor = LeakyReLU.apply(x, slope)
+        return y
+    return F.leaky_relu(x, slope)
+
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"lrelu": leaky_relu, "relu": F.relu}
+
+
+def pixel_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
+    """Scale every feature vector (dim 1) to unit mean square. Karras et al. 2018, section 4.2."""
+    wide = at_least_float32(x)
+    return (wide * torch.rsqrt(wide.square().mean(dim=1, keepdim=True) + eps)).to(x.dtype)
+
+
+def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8) -> Tensor:
+    """Adaptive instance normalization, equation 1: every channel of every image gets the asked
+    standard deviation and mean.
+
+    x (N, C, H, W); scale and bias (N, C). It is batch normalization of one image with N * C
+    channels, which has a fused kernel everywhere and keeps its statistics in float32.
+    """
+    n, c, h, w = x.shape
+    flat = x.reshape(1, n * c, h, w)
+    scale, bias = (at_least_float32(v).reshape(-1) for v in (scale, bias))
+    return F.batch_norm(flat, None, None, scale, bias, training=True, eps=eps).reshape(n, c, h, w)
+
+
+def instance_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
+    """Zero mean and unit mean square for every channel of every image."""
+    n, c = x.shape[:2]
+    return adain(x, x.new_ones(n, c), x.new_zeros(n, c), eps)
+
+
+def style_modulation(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    """`x * scale + bias` per channel; x (N, C, H, W), scale and bias (N, C)."""
+    return torch.addcmul(bias[:, :, None, None], x, scale[:, :, None, None])
+
+
+def upsample(x: Tensor) -> Tensor:
+    """Twice the height and width, nearest neighbour."""
+    return F.interpolate(x, scale_factor=2, mode="nearest")
+
+
+def downsample(x: Tensor) -> Tensor:
+    """Half the height and width, 2x2 averages."""
+    return F.avg_pool2d(x, 2)
+
+
+def blur(x: Tensor) -> Tensor:
+    """Low-pass filter [1, 2, 1] x [1, 2, 1] / 16 with zeros beyond the border."""
+    kernel = x.new_tensor([[1, 2, 1], [2, 4, 2], [1, 2, 1]]) / 16
+    channels = x.shape[1]
+    return F.conv2d(x, kernel.expand(channels, 1, 3, 3), padding=1, groups=channels)
+
+
+def minibatch_deviation(x: Tensor, group_size: int, features: int = 1) -> Tensor:
+    """Append to `x` how much the images of its group differ. Karras et al. 2018, section 3.
+
+    x (N, C, H, W) -> (N, C + features, H, W). With M = N / group_size groups, image i belongs to
+    group i mod M. Feature n averages the standard deviations over the n-th range of C / features
+    channels and all pixels. Groups are never larger than the batch.
+    """
+    n, c, h, w = x.shape
+    group_size = min(group_size, n)
+    if n % group_size:
+        raise ValueError(f"batch of {n} images does not split into groups of {group_size}")
+    if c % features:
+        raise ValueError(f"{c} channels do not split into {features} deviation features")
+    groups = at_least_float32(x).reshape(group_size, n // group_size, features, -1)
+    deviation = (groups.var(dim=0, unbiased=False) + 1e-8).sqrt().mean(dim=2)  # (M, features)
+    deviation = deviation.repeat(group_size, 1).to(x.dtype)[:, :, None, None]
+    return torch.cat([x, deviation.expand(n, features, h, w)], dim=1)
+
+
+def fade(coarse: Tensor, fine: Tensor, alpha: float) -> Tensor:
+    """`fine` with weight `alpha` against `coarse`: the growth of a new resolution."""
+    return torch.lerp(coarse, fine, alpha)
+
+
+def truncate(ws: Tensor, w_avg: Tensor, psi: float, cutoff: int | None) -> Tensor:
+    """Pull the first `cutoff` rows of `ws` (N, rows, w_dim) toward the average: section B.
+
+    psi = 1 changes nothing, 0 gives the average image; None as cutoff means every row.
+    """
+    if cutoff is not None and cutoff < 0:
+        raise ValueError(f"cutoff must be None or at least 0, not {cutoff}")
+    if psi == 1 or cutoff == 0:
+        return ws
+    near = torch.lerp(w_avg.to(ws.dtype), ws[:, :cutoff], psi)
+    return near if cutoff is None else torch.cat([near, ws[:, cutoff:]], dim=1)

@@ -1,0 +1,141 @@
+"""What is trained when: a pure function of the number of real images shown. No torch."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+# Tables are steps: an entry holds from its resolution up to the next one.
+OFFICIAL_BATCH_SIZES: dict[int, dict[int, int]] = {  # by number of processes
+    1: {4: 128, 32: 64, 64: 32, 128: 16, 256: 8, 512: 4},
+    2: {4: 256, 16: 128, 32: 64, 64: 32, 128: 16, 256: 8},
+    4: {4: 512, 8: 256, 16: 128, 32: 64, 64: 32, 128: 16},
+    8: {4: 512, 8: 256, 16: 128, 32: 64, 64: 32},
+}
+OFFICIAL_LEARNING_RATES = {4: 0.001, 128: 0.0015, 256: 0.002, 512: 0.003}
+OFFICIAL_TICK_KIMG = {4: 160, 8: 140, 16: 120, 32: 100, 64: 80, 128: 60, 256: 40, 512: 30, 1024: 20}
+
+
+Value = TypeVar("Value")
+
+
+def at_resolution(table: Mapping[int, Value], resolution: int) -> Value:
+    """The entry of the largest resolution in `table` that is not above `resolution`."""
+    below = [r for r in table if r <= resolution]
+    if not below:
+        raise ValueError(f"no entry for resolution {resolution} in {dict(table)}")
+    return table[max(below)]
+
+
+def official_batch_sizes(num_processes: int) -> dict[int, int]:
+    """The official table of the largest number of GPUs that is not above `num_processes`."""
+    return dict(OFFICIAL_BATCH_SIZES[max(n for n in OFFICIAL_BATCH_SIZES if n <= num_processes)])
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """Durations in thousands of real images (kimg), tables by resolution."""
+
+    resolution: int = 1024  # of the finished network
+    initial_resolution: int = 8
+    stable_kimg: float = 600  # per resolution, fully grown
+    fade_kimg: float = 600  # growing in the next one
+    total_kimg: float = 25_000
+    ramp_kimg: float = 0  # learning rates rise linearly from 0
+    batch_size: Mapping[int, int] = field(default_factory=lambda: official_batch_sizes(1))
+    max_batch_per_process: Mapping[int, int] = field(default_factory=dict)
+    g_lr: Mapping[int, float] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
+    d_lr: Mapping[int, float] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
+    tick_kimg: Mapping[int, float] = field(default_factory=lambda: dict(OFFICIAL_TICK_KIMG))
+    minibatch_repeats: int = 4  # steps between two readings of the schedule
+    num_processes: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("stable_kimg", "fade_kimg", "ramp_kimg"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
+        if self.total_kimg <= 0:
+            raise ValueError(f"total_kimg must be positive, not {self.total_kimg}")
+        if self.minibatch_repeats < 1 or self.num_processes < 1:
+            raise ValueError("minibatch_repeats and num_processes must be at least 1")
+        initial = self.initial_resolution
+        if initial < 4 or initial & (initial - 1):
+            raise ValueError(f"initial_resolution {initial} is not a power of two from 4")
+
+    @property
+    def total_images(self) -> int:
+        return math.ceil(self.total_kimg * 1000)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What holds at one moment of training."""
+
+    resolution: int  # the one growing in counts already
+    alpha: float  # weight of `resolution` against the one below it; 1.0 = fully grown
+    batch_size: int  # all processes together
+    g_lr: float
+    d_lr: float
+    tick_kimg: float
+
+    @property
+    def growth(self) -> tuple[int, bool]:
+        """(resolution, fading): optimizers are cleared when it changes."""
+        return self.resolution, self.alpha < 1
+
+
+def level_of_detail(kimg: float, config: ScheduleConfig) -> float:
+    """Doublings that are missing to the full resolution, fractional while one fades in."""
+    phase_kimg = config.stable_kimg + config.fade_kimg
+    if phase_kimg == 0:
+        return 0.0
+    missing = round(math.log2(config.resolution)) - round(math.log2(config.initial_resolution))
+    phase = math.floor(kimg / phase_kimg)
+    lod = float(missing - phase)
+    if config.fade_kimg > 0:
+        lod -= max(kimg - phase * phase_kimg - config.stable_kimg, 0.0) / config.fade_kimg
+    return max(lod, 0.0)
+
+
+def batch_size_at(resolution: int, config: ScheduleConfig) -> int:
+    """Total batch: rounded down to a multiple of the processes, then limited per process."""
+    batch_size = at_resolution(config.batch_size, resolution)
+    batch_size -= batch_size % config.num_processes
+    if any(r <= resolution for r in config.max_batch_per_process):
+        limit = at_resolution(config.max_batch_per_process, resolution)
+        batch_size = min(batch_size, limit * config.num_processes)
+    if batch_size < 1:
+        raise ValueError(
+            f"batch of {at_resolution(config.batch_size, resolution)} images at resolution "
+            f"{resolution} is smaller than the {config.num_processes} processes"
+        )
+    return batch_size
+
+
+def stage_at(images_seen: int, config: ScheduleConfig) -> Stage:
+    """The stage in force after `images_seen` real images. Section A; Karras et al. 2018."""
+    kimg = images_seen / 1000
+    lod = level_of_detail(kimg, config)
+    resolution = config.resolution // 2 ** math.floor(lod)
+    ramp = min(kimg / config.ramp_kimg, 1.0) if config.ramp_kimg > 0 else 1.0
+    return Stage(
+        resolution=resolution,
+        alpha=1 - (lod - math.floor(lod)),
+        batch_size=batch_size_at(resolution, config),
+        g_lr=at_resolution(config.g_lr, resolution) * ramp,
+        d_lr=at_resolution(config.d_lr, resolution) * ramp,
+        tick_kimg=at_resolution(config.tick_kimg, resolution),
+    )
+
+
+def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
+    """Every stable or fading phase: first image, image after the last, stage in its middle."""
+    lengths: list[float] = []
+    if config.stable_kimg + config.fade_kimg > 0:
+        growths = max(math.log2(config.resolution / config.initial_resolution), 0)
+        lengths = [config.stable_kimg, config.fade_kimg] * round(growths)
+    ends = [round(1000 * kimg) for kimg in itertools.accumulate(lengths)]
+    edges = [0, *(end for end in ends if end < config.total_images), config.total_images]
+    spans = [(a, b) for a, b in itertools.pairwise(edges) if a < b]
+    return [(a, b, stage_at((a + b) // 2, config)) for a, b in spans]

@@ -1,0 +1,134 @@
+"""Random numbers of one step: a function of (seed, images_seen), drawn for the whole batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stylegan.config import TrainConfig
+from stylegan.networks import Noise, resolutions
+from stylegan.schedule import Stage
+
+
+def generator_at(*position: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """Random numbers that depend only on where training is: (seed, images_seen, purpose)."""
+    seed = int(np.random.SeedSequence(position).generate_state(1, np.uint64)[0])
+    return torch.Generator(device).manual_seed(seed)
+
+
+@dataclass(frozen=True)
+class PassDraws:
+    """What one pass through the generator consumes, for the images of one process."""
+
+    latents: Tensor  # (n, z_dim)
+    labels: Tensor | None = None  # (n, label_dim); None in the discriminator's: the reals' labels
+    mixing_latents: Tensor | None = None  # (n, z_dim); None: no mixing
+    mixing_cutoff: int = 0  # the first layer that `mixing_latents` style
+    noise: Noise = "const"
+
+    def part(self, start: int, end: int) -> "PassDraws":
+        """The draws of images `start` to `end`: a micro-batch."""
+
+        def rows(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x[start:end]
+
+        noise = self.noise
+        if not isinstance(noise, str):
+            noise = [m if len(m) == 1 else m[start:end] for m in noise]
+        return PassDraws(
+            self.latents[start:end],
+            rows(self.labels),
+            rows(self.mixing_latents),
+            self.mixing_cutoff,
+            noise,
+        )
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Every random number of one training step, so that it can be replayed."""
+
+    discriminator: PassDraws
+    generator: PassDraws
+    penalty_mix: Tensor | None = None  # (n,) in [0, 1], of the gradient penalty's images
+
+
+@dataclass(frozen=True)
+class Share:
+    """The slice of a batch that one process works on, and where."""
+
+    rank: int = 0
+    world_size: int = 1
+    device: torch.device | str = "cpu"
+    dtype: torch.dtype = torch.float32
+
+    def of(self, x: Tensor) -> Tensor:
+        """The rows of this process."""
+        size = len(x) // self.world_size
+        return x[self.rank * size : (self.rank + 1) * size].to(self.device, self.dtype)
+
+
+def draw(
+    config: TrainConfig, images_seen: int, stage: Stage, label_pool: Tensor | None, share: Share
+) -> Draws:
+    """The draws of the step at `images_seen`; `label_pool` (images, label_dim) holds the labels
+    of the data set, from which those of generated images are taken."""
+    if stage.batch_size % share.world_size:
+        raise ValueError(
+            f"batch of {stage.batch_size} images does not divide among {share.world_size} processes"
+        )
+    rng = generator_at(config.seed, images_seen, 0)
+    noise_rng = generator_at(config.seed, images_seen, 1, share.rank, device=share.device)
+    return Draws(
+        discriminator=draw_pass(config, stage, None, share, rng, noise_rng),
+        generator=draw_pass(config, stage, label_pool, share, rng, noise_rng),
+        penalty_mix=share.of(torch.rand(stage.batch_size, generator=rng)),
+    )
+
+
+def draw_pass(
+    config: TrainConfig,
+    stage: Stage,
+    label_pool: Tensor | None,
+    share: Share,
+    rng: torch.Generator,
+    noise_rng: torch.Generator,
+) -> PassDraws:
+    network = config.network
+    n = stage.batch_size
+    latents, mixing = torch.randn(2, n, network.z_dim, generator=rng)
+    layers = network.num_layers(stage.resolution)
+    mixes = torch.rand((), generator=rng).item() < config.style_mixing and network.styles
+    cutoff = int(torch.randint(1, layers, (), generator=rng))
+    labels = None
+    if label_pool is not None:
+        labels = share.of(label_pool[torch.randint(len(label_pool), (n,), generator=rng)])
+    noise: Noise = "const"
+    if config.noise == "random" and network.noise:
+        noise = draw_noise(n // share.world_size, stage.resolution, share, noise_rng)
+    return PassDraws(
+        share.of(latents),
+        labels,
+        share.of(mixing) if mixes else None,
+        cutoff,
+        noise,
+    )
+
+
+def draw_noise(n: int, resolution: int, share: Share, rng: torch.Generator) -> Sequence[Tensor]:
+    """One map (n, 1, r, r) for each synthesis layer: two per resolution."""
+    return [
+        torch.randn(n, 1, r, r, generator=rng, device=share.device, dtype=share.dtype)
+        for r in resolutions(resolution)
+        for _ in range(2)
+    ]
+
+
+def mirror_flags(seed: int, images_seen: int, batch_size: int, share: Share) -> Tensor:
+    """Which images of the batch are flipped left to right: bool (n,)."""
+    rng = generator_at(seed, images_seen, 2)
+    flags = torch.rand(batch_size, generator=rng) < 0.5
+    size = batch_size // share.world_size
+    return flags[share.rank * size : (share.rank + 1) * size].to(share.device)

@@ -1,0 +1,121 @@
+"""What a run tells: log.jsonl always, TensorBoard events, and progress for whoever watches."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from stylegan import distributed
+from stylegan.schedule import Stage
+from stylegan.training.step import Metrics
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is, averaged since the last time it was told."""
+
+    images_seen: int
+    total_images: int
+    stage: Stage
+    metrics: dict[str, float]
+    images_per_second: float  # all processes together
+    data_wait_share: float  # of the time, spent waiting for images
+    skipped_updates: int
+
+
+@dataclass
+class Meter:
+    """Sums metrics and times between two log lines, without waiting for the device."""
+
+    sums: Metrics = field(default_factory=dict)
+    steps: int = 0
+    images: int = 0
+    waited: float = 0.0
+    since: float = field(default_factory=time.perf_counter)
+
+    def add(self, metrics: Metrics, batch_size: int, waited: float) -> None:
+        for name, value in metrics.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+        self.steps += 1
+        self.images += batch_size
+        self.waited += waited
+
+    def read(self) -> dict[str, float]:
+        """Averages over the steps and processes."""
+        if not self.sums:
+            return {}
+        names = sorted(self.sums)
+        averages = distributed.mean(torch.stack([self.sums[n] for n in names]) / self.steps)
+        return dict(zip(names, averages.tolist(), strict=True))
+
+    def progress(self, images_seen: int, total: int, stage: Stage, skipped: int) -> Progress:
+        metrics = self.read()  # waits for the device, so before looking at the clock
+        seconds = max(time.perf_counter() - self.since, 1e-9)
+        return Progress(
+            images_seen,
+            total,
+            stage,
+            metrics,
+            self.images / seconds,
+            self.waited / seconds,
+            skipped,
+        )
+
+
+class Log:
+    """The files of a run that grow: log.jsonl and TensorBoard events. Only rank 0 writes."""
+
+    def __init__(self, folder: Path, *, tensorboard: bool = True) -> None:
+        self.folder = folder
+        self.enabled = distributed.rank() == 0
+        self.tensorboard = tensorboard and self.enabled
+        self.opened: SummaryWriter | None = None
+
+    @property
+    def writer(self) -> "SummaryWriter | None":
+        if self.tensorboard and self.opened is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.opened = SummaryWriter(str(self.folder / "tensorboard"))
+        return self.opened
+
+    def line(self, event: str, **values: Any) -> None:
+        """Append one JSON object to log.jsonl."""
+        if self.enabled:
+            record = {"event": event, "time": round(time.time(), 3), **values}
+            with open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+
+    def progress(self, progress: Progress) -> None:
+        stage = progress.stage
+        scalars = {
+            **progress.metrics,
+            "schedule/resolution": stage.resolution,
+            "schedule/alpha": stage.alpha,
+            "schedule/batch_size": stage.batch_size,
+            "schedule/g_lr": stage.g_lr,
+            "schedule/d_lr": stage.d_lr,
+            "speed/images_per_second": progress.images_per_second,
+            "speed/data_wait_share": progress.data_wait_share,
+            "health/skipped_updates": progress.skipped_updates,
+        }
+        self.line("progress", images_seen=progress.images_seen, **scalars)
+        if self.writer is not None:
+            for name, value in scalars.items():
+                self.writer.add_scalar(name, value, progress.images_seen)
+
+    def picture(self, name: str, image: Tensor, images_seen: int) -> None:
+        """`image` (C, H, W) uint8, shown in TensorBoard."""
+        if self.writer is not None:
+            self.writer.add_image(name, image, images_seen)
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.close()

@@ -1,0 +1,55 @@
+"""The official Adam on torch's own kernels."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+class Adam(torch.optim.Adam):
+    """Adam that adds epsilon to the *uncorrected* root of the second moment, as TensorFlow's.
+
+    That is torch's Adam with `eps / sqrt(1 - beta2^t)`, set before step t. It matters for the
+    mapping network, whose gradients are small.
+    """
+
+    def __init__(
+        self, params: Iterable[nn.Parameter], *, betas: tuple[float, float], eps: float
+    ) -> None:
+        super().__init__(params, lr=0.0, betas=betas, eps=eps, fused=True)
+        self.param_groups[0] |= {"uncorrected_eps": eps, "updates": 0}
+
+    def clear(self) -> None:
+        """Forget both moments and start counting anew."""
+        self.state.clear()
+        self.param_groups[0]["updates"] = 0
+
+    def update(self, lr: float) -> None:
+        """One step with the gradients as they are."""
+        (group,) = self.param_groups
+        group["updates"] += 1
+        correction = 1 - group["betas"][1] ** group["updates"]
+        group["eps"] = group["uncorrected_eps"] / math.sqrt(correction)
+        group["lr"] = lr
+        self.step()
+
+
+def all_finite(params: Iterable[nn.Parameter]) -> bool:
+    """Whether no gradient holds an infinity or a NaN."""
+    grads: list[Tensor] = [p.grad for p in params if p.grad is not None]
+    return bool(torch.nn.utils.get_total_norm(grads, norm_type=math.inf).isfinite().item())
+
+
+def guarded_update(optimizer: Adam, scaler: "torch.amp.GradScaler", lr: float) -> bool:
+    """Unscale the gradients and step; a non-finite one skips the whole update, count included.
+
+    True if the update was made.
+    """
+    scaler.unscale_(optimizer)
+    finite = all_finite(optimizer.param_groups[0]["params"])
+    if finite:
+        optimizer.update(lr)
+    scaler.update()
+    optimizer.zero_grad(set_to_none=True)
+    return finite

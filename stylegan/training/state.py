@@ -1,0 +1,102 @@
+"""All of a training run that must survive a restart."""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from stylegan import checkpoint
+from stylegan import config as configuration
+from stylegan.config import TrainConfig
+from stylegan.networks import Discriminator, Generator
+from stylegan.training.optimizer import Adam
+
+COUNTERS = ("images_seen", "schedule_images", "repeats_left", "skipped_g", "skipped_d")
+
+
+@dataclass
+class TrainState:
+    """Networks, optimizers and position; `train_step` moves it."""
+
+    config: TrainConfig
+    generator: Generator
+    discriminator: Discriminator
+    generator_ema: Generator
+    g_optimizer: Adam
+    d_optimizer: Adam
+    g_scaler: torch.amp.GradScaler
+    d_scaler: torch.amp.GradScaler
+    images_seen: int = 0  # real images, all processes together
+    schedule_images: int = 0  # images_seen when the schedule was last read
+    repeats_left: int = 0  # steps until it is read again
+    growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
+    skipped_g: int = 0  # updates left out because a gradient was not finite
+    skipped_d: int = 0
+    parallel: "dict[str, nn.Module]" = field(default_factory=dict)  # wrapped for `parallel_growth`
+    parallel_growth: tuple[int, bool] | None = None
+
+    @classmethod
+    def create(
+        cls,
+        config: TrainConfig,
+        generator: Generator | None = None,
+        discriminator: Discriminator | None = None,
+        device: torch.device | str = "cpu",
+    ) -> "TrainState":
+        """The state before the first image; networks are drawn from the seed unless given."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            generator = (generator or Generator(config.network)).to(device)
+            discriminator = (discriminator or Discriminator(config.network)).to(device)
+
+        def adam(network: nn.Module) -> Adam:
+            betas = (config.adam_beta1, config.adam_beta2)
+            return Adam(network.parameters(), betas=betas, eps=config.adam_eps)
+
+        def scaler() -> torch.amp.GradScaler:
+            kind = torch.device(device).type
+            return torch.amp.GradScaler(kind, enabled=config.precision == "fp16")
+
+        return cls(
+            config,
+            generator,
+            discriminator,
+            copy.deepcopy(generator).requires_grad_(False).eval(),
+            adam(generator),
+            adam(discriminator),
+            scaler(),
+            scaler(),
+        )
+
+    @property
+    def device(self) -> torch.device:
+        return self.generator.w_avg.device
+
+    def to_payload(self) -> dict[str, Any]:
+        """Plain tensors and plain Python; `restore` is the inverse."""
+        return {
+            "config": configuration.to_dict(self.config),
+            "generator": self.generator.state_dict(),
+            "discriminator": self.discriminator.state_dict(),
+            "generator_ema": self.generator_ema.state_dict(),
+            "g_optimizer": self.g_optimizer.state_dict(),
+            "d_optimizer": self.d_optimizer.state_dict(),
+            "g_scaler": self.g_scaler.state_dict(),
+            "d_scaler": self.d_scaler.state_dict(),
+            "growth": self.growth,
+            **{name: getattr(self, name) for name in COUNTERS},
+        }
+
+    def restore(self, payload: dict[str, Any]) -> None:
+        """Continue where `payload` was saved."""
+        for name in ("generator", "discriminator", "generator_ema"):
+            checkpoint.load_weights(getattr(self, name), payload[name])
+        for name in ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler"):
+            getattr(self, name).load_state_dict(payload[name])
+        growth = payload["growth"]
+        self.growth = None if growth is None else (growth[0], growth[1])
+        self.parallel_growth = None
+        for name in COUNTERS:
+            setattr(self, name, payload[name])

@@ -1,0 +1,117 @@
+"""Eight iterations of the official program, through the training step that users run."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from stylegan import interop
+from stylegan.config import build_config
+from stylegan.schedule import Stage
+from stylegan.training import Draws, PassDraws, TrainState, train_step
+
+REFERENCE = Path(__file__).parent / "reference"
+FLOAT64 = 1e-8
+FLOAT32 = 2e-4
+
+
+def load(name):
+    return np.load(REFERENCE / f"{name}.npz")
+
+
+def variables(arrays, prefix):
+    return {key.removeprefix(prefix): arrays[key] for key in arrays.files if key.startswith(prefix)}
+
+
+def initial_state(dtype):
+    arrays = load("trajectory")
+    meta = json.loads(str(arrays["meta"]))
+    common = meta["common_kwargs"]
+    generator = interop.generator_from_official(
+        variables(arrays, "initial/G/"), common | meta["G_kwargs"]
+    )
+    discriminator = interop.discriminator_from_official(
+        variables(arrays, "initial/D/"), common | meta["D_kwargs"]
+    )
+    config = build_config(
+        {
+            "r1_gamma": 10.0,
+            "noise": "const",
+            "style_mixing": 0.0,
+            "network": {"resolution": 16, "max_channels": 10, "channel_base": 48, "z_dim": 10},
+            "schedule": {"batch_size": {4: 4}},
+        }
+    )
+    return TrainState.create(config, generator.to(dtype), discriminator.to(dtype))
+
+
+def largest_difference(ours, official, rebuild):
+    """Over the variables of one network: imported official ones against our module's."""
+    expected = rebuild(official).state_dict()
+    found = ours.state_dict()
+    names = [name for name in found if not name.endswith("noise.const")]
+    return max((found[n].double() - expected[n].double()).abs().max().item() for n in names)
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, FLOAT64), (torch.float32, FLOAT32)])
+def test_eight_iterations_reproduce_the_official_trajectory(dtype, limit):
+    arrays, steps = load("trajectory"), load("trajectory_steps")
+    reals = load("trajectory_reals")["reals_processed"]
+    meta = json.loads(str(arrays["meta"]))
+    settings = {
+        "G": meta["common_kwargs"] | meta["G_kwargs"],
+        "D": meta["common_kwargs"] | meta["D_kwargs"],
+    }
+    constants = {
+        key: value
+        for key, value in variables(arrays, "initial/G/").items()
+        if key.startswith("G_synthesis/noise")
+    }
+
+    def generator(official):
+        return interop.generator_from_official(constants | official, settings["G"])
+
+    def discriminator(official):
+        return interop.discriminator_from_official(official, settings["D"])
+
+    state = initial_state(dtype)
+    prefix = "f64/" if dtype == torch.float64 else ""
+    for i, lod in enumerate(arrays["lods"]):
+        alpha = 1 - float(np.float32(lod))
+        stage = Stage(16, alpha, batch_size=4, g_lr=0.001, d_lr=0.001, tick_kimg=1)
+        draws = Draws(
+            *(
+                PassDraws(torch.from_numpy(arrays[f"latents_{x}"][i]).to(dtype), noise="const")
+                for x in "DG"
+            )
+        )
+        images = torch.from_numpy(reals[i]).to(dtype)
+        metrics = train_step(state, images, None, stage, draws)
+
+        d_loss = metrics["d/logistic_fake"] + metrics["d/logistic_real"]
+        d_loss = d_loss + 5 * metrics["d/r1_penalty"]
+        assert d_loss.item() == pytest.approx(
+            arrays[prefix + "D_loss_mean"][i], abs=max(limit / 40, 1e-9)
+        )
+        expected = arrays[prefix + "G_loss_mean"][i]
+        assert metrics["g/nonsaturating"].item() == pytest.approx(
+            expected, abs=max(limit / 40, 1e-9)
+        )
+        expected = arrays[prefix + "r1_penalty_mean"][i]
+        assert metrics["d/r1_penalty"].item() == pytest.approx(expected, abs=max(limit / 40, 1e-9))
+
+        now = f"f64/step{i:02d}"
+        official = {x: variables(steps, f"{now}/{x}/") for x in "GD"}
+        assert largest_difference(state.generator, official["G"], generator) < limit
+        assert largest_difference(state.discriminator, official["D"], discriminator) < limit
+        w_avg = torch.from_numpy(arrays[prefix + "dlatent_avg/after_G_step"][i])
+        assert (state.generator.w_avg - w_avg).abs().max() < limit
+        ema_w_avg = torch.from_numpy(arrays[prefix + "Gs_dlatent_avg"][i])
+        assert (state.generator_ema.w_avg - ema_w_avg).abs().max() < limit
+        assert state.g_optimizer.param_groups[0]["updates"] == arrays["opt_steps"][i]
+
+    final = variables(arrays, prefix + "final/Gs/")
+    assert largest_difference(state.generator_ema, final, generator) < limit
+    assert state.images_seen == 32
