@@ -92,3 +92,10 @@ def retain(folder: Path, prefix: str, keep: int) -> None:
     """Delete all but the newest `keep` files."""
     for path in numbered(folder, prefix)[:-keep]:
         path.unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text as `save` writes tensors: `path` is never half a file."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)

@@ -61,13 +61,13 @@ def mean(x: Tensor) -> Tensor:
     return total / world_size()
 
 
-def agree(flag: bool, device: torch.device) -> bool:
-    """True on every process if it is true on any of them."""
+def largest(number: int, device: torch.device) -> int:
+    """The largest of the numbers that the processes hold."""
     if world_size() == 1:
-        return flag
-    vote = torch.tensor(float(flag), device=device)
+        return number
+    vote = torch.tensor(number, device=device)
     dist.all_reduce(vote, op=dist.ReduceOp.MAX)
-    return bool(vote.item())
+    return int(vote.item())
 
 
 def barrier() -> None:

@@ -27,6 +27,7 @@ from stylegan.ops import (
     pixel_norm,
     truncate,
     upsample,
+    without_autocast,
 )
 
 Noise = Literal["const", "random", "none"] | Sequence[Tensor]
@@ -239,7 +240,7 @@ class ToRGB(EqualizedConv2d):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             return super().forward(at_least_float32(x))
 
 
@@ -423,7 +424,7 @@ class DiscriminatorHead(nn.Module):
             x = minibatch_deviation(x, self.group, self.features)
         x = self.activation(self.conv(x))
         x = self.activation(self.dense(x.flatten(1)))
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             return self.out(at_least_float32(x))  # (N, labels), float32 also under autocast
 
 

@@ -1,6 +1,7 @@
 """The mathematics of the networks as pure functions: no parameters, no state."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -13,6 +14,12 @@ Activation = Literal["lrelu", "relu"]
 def at_least_float32(x: Tensor) -> Tensor:
     """`x` in float32 if it is half precision, else unchanged: statistics need the range."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Arithmetic on `x` in its own precision, also inside autocast (which knows no meta tensors)."""
+    kind = x.device.type
+    return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
 
 
 class LeakyReLU(torch.autograd.Function):

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stylegan import distributed
+from stylegan.networks import Generator
 from stylegan.schedule import Stage
 from stylegan.training.step import Metrics
 
@@ -115,6 +116,23 @@ class Log:
         """`image` (C, H, W) uint8, shown in TensorBoard."""
         if self.writer is not None:
             self.writer.add_image(name, image, images_seen)
+
+    def histograms(self, name: str, network: nn.Module, images_seen: int) -> None:
+        """Distributions of weights and of the last gradients."""
+        if self.writer is not None:
+            for part, weight in network.named_parameters():
+                self.writer.add_histogram(f"{name}/{part}", weight, images_seen)
+                if weight.grad is not None:
+                    self.writer.add_histogram(f"{name}_gradient/{part}", weight.grad, images_seen)
+
+    def graph(self, generator: Generator) -> None:
+        """The generator's graph."""
+        if self.writer is not None:
+            config = generator.config
+            z = generator.w_avg.new_zeros(1, config.z_dim)
+            inputs = (z, z.new_zeros(1, config.label_dim)) if config.label_dim else (z,)
+            with torch.no_grad():
+                self.writer.add_graph(generator, inputs)
 
     def close(self) -> None:
         if self.opened is not None:

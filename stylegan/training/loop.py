@@ -30,7 +30,8 @@ class LoopSettings:
 
     workers: int = 0  # processes that read images
     tensorboard: bool = True
-    histograms: bool = False  # of weights, in TensorBoard, every tick
+    histograms: bool = False  # of weights and gradients, in TensorBoard, every tick
+    graph: bool = False  # of the networks, in TensorBoard, once
 
 
 class Feed:
@@ -73,15 +74,15 @@ def train(
     *,
     settings: LoopSettings | None = None,
     report: Report | None = None,
-) -> bool:
+) -> int:
     """Train from where `state` is to the end of its schedule; files go into the folder `out`.
 
-    True when finished; False when a signal asked to stop, after saving the state.
+    0 when finished; else the number of the signal that asked to stop, after saving the state.
     """
     settings = settings or LoopSettings()
     run = Run(state, store, out, settings, report)
     schedule = state.config.schedule
-    pool = store.one_hot(store.labels) if state.config.data.labels else None
+    pool = label_pool(store) if state.config.data.labels else None
     feed = Feed(state, store, run.share, settings.workers)
     run.begin()
     with stop_signals() as stopping:
@@ -99,13 +100,20 @@ def train(
             state.repeats_left -= 1
             run.meter.add(metrics, stage.batch_size, waited)
             run.after_step(before, stage)
-            if distributed.agree(bool(stopping), state.device):
+            signal_number = distributed.largest(stopping[0] if stopping else 0, state.device)
+            if signal_number:
                 run.save_state()
-                run.log.line("stopped", images_seen=state.images_seen)
+                run.log.line("stopped", images_seen=state.images_seen, signal=signal_number)
                 run.log.close()
-                return False
+                return signal_number
     run.end()
-    return True
+    return 0
+
+
+def label_pool(store: Store) -> Tensor:
+    """The labels of all images (images, classes), from which generated ones are drawn."""
+    assert store.labels is not None
+    return torch.from_numpy(store.one_hot(store.labels))
 
 
 class Run:
@@ -136,6 +144,8 @@ class Run:
         self.log.line(event, images_seen=self.state.images_seen, device=str(self.state.device))
         if self.state.images_seen == 0 and distributed.rank() == 0:
             self.write_grid(self.out / "reals.png", self.real_pictures(), "reals")
+            if self.settings.graph:
+                self.log.graph(self.state.generator_ema)
 
     def after_step(self, before: int, stage: Stage) -> None:
         """Whatever is due: an interval is crossed when its multiples are."""
@@ -179,11 +189,11 @@ class Run:
             pictures = self.sample_pictures(stage)
             name = f"{self.state.images_seen // 1000:06d}.png"
             self.write_grid(self.out / "samples" / name, pictures, "samples")
-            if self.settings.histograms and self.log.writer is not None:
-                for network in ("generator", "discriminator"):
-                    for name, weight in getattr(self.state, network).named_parameters():
-                        tag = f"{network}/{name}"
-                        self.log.writer.add_histogram(tag, weight, self.state.images_seen)
+            if self.settings.histograms:
+                self.log.histograms("generator", self.state.generator, self.state.images_seen)
+                self.log.histograms(
+                    "discriminator", self.state.discriminator, self.state.images_seen
+                )
 
     def sample_pictures(self, stage: Stage) -> Tensor:
         """Pictures of fixed seeds by the average generator, uint8 (N, C, r, r)."""
@@ -191,7 +201,9 @@ class Run:
         seeds = range(SAMPLE_IMAGES)
         labels = None
         if network.label_dim:
-            labels = self.store.one_hot(torch.arange(SAMPLE_IMAGES) % network.label_dim)
+            labels = torch.from_numpy(
+                self.store.one_hot([i % network.label_dim for i in range(SAMPLE_IMAGES)])
+            )
         z = sampling.latents(seeds, network.z_dim).to(self.share.device, self.share.dtype)
         images = []
         with torch.inference_mode():
@@ -230,7 +242,8 @@ class Run:
         """Everything that a later call needs to continue."""
         if distributed.rank() == 0:
             path = self.out / f"state-{self.state.images_seen:09d}.pt"
-            checkpoint.save(path, "state", {**self.state.to_payload(), **self.about_data()})
+            payload = {**self.state.to_payload(), **self.about_data()}
+            checkpoint.save(path, "state", {**payload, "data": self.identity()})
             checkpoint.retain(self.out, "state", self.state.config.keep_states)
         distributed.barrier()
 
@@ -246,11 +259,15 @@ class Run:
                 **self.about_data(),
             )
 
+    def identity(self) -> str:
+        return self.store.identity(self.state.config.network.resolution)
+
     def about_data(self) -> dict[str, Any]:
         labels = self.state.config.data.labels
+        rectangle = self.store.active_rectangle
         return {
             "label_names": list(self.store.label_names) if labels else [],
-            "active_rectangle": self.store.active_rectangle,
+            "active_rectangle": None if rectangle is None else list(rectangle),
         }
 
 
@@ -261,7 +278,7 @@ def stop_signals() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    before = {}
+    before: dict[int, Any] = {}
 
     def remember(number: int, frame: object) -> None:
         received.append(number)
@@ -272,5 +289,5 @@ def stop_signals() -> Iterator[list[int]]:
     try:
         yield received
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for caught, handler in before.items():
+            signal.signal(caught, handler)

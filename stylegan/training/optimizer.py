@@ -51,5 +51,4 @@ def guarded_update(optimizer: Adam, scaler: "torch.amp.GradScaler", lr: float) -
     if finite:
         optimizer.update(lr)
     scaler.update()
-    optimizer.zero_grad(set_to_none=True)
     return finite

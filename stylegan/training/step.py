@@ -149,6 +149,7 @@ def update_discriminator(
 ) -> Metrics:
     """Terms are propagated one after the other, so that only one graph lives at a time."""
     config, network = state.config, state.parallel["discriminator"]
+    state.d_optimizer.zero_grad(set_to_none=True)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     for start, end in micro_batches(len(reals), config.batch_gpu):
@@ -176,6 +177,7 @@ def update_discriminator(
 def update_generator(state: TrainState, stage: Stage, draws: PassDraws) -> Metrics:
     """The discriminator must be frozen: gradients flow through it, not into it."""
     config, network = state.config, state.parallel["generator"]
+    state.g_optimizer.zero_grad(set_to_none=True)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     n = len(draws.latents)

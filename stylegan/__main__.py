@@ -1,0 +1,5 @@
+"""`python -m stylegan` is the command `stylegan`."""
+
+from stylegan.cli import main
+
+main(prog_name="stylegan")

@@ -1,0 +1,82 @@
+"""What the commands share: errors in one line, devices, progress."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Command(click.Command):
+    """A command whose user's mistakes are one line and exit code 1, unless `--debug` is given.
+
+    The library raises ValueError and OSError for them; everything else is a fault of ours and
+    keeps its traceback. A command may have a `--debug` of its own.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        if not any(parameter.name == "debug" for parameter in self.params):
+            help_text = "Show where in the program an error arose."
+            self.params.append(
+                click.Option(["--debug"], is_flag=True, help=help_text, expose_value=False)
+            )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # whoever read our output has seen enough; click knows
+            raise
+        except (ValueError, OSError) as error:
+            if ctx.params.get("debug") or ctx.meta.get(DEBUG):
+                raise
+            raise click.ClickException(one_line(error)) from error
+
+
+DEBUG = "stylegan.debug"
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error without line breaks; an operating system's as `file: reason`."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    return " ".join(text.split()) or type(error).__name__
+
+
+def use_device(name: str) -> "torch.device":
+    """The device of `--device`: `auto` takes a GPU if there is one. ValueError if it is not."""
+    import torch
+
+    from stylegan import distributed
+
+    try:
+        device = distributed.pick_device(name)
+    except RuntimeError as error:
+        raise ValueError(f"{name!r} is not a device; try cpu, cuda, cuda:1 or mps") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device {name} was asked for, but there are {torch.cuda.device_count()}")
+    return device
+
+
+@contextmanager
+def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, shown from the first call with (done, total) on."""
+    from tqdm import tqdm
+
+    bar: tqdm[Any] | None = None
+
+    def show(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = tqdm(total=total, unit=unit, leave=False)
+        bar.update(done - bar.n)
+
+    try:
+        yield show
+    finally:
+        if bar is not None:
+            bar.close()

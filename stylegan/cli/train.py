@@ -1,0 +1,237 @@
+"""`stylegan train`: from a folder of images to a generator."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from stylegan import config as configuration
+from stylegan import distributed
+from stylegan.config import TrainConfig, bundled
+from stylegan.data import Store, cached_store
+from stylegan.training import LoopSettings, Progress, Share
+from stylegan.training import train as run_training
+from stylegan.training.folder import fit_to_data, initialize_from, open_run, stored_config
+from stylegan.training.plan import duration, plan_lines
+
+BUNDLED_DATA = "datasets/emoji-32.zip"
+DEFAULT_CONFIG = "quickstart"
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Folder of images, zip, or prepared store.  [default: the bundled emoji]",
+)
+@click.option(
+    "--config",
+    "config_name",
+    help=f"Name under configs/, or a TOML file.  [default: {DEFAULT_CONFIG}]",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<config>]"
+)
+@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
+@click.option("--cond", is_flag=True, help="Condition on the sub-folder of each image.")
+@click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
+@click.option("--strict", is_flag=True, help="Refuse data with images that cannot be used.")
+@click.option("--init-from", type=click.Path(path_type=Path), help="Start from these weights.")
+@click.option("--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]))
+@click.option("--batch-gpu", type=click.IntRange(min=1), help="Images at once per process.")
+@click.option("--seed", type=click.IntRange(min=0))
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:2, mps.")
+@click.option("--workers", type=click.IntRange(min=0), default=0, help="Processes that read.")
+@click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
+@click.option("--tensorboard/--no-tensorboard", default=True, show_default=True)
+@click.option("--histograms", is_flag=True, help="Weights and gradients in TensorBoard.")
+@click.option("--graph", is_flag=True, help="The networks' graph in TensorBoard.")
+@click.option("--debug", is_flag=True, help="Anomaly detection, synchronous launches, tracebacks.")
+def train(
+    data: Path | None,
+    config_name: str | None,
+    out: Path | None,
+    overrides: tuple[str, ...],
+    device: str,
+    debug: bool,
+    init_from: Path | None,
+    dry_run: bool,
+    strict: bool,
+    workers: int,
+    tensorboard: bool,
+    histograms: bool,
+    graph: bool,
+    **settings: Any,
+) -> None:
+    """Train, or continue a run: the same command does both.
+
+    \b
+    python train.py                                  the bundled data, a few minutes
+    python train.py --data photos/ --config ffhq-256 --out runs/mine
+    torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
+    """
+    if debug:
+        enable_debugging()
+    chosen = distributed.pick_device(device)
+    name = config_name or DEFAULT_CONFIG
+    out = out or Path("runs") / Path(name).stem
+    asked = [*overrides, *as_overrides(**settings)]
+    if data is not None and config_name is None:
+        asked.append("data.include=[]")  # the quickstart's choice is of the bundled pictures
+    with distributed.process_group(chosen):
+        stored = stored_config(out)
+        processes = stored.schedule.num_processes if stored else distributed.world_size()
+        config = configuration.load_config(name, asked, processes)
+        store = open_store(data or bundled(BUNDLED_DATA), config, strict)
+        config = fit_to_data(config, store)
+        set_precision(config)
+        if dry_run:
+            share = Share(distributed.rank(), distributed.world_size(), chosen)
+            say("\n".join(plan_lines(config, chosen, share)))
+            return
+        state, resumed = open_run(out, config, store, chosen)
+        announce(config, store, out, resumed, chosen)
+        if init_from is not None and resumed is None:
+            for problem in initialize_from(state, init_from):
+                say(f"not copied from {init_from}: {problem}")
+        if finished(state.images_seen, config):
+            say(f"{out} is finished: {state.images_seen} images seen")
+            return
+        loop = LoopSettings(workers, tensorboard, histograms, graph)
+        with status_line(config, state.images_seen) as report:
+            stopped_by = run_training(state, store, out, settings=loop, report=report)
+        if stopped_by:
+            say(f"stopped after {state.images_seen} images; the same command continues")
+            sys.exit(128 + stopped_by)
+        say(f"finished: samples in {out / 'samples'}; next: python generate.py {out}")
+
+
+def as_overrides(
+    *,
+    cond: bool,
+    mirror: bool,
+    precision: str | None,
+    batch_gpu: int | None,
+    seed: int | None,
+) -> list[str]:
+    """Options of the command line that are options of the configuration."""
+    asked = ["data.labels=true"] if cond else []
+    asked += ["data.mirror=true"] if mirror else []
+    asked += [f'precision="{precision}"'] if precision else []
+    asked += [f"batch_gpu={batch_gpu}"] if batch_gpu else []
+    return asked + ([f"seed={seed}"] if seed is not None else [])
+
+
+def say(text: str) -> None:
+    """Only one process speaks."""
+    if distributed.rank() == 0:
+        click.echo(text)
+
+
+def enable_debugging() -> None:
+    os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+    torch.autograd.set_detect_anomaly(True)
+
+
+def set_precision(config: TrainConfig) -> None:
+    """Full float32 unless tf32 is asked for: cuDNN's default is tf32."""
+    mode = "tf32" if config.precision == "tf32" else "ieee"
+    torch.backends.cuda.matmul.fp32_precision = mode
+    torch.backends.cudnn.conv.fp32_precision = mode  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = True
+
+
+def open_store(data: Path, config: TrainConfig, strict: bool) -> Store:
+    """The prepared images; the first process prepares, the others find them done."""
+    if not data.exists():
+        raise FileNotFoundError(f"no folder, zip or store {data}; see datasets/README.md")
+    if distributed.rank() > 0:
+        distributed.barrier()
+    with preparing(data) as progress:
+        store = cached_store(
+            data,
+            resolution=config.network.resolution,
+            crop=config.data.crop,
+            channels=config.network.image_channels,
+            include=config.data.include,
+            strict=strict,
+            progress=progress,
+        )
+    if distributed.rank() == 0:
+        distributed.barrier()
+    return store
+
+
+@contextmanager
+def preparing(data: Path) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar for the preparation of a store, if there is any."""
+    if distributed.rank() > 0:
+        yield None
+        return
+    from tqdm import tqdm
+
+    bar: tqdm[Any] | None = None
+
+    def show(done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None:
+            bar = tqdm(total=total, desc=f"preparing {data.name}", unit="img")
+        bar.update(done - bar.n)
+
+    try:
+        yield show
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+def announce(
+    config: TrainConfig, store: Store, out: Path, resumed: Path | None, device: torch.device
+) -> None:
+    """What is about to be trained on what, where."""
+    classes = f", {len(store.label_names)} labels" if config.data.labels else ""
+    say(f"{store.num_images} images of {store.meta.source}{classes}; run {out} on {device}")
+    if store.label_names and not config.data.labels and len(store.label_names) > 1:
+        say(f"{len(store.label_names)} labels found, ignored; pass --cond to train on them")
+    if store.skipped:
+        say(f"{len(store.skipped)} images cannot be used and are left out; see {out}/skipped.txt")
+    if resumed is not None:
+        say(f"continuing from {resumed}")
+
+
+def finished(images_seen: int, config: TrainConfig) -> bool:
+    return images_seen >= config.schedule.total_images
+
+
+@contextmanager
+def status_line(config: TrainConfig, start: int) -> Iterator[Callable[[Progress], None]]:
+    """A bar with resolution, fade, losses, speed, waiting for data and the time that is left."""
+    from tqdm import tqdm
+
+    total = config.schedule.total_images
+    form = "{percentage:3.0f}%|{bar:20}| {n:.1f}/{total:.1f} kimg  {desc}"
+    hidden = distributed.rank() > 0
+    with tqdm(total=total / 1000, initial=start / 1000, bar_format=form, disable=hidden) as bar:
+
+        def show(progress: Progress) -> None:
+            stage, values = progress.stage, progress.metrics
+            left = max(total - progress.images_seen, 0) / progress.images_per_second
+            fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
+            losses = "  ".join(
+                f"{name.split('/')[1]} {values[name]:.2f}"
+                for name in sorted(values)
+                if "logits" in name or name.startswith("g/") or "penalty" in name
+            )
+            bar.n = progress.images_seen / 1000
+            bar.set_description_str(
+                f"res {stage.resolution}{fade}  {losses}  "
+                f"{progress.images_per_second:.0f} img/s  "
+                f"data {100 * progress.data_wait_share:.0f}%  left {duration(left)}"
+            )
+
+        yield show

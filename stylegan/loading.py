@@ -1,0 +1,260 @@
+"""From whatever names a generator (run folder, file, address, bundled name) to the network."""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+from torch import Tensor
+
+from stylegan import checkpoint, interop
+from stylegan.networks import Generator, NetworkConfig
+from stylegan.schedule import ScheduleConfig, stage_at
+
+WEIGHTS = Path(__file__).parent / "weights"
+BUNDLED = ("emoji32",)  # networks that ship as `weights/NAME-<first digits of SHA-256>.pt`
+ACCEPTED = (
+    "a run folder, a generator or state file of this project (.pt), an official snapshot (.pkl), "
+    f"an https address of such a file, or a bundled name ({', '.join(BUNDLED)})"
+)
+PSI, CUTOFF = 0.7, 8  # truncation of pictures unless the file says otherwise, as officially
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedGenerator:
+    """A generator in eval mode and what its file tells about it."""
+
+    generator: Generator
+    origin: str  # which file it came from, and of what kind that is
+    psi: float = PSI
+    cutoff: int | None = CUTOFF  # layers truncated, None = all
+    resolution: int = 0  # that training had reached: layers beyond are untrained
+    alpha: float = 1.0  # how far that resolution had grown in
+    images_seen: int | None = None  # None: not told
+    label_names: Sequence[str] = ()
+    active_rectangle: Sequence[int] | None = None  # top, bottom, left, right; the rest is padding
+
+
+def load_generator(
+    path_or_url: str | Path, *, map_location: str | torch.device = "cpu"
+) -> Generator:
+    """The generator that `path_or_url` names, in eval mode: see `load_source` for what it may be.
+
+    The finished network; of one still growing, pass the `resolution` and `alpha` it has reached.
+    """
+    return load_source(path_or_url, map_location=map_location).generator
+
+
+def load_source(source: str | Path, *, map_location: str | torch.device = "cpu") -> LoadedGenerator:
+    """The generator of a run folder, one of our files, an official .pkl, an https address or a
+    bundled name. A name comes before a path (write ./emoji32 for a folder called that).
+
+    Of a run the newest generator file is taken, else the newest state that can be read; of a
+    state its average generator. Nothing in a file is ever executed.
+    """
+    if str(source) in BUNDLED:
+        return load_file(bundled_file(str(source)), map_location)
+    if "://" in str(source):
+        return load_file(downloaded(str(source)), map_location)
+    path = Path(source)
+    if path.is_dir():
+        return load_run(path, map_location)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no {path}; accepted are {ACCEPTED}")
+    return load_file(path, map_location)
+
+
+def load_run(folder: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
+    """The newest generator of a run; before the first is written, that of the newest state."""
+    if generators := checkpoint.numbered(folder, "generator"):
+        return load_file(generators[-1], map_location)
+    states = checkpoint.numbered(folder, "state")
+    if not states:
+        raise FileNotFoundError(
+            f"the folder {folder} holds neither generator-*.pt nor state-*.pt, so it is not a run "
+            f"that has saved anything; accepted are {ACCEPTED}"
+        )
+    damaged = []
+    for path in reversed(states):
+        try:
+            loaded = load_file(path, map_location)
+        except ValueError as error:
+            damaged.append(str(error))
+        else:
+            note = "".join(f"; not used: {problem}" for problem in damaged)
+            return dataclasses.replace(loaded, origin=loaded.origin + note)
+    raise ValueError(damaged[0])
+
+
+def load_file(path: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
+    """The generator of one of our files or of an official snapshot."""
+    if is_pickle(path):
+        with torch.random.fork_rng(devices=[]):  # networks are made with random weights first
+            snapshot = interop.load_official(path)
+        generator = snapshot.generator_ema.to(map_location).eval()
+        return LoadedGenerator(
+            generator,
+            f"official snapshot {path}",
+            snapshot.psi,
+            snapshot.cutoff,
+            generator.config.resolution,
+        )
+    return from_payload(checkpoint.load(path, map_location=map_location), path)
+
+
+def is_pickle(path: Path) -> bool:
+    """Whether the file is a bare pickle, as official snapshots are; ours are zip archives."""
+    with open(path, "rb") as file:
+        return file.read(1) == b"\x80"
+
+
+def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
+    """The generator of the payload of a generator or state file."""
+    kind = payload.get("kind", "nameless")
+    if kind not in ("generator", "state"):
+        raise ValueError(
+            f"{path} is a {kind} file; pictures need a generator: a generator-*.pt, a state-*.pt "
+            "or the run folder"
+        )
+    try:
+        if kind == "generator":
+            config, weights = payload["config"], payload["weights"]
+            resolution, alpha = payload["resolution"], payload["alpha"]
+            truncation = payload["psi"], payload["cutoff"]
+        else:
+            config, weights = payload["config"]["network"], payload["generator_ema"]
+            stage = stage_at(
+                payload["schedule_images"], ScheduleConfig(**payload["config"]["schedule"])
+            )
+            resolution, alpha = stage.resolution, stage.alpha
+            truncation = PSI, CUTOFF
+        network = generator_of(config, weights)
+        return LoadedGenerator(
+            network,
+            f"{kind} file {path}",
+            *truncation,
+            resolution,
+            alpha,
+            payload["images_seen"],
+            tuple(payload.get("label_names", ())),
+            payload.get("active_rectangle"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(f"the {kind} file {path} cannot be used: {reason}") from error
+
+
+def generator_of(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Generator:
+    """The generator that holds `weights`, in their type and place; eval mode."""
+    with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
+        generator = Generator(NetworkConfig(**config))
+    for some in weights.values():
+        generator.to(some.device, some.dtype)
+        break
+    checkpoint.load_weights(generator, weights)
+    return generator.eval()
+
+
+def save_generator(
+    path: Path,
+    generator: Generator,
+    *,
+    images_seen: int | None = None,
+    resolution: int | None = None,
+    alpha: float = 1.0,
+    psi: float = PSI,
+    cutoff: int | None = CUTOFF,
+    label_names: Sequence[str] = (),
+    active_rectangle: Sequence[int] | None = None,
+) -> None:
+    """Write a generator as a small file for users; the fields are those of `LoadedGenerator`."""
+    checkpoint.save(
+        path,
+        "generator",
+        {
+            "config": dataclasses.asdict(generator.config),
+            "weights": {name: t.detach().cpu() for name, t in generator.state_dict().items()},
+            "images_seen": images_seen,
+            "resolution": resolution or generator.config.resolution,
+            "alpha": alpha,
+            "psi": psi,
+            "cutoff": cutoff,
+            "label_names": list(label_names),
+            "active_rectangle": None if active_rectangle is None else list(active_rectangle),
+        },
+    )
+
+
+def bundled_file(name: str) -> Path:
+    """The file of a bundled network, whose content must agree with the hash in its name."""
+    pattern = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}\.pt")
+    files = [p for p in sorted(WEIGHTS.glob(f"{name}-*.pt")) if pattern.fullmatch(p.name)]
+    if len(files) != 1:
+        raise FileNotFoundError(
+            f"{len(files)} files {name}-<hash>.pt are in {WEIGHTS}, where there should be one; "
+            "get the whole repository or install the package again"
+        )
+    return verified(files[0])
+
+
+def downloaded(url: str) -> Path:
+    """A local copy of the file at an https address, kept in the cache of torch.hub.
+
+    A file named `NAME-<first digits of its SHA-256>.pt` is checked against that hash each time it
+    is used; others are told apart by their whole address, since run files share their names.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "https":
+        raise ValueError(
+            f"{url} is not an https address, so nothing protects it on its way; "
+            "use https, or download the file and give its path"
+        )
+    name = PurePosixPath(parts.path).name
+    if not name or not parts.netloc:
+        raise ValueError(f"{url} does not name a file")
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    if hash_prefix(name) is None:
+        folder /= hashlib.sha256(url.encode()).hexdigest()[:16]
+    path = folder / name
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(url, str(path), hash_prefix(name))
+        except RuntimeError as error:
+            raise ValueError(f"{url} does not hold what its name promises: {error}") from error
+        except OSError as error:
+            raise OSError(
+                f"{url} could not be downloaded ({error}); without a network, put the file "
+                f"at {path} or give the path of a local copy"
+            ) from error
+    return verified(path)
+
+
+def hash_prefix(file_name: str) -> str | None:
+    """The digits of SHA-256 in `NAME-<digits>.pt`, at least 8 as torch.hub wants it.
+
+    The number in `generator-000600000.pt` is one of images.
+    """
+    if re.fullmatch(r"(generator|state)-\d+\.pt", file_name):
+        return None
+    found = re.search(r"-([0-9a-f]{8,64})\.", file_name)
+    return found[1] if found else None
+
+
+def verified(path: Path) -> Path:
+    """`path`, if its content has the SHA-256 that its name promises."""
+    promised = hash_prefix(path.name)
+    if promised is not None:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if not digest.startswith(promised):
+            raise ValueError(
+                f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not {promised}; "
+                "delete it and get it again"
+            )
+    return path

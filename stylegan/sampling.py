@@ -1,0 +1,145 @@
+"""From seeds to pictures: a seed names an image, on any device and in any batch."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stylegan.networks import Generator, NetworkConfig, Noise, check_resolution, resolutions
+from stylegan.ops import at_least_float32
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MAX_SEED = 2**32 - 1
+NOISE_STREAM = 1  # tells the seed of an image's noise from that of its latent
+PICTURE_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        if not 0 <= seed <= MAX_SEED:
+            raise ValueError(f"a seed is a whole number from 0 to {MAX_SEED}, not {seed}")
+
+
+def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
+    """The latents that NVIDIA's tools draw for these seeds: float32 (N, z_dim)."""
+    check_seeds(seeds)
+    rows = [np.random.RandomState(seed).randn(z_dim) for seed in seeds]
+    return torch.from_numpy(np.array(rows, np.float32).reshape(-1, z_dim))
+
+
+def seed_noise(
+    seeds: Sequence[int], config: NetworkConfig, resolution: int | None = None
+) -> list[Tensor]:
+    """Noise maps of the images that the seeds name: float32 (N, 1, r, r) for each layer.
+
+    Coarse layers are drawn first, so a lower resolution has the same maps. The stream of a seed
+    has nothing in common with its latent, and NumPy promises never to change `RandomState`.
+    """
+    check_seeds(seeds)
+    largest = check_resolution(resolution or config.resolution, config.resolution)
+    sides = [r for r in resolutions(largest) for _ in range(2)]
+    maps = [np.empty((len(seeds), 1, r, r), np.float32) for r in sides]
+    for i, seed in enumerate(seeds):
+        stream = np.random.RandomState(
+            np.random.MT19937(np.random.SeedSequence((seed, NOISE_STREAM)))
+        )
+        for noise_map in maps:
+            noise_map[i, 0] = stream.randn(*noise_map.shape[2:])
+    return [torch.from_numpy(noise_map) for noise_map in maps]
+
+
+def to_uint8(images: Tensor) -> np.ndarray:
+    """Images (N, C, H, W) as pictures, uint8 (N, H, W, C): `floor(127.5 x + 128)` in [0, 255].
+
+    -1 is black, 1 is white, what lies beyond is cut off, ties go up, and a value that is no
+    number is black. The scale is fixed, never fitted to the image, and the official one.
+    """
+    levels = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
+    pictures: np.ndarray = levels.floor().clamp(0, 255).to(torch.uint8).cpu().numpy()
+    return np.ascontiguousarray(pictures.transpose(0, 2, 3, 1))
+
+
+def default_batch(resolution: int) -> int:
+    """Images at once that fit into little memory: 32 up to 128x128, 4 at 1024x1024."""
+    return max(1, min(32, 4096 // resolution))
+
+
+def generate(
+    generator: Generator,
+    seeds: Sequence[int],
+    *,
+    psi: float = 0.7,
+    cutoff: int | None = 8,
+    labels: Tensor | None = None,
+    noise: Noise = "const",
+    resolution: int | None = None,
+    alpha: float = 1.0,
+    batch: int | None = None,
+) -> Iterator[np.ndarray]:
+    """Pictures of the seeds in their order, in chunks uint8 (n, H, W, C) with n <= `batch`.
+
+    Runs where the generator is. `labels` (N, label_dim), or (1, label_dim) for all. With "random"
+    each image's noise comes from its own seed. Pictures made one at a time are always the same
+    bits; in a larger batch arithmetic may differ in the last bit, a picture by one gray level.
+    """
+    check_seeds(seeds)
+    size = resolution or generator.config.resolution
+    batch = default_batch(size) if batch is None else batch
+    if batch < 1:
+        raise ValueError(f"a batch has at least 1 image, not {batch}")
+    if labels is not None:
+        labels = labels.expand(len(seeds), -1)
+    average = generator.w_avg
+    exact = partial(torch.backends.cudnn.flags, enabled=True, deterministic=True, allow_tf32=False)
+
+    def chunk(start: int) -> np.ndarray:
+        some = seeds[start : start + batch]
+        maps = noise
+        if isinstance(noise, str) and noise == "random":
+            maps = [m.to(average) for m in seed_noise(some, generator.config, size)]
+        images = generator(
+            latents(some, generator.config.z_dim).to(average),
+            None if labels is None else labels[start : start + batch].to(average),
+            psi=psi,
+            cutoff=cutoff,
+            resolution=size,
+            alpha=alpha,
+            noise=maps,
+        )
+        return to_uint8(images)
+
+    for start in range(0, len(seeds), batch):
+        with torch.inference_mode(), exact():  # not around the yield: it is the caller's
+            pictures = chunk(start)
+        yield pictures
+
+
+def crop(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
+    """The active part of padded pictures (N, H, W, C), at any resolution; None: everything.
+
+    Both margins of a padded picture are equal, so opposite edges of the rectangle add up to the
+    size of the picture that it was measured in.
+    """
+    if rectangle is None:
+        return pictures
+    top, bottom, left, right = rectangle
+    height, width = pictures.shape[1:3]
+    rows = slice(top * height // (top + bottom), -(-bottom * height // (top + bottom)))
+    columns = slice(left * width // (left + right), -(-right * width // (left + right)))
+    return pictures[:, rows, columns]
+
+
+def picture(pixels: np.ndarray) -> "Image":
+    """Pixels uint8 (H, W, C) as a Pillow image."""
+    from PIL import Image
+
+    channels = pixels.shape[2]
+    if channels not in PICTURE_MODES:
+        raise ValueError(f"a picture has 1, 3 or 4 channels, not {channels}")
+    return Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels)

@@ -1,0 +1,123 @@
+"""A run's folder: made once, found again, never mixed up with another run's."""
+
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from stylegan import checkpoint, distributed
+from stylegan.config import (
+    TrainConfig,
+    differences,
+    from_dict,
+    parse_toml,
+    to_toml,
+)
+from stylegan.data import Store
+from stylegan.schedule import phases
+from stylegan.training.state import TrainState
+
+CONFIG_FILE = "config.toml"
+
+
+def stored_config(folder: Path) -> TrainConfig | None:
+    """The configuration of the run in `folder`; None where nothing has begun."""
+    if folder.is_file():
+        raise ValueError(f"{folder} is a file; a run needs a folder (choose another --out)")
+    path = folder / CONFIG_FILE
+    if path.is_file():
+        return from_dict(parse_toml(path.read_text(encoding="utf-8"), str(path)))
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(
+            f"{folder} is not empty and holds no {CONFIG_FILE}, so it is not a run; "
+            "choose another --out"
+        )
+    return None
+
+
+def fit_to_data(config: TrainConfig, store: Store) -> TrainConfig:
+    """`config` with as many labels as the data has kinds, if the run is conditional."""
+    classes = len(store.label_names) if config.data.labels else 0
+    if config.data.labels and not classes:
+        raise ValueError(
+            f"labels were asked for, but the images of {store.meta.source} do not all lie in "
+            "sub-folders; put each kind into its own, or train without labels"
+        )
+    if config.network.label_dim not in (0, classes):
+        raise ValueError(
+            f"network.label_dim is {config.network.label_dim}, but the data has {classes} labels"
+        )
+    network = dataclasses.replace(config.network, label_dim=classes)
+    return dataclasses.replace(config, network=network)
+
+
+def check_processes(config: TrainConfig) -> None:
+    """Every batch of the run's table must divide among the processes there are now."""
+    processes = distributed.world_size()
+    for _, _, stage in phases(config.schedule):
+        if stage.batch_size % processes:
+            raise ValueError(
+                f"the batch of {stage.batch_size} images at resolution {stage.resolution} does "
+                f"not divide among {processes} processes"
+            )
+
+
+def open_run(
+    folder: Path, config: TrainConfig, store: Store, device: torch.device
+) -> tuple[TrainState, Path | None]:
+    """The state to train from, and the file it was read from; a new run makes its folder."""
+    check_processes(config)
+    stored = stored_config(folder)
+    if stored is not None:
+        found = differences(stored, config)
+        if found:
+            raise ValueError(
+                f"{folder} is a run of another configuration ({'; '.join(found)}); "
+                "choose another --out, or the options of that run"
+            )
+    distributed.barrier()
+    if stored is None and distributed.rank() == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [f"{name}\t{reason}\n" for name, reason in store.skipped]
+        if lines:
+            checkpoint.write_text(folder / "skipped.txt", "".join(lines))
+        checkpoint.write_text(folder / CONFIG_FILE, to_toml(config))
+    distributed.barrier()
+    state = TrainState.create(config, device=device)
+    newest = checkpoint.numbered(folder, "state")[-1:]
+    for path in newest:
+        payload = checkpoint.load_kind(path, "state", map_location=device)
+        check_same_data(payload, store, config, folder)
+        state.restore(payload)
+        return state, path
+    return state, None
+
+
+def check_same_data(
+    payload: dict[str, object], store: Store, config: TrainConfig, folder: Path
+) -> None:
+    """Refuses to continue a run on other images than it has seen."""
+    if payload["data"] != store.identity(config.network.resolution):
+        raise ValueError(
+            f"{folder} was trained on other images than {store.meta.source} holds now; "
+            "continue with the same data, or choose another --out"
+        )
+
+
+def initialize_from(state: TrainState, path: Path) -> list[str]:
+    """Copy the weights of another run that fit (transfer); returns what did not, with reasons.
+
+    A state file gives all three networks; a generator file the generator and its average.
+    """
+    payload = checkpoint.load(path, map_location=state.device)
+    if payload["kind"] == "state":
+        pairs = [(name, payload[name]) for name in ("generator", "discriminator", "generator_ema")]
+    elif payload["kind"] == "generator":
+        pairs = [(name, payload["weights"]) for name in ("generator", "generator_ema")]
+    else:
+        raise ValueError(f"{path} is a {payload['kind']} file; a state or generator is needed here")
+    problems = []
+    for name, weights in pairs:
+        found = checkpoint.load_weights(getattr(state, name), weights, strict=False)
+        problems += [f"{name}.{problem}" for problem in found]
+    return problems

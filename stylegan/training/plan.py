@@ -1,0 +1,160 @@
+"""What a run will do, before it begins: phases, steps, memory and time."""
+
+import dataclasses
+import time
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from stylegan import losses
+from stylegan.config import TrainConfig
+from stylegan.networks import Discriminator, Generator
+from stylegan.schedule import Stage, phases
+from stylegan.training.draws import Share, draw
+from stylegan.training.state import TrainState
+from stylegan.training.step import train_step
+
+MEASURED_SECONDS = 5.0  # a step that is expected to take longer is only estimated
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Of one training step at one resolution."""
+
+    seconds_per_image: float
+    memory_bytes: int
+    measured: bool
+
+
+def forward_flops(config: TrainConfig, resolution: int) -> float:
+    """Floating-point operations per image of a step, counted in passes forward.
+
+    The generator passes once for the discriminator's step and, with its gradients (twice the
+    work), once for its own. The discriminator passes forward and backward with the fakes (3), with
+    the reals and back through the gradient of R1 (6), and for the generator's gradients (2).
+    """
+    with torch.device("meta"):
+        generator, discriminator = Generator(config.network), Discriminator(config.network)
+        z, labels = torch.empty(4, config.network.z_dim), example_labels(config, 4)
+        generator.requires_grad_(False)
+        discriminator.requires_grad_(False)
+        with FlopCounterMode(display=False) as g_flops:
+            images = generator(z, labels, resolution=resolution)
+        with FlopCounterMode(display=False) as d_flops:
+            discriminator(images, labels)
+    return (4 * g_flops.get_total_flops() + 11 * d_flops.get_total_flops()) / 4
+
+
+def example_labels(config: TrainConfig, n: int) -> Tensor | None:
+    return torch.zeros(n, config.network.label_dim) if config.network.label_dim else None
+
+
+def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
+    """Bytes of weights, optimizer state and the largest graph: the reals' with R1."""
+    n = stage.batch_size // processes
+    n = min(config.batch_gpu or n, n)
+    saved: dict[int, Tensor] = {}
+
+    def keep(x: Tensor) -> Tensor:
+        saved[id(x)] = x
+        return x
+
+    with torch.device("meta"):
+        networks = Generator(config.network), Discriminator(config.network)
+        shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
+        reals = torch.empty(shape, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            logits = networks[1](reals, example_labels(config, n))
+            penalty = losses.r1_penalty(logits, reals)
+        graph = sum(x.numel() * x.element_size() for x in saved.values())
+        del penalty
+    g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
+    return graph + 4 * (5 * g + 4 * d)  # weights, gradients, two moments; and the average
+
+
+def measure_step(state: TrainState, stage: Stage, share: Share) -> tuple[float, int]:
+    """Seconds (the best of three, after one to warm up) and peak bytes of a step with random
+    images."""
+    config, device = state.config, state.device
+    n = stage.batch_size // share.world_size
+    shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
+    reals = torch.rand(shape, device=device) * 2 - 1
+    labels = example_labels(config, n)
+    labels = None if labels is None else labels.to(device)
+    pool = example_labels(config, 1)
+    seconds = []
+    for _ in range(4):
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            torch.cuda.synchronize(device)
+        started = time.perf_counter()
+        train_step(state, reals, labels, stage, draw(config, 0, stage, pool, share))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - started)
+    memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    return min(seconds[1:]), memory
+
+
+def step_costs(config: TrainConfig, device: torch.device, share: Share) -> dict[int, Cost]:
+    """By resolution: measured by a real step where that takes seconds, else estimated from it."""
+    state = TrainState.create(config, device=device)
+    costs: dict[int, Cost] = {}
+    rate = 0.0  # operations per second of the last measured step
+    for _, _, stage in phases(config.schedule):
+        if stage.resolution in costs:
+            continue
+        flops = forward_flops(config, stage.resolution)
+        memory = memory_estimate(config, stage, share.world_size)
+        expected = flops * stage.batch_size / rate if rate else 0.0
+        if expected > MEASURED_SECONDS:
+            costs[stage.resolution] = Cost(expected / stage.batch_size, memory, False)
+            continue
+        seconds, used = measure_step(state, dataclasses.replace(stage, alpha=1.0), share)
+        rate = flops * stage.batch_size / seconds
+        costs[stage.resolution] = Cost(seconds / stage.batch_size, used or memory, True)
+    return costs
+
+
+def plan_lines(config: TrainConfig, device: torch.device, share: Share) -> list[str]:
+    """The plan as a table to print."""
+    costs = step_costs(config, device, share)
+    head = ("kimg", "resolution", "batch", "G rate", "D rate", "steps", "memory", "time")
+    rows = [head]
+    total = 0.0
+    for first, end, stage in phases(config.schedule):
+        cost = costs[stage.resolution]
+        seconds = cost.seconds_per_image * (end - first)
+        total += seconds
+        mark = "" if cost.measured else "~"
+        fades = " fades in" if stage.alpha < 1 else ""
+        rows.append(
+            (
+                f"{first / 1000:g}-{end / 1000:g}",
+                f"{stage.resolution}{fades}",
+                str(stage.batch_size),
+                f"{stage.g_lr:g}",
+                f"{stage.d_lr:g}",
+                f"{-(-(end - first) // stage.batch_size):,}",
+                f"{cost.memory_bytes / 2**30:.2f} GiB",
+                mark + duration(seconds),
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    lines = ["  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+    kind = "measured" if device.type == "cuda" else "estimated"
+    note = f"Time on this {device.type}, from one measured step (~: estimated from a smaller one)"
+    return [*lines, f"{note}; memory of each process {kind}.", f"In all about {duration(total)}."]
+
+
+def duration(seconds: float) -> str:
+    """`3d 04h`, `4h 05m`, `5m 06s` or `7s`."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    days, h = divmod(hours, 24)
+    if days:
+        return f"{days}d {h:02d}h"
+    if hours:
+        return f"{h}h {m:02d}m"
+    return f"{m}m {s:02d}s" if minutes else f"{s}s"
