@@ -1,0 +1,33 @@
+"""Reading code: source (folder or zip) -> store (pyramid of NumPy files) -> endless batches."""
+
+from .cache import cached_store, default_cache_dir
+from .check import Report, check
+from .images import Crop, read_image
+from .loader import Batch, batches, process_reals, shuffled
+from .prepare import Progress, prepare, pyramid, store_bytes
+from .sources import Source, label_of, open_source
+from .store import Rectangle, Skipped, Store, is_store
+
+__all__ = [
+    "Batch",
+    "Crop",
+    "Progress",
+    "Rectangle",
+    "Report",
+    "Skipped",
+    "Source",
+    "Store",
+    "batches",
+    "cached_store",
+    "check",
+    "default_cache_dir",
+    "is_store",
+    "label_of",
+    "open_source",
+    "prepare",
+    "process_reals",
+    "pyramid",
+    "read_image",
+    "shuffled",
+    "store_bytes",
+]

@@ -1,0 +1,201 @@
+"""The store: one plain NumPy file per resolution, memory-mapped, that training reads."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+FORMAT = "stylegan-store"
+VERSION = 1
+MIN_RESOLUTION, MAX_RESOLUTION = 4, 1024
+
+
+class Skipped(NamedTuple):
+    """An image that was left out."""
+
+    name: str
+    reason: str
+
+
+class Rectangle(NamedTuple):
+    """Pixel rows top..bottom and columns left..right, ends excluded."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreMeta:
+    """Everything about a store but its pixels; `meta.json`."""
+
+    source: str  # name of the folder or zip
+    fingerprint: str  # of its files
+    num_images: int
+    resolution: int
+    channels: int
+    crop: str  # center | pad
+    active_rectangle: Rectangle | None  # None: the whole square
+    label_names: list[str]  # empty: no labels
+    skipped: list[Skipped]
+    num_ignored: int  # files that were no images
+    pixel_hashes: dict[str, str]  # file name -> SHA-256 of its pixels
+    filter: str = "lanczos to full resolution, then 2x2 box averages"
+    format: str = FORMAT
+    version: int = VERSION
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "StoreMeta":
+        """From JSON; ValueError if it is not of this format."""
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict) or values.get("format") != FORMAT:
+            raise ValueError("meta.json does not describe a store")
+        if values["version"] != VERSION:
+            raise ValueError(f"its version is {values['version']}, known is {VERSION}")
+        rectangle = values["active_rectangle"]
+        values["active_rectangle"] = None if rectangle is None else Rectangle(*rectangle)
+        values["skipped"] = [Skipped(*pair) for pair in values["skipped"]]
+        return cls(**values)
+
+
+def file_name(resolution: int) -> str:
+    """`0064.npy`"""
+    return f"{resolution:04d}.npy"
+
+
+def resolutions_up_to(resolution: int) -> list[int]:
+    """4, 8, ... `resolution`."""
+    return [2**k for k in range(2, resolution.bit_length())]
+
+
+def is_store(path: str | Path) -> bool:
+    """Whether the folder says that it is a store, sound or not."""
+    meta = Path(path) / "meta.json"
+    try:
+        return meta.is_file() and FORMAT in meta.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return False
+
+
+class Store:
+    """A prepared data set. Opening one checks that its files are complete.
+
+    The files: `0004.npy` ... up to the full resolution, uint8 (N, C, r, r); `labels.npy`, int64
+    (N,), where every image came from a sub-folder; `names.txt`; `meta.json`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not is_store(self.path):
+            raise FileNotFoundError(f"there is no store at {path}; make one with stylegan prepare")
+        try:
+            self.meta = StoreMeta.read(self.path / "meta.json")
+            self._images = {r: self._map(r) for r in resolutions_up_to(self.meta.resolution)}
+            self.labels = self._read_labels()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"the store {path} is damaged ({error}); delete it and prepare it again"
+            ) from error
+
+    def __reduce__(self) -> tuple[type["Store"], tuple[Path]]:
+        return Store, (self.path,)  # a worker maps the files itself, no pixels are sent
+
+    def __len__(self) -> int:
+        return self.meta.num_images
+
+    @property
+    def num_images(self) -> int:
+        return self.meta.num_images
+
+    @property
+    def resolution(self) -> int:
+        return self.meta.resolution
+
+    @property
+    def channels(self) -> int:
+        return self.meta.channels
+
+    @property
+    def label_names(self) -> list[str]:
+        """Name of each class; empty without labels."""
+        return self.meta.label_names
+
+    @property
+    def active_rectangle(self) -> Rectangle | None:
+        """The part that is not padding, at full resolution; None: everything."""
+        return self.meta.active_rectangle
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """Images of the source that could not be used."""
+        return self.meta.skipped
+
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """Where each image came from, relative to the source."""
+        text = (self.path / "names.txt").read_text(encoding="utf-8", errors="surrogateescape")
+        return text.split("\n")[:-1]
+
+    def images(self, resolution: int) -> np.memmap:
+        """All images at one resolution: uint8 (N, C, r, r), read from disk where touched."""
+        if resolution not in self._images:
+            known = ", ".join(map(str, self._images))
+            raise ValueError(
+                f"the store {self.path} has no resolution {resolution}; it has {known}"
+            )
+        return self._images[resolution]
+
+    def identity(self, resolution: int) -> str:
+        """Names the images up to `resolution`: the SHA-256 of their pixels."""
+        return self.meta.pixel_hashes[file_name(resolution)]
+
+    def one_hot(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Labels of these images: float32 (len(indices), classes)."""
+        if self.labels is None:
+            raise ValueError(
+                f"labels are asked for, but the store {self.path} has none: they come from "
+                "sub-folders, one per class, with no image outside of them"
+            )
+        classes = self.labels[np.asarray(indices, np.int64)]
+        return np.eye(len(self.label_names), dtype=np.float32)[classes]
+
+    def verify(self) -> None:
+        """Read all pixels and compare them with their hashes."""
+        for resolution, images in self._images.items():
+            digest = hashlib.sha256()
+            for image in images:
+                digest.update(image.tobytes())
+            name = file_name(resolution)
+            if digest.hexdigest() != self.meta.pixel_hashes[name]:
+                raise ValueError(
+                    f"the store {self.path} is damaged ({name} has changed); "
+                    "delete it and prepare it again"
+                )
+
+    def _map(self, resolution: int) -> np.memmap:
+        name = file_name(resolution)
+        images = np.load(self.path / name, mmap_mode="r", allow_pickle=False)
+        shape = (self.num_images, self.channels, resolution, resolution)
+        if images.shape != shape or images.dtype != np.uint8:
+            raise ValueError(f"{name} holds {images.dtype} {images.shape}, not uint8 {shape}")
+        return images
+
+    def _read_labels(self) -> np.ndarray | None:
+        if not self.label_names:
+            return None
+        labels = np.load(self.path / "labels.npy", allow_pickle=False)
+        if labels.shape != (self.num_images,) or labels.dtype != np.int64:
+            raise ValueError(f"labels.npy holds {labels.dtype} {labels.shape}")
+        if labels.min() < 0 or labels.max() >= len(self.label_names):
+            raise ValueError(f"labels.npy goes beyond the {len(self.label_names)} classes")
+        return labels

@@ -1,0 +1,173 @@
+"""Official TensorFlow weights -> our networks, without TensorFlow.
+
+Networks are given as official variables and settings, or as an official `.pkl` file. Names and
+layouts are in `correspondence.py`, the safe reading of the file in `pickles.py`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from stylegan.interop.correspondence import (
+    DISCRIMINATOR_SETTINGS,
+    GENERATOR_SETTINGS,
+    MAPPING_SETTINGS,
+    SYNTHESIS_SETTINGS,
+    Match,
+    config_from_official,
+    discriminator_matches,
+    fusion_from_official,
+    generator_matches,
+    mapping_matches,
+    synthesis_matches,
+)
+from stylegan.interop.pickles import ForeignFileError, OfficialNetwork, read_networks
+from stylegan.networks import (
+    Discriminator,
+    Generator,
+    MappingNetwork,
+    NetworkConfig,
+    SynthesisNetwork,
+)
+
+__all__ = [
+    "Snapshot",
+    "discriminator_from_official",
+    "generator_from_official",
+    "load_official",
+    "mapping_from_official",
+    "synthesis_from_official",
+]
+
+N = TypeVar("N", bound=nn.Module)
+Variables = Mapping[str, Any]  # official path, relative to its network -> array
+Settings = Mapping[str, Any]  # official keyword arguments; official defaults where absent
+
+
+def mapping_from_official(variables: Variables, settings: Settings) -> MappingNetwork:
+    """`Dense0/weight`, ... -> mapping network; `dlatent_broadcast` is left to the caller."""
+    config = config_from_official(settings, MAPPING_SETTINGS)
+    return filled(lambda: MappingNetwork(config), mapping_matches(config), variables)
+
+
+def synthesis_from_official(variables: Variables, settings: Settings) -> SynthesisNetwork:
+    """`4x4/Conv/weight`, ... -> synthesis network."""
+    config = config_from_official(settings, SYNTHESIS_SETTINGS)
+    matches = synthesis_matches(config, fusion_from_official(settings))
+    return filled(lambda: SynthesisNetwork(config), matches, variables)
+
+
+def generator_from_official(variables: Variables, settings: Settings) -> Generator:
+    """`G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`, ... -> generator."""
+    config = config_from_official(settings, GENERATOR_SETTINGS)
+    matches = generator_matches(config, fusion_from_official(settings))
+    return filled(lambda: Generator(config), matches, variables)
+
+
+def discriminator_from_official(variables: Variables, settings: Settings) -> Discriminator:
+    """`4x4/Conv/weight`, ... -> discriminator."""
+    config = config_from_official(settings, DISCRIMINATOR_SETTINGS)
+    return filled(lambda: Discriminator(config), discriminator_matches(config), variables)
+
+
+def filled(make: Callable[[], N], matches: Iterable[Match], variables: Variables) -> N:
+    """The network that `make` makes with the official variables as its state.
+
+    It is float64 if any variable is, which is exact, and float32 otherwise.
+    """
+    arrays = {path: np.asarray(value) for path, value in variables.items()}
+    arrays = {path: a for path, a in arrays.items() if path.split("/")[-1] != "lod"}
+    with torch.device("meta"):  # shapes only, so that absurd settings fail before they cost memory
+        shapes = {name: tuple(t.shape) for name, t in make().state_dict().items()}
+    table = list(matches)
+    check_fit({m.path: m.official_shape(shapes[m.name]) for m in table}, arrays)
+    exact = any(a.dtype == np.float64 for a in arrays.values())
+    network = make().to(torch.float64 if exact else torch.float32)
+    state = {m.name: m.from_official(arrays[m.path]) for m in table}
+    dtype = np.float64 if exact else np.float32
+    network.load_state_dict({n: torch.from_numpy(np.array(a, dtype)) for n, a in state.items()})
+    return network
+
+
+def check_fit(expected: dict[str, tuple[int, ...]], arrays: dict[str, np.ndarray]) -> None:
+    """Raise one ValueError that names every missing, surplus or misshapen variable."""
+    problems = [f"{path} is missing" for path in expected if path not in arrays]
+    for path, array in arrays.items():
+        if path not in expected:
+            problems.append(f"{path} is not a variable of this network")
+        elif array.shape != expected[path]:
+            problems.append(f"{path} has shape {array.shape} instead of {expected[path]}")
+        elif array.dtype.kind not in "fiu":
+            problems.append(f"{path} holds {array.dtype} instead of real numbers")
+    if problems:
+        raise ValueError(
+            f"the official variables do not fit the settings: {'; '.join(problems)}; give the "
+            "settings with which the network was built, and variable paths relative to it"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The three networks of an official file and the truncation it stands for."""
+
+    generator: Generator
+    discriminator: Discriminator
+    generator_ema: Generator  # the one to generate with
+    psi: float  # 1.0 = no truncation
+    cutoff: int | None  # layers truncated, None = all
+
+
+def load_official(path: str | Path) -> Snapshot:
+    """Read an official version 1 snapshot (G, D, Gs); nothing that the file names is executed.
+
+    The configurations of generator and discriminator are one and the same where their settings
+    agree. ValueError says what the file is if it is something else.
+    """
+    g, d, ema = read_networks(path)
+    try:
+        config, d_config = shared_configs(g, d)
+        networks = [
+            filled(
+                lambda: Generator(config),
+                generator_matches(config, fusion_from_official(official.settings)),
+                official.variables,
+            )
+            for official in (g, ema)
+        ]
+        discriminator = filled(
+            lambda: Discriminator(d_config), discriminator_matches(d_config), d.variables
+        )
+        psi, cutoff = truncation_defaults(ema.settings)
+    except ValueError as error:
+        raise ForeignFileError(f"{path}: {error}") from error
+    return Snapshot(networks[0], discriminator, networks[1], psi, cutoff)
+
+
+def shared_configs(g: OfficialNetwork, d: OfficialNetwork) -> tuple[NetworkConfig, NetworkConfig]:
+    """Configurations of generator and discriminator, equal if their common settings are."""
+    config = config_from_official(g.settings, GENERATOR_SETTINGS)
+    d_config = config_from_official(d.settings, DISCRIMINATOR_SETTINGS)
+    own = {"deviation_group", "deviation_features"}
+    common = {"blur", *DISCRIMINATOR_SETTINGS.values()} - own
+    if any(getattr(config, field) != getattr(d_config, field) for field in common):
+        return config, d_config
+    both = dataclasses.replace(config, **{field: getattr(d_config, field) for field in own})
+    return both, both
+
+
+def truncation_defaults(settings: Settings) -> tuple[float, int | None]:
+    """psi and cutoff in our terms: officially no psi, no cutoff or one <= 0 is no truncation."""
+    psi = settings.get("truncation_psi", 0.7)
+    cutoff = settings.get("truncation_cutoff", 8)
+    for name, value in (("truncation_psi", psi), ("truncation_cutoff", cutoff)):
+        if value is not None and not isinstance(value, (int, float)):
+            raise ValueError(f"{name} must be a number or None, not {value!r}")
+    if psi is None or cutoff is None or cutoff <= 0:
+        return 1.0, None
+    return float(psi), int(cutoff)

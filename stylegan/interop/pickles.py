@@ -1,0 +1,230 @@
+"""Reading official network pickles without executing anything that they name.
+
+A pickle is a program. This reader lets it name only what an official snapshot names, gives it an
+inert record for each, and turns the records into arrays and settings afterwards, checking all.
+"""
+
+import io
+import math
+import pickle
+import pickletools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class ForeignFileError(ValueError):
+    """The file is not an official snapshot, or a damaged one; the message says which."""
+
+
+@dataclass(frozen=True)
+class OfficialNetwork:
+    """One network of a snapshot: the settings that were given, and its variables."""
+
+    settings: dict[str, Any]
+    variables: dict[str, np.ndarray]  # those of components under `G_synthesis/`, `G_mapping/`
+
+
+class Record:
+    """Stands for an object of the file: keeps what it would be made from and does nothing."""
+
+    args: tuple[Any, ...] = ()
+    state: Any = None
+
+    def __init__(self, *args: Any) -> None:
+        self.args = args
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class NetworkRecord(Record):
+    """`state`: the attributes of the official network object."""
+
+
+class ArrayRecord(Record):
+    """`state`: version, shape, dtype, whether in Fortran order, bytes."""
+
+
+class BufferRecord(Record):
+    """An array as pickle protocol 5 writes it; `args`: bytes, dtype, shape, order."""
+
+
+class ScalarRecord(Record):
+    """`args`: dtype, bytes."""
+
+
+class DtypeRecord(Record):
+    """`args`: kind and size, ...; `state`: version, byte order, ..."""
+
+
+class TypeRecord(Record):
+    """The array type itself, which the file passes as an argument."""
+
+
+class BytesRecord(Record):
+    """Bytes as pickle protocol 2 writes them; `args`: text, encoding."""
+
+
+ALLOWED: dict[tuple[str, str], type[Record]] = {
+    ("dnnlib.tflib.network", "Network"): NetworkRecord,
+    ("numpy", "ndarray"): TypeRecord,
+    ("numpy", "dtype"): DtypeRecord,
+    ("numpy.core.multiarray", "_reconstruct"): ArrayRecord,
+    ("numpy.core.multiarray", "scalar"): ScalarRecord,
+    # Not in files of the official program, but in the same objects written again: NumPy 2 has a
+    # new module name, protocol 5 another array and protocol 2 no bytes.
+    ("numpy._core.multiarray", "_reconstruct"): ArrayRecord,
+    ("numpy._core.multiarray", "scalar"): ScalarRecord,
+    ("numpy.core.numeric", "_frombuffer"): BufferRecord,
+    ("numpy._core.numeric", "_frombuffer"): BufferRecord,
+    ("_codecs", "encode"): BytesRecord,
+}
+# Instructions that fetch or make objects past `find_class`; no snapshot needs them.
+REFUSED = {"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "INST", "OBJ", "NEWOBJ_EX", "NEXT_BUFFER"}
+EXPECTED = "an official StyleGAN version 1 snapshot, a .pkl file with the networks (G, D, Gs)"
+ORIGINS = {
+    "tfutil": "a Progressive GAN snapshot",
+    "torch_utils": "a snapshot of StyleGAN2-ADA or StyleGAN3 for PyTorch",
+    "torch": "a PyTorch file",
+}
+
+
+class SafeUnpickler(pickle.Unpickler):
+    """Resolves the allowed names to inert records and refuses every other."""
+
+    def find_class(self, module: str, name: str) -> type[Record]:
+        try:
+            return ALLOWED[module, name]
+        except KeyError:
+            origin = ORIGINS.get(module.split(".")[0], "not an official StyleGAN snapshot")
+            raise ForeignFileError(
+                f"names {module}.{name}, which was not looked up or executed: this is {origin}"
+            ) from None
+
+
+def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, OfficialNetwork]:
+    """G, D and Gs of an official snapshot. Anything else is a ForeignFileError (a ValueError)."""
+    data = Path(path).read_bytes()
+    try:
+        check_opcodes(data)
+        content = SafeUnpickler(io.BytesIO(data)).load()
+        match content:
+            case (NetworkRecord() as g, NetworkRecord() as d, NetworkRecord() as ema):
+                pass
+            case _:
+                raise ForeignFileError(f"holds {type(content).__name__}, not three networks")
+        networks = (
+            official_network(g, "G_style"),
+            official_network(d, "D_basic"),
+            official_network(ema, "G_style"),
+        )
+    except ForeignFileError as error:
+        raise ForeignFileError(f"{path} {error}; expected {EXPECTED}") from error
+    except Exception as error:  # a damaged pickle can raise almost anything
+        raise ForeignFileError(
+            f"{path} is damaged or truncated ({error}); expected {EXPECTED}; download it again"
+        ) from error
+    return networks
+
+
+def check_opcodes(data: bytes) -> None:
+    """Refuse, before loading, other formats, unusual instructions and claims of absurd size."""
+    if data[:4] == b"PK\x03\x04":
+        raise ForeignFileError("is a zip archive, such as torch.save writes: use load_generator")
+    if data[:1] != b"\x80" or data[1:2] not in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        raise ForeignFileError("is not a pickle of protocol 2 to 5")
+    for opcode, argument, position in pickletools.genops(data):  # checks lengths as it reads
+        if opcode.name in REFUSED:
+            raise ForeignFileError(f"uses the pickle instruction {opcode.name}")
+        memo_place = argument if opcode.name.endswith("PUT") else None
+        if memo_place is not None and memo_place > (position or 0):
+            raise ForeignFileError(f"asks for {argument} memo places after {position} bytes")
+
+
+def official_network(record: NetworkRecord, builder: str) -> OfficialNetwork:
+    """The settings and all variables of a network record that `builder` must have built."""
+    match record.state:
+        case {
+            "build_func_name": str(found),
+            "static_kwargs": dict(settings),
+            "components": dict(components),
+            "variables": list(own),
+        }:
+            pass
+        case _:
+            raise ForeignFileError("holds a network object without the official attributes")
+    if found != builder:
+        role = "generator" if builder.startswith("G") else "discriminator"
+        raise ForeignFileError(
+            f"has a {role} built by {found} instead of {builder}: it is of another program, such "
+            "as Progressive GAN or StyleGAN2"
+        )
+    for name, value in settings.items():
+        if not isinstance(name, str) or not is_plain(value):
+            raise ForeignFileError("has a setting that is no plain value")
+    variables = named_variables(own)
+    for key, component in components.items():
+        match key, component:
+            case str(), NetworkRecord(state={"variables": list(inner)}):
+                variables |= {f"G_{key}/{name}": a for name, a in named_variables(inner).items()}
+            case _:
+                raise ForeignFileError("has a component that is not a network")
+    return OfficialNetwork(settings, variables)
+
+
+def is_plain(value: Any) -> bool:
+    """A number, text, None, or a short row of numbers: what can be compared and shown."""
+    if isinstance(value, (list, tuple)):
+        return len(value) < 100 and all(isinstance(v, (int, float)) for v in value)
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def named_variables(pairs: list[Any]) -> dict[str, np.ndarray]:
+    arrays: dict[str, np.ndarray] = {}
+    for pair in pairs:
+        match pair:
+            case (str(name), Record() as record) if name not in arrays:
+                arrays[name] = numeric_array(name, record)
+            case _:
+                raise ForeignFileError("has a variable that is no named array, or two of one name")
+    return arrays
+
+
+def numeric_array(name: str, record: Record) -> np.ndarray:
+    """The array a record describes, if it is one of plain numbers that its bytes really fill."""
+    fortran: Any = False
+    shape: tuple[Any, ...] = ()
+    match record:
+        case ArrayRecord(state=(int(), tuple(shape), DtypeRecord() as dtype, fortran, data)):
+            pass
+        case BufferRecord(args=(data, DtypeRecord() as dtype, tuple(shape), order)):
+            fortran = order == "F"
+        case ScalarRecord(args=(DtypeRecord() as dtype, data)):
+            pass
+        case _:
+            raise ForeignFileError(f"has a variable {name} that is no NumPy array")
+    match data:
+        case BytesRecord(args=(str(text), "latin1")):
+            data = text.encode("latin1")
+    match dtype:
+        case DtypeRecord(
+            args=("f2" | "f4" | "f8" | "i4" | "i8" as code, *_),
+            state=(int(), "<" | ">" as byte_order, None, None, None, *_),
+        ):
+            pass
+        case _:
+            raise ForeignFileError(f"has a variable {name} that does not hold plain numbers")
+    size = int(code[1])
+    if not isinstance(data, (bytes, bytearray)) or not all(
+        isinstance(n, int) and n >= 0 for n in shape
+    ):
+        raise ForeignFileError(f"has a variable {name} without plain bytes and a shape")
+    if math.prod(shape) * size != len(data):
+        raise ForeignFileError(
+            f"has a variable {name} that claims shape {shape} but holds {len(data)} bytes"
+        )
+    values = np.frombuffer(data, byte_order + code)
+    return values.reshape(shape, order="F" if fortran else "C")

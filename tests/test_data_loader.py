@@ -1,0 +1,197 @@
+"""Order, batches and the processing of real images."""
+
+import itertools
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.testing import assert_close
+
+from stylegan.data import Batch, Store, batches, prepare, process_reals, shuffled
+
+REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
+
+
+def take(iterator, count):  # type: ignore[no-untyped-def]
+    return list(itertools.islice(iterator, count))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Twelve images; every pixel of image i is 20 i."""
+    root = tmp_path_factory.mktemp("loader")
+    for i in range(12):
+        (root / "images" / "abc"[i % 3]).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (20 * i,) * 3).save(root / f"images/{'abc'[i % 3]}/{i:02}.png")
+    return prepare(root / "images", root / "store")
+
+
+def shown(batch_images: torch.Tensor) -> list[int]:
+    return batch_images[:, 0, 0, 0].tolist()
+
+
+def shown_by(stream: Iterable[Batch]) -> list[int]:
+    return [value for images, _ in stream for value in shown(images)]
+
+
+def test_every_epoch_shows_every_image_once_in_a_new_order() -> None:
+    epochs = np.array(take(shuffled(10, seed=3), 50)).reshape(5, 10)
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(10))
+    assert len({tuple(epoch) for epoch in epochs}) == 5
+
+
+def test_epochs_of_one_seed_are_not_those_of_the_next() -> None:
+    first = take(shuffled(20, seed=0), 40)
+    assert first[20:] != take(shuffled(20, seed=1), 20)
+    assert first == take(shuffled(20, seed=0), 40)
+
+
+@pytest.mark.parametrize("start", [0, 1, 6, 7, 8, 25])
+def test_order_continues_from_any_start(start: int) -> None:
+    assert take(shuffled(7, 5, start), 20) == take(shuffled(7, 5), 60)[start : start + 20]
+
+
+def test_a_far_start_costs_nothing() -> None:
+    assert 0 <= next(shuffled(10, 0, start=10**15)) < 10
+
+
+def test_first_places_are_uniform() -> None:
+    first = [next(shuffled(4, seed)) for seed in range(400)]
+    assert np.bincount(first, minlength=4).min() > 70  # 100 expected, deviation 8.7
+
+
+def test_processed_reals_equal_the_official_ones() -> None:
+    with np.load(REFERENCE) as reference:
+        cases = json.loads(str(reference["meta"]))["cases"]
+        assert len(cases) == 6
+        for name, case in cases.items():
+            level = int(np.float32(case["lod"]))
+            alpha = 1 - float(np.float32(case["lod"]) - level)
+            reals = torch.from_numpy(reference[f"{name}/reals_uint8"])
+            expected = torch.from_numpy(reference[f"{name}/processed"])
+            native = expected[:, :, :: 2**level, :: 2**level]
+            processed = process_reals(reals, alpha=alpha)
+            assert processed.shape == native.shape
+            assert_close(processed, native, atol=2e-7, rtol=0)
+            assert_close(processed.repeat_interleave(2**level, 2).repeat_interleave(2**level, 3),
+                         expected, atol=2e-7, rtol=0)  # fmt: skip
+            double = process_reals(reals, alpha=alpha, dtype=torch.float64)
+            assert_close(double, native.double(), atol=2e-7, rtol=0)
+
+
+def test_range_is_minus_one_to_one() -> None:
+    reals = process_reals(torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1))
+    assert reals.flatten().tolist() == [-1.0, 1.0]
+
+
+def test_mirror_flips_the_marked_images_before_the_fade() -> None:
+    images = torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8)
+    flags = torch.tensor([True, False])
+    mirrored = process_reals(images, alpha=0.3, mirror=flags)
+    flipped = torch.stack([images[0].flip(2), images[1]])
+    assert torch.equal(mirrored, process_reals(flipped, alpha=0.3))
+
+
+def test_fade_begins_with_the_averages() -> None:
+    images = torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8)
+    reals = process_reals(images, alpha=0.0, dtype=torch.float64)
+    blocks = process_reals(images, dtype=torch.float64).reshape(2, 3, 4, 2, 4, 2)
+    means = blocks.mean(dim=(3, 5)).repeat_interleave(2, 2).repeat_interleave(2, 3)
+    assert_close(reals, means, atol=1e-12, rtol=0)
+
+
+def test_batches_follow_the_order_with_images_and_labels_in_step(store: Store) -> None:
+    order = take(shuffled(12, 9), 30)
+    stream = take(batches(store, 4, batch_size=5, start=0, seed=9, labels=True), 6)
+    assert shown_by(stream) == [int(store.images(4)[i, 0, 0, 0]) for i in order]
+    for number, (images, labels) in enumerate(stream):
+        assert (images.shape, images.dtype) == ((5, 3, 4, 4), torch.uint8)
+        assert labels is not None
+        assert labels.dtype == torch.float32
+        expected = store.one_hot(order[5 * number : 5 * number + 5])
+        np.testing.assert_array_equal(labels.numpy(), expected)
+        assert (labels.argmax(1) == (images[:, 0, 0, 0] // 20) % 3).all()
+
+
+def test_labels_are_left_out_unless_asked_for(store: Store, tmp_path: Path) -> None:
+    assert next(batches(store, 8, batch_size=2, start=0, seed=0)).labels is None
+    Image.new("RGB", (8, 8)).save(tmp_path / "0.png")
+    plain = prepare(tmp_path, tmp_path / "store")
+    with pytest.raises(ValueError, match="labels are asked for"):
+        batches(plain, 8, batch_size=2, start=0, seed=0, labels=True)
+
+
+def test_a_batch_may_be_larger_than_the_data_set(store: Store) -> None:
+    images, _ = next(batches(store, 4, batch_size=30, start=0, seed=0))
+    values = np.array(shown(images))
+    assert sorted(values[:12]) == sorted(values[12:24]) == [20 * i for i in range(12)]
+
+
+def test_slices_of_the_ranks_join_to_the_batch_of_one_process(store: Store) -> None:
+    whole = take(batches(store, 8, batch_size=6, start=5, seed=2), 8)
+    parts = [
+        take(batches(store, 8, batch_size=6, start=5, seed=2, rank=r, world_size=3), 8)
+        for r in range(3)
+    ]
+    for number, (images, _) in enumerate(whole):
+        joined = torch.cat([part[number].images for part in parts])
+        assert torch.equal(joined, images)
+    assert len(set(shown(whole[0].images))) == 6  # within an epoch nothing is shown twice
+
+
+def test_a_batch_that_does_not_divide_names_both_numbers(store: Store) -> None:
+    with pytest.raises(ValueError, match="batch of 10 images does not divide by 4 processes"):
+        batches(store, 8, batch_size=10, start=0, seed=0, world_size=4)
+    with pytest.raises(ValueError, match="no resolution 16; it has 4, 8"):
+        batches(store, 16, batch_size=10, start=0, seed=0)
+
+
+def test_resuming_continues_the_stream_also_with_another_batch_size(store: Store) -> None:
+    whole = take(batches(store, 8, batch_size=4, start=0, seed=1), 12)
+    values = shown_by(whole)
+    resumed = take(batches(store, 8, batch_size=7, start=20, seed=1), 4)
+    assert shown_by(resumed) == values[20:48]
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than there are CPUs
+@pytest.mark.parametrize("workers", [1, 3])
+def test_worker_processes_change_nothing(store: Store, workers: int) -> None:
+    settings = {"batch_size": 4, "start": 3, "seed": 8, "rank": 1, "world_size": 2, "labels": True}
+    alone = take(batches(store, 8, **settings), 12)
+    state = torch.get_rng_state()
+    helped = take(batches(store, 8, workers=workers, **settings), 12)
+    assert torch.equal(torch.get_rng_state(), state)
+    for (images, labels), (same_images, same_labels) in zip(alone, helped, strict=True):
+        assert torch.equal(images, same_images)
+        assert torch.equal(labels, same_labels)
+
+
+def test_an_error_in_a_worker_arrives_with_its_cause(store: Store, tmp_path: Path) -> None:
+    lost = Store(shutil.copytree(store.path, tmp_path / "lost"))
+    lost.labels = lost.labels[:3]  # images beyond the third have none
+    with pytest.raises(IndexError, match="out of bounds"):
+        take(batches(lost, 8, batch_size=12, start=0, seed=0, labels=True, workers=1), 2)
+
+
+def test_batches_may_be_changed_without_touching_the_store(store: Store) -> None:
+    images, _ = next(batches(store, 8, batch_size=12, start=0, seed=0))
+    images.zero_()
+    assert store.images(8).max() == 220
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_arrive_on_the_gpu_unchanged(store: Store, workers: int) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA GPU")
+    here = take(batches(store, 8, batch_size=4, start=0, seed=8), 20)
+    there = batches(store, 8, batch_size=4, start=0, seed=8, workers=workers, device="cuda")
+    for (images, _), (moved, _) in zip(here, there, strict=False):
+        assert moved.is_cuda
+        assert torch.equal(moved.cpu(), images)

@@ -1,0 +1,236 @@
+"""Official pickles: read without being executed, and told apart from everything else."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from official import SETTINGS, generator_variables, network_class, snapshot_objects
+
+from stylegan.interop import generator_from_official, load_official
+from stylegan.interop.pickles import TypeRecord
+
+SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
+
+
+@pytest.fixture
+def official(monkeypatch):
+    return network_class(monkeypatch)
+
+
+def write(tmp_path, content, protocol=4):
+    path = tmp_path / "network.pkl"
+    data = content if isinstance(content, bytes) else pickle.dumps(content, protocol)
+    path.write_bytes(data)
+    return path
+
+
+def call(module, name, argument=b"1"):
+    """Protocol 2 instructions for `module.name(argument)`."""
+    return b"\x80\x02c%s\n%s\nU%c%s\x85R." % (
+        module.encode(),
+        name.encode(),
+        len(argument),
+        argument,
+    )
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_snapshot_loads_whatever_the_protocol_and_the_order_of_its_arrays(
+    official, tmp_path, protocol, order
+):
+    g, d, ema = snapshot_objects(official)
+    for part in ema.components.values():
+        part.variables = [(name, np.array(value, order=order)) for name, value in part.variables]
+    snapshot = load_official(write(tmp_path, (g, d, ema), protocol))
+    expected = generator_from_official(generator_variables(), SETTINGS).state_dict()
+    for name, tensor in snapshot.generator_ema.state_dict().items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=0)
+
+
+def test_generator_and_discriminator_share_their_configuration(official, tmp_path):
+    group = {"mbstd_group_size": 2}
+    snapshot = load_official(write(tmp_path, snapshot_objects(official, d_settings=group)))
+    assert snapshot.generator.config == snapshot.discriminator.config
+    assert snapshot.generator.config.deviation_group == 2
+    assert snapshot.discriminator.config.w_dim == 5
+
+
+def test_configurations_that_differ_are_kept_apart(official, tmp_path):
+    relu = {"nonlinearity": "relu"}
+    snapshot = load_official(write(tmp_path, snapshot_objects(official, d_settings=relu)))
+    assert snapshot.generator.config.activation == "lrelu"
+    assert snapshot.discriminator.config.activation == "relu"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, (0.7, 8)),
+        ({"truncation_psi": 0.5, "truncation_cutoff": 4}, (0.5, 4)),
+        ({"truncation_psi": -1}, (-1.0, 8)),
+        ({"truncation_psi": None}, (1.0, None)),
+        ({"truncation_cutoff": None}, (1.0, None)),
+        ({"truncation_cutoff": 0}, (1.0, None)),
+        ({"truncation_cutoff": -1}, (1.0, None)),
+    ],
+)
+def test_truncation_is_what_the_file_says_and_none_without_a_cutoff(
+    official, tmp_path, settings, expected
+):
+    snapshot = load_official(write(tmp_path, snapshot_objects(official, settings)))
+    assert (snapshot.psi, snapshot.cutoff) == expected
+
+
+NAMES = [
+    ("os", "system"),
+    ("posix", "system"),
+    ("builtins", "eval"),
+    ("builtins", "exec"),
+    ("builtins", "getattr"),
+    ("__builtin__", "eval"),
+    ("subprocess", "Popen"),
+    ("numpy", "load"),
+    ("numpy", "fromfile"),
+    ("numpy", "ndarray.tofile"),
+    ("numpy.core.multiarray", "fromfile"),
+    ("dnnlib.tflib.network", "Network.__setstate__"),
+    ("dnnlib.tflib.network", "Network.__init__.__globals__"),
+    ("torch._utils", "_rebuild_tensor_v2"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_every_other_name_is_refused_and_said(tmp_path, module, name):
+    with pytest.raises(
+        ValueError, match=f"names {module}.{name}, which was not looked up"
+    ) as error:
+        load_official(write(tmp_path, call(module, name)))
+    assert "official StyleGAN version 1 snapshot" in str(error.value)
+
+
+class Attack:
+    """An object whose unpickling calls a function."""
+
+    def __init__(self, function, *arguments):
+        self.reduced = function, arguments
+
+    def __reduce__(self):
+        return self.reduced
+
+
+@pytest.mark.parametrize("place", ["top", "setting", "variable", "component", "array"])
+def test_nothing_is_executed_wherever_it_hides(official, tmp_path, place):
+    witness = tmp_path / "witness"
+    attack = Attack(Path.touch, witness)
+    g, d, ema = snapshot_objects(official)
+    if place == "setting":
+        g.static_kwargs["resolution"] = attack
+    elif place == "variable":
+        g.variables[0] = ("lod", attack)
+    elif place == "component":
+        g.components["mapping"] = attack
+    elif place == "array":
+        g.variables[0] = ("lod", np.array([attack], dtype=object))
+    content = attack if place == "top" else (g, d, ema)
+    with pytest.raises(ValueError, match=r"names (builtins.getattr|pathlib)"):
+        load_official(write(tmp_path, content))
+    assert not witness.exists()
+
+
+def test_an_object_array_is_refused(official, tmp_path):
+    objects = snapshot_objects(official, extra={"odd": np.array([None, "a"], dtype=object)})
+    with pytest.raises(ValueError, match="variable odd that does not hold plain numbers"):
+        load_official(write(tmp_path, objects))
+
+
+@pytest.mark.parametrize("odd", [np.array(["a"]), np.zeros(2, [("a", "f4")]), np.zeros(1, "M8[s]")])
+def test_arrays_of_other_than_plain_numbers_are_refused(official, tmp_path, odd):
+    with pytest.raises(ValueError, match="variable odd that does not hold plain numbers"):
+        load_official(write(tmp_path, snapshot_objects(official, extra={"odd": odd})))
+
+
+def test_an_array_that_claims_more_than_its_bytes_is_refused(official, tmp_path):
+    class Claim:
+        def __reduce__(self):
+            function, arguments, state = np.zeros(3, np.float32).__reduce__()
+            return function, arguments, (state[0], (2**40, 2**20), *state[2:])
+
+    objects = snapshot_objects(official)
+    objects[0].variables.append(("huge", Claim()))
+    with pytest.raises(ValueError, match=r"huge that claims shape \(1099511627776, 1048576\)"):
+        load_official(write(tmp_path, objects))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x80\x04\x8e" + (2**60).to_bytes(8, "little") + b"abc", "damaged or truncated"),
+        (b"\x80\x04B" + (2**31).to_bytes(4, "little") + b"abc", "damaged or truncated"),
+        (b"\x80\x04Nr" + (2**31 - 1).to_bytes(4, "little") + b".", "memo places"),
+        (b"\x80\x04\x95" + (2**62).to_bytes(8, "little") + b"N.", "damaged or truncated"),
+        (b"\x80\x02\x82\x01.", "instruction EXT1"),
+        (b"\x80\x02NQ.", "instruction BINPERSID"),
+        (b"\x80\x02cnumpy\nndarray\n}U\x04argsK\x01sb0N.", "damaged or truncated"),
+        (b"\x80\x02cnumpy\nndarray\nN}U\x04argsK\x01s\x86b0N.", "damaged or truncated"),
+    ],
+)
+def test_hostile_instructions_are_refused_at_once_and_change_nothing(tmp_path, data, message):
+    with pytest.raises(ValueError, match=message):
+        load_official(write(tmp_path, data))
+    assert TypeRecord.args == ()
+
+
+def test_a_setting_that_unfolds_without_end_is_refused_at_once(official, tmp_path):
+    bomb = []
+    for _ in range(100):
+        bomb = [bomb, bomb]
+    with pytest.raises(ValueError, match="has a setting that is no plain value"):
+        load_official(write(tmp_path, snapshot_objects(official, {"blur_filter": bomb})))
+
+
+def test_settings_of_absurd_size_fail_before_they_cost_memory(official, tmp_path):
+    absurd = {"fmap_max": 2**20, "fmap_base": 2**40}
+    with pytest.raises(ValueError, match="do not fit the settings"):
+        load_official(write(tmp_path, snapshot_objects(official, absurd)))
+
+
+def test_a_truncated_file_is_a_clean_error_wherever_it_ends(tmp_path):
+    data = SNAPSHOT.read_bytes()
+    for length in (3, 10, 40, 1000, len(data) // 2, len(data) - 1):
+        with pytest.raises(ValueError, match="damaged or truncated"):
+            load_official(write(tmp_path, data[:length]))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not a pickle of protocol 2 to 5"),
+        (b"\x89PNG\r\n\x1a\n", "is not a pickle of protocol 2 to 5"),
+        (b"(lp0\n.", "is not a pickle of protocol 2 to 5"),
+        (b"PK\x03\x04...", "torch.save writes: use load_generator"),
+        ({"G": 1}, "holds dict, not three networks"),
+        ((1, 2, 3), "holds tuple, not three networks"),
+        (call("tfutil", "Network"), "this is a Progressive GAN snapshot"),
+        (call("torch_utils.persistence", "_reconstruct_persistent_obj"), "StyleGAN2-ADA"),
+    ],
+)
+def test_a_file_of_another_kind_is_told_apart(tmp_path, content, message):
+    with pytest.raises(ValueError, match=message):
+        load_official(write(tmp_path, content))
+
+
+@pytest.mark.parametrize("builder", ["G_paper", "G_main", "G_mapping"])
+def test_networks_of_other_programs_are_refused_by_their_builder(official, tmp_path, builder):
+    g, d, ema = snapshot_objects(official)
+    g.build_func_name = builder
+    with pytest.raises(ValueError, match=f"generator built by {builder} instead of G_style"):
+        load_official(write(tmp_path, (g, d, ema)))
+
+
+def test_a_snapshot_that_contradicts_its_settings_is_an_error_with_the_path(official, tmp_path):
+    path = write(tmp_path, snapshot_objects(official, {"mapping_layers": 3}))
+    with pytest.raises(ValueError, match=r"network.pkl: .*G_mapping/Dense2/weight is missing"):
+        load_official(path)

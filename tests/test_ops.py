@@ -1,0 +1,147 @@
+"""The mathematics of the networks against closed forms and plain loops, in float64."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from stylegan.ops import (
+    adain,
+    blur,
+    downsample,
+    fade,
+    instance_norm,
+    leaky_relu,
+    minibatch_deviation,
+    pixel_norm,
+    style_modulation,
+    truncate,
+    upsample,
+)
+
+
+def normal(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def test_leaky_relu_has_slope_one_at_zero_and_a_fifth_below():
+    x = torch.tensor([-3.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
+    y = leaky_relu(x)
+    assert_close(y.detach(), torch.tensor([-0.6, 0.0, 2.0], dtype=torch.float64))
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    assert grad.tolist() == [0.2, 1.0, 1.0]
+
+
+def test_leaky_relu_can_be_differentiated_twice():
+    x = normal(10).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda v: leaky_relu(v).square(), x)
+
+
+def test_pixel_norm_gives_every_feature_vector_unit_mean_square():
+    x = 5 * normal(2, 6, 3, 3)
+    assert_close(
+        pixel_norm(x).square().mean(dim=1), torch.ones(2, 3, 3).double(), rtol=0, atol=1e-7
+    )
+    assert_close(pixel_norm(3 * x), pixel_norm(x), rtol=0, atol=1e-7)
+
+
+def test_adain_gives_every_channel_the_asked_mean_and_standard_deviation():
+    x, scale, bias = 4 * normal(2, 3, 8, 8) + 7, normal(2, 3, seed=1), normal(2, 3, seed=2)
+    y = adain(x, scale, bias)
+    assert_close(y.mean(dim=(2, 3)), bias, rtol=0, atol=1e-12)
+    assert_close(y.std(dim=(2, 3), unbiased=False), scale.abs(), rtol=1e-8, atol=0)
+
+
+def test_adain_is_instance_norm_then_style_modulation():
+    x, scale, bias = normal(2, 3, 4, 4), normal(2, 3, seed=1), normal(2, 3, seed=2)
+    separate = style_modulation(instance_norm(x), scale, bias)
+    assert_close(adain(x, scale, bias), separate, rtol=0, atol=1e-12)
+
+
+def test_adain_can_be_differentiated_twice():
+    inputs = [v.requires_grad_() for v in (normal(2, 2, 2, 2), normal(2, 2), normal(2, 2, seed=1))]
+    assert torch.autograd.gradgradcheck(adain, inputs)
+
+
+def test_half_precision_statistics_do_not_overflow():
+    x = torch.full((1, 4, 2, 2), 3e4, dtype=torch.float16)
+    assert_close(pixel_norm(x), torch.ones_like(x))
+
+
+def test_upsample_repeats_and_downsample_averages():
+    x = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+    assert upsample(x)[0, 0].tolist() == [[1, 1, 2, 2], [1, 1, 2, 2], [3, 3, 4, 4], [3, 3, 4, 4]]
+    assert downsample(x).item() == 2.5
+    assert_close(downsample(upsample(x)), x, rtol=0, atol=0)
+
+
+def test_blur_is_the_binomial_kernel_with_zeros_beyond_the_border():
+    x = normal(2, 3, 5, 7)
+    taps = torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64)
+    kernel = (torch.outer(taps, taps) / 16).expand(3, 1, 3, 3)
+    expected = F.conv2d(x, kernel, padding=1, groups=3)
+    assert_close(blur(x), expected, rtol=0, atol=1e-14)
+
+
+def deviation_by_hand(x, group_size, features):
+    """A loop over features, groups and pixels."""
+    n, c, h, w = x.shape
+    group_size = min(group_size, n)
+    groups, per_feature = n // group_size, c // features
+    out = np.zeros((n, features, h, w))
+    for i in range(n):
+        members = [j for j in range(n) if j % groups == i % groups]
+        assert len(members) == group_size
+        for f in range(features):
+            values = x[members, f * per_feature : (f + 1) * per_feature]
+            out[i, f] = np.sqrt(values.var(axis=0) + 1e-8).mean()
+    return np.concatenate([x, out], axis=1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 8, 12])
+@pytest.mark.parametrize("features", [1, 2, 6])
+def test_minibatch_deviation_equals_the_loop(n, features):
+    x = normal(n, 6, 4, 4)
+    expected = torch.from_numpy(deviation_by_hand(x.numpy(), 4, features))
+    assert_close(minibatch_deviation(x, 4, features), expected, rtol=0, atol=1e-12)
+
+
+def test_minibatch_deviation_refuses_what_it_cannot_divide():
+    with pytest.raises(ValueError, match="batch of 6 images does not split into groups of 4"):
+        minibatch_deviation(normal(6, 4, 4, 4), 4)
+    with pytest.raises(ValueError, match="4 channels do not split into 3 deviation features"):
+        minibatch_deviation(normal(4, 4, 4, 4), 4, 3)
+
+
+def test_minibatch_deviation_of_equal_images_has_a_finite_gradient():
+    x = torch.ones(4, 2, 4, 4, requires_grad=True)
+    (grad,) = torch.autograd.grad(minibatch_deviation(x, 4)[:, 2:].sum(), x)
+    assert_close(grad, torch.zeros_like(x))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 1.0])
+def test_fade_is_the_weighted_mean(alpha):
+    a, b = normal(2, 3), normal(2, 3, seed=1)
+    assert_close(fade(a, b, alpha), (1 - alpha) * a + alpha * b, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("psi", [-0.8, 0.0, 0.5, 1.3])
+@pytest.mark.parametrize("cutoff", [None, 1, 3, 6, 9])
+def test_truncation_is_linear_in_the_distance_to_the_average(psi, cutoff):
+    ws, w_avg = normal(2, 6, 5), normal(5, seed=1)
+    reached = torch.arange(6) < (6 if cutoff is None else cutoff)
+    expected = torch.where(reached[:, None], w_avg + psi * (ws - w_avg), ws)
+    assert_close(truncate(ws, w_avg, psi, cutoff), expected, rtol=0, atol=1e-14)
+
+
+def test_truncation_with_psi_one_or_no_layers_changes_no_bit():
+    ws, w_avg = normal(2, 6, 5), normal(5, seed=1)
+    for psi, cutoff in ((1.0, None), (1, 3), (0.5, 0)):
+        assert torch.equal(truncate(ws, w_avg, psi, cutoff), ws)
+
+
+def test_a_negative_cutoff_is_refused():
+    with pytest.raises(ValueError, match="cutoff must be None or at least 0, not -1"):
+        truncate(normal(1, 6, 5), normal(5), 0.5, -1)

@@ -1,0 +1,218 @@
+"""Our networks against numbers computed by the official program, see reference/README.md."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from stylegan.interop import (
+    discriminator_from_official,
+    generator_from_official,
+    load_official,
+    mapping_from_official,
+    synthesis_from_official,
+)
+from stylegan.ops import downsample
+
+REFERENCE = Path(__file__).parent / "reference"
+IMAGES = {torch.float64: 1e-9, torch.float32: 5e-5}
+SCORES = {torch.float64: 1e-9, torch.float32: 5e-6}
+DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["f64", "f32"])
+LODS = ["0", "0.3", "1", "1.75", "2", "2.5", "3"]
+
+
+def load(name):
+    with np.load(REFERENCE / f"{name}.npz") as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    meta = json.loads(str(arrays.pop("meta")))
+    return arrays, meta
+
+
+FILES = {
+    name: load(name)
+    for name in (
+        "mapping",
+        "synthesis_32",
+        "synthesis_variants",
+        "discriminator_32",
+        "generator_truncation",
+        "official_snapshot_expected",
+    )
+}
+
+
+def under(prefix, arrays):
+    """The entries below `prefix`, relative to it."""
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def key(path, dtype):
+    """float64 results lie in a folder of their own, within that of a variant."""
+    return f"f64/{path}" if dtype == torch.float64 else path
+
+
+def assert_near(ours, official, limits):
+    official = torch.from_numpy(official)
+    assert ours.dtype == official.dtype
+    assert ours.shape == official.shape
+    torch.testing.assert_close(ours, official, rtol=0, atol=limits[ours.dtype])
+
+
+def growth(lod, full):
+    """Our resolution and alpha for an official level of detail, a float32 number there."""
+    lod = float(np.float32(lod))
+    return full >> int(lod), 1 - lod % 1
+
+
+def enlarged(images, full):
+    return F.interpolate(images, size=full, mode="nearest")
+
+
+def shrunk(images, resolution):
+    while images.shape[-1] > resolution:
+        images = downsample(images)
+    return images
+
+
+def structures(arrays, folder, dtype):
+    """Keys of every stored result of `folder`: (key, lod)."""
+    start = key(folder, dtype) + "/"
+    return {k: k.rsplit("lod", 1)[1] for k in arrays if k.startswith(start)}
+
+
+@torch.no_grad()
+@DTYPES
+@pytest.mark.parametrize("variant", FILES["mapping"][1]["variants"])
+def test_mapping_equals_the_official_one(variant, dtype):
+    files, meta = FILES["mapping"]
+    arrays, settings = under(f"{variant}/", files), meta["variants"][variant]["kwargs"]
+    network = mapping_from_official(under("G/G_mapping/", arrays), settings).to(dtype)
+    labels = torch.from_numpy(arrays["labels"]).to(dtype) if "labels" in arrays else None
+    w = network(torch.from_numpy(arrays["latents"]).to(dtype), labels)
+    if broadcast := settings.get("dlatent_broadcast"):
+        w = w[:, None].expand(-1, broadcast, -1)
+    assert_near(w, arrays[key("dlatents", dtype)], IMAGES)
+
+
+@torch.no_grad()
+@DTYPES
+def test_growing_synthesis_equals_the_official_one_in_both_structures(dtype):
+    arrays, meta = FILES["synthesis_32"]
+    network = synthesis_from_official(under("G/G_synthesis/", arrays), meta["kwargs"]).to(dtype)
+    cases = structures(arrays, "images", dtype)
+    assert sorted(cases.values()) == sorted(LODS * (1 if dtype == torch.float64 else 2))
+    for case, lod in cases.items():
+        resolution, alpha = growth(lod, 32)
+        ws = torch.from_numpy(arrays["dlatents"]).to(dtype)
+        images = network(ws, resolution=resolution, alpha=alpha, noise="const")
+        assert images.shape[-1] == resolution
+        assert_near(enlarged(images, 32), arrays[case], IMAGES)
+
+
+@torch.no_grad()
+@DTYPES
+@pytest.mark.parametrize("variant", FILES["synthesis_variants"][1]["variants"])
+def test_every_ablation_of_synthesis_equals_the_official_one(variant, dtype):
+    files, meta = FILES["synthesis_variants"]
+    arrays, settings = under(f"{variant}/", files), meta["variants"][variant]["kwargs"]
+    network = synthesis_from_official(under("G/G_synthesis/", arrays), settings).to(dtype)
+    images = network(torch.from_numpy(arrays["dlatents"]).to(dtype), noise="const")
+    assert_near(images, arrays[key("images", dtype)], IMAGES)
+
+
+@torch.no_grad()
+@DTYPES
+@pytest.mark.parametrize("fused", [True, False])
+def test_fused_and_separate_upscaling_are_told_apart(fused, dtype):
+    files, meta = FILES["synthesis_variants"]
+    arrays = under("fused_pair/", files)
+    settings = meta["fused_pair"]["kwargs"] | {"fused_scale": fused}
+    network = synthesis_from_official(under("G/G_synthesis/", arrays), settings).to(dtype)
+    images = network(torch.from_numpy(arrays["dlatents"]).to(dtype), noise="const")
+    assert_near(images, arrays[key(f"images/fused_{fused}".lower(), dtype)], IMAGES)
+
+
+def discriminator_inputs(arrays, dtype):
+    images = torch.from_numpy(arrays["images"]).to(dtype)
+    return images, torch.from_numpy(arrays["labels"]).to(dtype) if "labels" in arrays else None
+
+
+@torch.no_grad()
+@DTYPES
+@pytest.mark.parametrize("variant", FILES["discriminator_32"][1]["variants"])
+def test_growing_discriminator_equals_the_official_one_in_both_structures(variant, dtype):
+    files, meta = FILES["discriminator_32"]
+    arrays, settings = under(f"{variant}/", files), meta["variants"][variant]["kwargs"]
+    network = discriminator_from_official(under("D/", arrays), settings).to(dtype)
+    images, labels = discriminator_inputs(arrays, dtype)
+    cases = structures(arrays, "scores", dtype)
+    assert sorted(cases.values()) == sorted(LODS * (1 if dtype == torch.float64 else 2))
+    for case, lod in cases.items():
+        resolution, alpha = growth(lod, 32)
+        logits = network(shrunk(images, resolution), labels, alpha=alpha)
+        assert_near(logits[:, None], arrays[case], SCORES)
+
+
+@torch.no_grad()
+@DTYPES
+@pytest.mark.parametrize("fused", [True, False])
+def test_fused_downscaling_changes_nothing(fused, dtype):
+    files, meta = FILES["discriminator_32"]
+    arrays = under("fused_pair/", files)
+    settings = meta["fused_pair"]["kwargs"] | {"fused_scale": fused}
+    network = discriminator_from_official(under("D/", arrays), settings).to(dtype)
+    logits = network(*discriminator_inputs(arrays, dtype))
+    assert_near(logits[:, None], arrays[key(f"scores/fused_{fused}".lower(), dtype)], SCORES)
+
+
+def truncation(case):
+    """psi, as the float32 number it is officially, and cutoff; no cutoff means no truncation."""
+    psi, cutoff = case.get("truncation_psi", 1), case.get("truncation_cutoff")
+    return {"psi": float(np.float32(psi)) if cutoff else 1.0, "cutoff": cutoff}
+
+
+@torch.no_grad()
+@DTYPES
+def test_truncated_generator_equals_the_official_one(dtype):
+    arrays, meta = FILES["generator_truncation"]
+    network = generator_from_official(under("G/", arrays), meta["kwargs"]).to(dtype)
+    z = torch.from_numpy(arrays["latents"]).to(dtype)
+    ws = network.broadcast(network.mapping(z))
+    assert_near(ws, arrays[key("dlatents", dtype)], IMAGES)
+    for name, case in meta["cases"].items():
+        images = network(z, noise="const", **truncation(case))
+        assert_near(images, arrays[key(f"images/{name}", dtype)], IMAGES)
+
+
+@torch.no_grad()
+def test_an_official_pickle_loads_and_computes_what_it_did():
+    arrays, meta = FILES["official_snapshot_expected"]
+    snapshot = load_official(REFERENCE / "official_snapshot.pkl")
+    assert (snapshot.psi, snapshot.cutoff) == (0.7, 8)
+    ema = snapshot.generator_ema
+    z = torch.from_numpy(arrays["latents"])
+    assert_near(ema.broadcast(ema.mapping(z)), arrays["dlatents"], IMAGES)
+    for name, case in meta["cases"].items():
+        psi = case["truncation_psi"]
+        images = ema(z, psi=psi, cutoff=snapshot.cutoff, noise="const")
+        assert_near(images, arrays[f"Gs_images/{name}"], IMAGES)
+        logits = snapshot.discriminator(torch.from_numpy(arrays[f"Gs_images/{name}"]))
+        assert_near(logits[:, None], arrays[f"D_scores/{name}"], SCORES)
+    images = snapshot.generator(z, psi=0.7, cutoff=snapshot.cutoff, noise="const")
+    assert_near(images, arrays["G_images/psi0.7"], IMAGES)
+
+
+def test_the_reference_holds_every_case_that_these_tests_know():
+    doubles = {name: sum("f64/" in k for k in arrays) for name, (arrays, _) in FILES.items()}
+    assert doubles == {
+        "mapping": 7,
+        "synthesis_32": len(LODS),
+        "synthesis_variants": 13 + 2,
+        "discriminator_32": 3 * len(LODS) + 2,
+        "generator_truncation": 5 + 1,
+        "official_snapshot_expected": 0,
+    }
+    assert len(FILES["official_snapshot_expected"][0]) == 1 + 1 + 2 + 2 + 1

@@ -1,0 +1,212 @@
+"""Seeds, noise, pixels and chunks."""
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from stylegan.networks import Generator, NetworkConfig
+from stylegan.sampling import (
+    MAX_SEED,
+    crop,
+    default_batch,
+    generate,
+    latents,
+    picture,
+    seed_noise,
+    to_uint8,
+)
+
+TINY = NetworkConfig(
+    resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
+)
+
+
+@pytest.fixture(scope="module")
+def generator():
+    """Of random weights, with noise that shows and an average that truncation shows."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = Generator(TINY).eval()
+        network.w_avg.normal_()
+        for layer in network.synthesis.noise_layers(16):
+            torch.nn.init.normal_(layer.noise.strength)
+    return network
+
+
+def pictures(generator, seeds, **options):
+    return np.concatenate(list(generate(generator, seeds, **options)))
+
+
+def test_latents_are_those_of_the_official_tools():
+    expected = [np.random.RandomState(seed).randn(512) for seed in (5, 0, MAX_SEED)]
+    z = latents([5, 0, MAX_SEED], 512)
+    assert z.dtype == torch.float32
+    assert_close(z, torch.tensor(np.array(expected), dtype=torch.float32), rtol=0, atol=0)
+
+
+def test_no_seeds_give_no_latents():
+    assert latents([], 7).shape == (0, 7)
+
+
+@pytest.mark.parametrize("seed", [-1, MAX_SEED + 1])
+def test_seeds_beyond_32_bits_are_refused(seed):
+    with pytest.raises(ValueError, match=f"from 0 to 4294967295, not {seed}"):
+        latents([1, seed], 4)
+
+
+def test_noise_of_a_seed_is_the_same_alone_in_company_and_at_a_lower_resolution():
+    together = seed_noise([3, 4, 5], TINY)
+    alone = seed_noise([4], TINY)
+    lower = seed_noise([4], TINY, 8)
+    assert [m.shape for m in alone] == [(1, 1, r, r) for r in (4, 4, 8, 8, 16, 16)]
+    assert all(torch.equal(a[1:2], b) for a, b in zip(together, alone, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(alone, lower, strict=False))
+    assert len(lower) == 4
+
+
+def test_noise_is_standard_normal_and_independent_of_layer_seed_and_latent():
+    config = NetworkConfig(resolution=64)
+    maps = torch.cat([m.flatten(1) for m in seed_noise(range(4), config)], dim=1)
+    assert abs(maps.mean()) < 0.01
+    assert abs(maps.std() - 1) < 0.01
+    z = latents(range(4), maps.shape[1])
+    correlations = torch.corrcoef(torch.cat([maps, z]))
+    assert (correlations - torch.eye(8)).abs().max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("value", "level"),
+    [(-1.0, 0), (1.0, 255), (0.0, 128), (-1 + 2 / 255, 1), (-1 + 0.999 / 255, 0), (-7, 0), (9, 255)]
+    + [(float("nan"), 0), (float("inf"), 255), (-float("inf"), 0)],
+)
+def test_pixels_are_rounded_to_the_nearest_level_and_cut_off(value, level):
+    images = torch.full((1, 1, 2, 2), value, dtype=torch.float64)
+    assert np.array_equal(to_uint8(images), np.full((1, 2, 2, 1), level, np.uint8))
+
+
+def test_every_level_survives_the_way_to_the_network_s_range_and_back():
+    levels = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16)
+    reals = levels.float() * (2 / 255) - 1
+    assert np.array_equal(to_uint8(reals)[0, :, :, 0], levels[0, 0].numpy())
+
+
+def test_pictures_have_their_channels_last():
+    images = torch.stack([torch.full((2, 3), x) for x in (-1.0, 0.0, 1.0)])[None]  # (1, 3, 2, 3)
+    assert to_uint8(images).shape == (1, 2, 3, 3)
+    assert to_uint8(images.bfloat16())[0, 1, 2].tolist() == [0, 128, 255]
+
+
+def test_chunks_are_no_larger_than_the_batch_and_in_the_order_of_the_seeds(generator):
+    chunks = list(generate(generator, [7, 1, 4, 2, 0], batch=2))
+    assert [chunk.shape for chunk in chunks] == [(n, 16, 16, 3) for n in (2, 2, 1)]
+    single = pictures(generator, [4], batch=1).astype(int)
+    assert np.abs(np.concatenate(chunks)[2:3] - single).max() <= 1
+
+
+@pytest.mark.parametrize("noise", ["const", "random", "none"])
+def test_a_seed_is_one_image_whatever_the_batch(generator, noise):
+    seeds = range(11)
+    one_by_one = pictures(generator, seeds, batch=1, noise=noise)
+    for seed in (0, 5):
+        assert np.array_equal(pictures(generator, [seed], noise=noise)[0], one_by_one[seed])
+    for batch in (3, 11):
+        together = pictures(generator, seeds, batch=batch, noise=noise)
+        assert np.abs(together.astype(int) - one_by_one).max() <= 1
+    assert one_by_one.std() > 20  # the pictures show something
+
+
+def test_random_noise_differs_from_the_stored_maps_and_draws_nothing_global(generator):
+    before = torch.get_rng_state()
+    drawn = pictures(generator, [3], noise="random")
+    assert not np.array_equal(drawn, pictures(generator, [3], noise="const"))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_psi_0_is_the_average_image_for_all_seeds(generator):
+    images = pictures(generator, [1, 2], psi=0.0, cutoff=None).astype(int)
+    assert np.abs(images[0] - images[1]).max() <= 1
+
+
+def test_cutoff_0_is_no_truncation(generator):
+    whole = pictures(generator, [1], psi=1.0)
+    assert np.array_equal(pictures(generator, [1], psi=0.2, cutoff=0), whole)
+    assert not np.array_equal(pictures(generator, [1], psi=0.2, cutoff=2), whole)
+
+
+def test_a_lower_resolution_and_its_fade_are_those_of_the_generator(generator):
+    z = latents([2], 8)
+    expected = generator(z, psi=0.5, cutoff=3, resolution=8, alpha=0.25, noise="const")
+    found = pictures(generator, [2], psi=0.5, cutoff=3, resolution=8, alpha=0.25)
+    assert np.array_equal(found, to_uint8(expected))
+
+
+def test_the_caller_is_not_left_in_inference_mode(generator):
+    for _ in generate(generator, [1, 2], batch=1):
+        assert not torch.is_inference_mode_enabled()
+
+
+def test_float64_generators_give_the_same_pictures(generator):
+    exact = Generator(TINY).double()
+    exact.load_state_dict(generator.state_dict())
+    found = pictures(exact, [1, 2], noise="random").astype(int)
+    assert np.abs(found - pictures(generator, [1, 2], noise="random")).max() <= 1
+
+
+def test_one_label_serves_all_images_and_many_serve_each():
+    network = Generator(NetworkConfig(resolution=4, z_dim=4, label_dim=3, max_channels=4))
+    rows = torch.eye(3)
+    network.mapping.label_embedding.data.normal_()
+    each = pictures(network, [9, 9, 9], labels=rows, batch=2).astype(int)
+    same = pictures(network, [9, 9], labels=rows[1:2]).astype(int)
+    assert np.abs(same - each[1]).max() <= 1
+    assert not np.array_equal(each[0], each[1])
+
+
+def test_labels_of_another_number_than_the_seeds_are_refused():
+    network = Generator(NetworkConfig(resolution=4, z_dim=4, label_dim=3, max_channels=4))
+    with pytest.raises(ValueError, match=r"labels must be \(4 or 1, 3\), not \(2, 3\)"):
+        list(generate(network, range(4), labels=torch.eye(3)[:2]))
+
+
+def test_labels_for_an_unconditional_network_are_refused(generator):
+    with pytest.raises(ValueError, match="without labels"):
+        list(generate(generator, [1], labels=torch.ones(1, 1)))
+
+
+def test_an_empty_batch_is_refused(generator):
+    with pytest.raises(ValueError, match="at least 1 image, not 0"):
+        list(generate(generator, [1], batch=0))
+
+
+@pytest.mark.parametrize(("resolution", "batch"), [(4, 32), (128, 32), (256, 16), (1024, 4)])
+def test_default_batches_shrink_with_the_resolution(resolution, batch):
+    assert default_batch(resolution) == batch
+
+
+@pytest.mark.parametrize(
+    ("size", "rows"), [(512, (64, 448)), (64, (8, 56)), (8, (1, 7)), (4, (0, 4))]
+)
+def test_padding_is_cut_off_at_any_resolution(size, rows):
+    numbers = np.arange(size, dtype=np.uint16)[None, :, None, None].repeat(size, axis=2)
+    found = crop(numbers, [64, 448, 0, 512])
+    assert found.shape == (1, rows[1] - rows[0], size, 1)
+    assert (found[0, 0, 0, 0], found[0, -1, 0, 0]) == (rows[0], rows[1] - 1)
+
+
+def test_without_a_rectangle_nothing_is_cut_off():
+    images = np.zeros((2, 4, 4, 3), np.uint8)
+    assert crop(images, None) is images
+
+
+@pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGB"), (4, "RGBA")])
+def test_pillow_images_hold_the_pixels(channels, mode):
+    pixels = np.arange(2 * 3 * channels, dtype=np.uint8).reshape(2, 3, channels)
+    image = picture(pixels)
+    assert (image.mode, image.size) == (mode, (3, 2))
+    assert np.array_equal(np.asarray(image).reshape(2, 3, channels), pixels)
+
+
+def test_pictures_of_two_channels_are_refused():
+    with pytest.raises(ValueError, match="1, 3 or 4 channels, not 2"):
+        picture(np.zeros((4, 4, 2), np.uint8))
