@@ -1,7 +1,9 @@
 """Self-describing files of plain tensors and plain Python, written atomically."""
 
 import os
+import pickle
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -28,12 +30,19 @@ def load(path: Path, *, map_location: str | torch.device = "cpu") -> dict[str, A
     """The payload of one of our files, loaded without running code from it."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
     try:
         payload = torch.load(path, map_location=map_location, weights_only=True)
-    except Exception as error:
+    except pickle.UnpicklingError as error:  # its message advises to load it unsafely
+        raise ValueError(
+            f"{path} is not a checkpoint of this project: it holds objects that only running code "
+            "from the file would restore, so it was refused"
+        ) from error
+    except Exception as error:  # a damaged file can raise almost anything
         reason = str(error).split("\n")[0]
         raise ValueError(
-            f"{path} cannot be read as a checkpoint of this project: {reason}"
+            f"{path} is damaged or not a checkpoint of this project: {reason}"
         ) from error
     if not isinstance(payload, dict) or payload.get("format") != FORMAT:
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")

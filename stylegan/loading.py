@@ -190,6 +190,12 @@ def save_generator(
     )
 
 
+def load_bundled(name: str, *, pretrained: bool = True) -> Generator:
+    """A network that ships with the package, or one of its sizes with random weights."""
+    generator = load_file(bundled_file(name)).generator
+    return generator if pretrained else Generator(generator.config).eval()
+
+
 def bundled_file(name: str) -> Path:
     """The file of a bundled network, whose content must agree with the hash in its name."""
     pattern = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}\.pt")

@@ -93,6 +93,9 @@ def generate(
     batch = default_batch(size) if batch is None else batch
     if batch < 1:
         raise ValueError(f"a batch has at least 1 image, not {batch}")
+    if labels is not None and len(labels) not in (1, len(seeds)):
+        expected = f"({len(seeds)} or 1, {generator.config.label_dim})"
+        raise ValueError(f"labels must be {expected}, not {tuple(labels.shape)}")
     if labels is not None:
         labels = labels.expand(len(seeds), -1)
     average = generator.w_avg

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import click
 
+from stylegan import __version__
+
 
 class Entry(NamedTuple):
     """Where a command is, and its line in `stylegan --help`."""
@@ -42,7 +44,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="stylegan")
+@click.version_option(__version__, prog_name="stylegan")
 def main() -> None:
     """StyleGAN (Karras, Laine, Aila 2019), version 1: train, generate, look inside.
 

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     import torch
 
 
+DEBUG = "stylegan.debug"
+
+
 class Command(click.Command):
     """A command whose user's mistakes are one line and exit code 1, unless `--debug` is given.
 
@@ -20,9 +23,14 @@ class Command(click.Command):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         if not any(parameter.name == "debug" for parameter in self.params):
-            help_text = "Show where in the program an error arose."
             self.params.append(
-                click.Option(["--debug"], is_flag=True, help=help_text, expose_value=False)
+                click.Option(
+                    ["--debug"],
+                    is_flag=True,
+                    expose_value=False,
+                    callback=lambda ctx, _, value: ctx.meta.__setitem__(DEBUG, value),
+                    help="Show where in the program an error arose.",
+                )
             )
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -36,15 +44,17 @@ class Command(click.Command):
             raise click.ClickException(one_line(error)) from error
 
 
-DEBUG = "stylegan.debug"
-
-
 def one_line(error: Exception) -> str:
     """The message of an error without line breaks; an operating system's as `file: reason`."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
     return " ".join(text.split()) or type(error).__name__
+
+
+def count(n: int, noun: str) -> str:
+    """`1 image`, `2 images`."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def use_device(name: str) -> "torch.device":

@@ -12,6 +12,7 @@ import torch
 
 from stylegan import config as configuration
 from stylegan import distributed
+from stylegan.cli.common import Command, progress_bar, use_device
 from stylegan.config import TrainConfig, bundled
 from stylegan.data import Store, cached_store
 from stylegan.training import LoopSettings, Progress, Share
@@ -23,7 +24,7 @@ BUNDLED_DATA = "datasets/emoji-32.zip"
 DEFAULT_CONFIG = "quickstart"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
@@ -40,6 +41,7 @@ DEFAULT_CONFIG = "quickstart"
 @click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
 @click.option("--cond", is_flag=True, help="Condition on the sub-folder of each image.")
 @click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
+@click.option("--crop", type=click.Choice(["center", "pad"]), help="Square, or padded 4:3.")
 @click.option("--strict", is_flag=True, help="Refuse data with images that cannot be used.")
 @click.option("--init-from", type=click.Path(path_type=Path), help="Start from these weights.")
 @click.option("--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]))
@@ -77,7 +79,7 @@ def train(
     """
     if debug:
         enable_debugging()
-    chosen = distributed.pick_device(device)
+    chosen = use_device(device)
     name = config_name or DEFAULT_CONFIG
     out = out or Path("runs") / Path(name).stem
     asked = [*overrides, *as_overrides(**settings)]
@@ -115,6 +117,7 @@ def as_overrides(
     *,
     cond: bool,
     mirror: bool,
+    crop: str | None,
     precision: str | None,
     batch_gpu: int | None,
     seed: int | None,
@@ -122,6 +125,7 @@ def as_overrides(
     """Options of the command line that are options of the configuration."""
     asked = ["data.labels=true"] if cond else []
     asked += ["data.mirror=true"] if mirror else []
+    asked += [f'data.crop="{crop}"'] if crop else []
     asked += [f'precision="{precision}"'] if precision else []
     asked += [f"batch_gpu={batch_gpu}"] if batch_gpu else []
     return asked + ([f"seed={seed}"] if seed is not None else [])
@@ -152,7 +156,7 @@ def open_store(data: Path, config: TrainConfig, strict: bool) -> Store:
         raise FileNotFoundError(f"no folder, zip or store {data}; see datasets/README.md")
     if distributed.rank() > 0:
         distributed.barrier()
-    with preparing(data) as progress:
+    with progress_bar("img") as progress:
         store = cached_store(
             data,
             resolution=config.network.resolution,
@@ -160,34 +164,11 @@ def open_store(data: Path, config: TrainConfig, strict: bool) -> Store:
             channels=config.network.image_channels,
             include=config.data.include,
             strict=strict,
-            progress=progress,
+            progress=progress if distributed.rank() == 0 else None,
         )
     if distributed.rank() == 0:
         distributed.barrier()
     return store
-
-
-@contextmanager
-def preparing(data: Path) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar for the preparation of a store, if there is any."""
-    if distributed.rank() > 0:
-        yield None
-        return
-    from tqdm import tqdm
-
-    bar: tqdm[Any] | None = None
-
-    def show(done: int, total: int) -> None:
-        nonlocal bar
-        if bar is None:
-            bar = tqdm(total=total, desc=f"preparing {data.name}", unit="img")
-        bar.update(done - bar.n)
-
-    try:
-        yield show
-    finally:
-        if bar is not None:
-            bar.close()
 
 
 def announce(

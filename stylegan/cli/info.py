@@ -1,0 +1,122 @@
+"""`stylegan info`: what a file or folder is, and what can be done with it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stylegan.cli.common import Command
+
+if TYPE_CHECKING:
+    from stylegan.loading import LoadedGenerator
+
+Facts = dict[str, Any]
+
+
+@click.command(cls=Command)
+@click.argument("source")
+def info(source: str) -> None:
+    """Say what SOURCE is: a run folder, a checkpoint, an official .pkl, a store, or a name.
+
+    \b
+    stylegan info runs/mine
+    """
+    for name, value in facts_of(source).items():
+        click.echo(f"{name:<12} {value}")
+
+
+def facts_of(source: str) -> Facts:
+    """Name -> value of all there is to say."""
+    from stylegan import checkpoint
+    from stylegan.data import is_store
+    from stylegan.loading import is_pickle, load_source
+
+    path = Path(source)
+    if path.is_dir() and is_store(path):
+        return store_facts(path)
+    if path.is_file() and not is_pickle(path):
+        payload = checkpoint.load(path)
+        if payload.get("kind") == "discriminator":
+            return discriminator_facts(path, payload)
+    facts = generator_facts(load_source(source))
+    if path.is_file():
+        facts["file size"] = megabytes(path)
+    if path.is_dir():
+        facts |= run_facts(path)
+    uses = [f"stylegan generate {source}"]
+    if path.is_dir() and (path / "config.toml").is_file():
+        uses.append(f"stylegan train --out {source} (with the options it was begun with: resumes)")
+    elif path.is_file() and not is_pickle(path):
+        uses.append(f"stylegan train --init-from {source}")
+    return facts | {"use": "; ".join(uses)}
+
+
+def generator_facts(loaded: "LoadedGenerator") -> Facts:
+    config = loaded.generator.config
+    number = sum(p.numel() for p in loaded.generator.parameters())
+    grown = f", trained up to {loaded.resolution}x{loaded.resolution}"
+    grown += f" (fading in, alpha {loaded.alpha:.2f})" if loaded.alpha < 1 else ""
+    cutoff = "all" if loaded.cutoff is None else loaded.cutoff
+    finished = loaded.resolution == config.resolution and loaded.alpha == 1
+    facts: Facts = {
+        "kind": loaded.origin,
+        "images": f"{config.resolution}x{config.resolution}, {config.image_channels} channels"
+        + ("" if finished else grown),
+        "parameters": f"{number:,} in the generator",
+        "truncation": f"psi {loaded.psi:g}, cutoff {cutoff}",
+        "config": differences_from_paper(config),
+    }
+    if loaded.images_seen is not None:
+        facts["trained on"] = f"{loaded.images_seen:,} images seen"
+    if config.label_dim:
+        facts["labels"] = f"{config.label_dim}: {', '.join(loaded.label_names) or 'unnamed'}"
+    if loaded.active_rectangle is not None:
+        top, bottom, left, right = loaded.active_rectangle
+        facts["active part"] = f"rows {top} to {bottom}, columns {left} to {right}; rest is padding"
+    return facts
+
+
+def differences_from_paper(config: Any) -> str:
+    """The fields of a network configuration that are not the default."""
+    import dataclasses
+
+    changed = [
+        f"{field.name} = {getattr(config, field.name)}"
+        for field in dataclasses.fields(config)
+        if getattr(config, field.name) != field.default
+    ]
+    return ", ".join(changed) or "the paper's"
+
+
+def run_facts(folder: Path) -> Facts:
+    from stylegan import checkpoint
+
+    counts = {kind: len(checkpoint.numbered(folder, kind)) for kind in ("generator", "state")}
+    return {"run folder": f"{counts['generator']} generator and {counts['state']} state files"}
+
+
+def discriminator_facts(path: Path, payload: Facts) -> Facts:
+    return {
+        "kind": f"discriminator file {path}",
+        "parameters": f"{sum(t.numel() for t in payload['weights'].values()):,}",
+        "file size": megabytes(path),
+        "use": "none by itself; pictures need a generator",
+    }
+
+
+def store_facts(path: Path) -> Facts:
+    from stylegan.data import Store
+
+    store = Store(path)
+    return {
+        "kind": f"store {path}",
+        "images": f"{store.num_images:,} of {store.resolution}x{store.resolution}, "
+        f"{store.channels} channels, crop {store.meta.crop}",
+        "labels": ", ".join(store.label_names) or "none",
+        "made from": f"{store.meta.source}, {len(store.skipped)} images left out",
+        "use": f"stylegan train --data {path} -o network.resolution={store.resolution}",
+    }
+
+
+def megabytes(path: Path) -> str:
+    return f"{path.stat().st_size / 2**20:.1f} MiB"

@@ -1,0 +1,83 @@
+"""`stylegan schedule`: what a configuration trains when."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stylegan.cli.common import Command
+
+if TYPE_CHECKING:
+    from stylegan.config import TrainConfig
+    from stylegan.schedule import ScheduleConfig, Stage
+
+HEADER = ("kimg", "resolution", "alpha", "batch", "G rate", "D rate", "steps", "ticks")
+
+
+@click.command(cls=Command)
+@click.argument("config", required=False)
+@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
+@click.option("--processes", type=click.IntRange(min=1), help="Of torchrun; decides the batches.")
+def schedule(config: str | None, overrides: tuple[str, ...], processes: int | None) -> None:
+    """Show each phase of training: images, resolution, fade, batch, learning rates.
+
+    CONFIG is a name under configs/, a TOML file or a run folder; without it, the paper's
+    settings. Steps are rounded up; training reads the schedule once per few of them.
+
+    \b
+    stylegan schedule ffhq-256 --processes 8
+    stylegan schedule -o schedule.total_kimg=10000
+    """
+    from stylegan.schedule import phases
+
+    chosen = configuration(config, overrides, processes)
+    plan = chosen.schedule
+    rows = [phase_row(start, end, stage, plan) for start, end, stage in phases(plan)]
+    widths = [max(len(row[i]) for row in [HEADER, *rows]) for i in range(len(HEADER))]
+    for row in [HEADER, *rows]:
+        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells))
+    number = plan.num_processes
+    click.echo(
+        f"{config or 'the paper'}: {plan.total_kimg:,.10g} kimg in total, "
+        f"for {number} process{'es' * (number > 1)}"
+    )
+
+
+def configuration(
+    name: str | None, overrides: tuple[str, ...], processes: int | None
+) -> "TrainConfig":
+    """The configuration of a name or file, or the complete one that a run folder holds."""
+    from stylegan.config import from_dict, load_config, parse_toml
+
+    if name is None or not Path(name).is_dir():
+        return load_config(name, overrides, processes or 1)
+    path = Path(name) / "config.toml"
+    if not path.is_file():
+        raise FileNotFoundError(f"the folder {name} has no config.toml, so it is not a run")
+    if overrides or processes:
+        raise ValueError(f"{name} is a run: its schedule is fixed, -o and --processes do not apply")
+    return from_dict(parse_toml(path.read_text(encoding="utf-8"), str(path)))
+
+
+def phase_row(start: int, end: int, stage: "Stage", plan: "ScheduleConfig") -> tuple[str, ...]:
+    """The cells of one phase: from `start` to `end` images, `stage` in its middle."""
+    from stylegan.schedule import stage_at
+
+    first = stage_at(start + 1 if start else 0, plan)  # a fade begins after its first image
+    last = stage_at(end - 1, plan)
+    fading = f"{round(first.alpha, 2):g} - {round(last.alpha, 2):g}"
+    return (
+        f"{start / 1000:,.10g} - {end / 1000:,.10g}",
+        f"{stage.resolution}",
+        "1" if stage.alpha == 1 else fading,
+        f"{stage.batch_size}",
+        span(first.g_lr, last.g_lr),
+        span(first.d_lr, last.d_lr),
+        f"{-(-(end - start) // stage.batch_size):,}",
+        f"{(end - start) / 1000 / stage.tick_kimg:,.1f}",
+    )
+
+
+def span(first: float, last: float) -> str:
+    return f"{first:.3g}" if f"{first:.3g}" == f"{last:.3g}" else f"{first:.3g} - {last:.3g}"
