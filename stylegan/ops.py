@@ -17,7 +17,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Arithmetic on `x` in its own precision, also inside autocast (which knows no meta tensors)."""
+    """Arithmetic on `x` in its own precision, also inside autocast; meta tensors have none."""
     kind = x.device.type
     return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
 

@@ -101,16 +101,14 @@ def train(
         if init_from is not None and resumed is None:
             for problem in initialize_from(state, init_from):
                 say(f"not copied from {init_from}: {problem}")
-        if finished(state.images_seen, config):
-            say(f"{out} is finished: {state.images_seen} images seen")
-            return
         loop = LoopSettings(workers, tensorboard, histograms, graph)
         with status_line(config, state.images_seen) as report:
             stopped_by = run_training(state, store, out, settings=loop, report=report)
         if stopped_by:
             say(f"stopped after {state.images_seen} images; the same command continues")
             sys.exit(128 + stopped_by)
-        say(f"finished: samples in {out / 'samples'}; next: python generate.py {out}")
+        say(f"{out} is finished, with {state.images_seen} images seen")
+        say(f"samples are in {out / 'samples'}; for more: python generate.py {out} --seeds 0-31")
 
 
 def as_overrides(
@@ -185,10 +183,6 @@ def announce(
         say(f"continuing from {resumed}")
 
 
-def finished(images_seen: int, config: TrainConfig) -> bool:
-    return images_seen >= config.schedule.total_images
-
-
 @contextmanager
 def status_line(config: TrainConfig, start: int) -> Iterator[Callable[[Progress], None]]:
     """A bar with resolution, fade, losses, speed, waiting for data and the time that is left."""
@@ -208,7 +202,7 @@ def status_line(config: TrainConfig, start: int) -> Iterator[Callable[[Progress]
                 for name in sorted(values)
                 if "logits" in name or name.startswith("g/") or "penalty" in name
             )
-            bar.n = progress.images_seen / 1000
+            bar.n = min(progress.images_seen, total) / 1000
             bar.set_description_str(
                 f"res {stage.resolution}{fade}  {losses}  "
                 f"{progress.images_per_second:.0f} img/s  "

@@ -81,12 +81,14 @@ def train(
     """
     settings = settings or LoopSettings()
     run = Run(state, store, out, settings, report)
+    if run.generator_file().exists() and not unfinished(state):
+        return 0
     schedule = state.config.schedule
     pool = label_pool(store) if state.config.data.labels else None
     feed = Feed(state, store, run.share, settings.workers)
     run.begin()
     with stop_signals() as stopping:
-        while state.repeats_left or state.images_seen < schedule.total_images:
+        while unfinished(state):
             before = state.images_seen
             if state.repeats_left == 0:
                 state.schedule_images = before
@@ -108,6 +110,11 @@ def train(
                 return signal_number
     run.end()
     return 0
+
+
+def unfinished(state: TrainState) -> bool:
+    """The end, too, is decided where the schedule is read."""
+    return state.repeats_left > 0 or state.images_seen < state.config.schedule.total_images
 
 
 def label_pool(store: Store) -> Tensor:
@@ -164,16 +171,18 @@ class Run:
                 action(stage)
 
     def end(self) -> None:
-        """The last files; those of a run that was already finished stay as they are."""
-        if not (self.out / f"generator-{self.state.images_seen:09d}.pt").exists():
-            stage = stage_at(self.state.schedule_images, self.state.config.schedule)
-            if self.meter.steps:
-                self.write_log(stage)
-            self.write_samples(stage)
-            self.save_state()
-            self.save_generator(stage)
-            self.log.line("finished", images_seen=self.state.images_seen)
+        """The last files."""
+        stage = stage_at(self.state.schedule_images, self.state.config.schedule)
+        if self.meter.steps:
+            self.write_log(stage)
+        self.write_samples(stage)
+        self.save_state()
+        self.save_generator(stage)
+        self.log.line("finished", images_seen=self.state.images_seen)
         self.log.close()
+
+    def generator_file(self) -> Path:
+        return self.out / f"generator-{self.state.images_seen:09d}.pt"
 
     def write_log(self, stage: Stage) -> None:
         state = self.state
@@ -251,7 +260,7 @@ class Run:
         """The average generator alone, for users."""
         if distributed.rank() == 0:
             loading.save_generator(
-                self.out / f"generator-{self.state.images_seen:09d}.pt",
+                self.generator_file(),
                 self.state.generator_ema,
                 images_seen=self.state.images_seen,
                 resolution=stage.resolution,

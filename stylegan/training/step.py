@@ -14,6 +14,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from stylegan import distributed, losses
 from stylegan.config import TrainConfig
 from stylegan.networks import Generator
+from stylegan.ops import at_least_float32
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, PassDraws
 from stylegan.training.optimizer import guarded_update
@@ -130,7 +131,7 @@ class GeneratorPass(nn.Module):
         images = generator.synthesis(
             ws, resolution=stage.resolution, alpha=stage.alpha, noise=draws.noise
         )
-        return images, w.detach().mean(dim=0)
+        return images, at_least_float32(w.detach()).mean(dim=0)
 
 
 def micro_batches(n: int, at_once: int) -> list[tuple[int, int]]:
