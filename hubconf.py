@@ -68,7 +68,7 @@ def emoji32(pretrained: bool = True) -> "_Generator":
         z (N, G.config.z_dim), standard normal
       G.mapping(z) -> w (N, G.config.w_dim)
       G.synthesis(ws) -> images, ws (N, G.config.num_styles(), G.config.w_dim)
-      All options are those of the entry `generator`: torch.hub.help(CLONE, "generator").
+      All options are those of the entry `generator`: torch.hub.help("OWNER/NAME", "generator").
 
     Usage:
       G = torch.hub.load(CLONE, "emoji32", source="local")

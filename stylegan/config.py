@@ -2,14 +2,15 @@
 
 import dataclasses
 import difflib
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from stylegan.networks import NetworkConfig
-from stylegan.schedule import ScheduleConfig, batch_size_at, official_batch_sizes
+from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases
 
 PACKAGE = Path(__file__).parent
 GeneratorLoss = Literal["nonsaturating", "saturating", "wgan"]
@@ -31,6 +32,7 @@ class DataConfig:
 class TrainConfig:
     """Everything that decides what a training run computes; the defaults are the paper's."""
 
+    __pydantic_config__: ClassVar = {"strict": True, "allow_inf_nan": False}  # sections included
     seed: int = 0
     generator_loss: GeneratorLoss = "nonsaturating"
     discriminator_loss: DiscriminatorLoss = "logistic"
@@ -56,9 +58,12 @@ class TrainConfig:
     data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
-        for name in ("style_mixing", "w_avg_decay", "adam_beta1", "adam_beta2"):
+        for name in ("style_mixing", "w_avg_decay"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
+        for name in ("adam_beta1", "adam_beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
         for name in ("ema_half_life_kimg", "gp_target", "adam_eps", "log_kimg"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
@@ -68,15 +73,23 @@ class TrainConfig:
         for name in ("keep_states", "snapshot_ticks"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63, not {self.seed}")
 
 
-HARMLESS = {"log_kimg", "snapshot_ticks", "keep_states"}  # may differ between a run's parts
+SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
+    f.name: [option.name for option in dataclasses.fields(f.type)]
+    for f in dataclasses.fields(TrainConfig)
+    if isinstance(f.type, type) and dataclasses.is_dataclass(f.type)
+}
+DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
+HARMLESS = {"log_kimg", "snapshot_ticks", "keep_states", "batch_gpu"}  # may change within a run
 
 
 def bundled(name: str) -> Path:
-    """A file or folder that ships with the package: beside it in a clone, in it once installed."""
+    """A file or folder that ships with the package: in it once installed, beside it in a clone."""
     inside, beside = PACKAGE / name, PACKAGE.parent / name
-    path = beside if beside.exists() else inside
+    path = inside if inside.exists() else beside
     if not path.exists():
         raise FileNotFoundError(f"{name} is missing from this installation of stylegan")
     return path
@@ -88,21 +101,35 @@ def config_names() -> list[str]:
     return sorted(p.relative_to(root).with_suffix("").as_posix() for p in root.rglob("*.toml"))
 
 
+def split_name(name: str) -> tuple[str, str]:
+    """The section or folder, and the rest."""
+    head, _, tail = name.replace("/", ".").rpartition(".")
+    return head, tail
+
+
 def suggest(name: str, known: Sequence[str]) -> str:
-    """`; did you mean ...?` if a known name is close."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    """`; did you mean ...?` if a known name is close; one of the same section is preferred."""
+    section, tail = split_name(name)
+    close = difflib.get_close_matches(tail, [split_name(k)[1] for k in known], n=1)
+    found = [k for k in known if split_name(k)[1] in close]
+    found.sort(key=lambda k: split_name(k)[0] != section)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def read_config_file(name: str) -> dict[str, Any]:
     """The TOML of a bundled configuration or of a file."""
     path = Path(name)
     if not path.is_file():
-        if name not in config_names():
-            hint = suggest(name, config_names()) or f"; known: {', '.join(config_names())}"
+        names = config_names()
+        if name not in names:
+            hint = suggest(name, names) or f"; known: {', '.join(names)}"
             raise FileNotFoundError(f"no configuration file or name {name!r}{hint}")
         path = bundled(f"configs/{name}.toml")
-    return parse_toml(path.read_text(encoding="utf-8"), str(path))
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text file") from error
+    return parse_toml(text, str(path))
 
 
 def parse_toml(text: str, origin: str) -> dict[str, Any]:
@@ -112,123 +139,130 @@ def parse_toml(text: str, origin: str) -> dict[str, Any]:
         raise ValueError(f"{origin} is not valid TOML: {error}") from error
 
 
-def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `extra`; sections are merged, tables by resolution replaced."""
-    sections = {f.name for f in dataclasses.fields(TrainConfig) if is_section(f.name)}
-    merged = dict(base)
-    for name, value in extra.items():
-        if name in sections and isinstance(value, Mapping):
-            merged[name] = {**merged.get(name, {}), **value}
-        else:
-            merged[name] = value
-    return merged
-
-
-def is_section(name: str) -> bool:
-    return name in ("network", "schedule", "data")
-
-
 def parse_override(text: str) -> dict[str, Any]:
     """One `section.key=value` of the command line, in TOML."""
-    if "=" not in text:
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals:
         raise ValueError(f"option {text!r} is not of the form section.key=value")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        name, value = text.split("=", 1)
         raise ValueError(
-            f"{value.strip()!r} in {text!r} is not a TOML value ({error}); "
-            f"text needs quotes: '{name.strip()}=\"{value.strip()}\"'"
+            f"{value!r} in {text!r} is not a TOML value ({error}); "
+            f"text needs quotes: '{name}=\"{value}\"'"
         ) from error
-
-
-def check_names(values: Mapping[str, Any]) -> None:
-    """Refuses unknown options, with the nearest known one."""
-    known = option_names()
-    found = [
-        f"{name}.{key}" if is_section(name) and isinstance(value, Mapping) else name
-        for name, value in values.items()
-        for key in (value if is_section(name) and isinstance(value, Mapping) else [None])
-    ]
-    for name in found:
-        if name in ("schedule.resolution", "schedule.num_processes"):
-            raise ValueError(
-                f"{name} is not set by itself: it follows from the network and torchrun"
-            )
-        if name not in known:
-            raise ValueError(f"unknown option {name}{suggest(name, known)}")
 
 
 def option_names() -> list[str]:
     """Every option as `name` or `section.name`."""
     names = []
     for f in dataclasses.fields(TrainConfig):
-        if is_section(f.name):
-            inner = {"network": NetworkConfig, "schedule": ScheduleConfig, "data": DataConfig}[
-                f.name
-            ]
-            names += [f"{f.name}.{g.name}" for g in dataclasses.fields(inner)]
+        names += [f"{f.name}.{key}" for key in SECTIONS[f.name]] if f.name in SECTIONS else [f.name]
+    return [name for name in names if name != DERIVED]
+
+
+def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by `name` or `section.name`; tables by resolution stay whole."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in SECTIONS:
+            flat[name] = value
+        elif isinstance(value, Mapping):
+            flat |= {f"{name}.{key}": v for key, v in value.items()}
         else:
-            names.append(f.name)
-    derived = {"schedule.resolution", "schedule.num_processes"}
-    return [name for name in names if name not in derived]
+            raise ValueError(
+                f"{name} is a section, not a value: give its options, as {name}.{SECTIONS[name][0]}"
+            )
+    return flat
+
+
+def check_names(values: Mapping[str, Any]) -> None:
+    """Refuses unknown options, with the nearest known one."""
+    known = option_names()
+    for name in flatten(values):
+        if name == DERIVED:
+            raise ValueError(f"{name} cannot be set: it follows from network.resolution")
+        if name not in known:
+            near = [k for k in known if split_name(k)[0] == split_name(name)[0]]
+            hint = suggest(name, known) or f"; known: {', '.join(near or known)}"
+            raise ValueError(f"unknown option {name}{hint}")
+
+
+def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `extra`; sections are merged, tables by resolution replaced."""
+    merged = dict(base)
+    for name, value in extra.items():
+        merged[name] = {**merged.get(name, {}), **value} if name in SECTIONS else value
+    return merged
 
 
 def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
-    """A checked configuration; the batch table is the one for `num_processes` unless given."""
+    """A checked configuration; unless given, the batch table is the one for `num_processes`.
+
+    Types are strict. JSON has TOML's: keys of tables are text there too, arrays become tuples.
+    """
     from pydantic import TypeAdapter, ValidationError
 
     check_names(values)
+    schedule = {"num_processes": num_processes, **values.get("schedule", {})}
     network = values.get("network", {})
-    schedule = dict(values.get("schedule", {}))
-    schedule.setdefault("batch_size", official_batch_sizes(num_processes))
-    schedule["num_processes"] = num_processes
     schedule["resolution"] = network.get("resolution", NetworkConfig.resolution)
+    text = json.dumps({**values, "schedule": schedule}, default=str)
     try:
-        config = TypeAdapter(TrainConfig).validate_python({**values, "schedule": schedule})
+        config = TypeAdapter(TrainConfig).validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        found = first["input"]
-        message = first["msg"].removeprefix("Value error, ")
-        is_rule = first["type"] == "value_error"
-        raise ValueError(
-            f"{where}: {message}"
-            if is_rule and where
-            else message
-            if is_rule
-            else f"option {where} is {found!r}: {message}"
-        ) from error
-    check_batches(config)
+        raise ValueError(explain(error.errors()[0])) from error
+    processes = config.schedule.num_processes
+    if "batch_size" not in schedule:
+        plan = dataclasses.replace(config.schedule, batch_size=official_batch_sizes(processes))
+        config = dataclasses.replace(config, schedule=plan)
+    check_batches(config, processes)
     return config
 
 
-def check_batches(config: TrainConfig) -> None:
-    """Every share of a batch must split into groups of the minibatch deviation."""
+def explain(fault: Mapping[str, Any]) -> str:
+    """What pydantic found, with the name of the option and its value in TOML."""
+    where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"] != "value_error":
+        return f"option {where} is {toml_value(fault['input'])}: {message[0].lower()}{message[1:]}"
+    if not where:
+        return message
+    names_option = message.split()[0].rstrip(":") in SECTIONS.get(where, [])
+    return f"{where}{'.' if names_option else ': '}{message}"
+
+
+def check_batches(config: TrainConfig, processes: int) -> None:
+    """Each batch must divide among the processes, into parts that the networks can take."""
     group = config.network.deviation_group
-    processes = config.schedule.num_processes
-    resolution = min(config.schedule.initial_resolution, config.network.resolution)
-    while resolution <= config.network.resolution:
-        share = batch_size_at(resolution, config.schedule) // processes
+    for _, _, stage in phases(config.schedule):
+        batch = stage.batch_size
+        share = batch // processes
         at_once = min(config.batch_gpu or share, share)
-        if share % at_once:
-            raise ValueError(f"batch_gpu {at_once} does not divide the {share} images of a process")
-        if group > 1 and at_once % min(group, at_once):
+        fault = ""
+        if batch % processes:
+            fault = "a batch must divide among them"
+        elif share % at_once:
+            fault = f"batch_gpu {at_once} does not divide the {share} images of each"
+        elif group > 1 and at_once % min(group, at_once):
+            fault = f"{at_once} images at once do not split into groups of {group}"
+        if fault:
             raise ValueError(
-                f"at resolution {resolution} a process handles {at_once} images at once, which do "
-                f"not split into groups of {group} (network.deviation_group)"
+                f"batch {batch} at resolution {stage.resolution}, processes {processes}: {fault}; "
+                "change schedule.batch_size, batch_gpu or network.deviation_group"
             )
-        resolution *= 2
 
 
 def load_config(
     name: str | None, overrides: Sequence[str] = (), num_processes: int = 1
 ) -> TrainConfig:
     """The configuration NAME (or the paper's defaults) with `section.key=value` overrides."""
-    values: dict[str, Any] = read_config_file(name) if name else {}
+    values = read_config_file(name) if name else {}
     check_names(values)
     for override in overrides:
-        values = merge(values, parse_override(override))
+        extra = parse_override(override)
+        check_names(extra)
+        values = merge(values, extra)
     return build_config(values, num_processes)
 
 
@@ -238,20 +272,21 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
 
 
 def from_dict(values: Mapping[str, Any]) -> TrainConfig:
-    """The configuration that `to_dict` or a run's `config.toml` holds."""
-    schedule = dict(values.get("schedule", {}))
-    num_processes = int(schedule.pop("num_processes", 1))
-    schedule.pop("resolution", None)
-    return build_config({**values, "schedule": schedule}, num_processes)
+    """The configuration that `to_dict` gave or a run's `config.toml` holds."""
+    schedule = {k: v for k, v in values.get("schedule", {}).items() if k != "resolution"}
+    return build_config({**values, "schedule": schedule})
 
 
 def to_toml(config: TrainConfig) -> str:
-    """The complete configuration as TOML text."""
-    values = to_dict(config)
-    sections = [name for name in values if is_section(name)]
-    lines = [f"{k} = {toml_value(v)}" for k, v in values.items() if k not in sections]
-    for name in sections:
-        lines += ["", f"[{name}]", *(f"{k} = {toml_value(v)}" for k, v in values[name].items())]
+    """The complete configuration as TOML text: a configuration file like any other."""
+    lines, section = [], ""
+    for name, value in flatten(to_dict(config)).items():
+        if name != DERIVED:
+            head, _, key = name.rpartition(".")
+            if head != section:
+                section = head
+                lines += ["", f"[{section}]"]
+            lines.append(f"{key} = {toml_value(value)}")
     return "\n".join(lines) + "\n"
 
 
@@ -262,24 +297,16 @@ def toml_value(value: Any) -> str:
         return "{ " + ", ".join(f"{k} = {toml_value(v)}" for k, v in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml_value(v) for v in value) + "]"
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, str):  # TOML escapes as JSON does, and one character more
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
 
 
 def differences(a: TrainConfig, b: TrainConfig) -> list[str]:
-    """Options that matter and differ, each as `name: value in a, value in b`."""
+    """Options that matter and differ: `name: value in a there, value in b asked`."""
     flat_a, flat_b = flatten(to_dict(a)), flatten(to_dict(b))
     return [
-        f"{name}: {flat_a[name]} there, {flat_b[name]} asked"
-        for name in flat_a
+        f"{name}: {toml_value(flat_a[name])} there, {toml_value(flat_b[name])} asked"
+        for name in option_names()
         if name not in HARMLESS and flat_a[name] != flat_b[name]
     ]
-
-
-def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        inner = {f"{name}.{k}": v for k, v in value.items()} if is_section(name) else {name: value}
-        flat |= inner
-    return flat

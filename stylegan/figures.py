@@ -1,5 +1,6 @@
 """Pictures arranged for people to look at."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,10 +48,11 @@ def grid(
 
 
 def default_columns(n: int) -> int:
-    """As near to a square as a few more columns than rows come; 8 for 32 pictures."""
-    columns = max(1, round((n * 1.5) ** 0.5))
-    exact = [c for c in range(columns, min(2 * columns, n) + 1) if n % c == 0]
-    return exact[0] if exact else columns
+    """The fewest columns that n pictures fill without a gap in a square or wider grid of up to
+    four times its height; else those of a square with gaps."""
+    square = math.isqrt(n - 1) + 1
+    exact = [columns for columns in range(square, 2 * square) if n % columns == 0]
+    return exact[0] if exact else square
 
 
 def resized(image: Image.Image) -> Image.Image:

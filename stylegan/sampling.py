@@ -42,7 +42,8 @@ def seed_noise(
     has nothing in common with its latent, and NumPy promises never to change `RandomState`.
     """
     check_seeds(seeds)
-    largest = check_resolution(resolution or config.resolution, config.resolution)
+    full = config.resolution
+    largest = check_resolution(full if resolution is None else resolution, full)
     sides = [r for r in resolutions(largest) for _ in range(2)]
     maps = [np.empty((len(seeds), 1, r, r), np.float32) for r in sides]
     for i, seed in enumerate(seeds):
@@ -89,7 +90,8 @@ def generate(
     bits; in a larger batch arithmetic may differ in the last bit, a picture by one gray level.
     """
     check_seeds(seeds)
-    size = resolution or generator.config.resolution
+    full = generator.config.resolution
+    size = check_resolution(full if resolution is None else resolution, full)
     batch = default_batch(size) if batch is None else batch
     if batch < 1:
         raise ValueError(f"a batch has at least 1 image, not {batch}")

@@ -15,17 +15,14 @@ OFFICIAL_BATCH_SIZES: dict[int, dict[int, int]] = {  # by number of processes
 }
 OFFICIAL_LEARNING_RATES = {4: 0.001, 128: 0.0015, 256: 0.002, 512: 0.003}
 OFFICIAL_TICK_KIMG = {4: 160, 8: 140, 16: 120, 32: 100, 64: 80, 128: 60, 256: 40, 512: 30, 1024: 20}
-
+RESOLUTIONS = tuple(OFFICIAL_TICK_KIMG)
 
 Value = TypeVar("Value")
 
 
 def at_resolution(table: Mapping[int, Value], resolution: int) -> Value:
     """The entry of the largest resolution in `table` that is not above `resolution`."""
-    below = [r for r in table if r <= resolution]
-    if not below:
-        raise ValueError(f"no entry for resolution {resolution} in {dict(table)}")
-    return table[max(below)]
+    return table[max(r for r in table if r <= resolution)]
 
 
 def official_batch_sizes(num_processes: int) -> dict[int, int]:
@@ -52,20 +49,43 @@ class ScheduleConfig:
     num_processes: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("resolution", "initial_resolution"):
+            check_resolution(name, getattr(self, name))
         for name in ("stable_kimg", "fade_kimg", "ramp_kimg"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
-        if self.total_kimg <= 0:
-            raise ValueError(f"total_kimg must be positive, not {self.total_kimg}")
-        if self.minibatch_repeats < 1 or self.num_processes < 1:
-            raise ValueError("minibatch_repeats and num_processes must be at least 1")
-        initial = self.initial_resolution
-        if initial < 4 or initial & (initial - 1):
-            raise ValueError(f"initial_resolution {initial} is not a power of two from 4")
+        for name in ("total_kimg", "minibatch_repeats", "num_processes"):
+            check_positive(name, getattr(self, name))
+        for name in ("batch_size", "max_batch_per_process", "g_lr", "d_lr", "tick_kimg"):
+            for resolution, value in getattr(self, name).items():
+                check_resolution(f"{name}: resolution", resolution)
+                check_positive(f"{name} at resolution {resolution}", value)
+        for name in ("batch_size", "g_lr", "d_lr", "tick_kimg"):
+            if min(getattr(self, name), default=math.inf) > self.start:
+                raise ValueError(
+                    f"{name} has no entry for resolution {self.start}, where training starts"
+                )
+
+    @property
+    def start(self) -> int:
+        """The resolution at image 0: the full one if nothing is to grow."""
+        grows = self.stable_kimg + self.fade_kimg > 0
+        return min(self.initial_resolution, self.resolution) if grows else self.resolution
 
     @property
     def total_images(self) -> int:
         return math.ceil(self.total_kimg * 1000)
+
+
+def check_resolution(what: str, resolution: int) -> None:
+    if resolution not in RESOLUTIONS:
+        largest = max(RESOLUTIONS)
+        raise ValueError(f"{what} {resolution} is not a power of two from 4 to {largest}")
+
+
+def check_positive(what: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{what} must be positive, not {value}")
 
 
 @dataclass(frozen=True)
@@ -100,16 +120,16 @@ def level_of_detail(kimg: float, config: ScheduleConfig) -> float:
 
 def batch_size_at(resolution: int, config: ScheduleConfig) -> int:
     """Total batch: rounded down to a multiple of the processes, then limited per process."""
-    batch_size = at_resolution(config.batch_size, resolution)
-    batch_size -= batch_size % config.num_processes
-    if any(r <= resolution for r in config.max_batch_per_process):
+    wanted = at_resolution(config.batch_size, resolution)
+    batch_size = wanted - wanted % config.num_processes
+    if batch_size == 0:
+        raise ValueError(
+            f"a batch of {wanted} images at resolution {resolution} (schedule.batch_size) is too "
+            f"small for {config.num_processes} processes"
+        )
+    if min(config.max_batch_per_process, default=math.inf) <= resolution:
         limit = at_resolution(config.max_batch_per_process, resolution)
         batch_size = min(batch_size, limit * config.num_processes)
-    if batch_size < 1:
-        raise ValueError(
-            f"batch of {at_resolution(config.batch_size, resolution)} images at resolution "
-            f"{resolution} is smaller than the {config.num_processes} processes"
-        )
     return batch_size
 
 

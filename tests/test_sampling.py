@@ -77,8 +77,11 @@ def test_noise_is_standard_normal_and_independent_of_layer_seed_and_latent():
 
 @pytest.mark.parametrize(
     ("value", "level"),
-    [(-1.0, 0), (1.0, 255), (0.0, 128), (-1 + 2 / 255, 1), (-1 + 0.999 / 255, 0), (-7, 0), (9, 255)]
-    + [(float("nan"), 0), (float("inf"), 255), (-float("inf"), 0)],
+    [
+        *[(-1.0, 0), (1.0, 255), (0.0, 128), (-7, 0), (9, 255)],
+        *[(-1 + 2 / 255, 1), (-1 + 0.999 / 255, 0)],
+        *[(float("nan"), 0), (float("inf"), 255), (-float("inf"), 0)],
+    ],
 )
 def test_pixels_are_rounded_to_the_nearest_level_and_cut_off(value, level):
     images = torch.full((1, 1, 2, 2), value, dtype=torch.float64)

@@ -1,11 +1,12 @@
 """`stylegan info`: what a file or folder is, and what can be done with it."""
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.cli.common import Command
+from stylegan.cli.common import Command, count
 
 if TYPE_CHECKING:
     from stylegan.loading import LoadedGenerator
@@ -78,8 +79,6 @@ def generator_facts(loaded: "LoadedGenerator") -> Facts:
 
 def differences_from_paper(config: Any) -> str:
     """The fields of a network configuration that are not the default."""
-    import dataclasses
-
     changed = [
         f"{field.name} = {getattr(config, field.name)}"
         for field in dataclasses.fields(config)
@@ -113,7 +112,7 @@ def store_facts(path: Path) -> Facts:
         "images": f"{store.num_images:,} of {store.resolution}x{store.resolution}, "
         f"{store.channels} channels, crop {store.meta.crop}",
         "labels": ", ".join(store.label_names) or "none",
-        "made from": f"{store.meta.source}, {len(store.skipped)} images left out",
+        "made from": f"{store.meta.source}, {count(len(store.skipped), 'image')} left out",
         "use": f"stylegan train --data {path} -o network.resolution={store.resolution}",
     }
 

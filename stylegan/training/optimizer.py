@@ -36,9 +36,13 @@ class Adam(torch.optim.Adam):
 
 
 def all_finite(params: Iterable[nn.Parameter]) -> bool:
-    """Whether no gradient holds an infinity or a NaN."""
+    """Whether no gradient holds an infinity or a NaN.
+
+    The Euclidean norm is quick, but overflows before its parts do; then the maximum decides.
+    """
     grads: list[Tensor] = [p.grad for p in params if p.grad is not None]
-    return bool(torch.nn.utils.get_total_norm(grads, norm_type=math.inf).isfinite().item())
+    norms = (torch.nn.utils.get_total_norm(grads, norm_type=order) for order in (2.0, math.inf))
+    return any(bool(norm.isfinite().item()) for norm in norms)
 
 
 def guarded_update(optimizer: Adam, scaler: "torch.amp.GradScaler", lr: float) -> bool:

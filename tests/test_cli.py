@@ -1,0 +1,399 @@
+"""The group `stylegan` and its commands other than train and generate."""
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+from stylegan import checkpoint
+from stylegan.cli import COMMANDS, main
+from stylegan.cli.common import Command, count, one_line, use_device
+from stylegan.cli.info import differences_from_paper
+from stylegan.config import TrainConfig, load_config, to_toml
+from stylegan.data import Store, prepare
+from stylegan.loading import save_generator
+from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.schedule import ScheduleConfig
+from stylegan.training import TrainState
+
+ROOT = Path(__file__).parent.parent
+SNAPSHOT = ROOT / "tests" / "reference" / "official_snapshot.pkl"
+TINY = NetworkConfig(
+    resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
+)
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def told(*arguments):
+    """What a command that succeeds prints."""
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*arguments):
+    """The one line of a command that fails."""
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    assert result.stderr.splitlines()[-1].startswith("Error: ")
+    return result.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Six pictures of 16 and more pixels in two folders, one broken, one that is no image."""
+    folder = tmp_path / "photos"
+    for i, name in enumerate(("cats/a.png", "cats/b.png", "dogs/c.jpg", "dogs/d.png")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.RandomState(i).randint(0, 256, (16 + i, 20, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / name)
+    (folder / "cats" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / "notes.txt").write_text("not an image")
+    return folder
+
+
+# The group
+
+
+def test_help_names_every_command_without_importing_any():
+    program = (
+        "import sys; from click.testing import CliRunner; from stylegan.cli import main; "
+        "print(CliRunner().invoke(main, ['--help']).output); "
+        "print(sorted(m for m in sys.modules if m.startswith('stylegan.cli.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert all(f"  {name} " in done.stdout for name in COMMANDS)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name):
+    text = told(name, "--help")
+    assert f"{name}" in text.split("Options:")[0].replace(f"Usage: main {name}", "", 1)
+    assert "--debug" in text
+
+
+def test_an_unknown_command_is_a_usage_error():
+    result = run("trian")
+    assert result.exit_code == 2
+    assert "No such command 'trian'" in result.stderr
+
+
+def test_the_version_is_that_of_the_package():
+    assert told("--version").strip().endswith("0.1.0")
+
+
+# Errors
+
+
+def failing(error):
+    @click.command(cls=Command)
+    def command():
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("two\n  lines"), "Error: two lines\n"),
+        (FileNotFoundError("no such thing"), "Error: no such thing\n"),
+        (OSError(errno.ENOSPC, "No space left on device", "a.pt"), "Error: a.pt: No space left"),
+        (OSError(errno.EIO, "Input/output error"), "Error: [Errno 5] Input/output error\n"),
+        (ValueError(), "Error: ValueError\n"),
+    ],
+)
+def test_mistakes_of_the_user_are_one_line(error, line):
+    result = CliRunner().invoke(failing(error), [])
+    assert result.exit_code == 1
+    assert result.stderr.startswith(line)
+    assert result.stderr.count("\n") == 1
+    assert CliRunner().invoke(failing(error), ["--debug"]).exception is error
+
+
+def test_mistakes_of_ours_keep_their_traceback():
+    error = AssertionError("impossible")
+    assert CliRunner().invoke(failing(error), []).exception is error
+
+
+def test_a_command_may_have_a_debug_option_of_its_own():
+    error = ValueError("seen")
+
+    @click.command(cls=Command)
+    @click.option("--debug", is_flag=True)
+    def command(debug):
+        assert debug
+        raise error
+
+    assert CliRunner().invoke(command, ["--debug"]).exception is error
+    assert len([p for p in command.params if p.name == "debug"]) == 1
+
+
+def test_numbers_agree_with_their_nouns():
+    assert [count(n, "image") for n in (0, 1, 1234)] == ["0 images", "1 image", "1,234 images"]
+
+
+def test_one_line_of_an_error_without_a_message_is_its_kind():
+    assert one_line(OSError()) == "OSError"
+
+
+def test_the_cpu_can_always_be_asked_for():
+    assert use_device("cpu") == torch.device("cpu")
+
+
+# schedule
+
+
+def cells(line):
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_the_schedule_of_the_paper_has_fifteen_phases_up_to_25_000_kimg():
+    lines = told("schedule").splitlines()
+    assert len(lines) == 17
+    assert cells(lines[0])[:4] == ["kimg", "resolution", "alpha", "batch"]
+    assert cells(lines[1]) == ["0 - 600", "8", "1", "128", "0.001", "0.001", "4,688", "4.3"]
+    assert cells(lines[8])[:6] == ["4,200 - 4,800", "128", "0 - 1", "16", "0.0015", "0.0015"]
+    assert cells(lines[15])[:4] == ["8,400 - 25,000", "1024", "1", "4"]
+    assert lines[16] == "the paper: 25,000 kimg in total, for 1 process"
+
+
+def test_batches_are_those_of_the_number_of_processes():
+    lines = told("schedule", "--processes", 8).splitlines()
+    assert cells(lines[1])[3] == "256"
+    assert lines[-1].endswith("for 8 processes")
+
+
+def test_overrides_change_the_schedule():
+    options = ["-o", "network.resolution=16", "-o", "schedule.ramp_kimg=300"]
+    lines = told("schedule", *options, "-o", "schedule.total_kimg=900").splitlines()
+    assert [cells(line)[0] for line in lines[1:-1]] == ["0 - 600", "600 - 900"]
+    assert cells(lines[1])[4] == "0 - 0.001"
+    assert cells(lines[2])[2] == "0 - 0.5"
+
+
+@pytest.mark.parametrize("name", ["quickstart"])
+def test_bundled_configurations_have_a_schedule(name):
+    total = load_config(name).schedule.total_kimg
+    assert f"{name}: {total:,.10g} kimg in total" in told("schedule", name)
+
+
+def test_a_run_has_the_schedule_it_was_begun_with(tmp_path):
+    config = load_config(None, ["schedule.total_kimg=100"], 8)
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    lines = told("schedule", tmp_path).splitlines()
+    assert cells(lines[1])[:4] == ["0 - 100", "8", "1", "256"]
+    assert lines[-1].endswith("for 8 processes")
+    assert "its schedule is fixed" in refused("schedule", tmp_path, "--processes", 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["quikstart"], "no configuration file or name 'quikstart'; did you mean quickstart?"),
+        (["-o", "schedule.total_kimgs=1"], "did you mean schedule.total_kimg?"),
+        (["-o", "network.resolution=100"], "resolution 100 is not a power of two from 4 to 1024"),
+        (["."], "the folder . has no config.toml, so it is not a run"),
+    ],
+)
+def test_a_schedule_that_cannot_be_says_why(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused("schedule", *arguments)
+
+
+# prepare and check
+
+
+def test_prepare_makes_the_store_of_the_library_and_names_what_it_skipped(photos, tmp_path):
+    out = tmp_path / "store"
+    text = told("prepare", photos, out, "--resolution", 16, "--crop", "center")
+    store = Store(out)
+    assert (store.num_images, store.resolution, store.label_names) == (4, 16, ["cats", "dogs"])
+    assert text.startswith(f"{out}: 4 images of 16x16, 3 channels, 2 labels\n")
+    assert "cannot be used: 1 image\n  cats/broken.png: " in text
+    assert f"stylegan train --data {out}" in text
+
+
+def test_prepare_passes_its_options_on(photos, tmp_path):
+    out = tmp_path / "store"
+    told(
+        *["prepare", photos, out, "--resolution", 8, "--crop", "pad", "--channels", 1],
+        *["--include", "dogs", "--workers", 1, "--strict"],
+    )
+    store = Store(out)
+    assert (store.num_images, store.channels, store.label_names) == (2, 1, ["dogs"])
+    assert tuple(store.active_rectangle) == (1, 7, 0, 8)
+
+
+def test_prepare_shows_its_progress_on_stderr_only(photos, tmp_path):
+    result = run("prepare", photos, tmp_path / "store")
+    assert "0/5" in result.stderr
+    assert "/5" not in result.stdout
+
+
+def test_prepare_strict_refuses_and_writes_nothing(photos, tmp_path):
+    out = tmp_path / "store"
+    assert "cats/broken.png" in refused("prepare", photos, out, "--strict")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["prepare", "check"])
+def test_folders_without_images_are_errors(tmp_path, command):
+    out = [tmp_path / "store"] if command == "prepare" else []
+    assert "no folder or zip at" in refused(command, tmp_path / "gone", *out)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "is empty" in refused(command, empty, *out)
+    assert not (tmp_path / "store").exists()
+
+
+def test_prepare_refuses_an_output_path_that_is_a_file(photos, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("mine")
+    assert f"{path} is a file" in refused("prepare", photos, path)
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--resolution", 100], "power of two from 4 to 1024, not 100"),
+        (["--resolution", 64], "image smaller than the resolution 64"),
+        (["--include", "birds"], "no sub-folder 'birds'"),
+        (["--channels", 2], "1, 3 or 4 channels, not 2"),
+    ],
+)
+def test_prepare_refuses_what_the_images_do_not_offer(photos, tmp_path, option, message):
+    assert message in refused("prepare", photos, tmp_path / "store", *option)
+
+
+def test_check_counts_sizes_modes_and_labels_and_lists_the_bad(photos):
+    text = told("check", photos)
+    assert text.splitlines()[0] == f"folder {photos}: 4 usable images"
+    assert "sizes: 20x16 to 20x19, 4 different" in text
+    assert "largest resolution that all of them offer: 16" in text
+    assert "modes: 4 RGB" in text
+    assert "2 labels: 2 cats, 2 dogs" in text
+    assert "cannot be used: 1 image\n  cats/broken.png: " in text
+    assert "ignored 1 other file: notes.txt" in text
+
+
+def test_check_strict_fails_with_the_same_report(photos):
+    result = run("check", photos, "--strict")
+    assert result.exit_code == 1
+    assert result.stdout == told("check", photos)
+    (photos / "cats" / "broken.png").unlink()
+    told("check", photos, "--strict")
+
+
+def test_check_at_a_resolution_lists_smaller_images(photos):
+    text = told("check", photos, "--resolution", 16, "--crop", "pad")
+    assert "cats/a.png" not in text
+    assert "smaller than the resolution 32: 20x16" in told("check", photos, "--resolution", 32)
+
+
+def test_check_compares_a_store_with_its_hashes(photos, tmp_path):
+    prepare(photos, tmp_path / "store")
+    assert f"store {tmp_path / 'store'}: 4 usable images" in told("check", tmp_path / "store")
+    path = tmp_path / "store" / "0004.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    assert "0004.npy has changed" in refused("check", tmp_path / "store")
+
+
+# info
+
+
+def facts(source):
+    lines = told("info", source).splitlines()
+    return {line[:12].strip(): line[13:] for line in lines}
+
+
+def test_info_of_a_generator_file(tmp_path):
+    path = tmp_path / "mine.pt"
+    generator = Generator(TINY)
+    save_generator(path, generator, images_seen=1234567, resolution=8, alpha=0.25, cutoff=None)
+    found = facts(path)
+    number = sum(p.numel() for p in generator.parameters())
+    assert found["kind"] == f"generator file {path}"
+    expected = "16x16, 3 channels, trained up to 8x8 (fading in, alpha 0.25)"
+    assert found["images"] == expected
+    assert found["parameters"] == f"{number:,} in the generator"
+    assert found["trained on"] == "1,234,567 images seen"
+    assert found["truncation"] == "psi 0.7, cutoff all"
+    assert "resolution = 16, z_dim = 8, w_dim = 8" in found["config"]
+    assert found["file size"] == "0.0 MiB"
+    assert found["use"] == f"stylegan generate {path}; stylegan train --init-from {path}"
+
+
+def test_info_of_labels_and_padding(tmp_path):
+    path = tmp_path / "mine.pt"
+    config = NetworkConfig(resolution=8, z_dim=4, label_dim=2, max_channels=4)
+    rectangle = [1, 7, 0, 8]
+    save_generator(path, Generator(config), label_names=["a", "b"], active_rectangle=rectangle)
+    found = facts(path)
+    assert found["labels"] == "2: a, b"
+    assert found["active part"] == "rows 1 to 7, columns 0 to 8; rest is padding"
+
+
+def test_info_of_a_state_and_of_its_run(tmp_path):
+    schedule = ScheduleConfig(resolution=16, stable_kimg=1, fade_kimg=1, total_kimg=4)
+    config = TrainConfig(network=TINY, schedule=schedule)
+    state = TrainState.create(config)
+    state.images_seen = state.schedule_images = 500
+    path = tmp_path / "state-000000500.pt"
+    checkpoint.save(path, "state", state.to_payload())
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    assert facts(path)["images"] == "16x16, 3 channels, trained up to 8x8"
+    found = facts(tmp_path)
+    assert found["kind"] == f"state file {path}"
+    assert found["run folder"] == "0 generator and 1 state files"
+    assert f"stylegan train --out {tmp_path}" in found["use"]
+
+
+def test_info_of_an_official_snapshot():
+    found = facts(SNAPSHOT)
+    assert found["kind"] == f"official snapshot {SNAPSHOT}"
+    assert found["images"] == "32x32, 3 channels"
+    assert found["parameters"] == "20,654 in the generator"
+
+
+def test_info_of_a_discriminator_says_what_it_is(tmp_path):
+    path = tmp_path / "critic.pt"
+    discriminator = Discriminator(TINY)
+    checkpoint.save(path, "discriminator", {"weights": discriminator.state_dict()})
+    found = facts(path)
+    assert found["kind"] == f"discriminator file {path}"
+    assert found["parameters"] == f"{sum(p.numel() for p in discriminator.parameters()):,}"
+
+
+def test_info_of_a_store(photos, tmp_path):
+    prepare(photos, tmp_path / "store")
+    found = facts(tmp_path / "store")
+    assert found["images"] == "4 of 16x16, 3 channels, crop center"
+    assert found["labels"] == "cats, dogs"
+    assert found["made from"] == "photos, 1 image left out"
+
+
+def test_info_of_the_paper_s_network_names_no_differences():
+    assert differences_from_paper(NetworkConfig()) == "the paper's"
+
+
+def test_info_of_what_is_nothing_of_the_kind_is_an_error(tmp_path):
+    assert "accepted are a run folder" in refused("info", tmp_path / "gone")
+    (tmp_path / "words.pt").write_text("words")
+    message = refused("info", tmp_path / "words.pt")
+    assert "words.pt is not a checkpoint of this project, or a truncated one" in message
+    assert "neither generator-*.pt nor state-*.pt" in refused("info", tmp_path)

@@ -1,0 +1,366 @@
+"""Every source of a generator, and what is said about everything else."""
+
+import hashlib
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import stylegan
+from stylegan import checkpoint, loading
+from stylegan.config import TrainConfig
+from stylegan.interop import load_official
+from stylegan.loading import hash_prefix, load_generator, load_source, save_generator
+from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.schedule import ScheduleConfig
+from stylegan.training import TrainState
+
+SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
+TINY = NetworkConfig(
+    resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
+)
+
+
+def random_generator(config=TINY, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        generator = Generator(config)
+        generator.w_avg.normal_()
+    return generator
+
+
+def assert_same_weights(a, b):
+    assert_close(dict(a.state_dict()), dict(b.state_dict()), rtol=0, atol=0)
+
+
+def training_state(images_seen=0):
+    """Tiny, with an average that differs from the generator, in the schedule 8, 16 of 1 kimg."""
+    schedule = ScheduleConfig(resolution=16, stable_kimg=1, fade_kimg=1, total_kimg=4)
+    state = TrainState.create(TrainConfig(network=TINY, schedule=schedule))
+    state.generator_ema.load_state_dict(random_generator(seed=9).state_dict())
+    state.images_seen = state.schedule_images = images_seen
+    return state
+
+
+def save_state(path, images_seen=0, **extra):
+    state = training_state(images_seen)
+    checkpoint.save(path, "state", {**state.to_payload(), **extra})
+    return state
+
+
+# Our files
+
+
+def test_a_saved_generator_comes_back_bit_for_bit_in_eval_mode_without_code(tmp_path):
+    generator = random_generator().train()
+    path = tmp_path / "mine.pt"
+    save_generator(path, generator)
+    back = load_generator(path)
+    assert_same_weights(generator, back)
+    assert back.config == TINY
+    assert not back.training
+    assert stylegan.load_generator(str(path)).config == TINY
+    assert torch.load(path, weights_only=True)["kind"] == "generator"
+
+
+def test_what_a_file_tells_comes_back(tmp_path):
+    path = tmp_path / "mine.pt"
+    about = {
+        "images_seen": 1200,
+        "resolution": 8,
+        "alpha": 0.25,
+        "psi": 0.5,
+        "cutoff": None,
+        "label_names": ("cat", "dog"),
+        "active_rectangle": [2, 14, 0, 16],
+    }
+    config = NetworkConfig(resolution=16, z_dim=4, label_dim=2, max_channels=4)
+    save_generator(path, Generator(config), **about)
+    loaded = load_source(path)
+    assert {name: getattr(loaded, name) for name in about} == about
+    assert loaded.origin == f"generator file {path}"
+
+
+def test_without_more_a_file_is_of_a_finished_network_with_the_official_truncation(tmp_path):
+    save_generator(tmp_path / "mine.pt", random_generator())
+    loaded = load_source(tmp_path / "mine.pt")
+    assert (loaded.resolution, loaded.alpha, loaded.images_seen) == (16, 1.0, None)
+    assert (loaded.psi, loaded.cutoff, loaded.label_names) == (0.7, 8, ())
+
+
+def test_float64_weights_stay_float64(tmp_path):
+    generator = random_generator().double()
+    save_generator(tmp_path / "mine.pt", generator)
+    back = load_generator(tmp_path / "mine.pt")
+    assert back.w_avg.dtype == torch.float64
+    assert_same_weights(generator, back)
+
+
+def test_loading_draws_no_random_numbers(tmp_path):
+    save_generator(tmp_path / "mine.pt", random_generator())
+    before = torch.get_rng_state()
+    load_generator(tmp_path / "mine.pt")
+    load_generator(SNAPSHOT)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_loaded_weights_can_be_trained(tmp_path):
+    save_generator(tmp_path / "mine.pt", random_generator())
+    assert all(p.requires_grad for p in load_generator(tmp_path / "mine.pt").parameters())
+
+
+@pytest.mark.parametrize(
+    ("images_seen", "resolution", "alpha"), [(0, 8, 1.0), (1500, 16, 0.5), (3000, 16, 1.0)]
+)
+def test_a_state_gives_its_average_generator_at_the_stage_it_was_saved_in(
+    tmp_path, images_seen, resolution, alpha
+):
+    path = tmp_path / "state-000001500.pt"
+    state = save_state(path, images_seen, label_names=["a"], active_rectangle=[2, 14, 0, 16])
+    loaded = load_source(path)
+    assert_same_weights(loaded.generator, state.generator_ema)
+    assert (loaded.resolution, loaded.images_seen) == (resolution, images_seen)
+    assert loaded.alpha == pytest.approx(alpha, abs=1e-3)
+    assert (loaded.label_names, loaded.active_rectangle) == (("a",), [2, 14, 0, 16])
+    assert not loaded.generator.training
+
+
+# Run folders
+
+
+def test_a_run_gives_its_newest_generator_by_number(tmp_path):
+    for seed, number in enumerate(("000000900", "000001000", "1001", "000000999")):
+        save_generator(tmp_path / f"generator-{number}.pt", random_generator(seed=seed))
+    save_state(tmp_path / "state-000002000.pt")
+    loaded = load_source(tmp_path)
+    assert_same_weights(loaded.generator, random_generator(seed=2))
+    assert loaded.origin.endswith("generator-1001.pt")
+
+
+def test_a_run_without_generators_gives_its_newest_state_that_can_be_read(tmp_path):
+    save_state(tmp_path / "state-000000100.pt", 100)
+    save_state(tmp_path / "state-000000200.pt", 200)
+    newest = tmp_path / "state-000000300.pt"
+    newest.write_bytes((tmp_path / "state-000000200.pt").read_bytes()[:1000])
+    loaded = load_source(str(tmp_path))
+    assert loaded.images_seen == 200
+    assert f"not used: {newest}" in loaded.origin
+
+
+def test_a_run_of_damaged_states_is_an_error_that_names_the_newest(tmp_path):
+    for number in (1, 2):
+        (tmp_path / f"state-{number}.pt").write_bytes(b"PK\x03\x04")
+    with pytest.raises(ValueError, match=r"state-2\.pt is not a checkpoint"):
+        load_source(tmp_path)
+
+
+def test_a_folder_that_is_no_run_is_an_error_that_says_what_is_accepted(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"neither generator-\*\.pt nor.*bundled name"):
+        load_source(tmp_path)
+
+
+# Official files
+
+
+def test_an_official_snapshot_gives_its_average_generator_and_truncation():
+    loaded = load_source(SNAPSHOT)
+    official = load_official(SNAPSHOT)
+    assert_same_weights(loaded.generator, official.generator_ema)
+    assert (loaded.psi, loaded.cutoff) == (official.psi, official.cutoff)
+    assert (loaded.resolution, loaded.images_seen) == (32, None)
+    assert not loaded.generator.training
+
+
+def test_official_files_are_recognized_by_content(tmp_path):
+    copy = tmp_path / "renamed.pt"
+    copy.write_bytes(SNAPSHOT.read_bytes())
+    assert_same_weights(load_generator(copy), load_generator(SNAPSHOT))
+
+
+# What is no generator
+
+
+def test_a_missing_file_is_an_error_that_says_what_is_accepted(tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r"no .*gone\.pt; accepted are a run folder, .*\.pkl"
+    ):
+        load_source(tmp_path / "gone.pt")
+
+
+def test_a_discriminator_file_says_that_it_is_one(tmp_path):
+    path = tmp_path / "critic.pt"
+    checkpoint.save(path, "discriminator", {"weights": Discriminator(TINY).state_dict()})
+    with pytest.raises(ValueError, match=r"critic\.pt is a discriminator file; pictures need"):
+        load_source(path)
+
+
+def test_a_file_of_another_program_is_refused_by_name(tmp_path):
+    path = tmp_path / "other.pt"
+    torch.save({"weights": torch.zeros(3)}, path)
+    with pytest.raises(ValueError, match=r"other\.pt is a PyTorch file, but not a checkpoint"):
+        load_source(path)
+
+
+def test_a_file_with_code_is_refused_without_advice_to_run_it(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save(torch.nn.Linear(2, 2), path)
+    with pytest.raises(ValueError, match="it was refused") as error:
+        load_source(path)
+    assert "weights_only" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"words", b"PK\x03\x04", b"\x80\x02.", pickle.dumps([1])])
+def test_damaged_and_foreign_files_are_errors_that_name_the_file(tmp_path, content):
+    path = tmp_path / "what.pt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"what\.pt"):
+        load_source(path)
+
+
+def test_a_truncated_checkpoint_is_an_error(tmp_path):
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator())
+    content = path.read_bytes()
+    for size in (len(content) - 1, len(content) // 2, 100):
+        path.write_bytes(content[:size])
+        with pytest.raises(ValueError, match=r"mine\.pt"):
+            load_source(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": {}}, "w_avg: missing"),
+        ({"config": {"resolution": 8}}, "the weights do not fit the network"),
+        ({"config": {"resolution": 12}}, "resolution 12 is not a power of two"),
+        ({"config": {"resolutoin": 8}}, "resolutoin"),
+        ({"alpha": None, "version": 2}, "version 2; this program reads up to 1"),
+    ],
+)
+def test_a_file_whose_parts_do_not_fit_is_an_error_that_names_both(tmp_path, change, message):
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator())
+    torch.save(torch.load(path, weights_only=True) | change, path)
+    with pytest.raises(ValueError, match=rf"mine\.pt.*{message}"):
+        load_source(path)
+
+
+def test_a_file_that_lacks_a_field_names_it(tmp_path):
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator())
+    payload = torch.load(path, weights_only=True)
+    del payload["resolution"]
+    torch.save(payload, path)
+    with pytest.raises(ValueError, match="cannot be used: 'resolution' is missing"):
+        load_source(path)
+
+
+# Bundled names
+
+
+@pytest.fixture
+def bundled(tmp_path, monkeypatch):
+    """A weights folder with a tiny `emoji32`."""
+    monkeypatch.setattr(loading, "WEIGHTS", tmp_path)
+    save_generator(tmp_path / "new.pt", random_generator())
+    return named_by_hash(tmp_path / "new.pt", "emoji32")
+
+
+def named_by_hash(path, name):
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return path.rename(path.with_name(f"{name}-{digest[:8]}.pt"))
+
+
+def test_a_bundled_name_is_its_file(bundled):
+    assert_same_weights(load_generator("emoji32"), random_generator())
+
+
+def test_a_bundled_name_comes_before_a_path(bundled, tmp_path, monkeypatch):
+    (tmp_path / "emoji32").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load_generator("emoji32").config == TINY
+    with pytest.raises(FileNotFoundError, match="the folder emoji32 holds neither"):
+        load_generator("./emoji32")
+
+
+def test_a_changed_bundled_file_is_refused(bundled):
+    bundled.write_bytes(bundled.read_bytes() + b"\0")
+    with pytest.raises(ValueError, match="is damaged: its SHA-256 begins with"):
+        load_generator("emoji32")
+
+
+def test_a_missing_bundled_file_says_where_it_should_be(bundled, tmp_path):
+    bundled.unlink()
+    with pytest.raises(FileNotFoundError, match=r"0 files emoji32-<hash>\.pt are in "):
+        load_generator("emoji32")
+
+
+def test_a_bundled_network_without_its_weights_has_its_sizes(bundled):
+    generator = loading.load_bundled("emoji32", pretrained=False)
+    assert generator.config == TINY
+    assert not generator.training
+    assert not torch.equal(generator.synthesis.to_rgb["4"].weight, torch.zeros(3, 8, 1, 1))
+    assert torch.equal(generator.w_avg, torch.zeros(8))  # as before the first step
+
+
+# Addresses
+
+
+@pytest.mark.parametrize("url", ["http://host/a.pt", "ftp://host/a.pt", "file:///etc/passwd"])
+def test_addresses_without_https_are_refused(url):
+    with pytest.raises(ValueError, match="is not an https address"):
+        load_source(url)
+
+
+def test_an_address_without_a_file_is_refused():
+    with pytest.raises(ValueError, match="does not name a file"):
+        load_source("https://host/")
+
+
+@pytest.mark.parametrize(
+    ("name", "digits"),
+    [
+        ("emoji32-0123abcd.pt", "0123abcd"),
+        ("stylegan_ffhq256-0123abcd4567.pkl", "0123abcd4567"),
+        ("karras2019stylegan-ffhq-1024x1024.pkl", None),
+        ("generator-000600000.pt", None),
+        ("state-000600000.pt", None),
+        ("mine-cafe.pt", None),
+    ],
+)
+def test_the_hash_in_a_file_name_is_not_mistaken_for_a_number(name, digits):
+    assert hash_prefix(name) == digits
+
+
+@pytest.fixture
+def hub_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    return tmp_path / "hub" / "checkpoints"
+
+
+def test_a_file_that_was_downloaded_before_needs_no_network(hub_cache):
+    hub_cache.mkdir(parents=True)
+    save_generator(hub_cache / "new.pt", random_generator())
+    path = named_by_hash(hub_cache / "new.pt", "faces")
+    assert_same_weights(load_generator(f"https://host.invalid/{path.name}"), random_generator())
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(ValueError, match="is damaged"):
+        load_generator(f"https://host.invalid/{path.name}")
+
+
+def test_files_of_one_name_from_two_addresses_are_kept_apart(hub_cache):
+    urls = [f"https://host.invalid/{run}/generator-000600000.pt" for run in ("a", "b")]
+    for seed, url in enumerate(urls):
+        folder = hub_cache / hashlib.sha256(url.encode()).hexdigest()[:16]
+        folder.mkdir(parents=True)
+        save_generator(folder / "generator-000600000.pt", random_generator(seed=seed))
+    for seed, url in enumerate(urls):
+        assert_same_weights(load_generator(url), random_generator(seed=seed))
+
+
+def test_without_a_network_the_message_says_where_to_put_the_file(hub_cache):
+    with pytest.raises(OSError, match=r"could not be downloaded.*put the file at .*x-0123abcd\.pt"):
+        load_generator("https://127.0.0.1:9/x-0123abcd.pt")
+    assert list(hub_cache.iterdir()) == []

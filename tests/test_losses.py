@@ -1,0 +1,178 @@
+"""Loss terms against closed forms."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from stylegan import losses
+from stylegan.config import build_config
+from stylegan.networks import Discriminator
+from stylegan.schedule import Stage
+from stylegan.training.step import Batch, fake_terms, mixed_terms, real_terms
+
+REAL = torch.tensor([-2.0, 0.5, 3.0], dtype=torch.float64)
+FAKE = torch.tensor([1.5, -0.25, -4.0], dtype=torch.float64)
+
+
+def average(function, logits):
+    return sum(function(x) for x in logits.tolist()) / len(logits)
+
+
+def softplus(x):
+    return math.log1p(math.exp(x))
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (losses.nonsaturating(FAKE), average(lambda x: softplus(-x), FAKE)),
+        (losses.saturating(FAKE), -average(softplus, FAKE)),
+        (losses.wgan_generator(FAKE), -average(float, FAKE)),
+        (losses.logistic_fake(FAKE), average(softplus, FAKE)),
+        (losses.logistic_real(REAL), average(lambda x: softplus(-x), REAL)),
+        (losses.wgan_fake(FAKE), average(float, FAKE)),
+        (losses.wgan_real(REAL), average(lambda x: 0.001 * x * x - x, REAL)),
+        (losses.wgan_real(REAL, drift=0.5), average(lambda x: 0.5 * x * x - x, REAL)),
+        (losses.hinge_fake(FAKE), average(lambda x: max(0.0, 1 + x), FAKE)),
+        (losses.hinge_real(REAL), average(lambda x: max(0.0, 1 - x), REAL)),
+    ],
+)
+def test_terms_are_averages_of_their_closed_forms(loss, expected):
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(expected, abs=1e-15)
+
+
+def test_discriminator_losses_are_the_sum_of_their_real_and_fake_terms():
+    real = F.binary_cross_entropy_with_logits(REAL, torch.ones_like(REAL))
+    fake = F.binary_cross_entropy_with_logits(FAKE, torch.zeros_like(FAKE))
+    assert losses.logistic(REAL, FAKE).item() == pytest.approx((real + fake).item(), abs=1e-15)
+    # -mean(real) + mean(fake) + drift * mean(real^2)
+    wgan = -0.5 - 2.75 / 3 + 0.1 * 13.25 / 3
+    assert losses.wgan(REAL, FAKE, drift=0.1).item() == pytest.approx(wgan, abs=1e-15)
+    hinge = (3 + 0.5) / 3 + (2.5 + 0.75) / 3
+    assert losses.hinge(REAL, FAKE).item() == pytest.approx(hinge, abs=1e-15)
+
+
+def test_saturating_is_the_discriminators_fake_term_with_the_sign_turned():
+    assert torch.equal(losses.saturating(FAKE), -losses.logistic_fake(FAKE))
+
+
+def test_minimising_moves_the_logits_the_right_way():
+    def slopes(loss, logits):
+        x = logits.clone().requires_grad_()
+        loss(x).backward()
+        return x.grad
+
+    for loss in (losses.nonsaturating, losses.saturating, losses.wgan_generator):
+        assert (slopes(loss, FAKE) < 0).all()  # the generator raises D(fake)
+    for loss in (losses.logistic_fake, losses.wgan_fake):
+        assert (slopes(loss, FAKE) > 0).all()
+    for loss in (losses.logistic_real, losses.wgan_real):
+        assert (slopes(loss, REAL) < 0).all()
+    assert slopes(losses.hinge_fake, FAKE).tolist() == [1 / 3, 1 / 3, 0]  # satisfied below -1
+    assert slopes(losses.hinge_real, REAL).tolist() == [-1 / 3, -1 / 3, 0]  # and above 1
+
+
+def test_losses_of_extreme_logits_stay_finite():
+    extreme = torch.tensor([-1e4, 1e4], requires_grad=True)
+    for loss in (losses.nonsaturating, losses.saturating, losses.logistic_real):
+        value = loss(extreme)
+        (grad,) = torch.autograd.grad(value, extreme)
+        assert abs(value.item()) == 5e3
+        assert grad.isfinite().all()
+
+
+class Linear(nn.Module):
+    """D(x) = a . x, whose gradient is `a` everywhere."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.a = nn.Parameter(a)
+
+    def forward(self, images, labels=None, *, alpha=1.0):
+        return (images * self.a).sum(dim=(1, 2, 3))
+
+
+def linear_setup():
+    torch.manual_seed(0)
+    a = torch.randn(3, 4, 4, dtype=torch.float64)
+    images = torch.randn(5, 3, 4, 4, dtype=torch.float64, requires_grad=True)
+    return Linear(a), images
+
+
+def test_r1_and_r2_of_a_linear_discriminator_are_its_squared_norm():
+    d, images = linear_setup()
+    squared = d.a.square().sum().item()
+    for penalty in (losses.r1_penalty, losses.r2_penalty):
+        value = penalty(d(images), images)
+        assert value.item() == pytest.approx(squared, rel=1e-14)
+        (grad,) = torch.autograd.grad(value, d.a)
+        assert torch.allclose(grad, 2 * d.a, rtol=1e-14, atol=0)
+
+
+def test_r1_of_a_quadratic_discriminator_is_averaged_over_the_batch():
+    images = torch.randn(4, 2, 3, 3, dtype=torch.float64, requires_grad=True)
+    logits = images.square().sum(dim=(1, 2, 3)) / 2  # the gradient is x itself
+    expected = images.detach().square().sum(dim=(1, 2, 3))
+    assert torch.equal(losses.squared_gradient_norms(logits, images).detach(), expected)
+    logits = images.square().sum(dim=(1, 2, 3)) / 2
+    assert losses.r1_penalty(logits, images).item() == pytest.approx(expected.mean().item())
+
+
+@pytest.mark.parametrize("target", [1.0, 750.0])
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_gradient_penalty_of_a_linear_discriminator(target, factor):
+    d, images = linear_setup()
+    penalty = losses.gradient_penalty(d(images), images, target=target, norm_factor=factor)
+    norm = d.a.square().sum().sqrt().item() * factor
+    assert penalty.item() == pytest.approx((norm - target) ** 2, rel=1e-13)
+    assert losses.wgan_gp is losses.hinge_gp is losses.gradient_penalty
+
+
+class Enlarging(nn.Module):
+    """The discriminator as officially fed: images enlarged to the full size, read back small."""
+
+    def __init__(self, network, factor):
+        super().__init__()
+        self.network, self.factor = network, factor
+
+    def forward(self, images, labels=None, *, alpha=1.0):
+        # Averages undo the enlargement, and spread the gradient evenly over its pixels.
+        return self.network(F.avg_pool2d(images, self.factor), labels, alpha=alpha)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.6])
+@pytest.mark.parametrize("resolution", [16, 8, 4])
+def test_penalties_at_native_size_equal_those_of_enlarged_images(resolution, alpha):
+    torch.manual_seed(1)
+    config = build_config(
+        {
+            "discriminator_loss": "wgan_gp",
+            "r1_gamma": 10.0,
+            "r2_gamma": 3.0,
+            "network": {"resolution": 16, "max_channels": 8},
+        }
+    )
+    network = Discriminator(config.network).double()
+    native = Stage(resolution, alpha, batch_size=4, g_lr=0.0, d_lr=0.0, tick_kimg=1)
+    full = Stage(16, alpha, batch_size=4, g_lr=0.0, d_lr=0.0, tick_kimg=1)
+    reals, fakes = torch.randn(2, 4, 3, resolution, resolution, dtype=torch.float64)
+    mix = torch.rand(4, dtype=torch.float64)
+    factor = 16 // resolution
+
+    def enlarge(x):
+        return x.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
+
+    for group in (fake_terms, real_terms, mixed_terms):
+        ours = group(config, network, Batch(reals, fakes, None, mix), native)
+        batch = Batch(enlarge(reals), enlarge(fakes), None, mix)
+        official = group(config, Enlarging(network, factor), batch, full)
+        for mine, theirs in zip(ours, official, strict=True):
+            found, expected = mine.weight * mine.value, theirs.weight * theirs.value
+            assert found.item() == pytest.approx(expected.item(), rel=1e-12), mine.name
+        penalty = official[-1].value.item()
+        native_size = penalty if group is mixed_terms else penalty * factor**2
+        assert ours[-1].value.item() == pytest.approx(native_size, rel=1e-12)

@@ -1,0 +1,196 @@
+"""The schedule against the official program's, and its corner cases."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from stylegan import schedule
+from stylegan.config import config_names, load_config
+from stylegan.schedule import RESOLUTIONS, ScheduleConfig, phases, stage_at
+
+OFFICIAL = json.loads((Path(__file__).parent / "reference" / "schedule.json").read_text())
+OFFICIAL_BASES = {"minibatch": 16, "G_lrate": 0.001, "D_lrate": 0.001}
+
+
+def steps(kwargs: dict, name: str) -> dict[int, float]:
+    """An official base and dictionary as a table of steps: the base fills the gaps."""
+    base = kwargs.get(f"{name}_base", OFFICIAL_BASES[name])
+    return {r: kwargs.get(f"{name}_dict", {}).get(str(r), base) for r in RESOLUTIONS}
+
+
+def from_official(case: dict) -> ScheduleConfig:
+    kwargs = case["kwargs"]
+    return ScheduleConfig(
+        resolution=2 ** case["resolution_log2"],
+        initial_resolution=kwargs.get("lod_initial_resolution", 4),
+        stable_kimg=kwargs.get("lod_training_kimg", 600),
+        fade_kimg=kwargs.get("lod_transition_kimg", 600),
+        batch_size=steps(kwargs, "minibatch"),
+        g_lr=steps(kwargs, "G_lrate"),
+        d_lr=steps(kwargs, "D_lrate"),
+        num_processes=case["num_gpus"],
+    )
+
+
+@pytest.mark.parametrize("name", OFFICIAL["configs"])
+def test_equals_the_official_schedule(name):
+    case = OFFICIAL["configs"][name]
+    config = from_official(case)
+    rows = [
+        dict(zip(case["outputs"], row, strict=True))
+        for row in zip(*case["outputs"].values(), strict=True)
+    ]
+    assert len(rows) == 424
+    for row in rows:
+        stage = stage_at(row["cur_nimg"], config)
+        assert stage.alpha == pytest.approx(1 - row["lod"] % 1, abs=1e-12, rel=0)
+        assert stage.resolution == row["resolution"]
+        assert stage.batch_size == row["minibatch"]
+        assert (stage.g_lr, stage.d_lr) == (row["G_lrate"], row["D_lrate"])
+        assert stage.tick_kimg == row["tick_kimg"]
+
+
+@pytest.mark.parametrize("processes", [1, 4, 8])
+def test_the_defaults_are_the_official_settings(processes):
+    config = ScheduleConfig(
+        batch_size=schedule.official_batch_sizes(processes), num_processes=processes
+    )
+    official = from_official(OFFICIAL["configs"][f"ffhq1024_{processes}gpu"])
+    for images_seen in range(0, 25_000_000, 50_000):
+        assert stage_at(images_seen, config) == stage_at(images_seen, official)
+
+
+@pytest.mark.parametrize(
+    ("kimg", "resolution", "alpha"),
+    [
+        (0, 8, 1.0),
+        (600, 8, 1.0),
+        (900, 16, 0.5),
+        (1200, 16, 1.0),
+        (8100, 1024, 0.5),
+        (8400, 1024, 1.0),
+        (25_000, 1024, 1.0),
+        (1_000_000, 1024, 1.0),
+    ],
+)
+def test_stage_at(kimg, resolution, alpha):
+    stage = stage_at(1000 * kimg, ScheduleConfig())
+    assert (stage.resolution, stage.alpha) == (resolution, alpha)
+
+
+def test_learning_rates_ramp_up_from_zero():
+    config = ScheduleConfig(ramp_kimg=10, g_lr={4: 0.004}, d_lr={4: 0.002})
+    rates = [(stage_at(n, config).g_lr, stage_at(n, config).d_lr) for n in (0, 5000, 10_000, 20_000)]
+    assert rates == [(0, 0), (0.002, 0.001), (0.004, 0.002), (0.004, 0.002)]
+
+
+def test_without_durations_training_starts_at_full_size():
+    config = ScheduleConfig(stable_kimg=0, fade_kimg=0, batch_size={1024: 4})
+    stage = stage_at(0, config)
+    assert (stage.resolution, stage.alpha, config.start) == (1024, 1.0, 1024)
+    assert phases(config) == [(0, 25_000_000, stage)]
+
+
+def test_without_fades_resolutions_jump():
+    config = ScheduleConfig(resolution=32, stable_kimg=1, fade_kimg=0)
+    stages = [stage_at(n, config) for n in (0, 999, 1000, 1999, 2000, 9000)]
+    assert [stage.resolution for stage in stages] == [8, 8, 16, 16, 32, 32]
+    assert {stage.alpha for stage in stages} == {1.0}
+
+
+def test_without_stable_phases_it_fades_all_the_time():
+    config = ScheduleConfig(resolution=16, initial_resolution=4, stable_kimg=0, fade_kimg=1)
+    found = [stage_at(n, config) for n in (0, 250, 1000, 1500, 2000)]
+    expected = [(4, 1.0), (8, 0.25), (8, 1.0), (16, 0.5), (16, 1.0)]
+    assert [(stage.resolution, stage.alpha) for stage in found] == expected
+
+
+@pytest.mark.parametrize("initial", RESOLUTIONS)
+def test_never_grows_beyond_the_full_size(initial):
+    config = ScheduleConfig(resolution=32, initial_resolution=initial)
+    found = {stage_at(n, config).resolution for n in range(0, 9_000_000, 100_000)}
+    assert min(found) == min(initial, 32)
+    assert max(found) == 32
+
+
+def test_batches_are_rounded_down_to_the_processes_and_limited_for_each():
+    config = ScheduleConfig(
+        resolution=64,
+        batch_size={8: 100, 32: 50},
+        max_batch_per_process={16: 20, 64: 5},
+        num_processes=3,
+    )
+    found = [schedule.batch_size_at(r, config) for r in (8, 16, 32, 64)]
+    assert found == [99, 60, 48, 15]
+
+
+def test_a_batch_that_is_too_small_for_the_processes_names_both():
+    config = ScheduleConfig(batch_size={4: 32}, num_processes=64)
+    with pytest.raises(ValueError, match="batch of 32 images at resolution 8 .* 64 processes"):
+        stage_at(0, config)
+
+
+@pytest.mark.parametrize("processes", [*range(1, 9), 16, 64])
+def test_the_official_batches_are_those_of_the_next_smaller_table(processes):
+    table = schedule.official_batch_sizes(processes)
+    assert table == schedule.OFFICIAL_BATCH_SIZES[1 << min(processes.bit_length() - 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"resolution": 48}, "resolution 48 is not a power of two from 4 to 1024"),
+        ({"initial_resolution": 2}, "initial_resolution 2 is not a power of two"),
+        ({"stable_kimg": -1}, "stable_kimg must not be negative, but is -1"),
+        ({"fade_kimg": float("nan")}, "fade_kimg must not be negative, but is nan"),
+        ({"ramp_kimg": float("inf")}, "ramp_kimg must not be negative, but is inf"),
+        ({"total_kimg": 0}, "total_kimg must be positive, not 0"),
+        ({"minibatch_repeats": 0}, "minibatch_repeats must be positive, not 0"),
+        ({"num_processes": 0}, "num_processes must be positive, not 0"),
+        ({"batch_size": {4: 8, 24: 4}}, "batch_size: resolution 24 is not a power of two"),
+        ({"batch_size": {4: 8, 2048: 4}}, "batch_size: resolution 2048 is not a power of two"),
+        ({"batch_size": {4: 0}}, "batch_size at resolution 4 must be positive, not 0"),
+        ({"g_lr": {4: -0.1}}, "g_lr at resolution 4 must be positive, not -0.1"),
+        ({"max_batch_per_process": {4: 0}}, "max_batch_per_process at resolution 4"),
+        ({"d_lr": {16: 0.1}}, "d_lr has no entry for resolution 8, where training starts"),
+        ({"tick_kimg": {}}, "tick_kimg has no entry for resolution 8"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        ScheduleConfig(**wrong)
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_phases_cover_the_whole_training(name):
+    config = load_config(name).schedule
+    spans = phases(config)
+    assert [spans[0][0], *(end for _, end, _ in spans)] == [
+        *(start for start, _, _ in spans),
+        config.total_images,
+    ]
+    assert spans[0][0] == 0
+    for start, end, stage in spans:
+        assert start < end
+        for images_seen in (start + 1, end - 1):
+            there = stage_at(images_seen, config)
+            assert there.resolution == stage.resolution
+            assert (there.alpha < 1) == (stage.alpha < 1)
+    assert [stage.resolution for _, _, stage in spans][-1] == config.resolution
+
+
+def test_phases_end_with_the_training():
+    spans = phases(ScheduleConfig(total_kimg=700))
+    assert [(start, end, stage.resolution) for start, end, stage in spans] == [
+        (0, 600_000, 8),
+        (600_000, 700_000, 16),
+    ]
+
+
+def test_needs_only_the_standard_library():
+    tree = ast.parse(Path(schedule.__file__).read_text())
+    names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert names == {"itertools", "math", "collections.abc", "dataclasses", "typing"}

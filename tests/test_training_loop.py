@@ -1,0 +1,208 @@
+"""The loop: runs grow, are saved, continue exactly, and do not grow in memory."""
+
+import dataclasses
+import gc
+import json
+import tracemalloc
+
+import psutil
+import pytest
+import torch
+from PIL import Image
+from tiny_training import QUIET, differing, run, tiny_config, tiny_store
+
+from stylegan import checkpoint
+from stylegan.config import from_dict, parse_toml
+from stylegan.loading import load_source
+from stylegan.schedule import Stage, stage_at
+from stylegan.training import Share, TrainState, draw, train, train_step
+from stylegan.training.folder import open_run
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tiny_store(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def whole(store, tmp_path_factory):
+    """A finished run that nothing interrupted: its folder and its state."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    return out, run(tiny_config(), store, out)
+
+
+def lines(out, event):
+    records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [record for record in records if record["event"] == event]
+
+
+STOPS = {
+    4: "after the first step",
+    24: "at the last reading before a resolution grows in",
+    36: "at a reading, within a fade-in",
+    52: "between two readings, within a fade-in",
+    72: "at the change from fading to grown",
+    96: "as the next resolution begins to grow",
+    156: "before the last step",
+}
+
+
+@pytest.mark.parametrize("images", STOPS, ids=STOPS.values())
+def test_a_run_stopped_and_continued_equals_one_that_was_not_bit_for_bit(
+    images, store, whole, tmp_path
+):
+    stopped = run(tiny_config(), store, tmp_path / "run", stop_at=images)
+    assert stopped.images_seen == images
+    continued = run(tiny_config(), store, tmp_path / "run")
+    assert continued is not stopped
+    assert differing(continued.to_payload(), whole[1].to_payload()) == []
+
+
+def test_the_stops_above_are_where_they_say():
+    config = tiny_config().schedule
+    assert config.minibatch_repeats * 4 == 12  # images from one reading to the next
+    assert [images for images in STOPS if images % 12] == [4, 52]
+    growths = [stage_at(images // 12 * 12, config).growth for images in STOPS]
+    assert growths == [
+        (4, False),
+        (4, False),
+        (8, True),
+        (8, True),
+        (8, False),
+        (16, True),
+        (16, False),
+    ]
+
+
+def test_a_run_interrupted_after_every_step_equals_one_that_was_not(store, tmp_path):
+    config = tiny_config(schedule={"total_kimg": 0.048})
+    for images in range(4, 48, 4):
+        run(config, store, tmp_path / "often", stop_at=images)
+    often, once = (run(config, store, tmp_path / name) for name in ("often", "once"))
+    assert differing(often.to_payload(), once.to_payload()) == []
+
+
+def test_a_run_grows_through_its_resolutions_and_leaves_its_files(store, whole):
+    out, state = whole
+    assert state.images_seen == 168  # readings are every 12 images; the first from 160 on ends it
+    progress = lines(out, "progress")
+    assert [line["images_seen"] for line in progress] == list(range(4, 169, 4))
+    assert sorted({line["schedule/resolution"] for line in progress}) == [4, 8, 16]
+    for line in progress:
+        assert all(value == value for value in line.values())  # no NaN
+    names = {"d/logistic_fake", "d/logistic_real", "d/r1_penalty", "g/nonsaturating"}
+    assert names <= progress[0].keys()
+    assert [len(lines(out, event)) for event in ("start", "resume", "finished")] == [1, 0, 1]
+    states = [path.name for path in checkpoint.numbered(out, "state")]
+    assert states == ["state-000000120.pt", "state-000000160.pt", "state-000000168.pt"]
+    generators = [path.name for path in checkpoint.numbered(out, "generator")]
+    assert generators == [f"generator-{n:09d}.pt" for n in (80, 160, 168)]
+    assert not list(out.glob("*.partial"))
+    assert from_dict(parse_toml((out / "config.toml").read_text(), "")) == state.config
+    for path in (out / "reals.png", *(out / "samples").iterdir()):
+        with Image.open(path) as image:
+            rows = 4 if path.name != "reals.png" else 2  # of 8 pictures each
+            assert image.size == (8 * 16, rows * 16)
+
+
+def test_the_final_generator_file_holds_the_average_generator(whole):
+    out, state = whole
+    loaded = load_source(out)
+    assert (loaded.images_seen, loaded.resolution, loaded.alpha) == (168, 16, 1.0)
+    assert differing(loaded.generator.state_dict(), state.generator_ema.state_dict()) == []
+
+
+def test_a_finished_run_changes_no_weights_and_no_files(store, whole):
+    out, state = whole
+    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.suffix in (".pt", ".png")}
+    again = run(tiny_config(), store, out)
+    assert differing(again.to_payload(), state.to_payload()) == []
+    assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p in before}
+    assert len([p for p in out.rglob("*") if p.suffix in (".pt", ".png")]) == len(before)
+
+
+def test_a_run_that_stopped_after_its_last_step_still_writes_its_generator(store, whole, tmp_path):
+    run(tiny_config(), store, tmp_path / "run", stop_at=168)
+    assert not (tmp_path / "run" / "generator-000000168.pt").exists()
+    state = run(tiny_config(), store, tmp_path / "run")
+    assert (tmp_path / "run" / "generator-000000168.pt").exists()
+    assert differing(state.to_payload(), whole[1].to_payload()) == []
+
+
+def test_a_run_of_another_configuration_is_refused_naming_the_fields(store, whole):
+    other = tiny_config(r1_gamma=2.0, network={"max_channels": 5}, log_kimg=1.0)
+    with pytest.raises(ValueError, match="another configuration") as error:
+        open_run(whole[0], other, store, CPU)
+    assert "r1_gamma: 1.0 there, 2.0 asked" in str(error.value)
+    assert "network.max_channels: 6 there, 5 asked" in str(error.value)
+    assert "log_kimg" not in str(error.value)  # changes nothing that is computed
+
+
+def test_a_run_of_other_images_is_refused(whole, tmp_path):
+    with pytest.raises(ValueError, match="trained on other images"):
+        open_run(whole[0], tiny_config(), tiny_store(tmp_path, seed=1), CPU)
+
+
+def test_a_conditional_run_stopped_and_continued_equals_one_that_was_not(store, tmp_path):
+    config = tiny_config(data={"labels": True}, schedule={"total_kimg": 0.036})
+    run(config, store, tmp_path / "run", stop_at=20)
+    continued = run(config, store, tmp_path / "run")
+    once = run(config, store, tmp_path / "once")
+    assert continued.config.network.label_dim == 2
+    assert differing(continued.to_payload(), once.to_payload()) == []
+    assert load_source(tmp_path / "run").label_names == ("a", "b")
+
+
+def test_the_number_of_workers_does_not_change_a_run(store, tmp_path):
+    config = tiny_config(schedule={"total_kimg": 0.036})
+    results = []
+    for workers in (0, 2):
+        out = tmp_path / str(workers)
+        state, _ = open_run(out, config, store, CPU)
+        train(state, store, out, settings=dataclasses.replace(QUIET, workers=workers))
+        results.append(state.to_payload())
+    assert differing(*results) == []
+
+
+def test_the_seed_decides_the_run(store, tmp_path):
+    config = tiny_config(schedule={"total_kimg": 0.012})
+    same = [run(config, store, tmp_path / name) for name in "ab"]
+    assert differing(same[0].to_payload(), same[1].to_payload()) == []
+    other = run(dataclasses.replace(config, seed=1), store, tmp_path / "c")
+    assert not torch.equal(other.generator.w_avg, same[0].generator.w_avg)
+
+
+class Memory:
+    """What the process holds after a collection: Python's own allocations, and resident pages."""
+
+    def __init__(self):
+        gc.collect()
+        self.traced = tracemalloc.get_traced_memory()[0]
+        self.resident = psutil.Process().memory_info().rss
+        self.tensors = sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_2000_steps_at_a_fixed_stage():
+    config = tiny_config()
+    state = TrainState.create(config)
+    stage = Stage(4, 1.0, batch_size=4, g_lr=1e-3, d_lr=1e-3, tick_kimg=1)
+    reals = torch.randn(4, 3, 4, 4)
+    w_avg = state.generator.w_avg.clone()
+    first = None
+    tracemalloc.start()
+    try:
+        for step in range(2200):
+            if step == 200:
+                first = Memory()
+            train_step(state, reals, None, stage, draw(config, 4 * step, stage, None, Share()))
+            assert not torch.equal(state.generator.w_avg, w_avg)
+            w_avg.copy_(state.generator.w_avg)
+        last = Memory()
+    finally:
+        tracemalloc.stop()
+    assert last.tensors == first.tensors
+    assert last.traced - first.traced < 50_000  # 25 bytes per step
+    assert last.resident - first.resident < 8 * 2**20  # 4 KiB per step: less than one graph

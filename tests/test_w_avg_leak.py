@@ -1,0 +1,144 @@
+"""The leak of an average of w that is passed through `forward`, and that ours has none."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+from tiny_training import tiny_config
+from torch import nn
+
+from stylegan.networks import Generator
+from stylegan.schedule import Stage
+from stylegan.training import Share, TrainState, draw, train_step
+from stylegan.training.step import GeneratorPass, update_w_avg
+
+CALLS = 500
+DECAY = 0.995
+
+
+class Averaging(nn.Module):
+    """How others do it: `forward` takes the average, un-detached, and returns the next one."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.generator = generator
+
+    def forward(self, z, w_avg):
+        w = self.generator.mapping(z)
+        images = self.generator.synthesis(self.generator.broadcast(w), resolution=4)
+        return images, torch.lerp(w_avg, w.mean(dim=0), 1 - DECAY)
+
+
+def graph_nodes(tensor):
+    """How many operations the graph behind a tensor keeps alive."""
+    seen, waiting = set(), [tensor.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [following for following, _ in node.next_functions]
+    return len(seen)
+
+
+@pytest.fixture
+def generator():
+    torch.manual_seed(0)
+    return Generator(tiny_config().network)
+
+
+def latents(generator, n=4):
+    return torch.randn(n, generator.config.z_dim)
+
+
+def replica_of(module):
+    """What `nn.DataParallel` runs on each GPU but the first, made on the CPU: copies of every
+    parameter (whose gradients flow back) and buffer, in replicas of every part."""
+    replica = module._replicate_for_data_parallel()
+    for name, parameter in module._parameters.items():
+        setattr(replica, name, None if parameter is None else parameter.clone())
+    for name, buffer in module._buffers.items():
+        replica._buffers[name] = buffer.clone()
+    for name, part in module._modules.items():
+        replica._modules[name] = None if part is None else replica_of(part)
+    return replica
+
+
+def test_an_average_passed_through_forward_undetached_keeps_every_graph(generator):
+    module, w_avg, nodes = Averaging(generator), generator.w_avg, []
+    for call in range(CALLS):
+        images, w_avg = replica_of(module)(latents(generator), w_avg)
+        images.square().mean().backward()
+        if (call + 1) % 100 == 0:
+            nodes.append(graph_nodes(w_avg))
+    assert w_avg.grad_fn is not None
+    (growth,) = {after - before for before, after in itertools.pairwise(nodes)}
+    assert growth >= 100 * 10  # each call leaves a whole pass through the mapping network behind
+
+
+def test_ours_is_a_buffer_that_keeps_nothing_and_equals_the_closed_form(generator):
+    generator = generator.double()
+    stage = Stage(4, 1.0, batch_size=4, g_lr=0.0, d_lr=0.0, tick_kimg=1)
+    config, place = tiny_config(), generator.w_avg.data_ptr()
+    means = []
+    for call in range(CALLS):
+        draws = draw(config, 4 * call, stage, None, Share(dtype=torch.float64)).generator
+        images, w_mean = replica_of(GeneratorPass(generator))(draws, None, stage)
+        images.square().mean().backward()
+        update_w_avg(generator, w_mean, DECAY)
+        assert w_mean.grad_fn is None
+        assert generator.w_avg.grad_fn is None
+        assert graph_nodes(generator.w_avg) == 0
+        means.append(generator.mapping(draws.latents).detach().mean(dim=0))
+    assert generator.w_avg.data_ptr() == place
+    weights = (1 - DECAY) * DECAY ** torch.arange(CALLS - 1, -1, -1, dtype=torch.float64)
+    expected = (torch.stack(means) * weights[:, None]).sum(dim=0)
+    assert (generator.w_avg - expected).abs().max() < 1e-12
+
+
+def test_a_replicas_forward_changes_no_buffer(generator):
+    before = copy.deepcopy(generator.state_dict())
+    replica = replica_of(generator)
+    inside = copy.deepcopy(dict(replica.named_buffers()))
+    for _ in range(3):
+        replica(latents(generator), psi=0.5)
+        replica(latents(generator), resolution=8, alpha=0.3)
+    for name, value in generator.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    for name, value in replica.named_buffers():
+        assert torch.equal(value, inside[name]), name
+
+
+def test_training_steps_leave_w_avg_in_place_without_a_graph():
+    config = tiny_config()
+    state = TrainState.create(config)
+    places = [g.w_avg.data_ptr() for g in (state.generator, state.generator_ema)]
+    stage = Stage(4, 1.0, batch_size=4, g_lr=1e-3, d_lr=1e-3, tick_kimg=1)
+    for step in range(10):
+        reals = torch.randn(4, 3, 4, 4)
+        train_step(state, reals, None, stage, draw(config, 4 * step, stage, None, Share()))
+        for g in (state.generator, state.generator_ema):
+            assert g.w_avg.grad_fn is None
+            assert not g.w_avg.requires_grad
+    assert places == [g.w_avg.data_ptr() for g in (state.generator, state.generator_ema)]
+    assert state.generator.w_avg.abs().max() > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_data_parallel_on_gpus_keeps_memory_flat_and_w_avg_in_place(generator):
+    devices = list(range(torch.cuda.device_count()))
+    generator = generator.to("cuda")
+    place = generator.w_avg.data_ptr()
+    parallel = nn.DataParallel(generator, devices)
+    used = []
+    for _ in range(CALLS):
+        z = latents(generator, 4 * len(devices)).to("cuda")
+        parallel(z, resolution=8, alpha=0.5).square().mean().backward()
+        with torch.no_grad():
+            update_w_avg(generator, generator.mapping(z).mean(dim=0), DECAY)
+        generator.zero_grad(set_to_none=True)
+        used.append(sum(torch.cuda.memory_allocated(device) for device in devices))
+    assert used[-1] == used[50]
+    assert generator.w_avg.grad_fn is None
+    assert generator.w_avg.data_ptr() == place

@@ -1,0 +1,102 @@
+"""A training run that takes a second: tiny networks, a few random images, three resolutions."""
+
+import signal
+
+import numpy as np
+import torch
+from PIL import Image
+
+from stylegan.config import build_config, merge
+from stylegan.data import cached_store
+from stylegan.training import LoopSettings, train
+from stylegan.training.folder import fit_to_data, open_run
+
+NETWORK = {
+    "resolution": 16,
+    "max_channels": 6,
+    "z_dim": 5,
+    "w_dim": 7,
+    "mapping_layers": 2,
+    "mapping_width": 6,
+}
+SCHEDULE = {  # 4x4 to image 24, 8x8 growing in to 64, grown to 88, 16x16 growing in to 128
+    "initial_resolution": 4,
+    "stable_kimg": 0.024,
+    "fade_kimg": 0.040,
+    "total_kimg": 0.160,
+    "batch_size": {4: 4},
+    "tick_kimg": {4: 0.040},
+    "minibatch_repeats": 3,
+}
+OPTIONS = {
+    "r1_gamma": 1.0,
+    "log_kimg": 0.004,  # every step
+    "snapshot_ticks": 2,
+    "network": NETWORK,
+    "schedule": SCHEDULE,
+    "data": {"mirror": True},
+}
+QUIET = LoopSettings(tensorboard=False)
+
+
+def tiny_options(**changes):
+    return merge(OPTIONS, changes)
+
+
+def tiny_config(num_processes=1, **changes):
+    return build_config(tiny_options(**changes), num_processes)
+
+
+def write_pictures(folder, n=14, size=16, seed=0):
+    """Random images in two sub-folders."""
+    random = np.random.default_rng(seed)
+    for i in range(n):
+        path = folder / "ab"[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (size, size, 3), np.uint8)).save(path)
+    return folder
+
+
+def tiny_store(folder, **options):
+    """A store of random images below `folder`."""
+    pictures = write_pictures(folder / "pictures", **options)
+    return cached_store(pictures, resolution=16, cache_dir=folder / "cache")
+
+
+def run(config, store, out, stop_at=None):
+    """Train in `out`, as the command does, until finished or image `stop_at`; the state."""
+    config = fit_to_data(config, store)
+    state, _ = open_run(out, config, store, torch.device("cpu"))
+
+    def stop(progress):
+        if progress.images_seen == stop_at:
+            signal.raise_signal(signal.SIGINT)
+
+    stopped_by = train(state, store, out, settings=QUIET, report=stop)
+    assert stopped_by == (0 if stop_at is None else signal.SIGINT)
+    return state
+
+
+def flat(payload, prefix=""):
+    """Every number of a nested payload by its path."""
+    if isinstance(payload, dict):
+        items = payload.items()
+    elif isinstance(payload, list | tuple):
+        items = enumerate(payload)
+    else:
+        return {prefix: payload}
+    return {k: v for name, value in items for k, v in flat(value, f"{prefix}/{name}").items()}
+
+
+def differing(a, b):
+    """Paths at which two payloads are not bit for bit the same."""
+    a, b = flat(a), flat(b)
+    return sorted(a.keys() ^ b.keys()) + [
+        path
+        for path in a.keys() & b.keys()
+        if (
+            not torch.equal(a[path], b[path])
+            if isinstance(a[path], torch.Tensor)
+            else a[path] != b[path]
+        )
+    ]
