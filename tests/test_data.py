@@ -8,14 +8,15 @@ import shutil
 import threading
 import tracemalloc
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from stylegan.data import Skipped, Store, cached_store, check, is_store, open_source, prepare
+from stylegan.data import Crop, Skipped, Store, cached_store, check, is_store, open_source, prepare
 from stylegan.data import cache as cache_module
 from stylegan.data import prepare as prepare_function
 from stylegan.data.prepare import pyramid, store_bytes
@@ -224,7 +225,7 @@ def test_one_image_outside_of_sub_folders_means_no_labels(tmp_path: Path) -> Non
     ],
 )
 def test_resolution_follows_from_the_first_readable_image(
-    size: tuple[int, int], crop: str, resolution: int, tmp_path: Path
+    size: tuple[int, int], crop: Crop, resolution: int, tmp_path: Path
 ) -> None:
     image = io.BytesIO()
     Image.new("RGB", size).save(image, "PNG")
@@ -388,7 +389,7 @@ def damage_version(path: Path) -> None:
     "damage",
     [damage_cut, damage_shape, damage_missing, damage_pickle, damage_meta, damage_version],
 )
-def test_a_damaged_store_says_so(damage, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_damaged_store_says_so(damage: Callable[[Path], None], tmp_path: Path) -> None:
     source = folder(tmp_path / "images", {"a/0.png": png()})
     prepare(source, tmp_path / "store")
     damage(tmp_path / "store")
@@ -500,13 +501,14 @@ def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path: Path
     path = made.path
     assert cached_store(path).path == path
     assert cached_store(path, resolution=8).images(8).shape == (2, 3, 8, 8)
-    for words, settings in [
+    refused: list[tuple[str, dict[str, Any]]] = [
         ("has resolution 16, 32 is asked for", {"resolution": 32}),
         ("has 3 channels, 1 are asked for", {"channels": 1}),
         ("crop center, pad is asked for", {"crop": "pad"}),
         ("prepared already; sub-folders", {"include": ["a"]}),
         ("4 images of images could not be used", {"strict": True}),
-    ]:
+    ]
+    for words, settings in refused:
         with pytest.raises(ValueError, match=words):
             cached_store(path, **settings)
 

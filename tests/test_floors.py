@@ -39,8 +39,9 @@ def imported(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} has a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            folder = path.relative_to(ROOT).parts[: -node.level] if node.level else ()
+            module = [*folder, *([node.module] if node.module else [])]
+            yield from (".".join([*module, alias.name]) for alias in node.names)
 
 
 def our_imports(path: Path) -> set[str]:

@@ -82,7 +82,9 @@ def test_stage_at(kimg, resolution, alpha):
 
 def test_learning_rates_ramp_up_from_zero():
     config = ScheduleConfig(ramp_kimg=10, g_lr={4: 0.004}, d_lr={4: 0.002})
-    rates = [(stage_at(n, config).g_lr, stage_at(n, config).d_lr) for n in (0, 5000, 10_000, 20_000)]
+    rates = [
+        (stage_at(n, config).g_lr, stage_at(n, config).d_lr) for n in (0, 5000, 10_000, 20_000)
+    ]
     assert rates == [(0, 0), (0.002, 0.001), (0.004, 0.002), (0.004, 0.002)]
 
 

@@ -48,10 +48,6 @@ class ArrayRecord(Record):
     """`state`: version, shape, dtype, whether in Fortran order, bytes."""
 
 
-class BufferRecord(Record):
-    """An array as pickle protocol 5 writes it; `args`: bytes, dtype, shape, order."""
-
-
 class ScalarRecord(Record):
     """`args`: dtype, bytes."""
 
@@ -64,23 +60,15 @@ class TypeRecord(Record):
     """The array type itself, which the file passes as an argument."""
 
 
-class BytesRecord(Record):
-    """Bytes as pickle protocol 2 writes them; `args`: text, encoding."""
-
-
 ALLOWED: dict[tuple[str, str], type[Record]] = {
     ("dnnlib.tflib.network", "Network"): NetworkRecord,
     ("numpy", "ndarray"): TypeRecord,
     ("numpy", "dtype"): DtypeRecord,
     ("numpy.core.multiarray", "_reconstruct"): ArrayRecord,
     ("numpy.core.multiarray", "scalar"): ScalarRecord,
-    # Not in files of the official program, but in the same objects written again: NumPy 2 has a
-    # new module name, protocol 5 another array and protocol 2 no bytes.
+    # The same two, as NumPy 2 writes them.
     ("numpy._core.multiarray", "_reconstruct"): ArrayRecord,
     ("numpy._core.multiarray", "scalar"): ScalarRecord,
-    ("numpy.core.numeric", "_frombuffer"): BufferRecord,
-    ("numpy._core.numeric", "_frombuffer"): BufferRecord,
-    ("_codecs", "encode"): BytesRecord,
 }
 # Instructions that fetch or make objects past `find_class`; no snapshot needs them.
 REFUSED = {"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "INST", "OBJ", "NEWOBJ_EX", "NEXT_BUFFER"}
@@ -134,8 +122,8 @@ def check_opcodes(data: bytes) -> None:
     """Refuse, before loading, other formats, unusual instructions and claims of absurd size."""
     if data[:4] == b"PK\x03\x04":
         raise ForeignFileError("is a zip archive, such as torch.save writes: use load_generator")
-    if data[:1] != b"\x80" or data[1:2] not in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        raise ForeignFileError("is not a pickle of protocol 2 to 5")
+    if data[:1] != b"\x80" or data[1:2] not in (b"\x03", b"\x04"):
+        raise ForeignFileError("is not a pickle of protocol 3 or 4")
     for opcode, argument, position in pickletools.genops(data):  # checks lengths as it reads
         if opcode.name in REFUSED:
             raise ForeignFileError(f"uses the pickle instruction {opcode.name}")
@@ -200,15 +188,10 @@ def numeric_array(name: str, record: Record) -> np.ndarray:
     match record:
         case ArrayRecord(state=(int(), tuple(shape), DtypeRecord() as dtype, fortran, data)):
             pass
-        case BufferRecord(args=(data, DtypeRecord() as dtype, tuple(shape), order)):
-            fortran = order == "F"
         case ScalarRecord(args=(DtypeRecord() as dtype, data)):
             pass
         case _:
             raise ForeignFileError(f"has a variable {name} that is no NumPy array")
-    match data:
-        case BytesRecord(args=(str(text), "latin1")):
-            data = text.encode("latin1")
     match dtype:
         case DtypeRecord(
             args=("f2" | "f4" | "f8" | "i4" | "i8" as code, *_),
@@ -218,7 +201,7 @@ def numeric_array(name: str, record: Record) -> np.ndarray:
         case _:
             raise ForeignFileError(f"has a variable {name} that does not hold plain numbers")
     size = int(code[1])
-    if not isinstance(data, (bytes, bytearray)) or not all(
+    if not isinstance(data, bytes) or not all(
         isinstance(n, int) and n >= 0 for n in shape
     ):
         raise ForeignFileError(f"has a variable {name} without plain bytes and a shape")

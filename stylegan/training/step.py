@@ -211,9 +211,13 @@ class Batch:
 
 
 def discriminator_terms(config: TrainConfig) -> list[TermGroup]:
-    """Groups of terms that share a forward pass; each is propagated before the next begins."""
+    """Groups of terms that share a forward pass; each is propagated before the next begins.
+
+    DDP exchanges gradients in the last, which must therefore reach every weight: the gradient
+    penalty does not reach the biases.
+    """
     groups: list[TermGroup] = [fake_terms, real_terms]
-    return [*groups, mixed_terms] if config.discriminator_loss.endswith("_gp") else groups
+    return [mixed_terms, *groups] if config.discriminator_loss.endswith("_gp") else groups
 
 
 def fake_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Stage) -> list[Term]:

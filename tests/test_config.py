@@ -1,0 +1,368 @@
+"""Configurations: strict names and types, round trips, and the bundled files."""
+
+import dataclasses
+import json
+import math
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from stylegan import config as configuration
+from stylegan.config import (
+    HARMLESS,
+    TrainConfig,
+    build_config,
+    bundled,
+    config_names,
+    differences,
+    from_dict,
+    load_config,
+    merge,
+    option_names,
+    parse_toml,
+    to_dict,
+    to_toml,
+)
+from stylegan.networks import Discriminator, Generator
+from stylegan.schedule import phases
+
+PROCESSES = (1, 2, 4, 8)
+PAPER = {  # appendix C, and the official program's settings where the paper is silent
+    "generator_loss": "nonsaturating",
+    "discriminator_loss": "logistic",
+    "r1_gamma": 10,
+    "r2_gamma": 0,
+    "gp_weight": 10,
+    "gp_target": 1,
+    "drift": 0.001,
+    "adam_beta1": 0,
+    "adam_beta2": 0.99,
+    "adam_eps": 1e-8,
+    "ema_half_life_kimg": 10,
+    "w_avg_decay": 0.995,
+    "style_mixing": 0.9,
+    "noise": "random",
+    "precision": "fp32",
+    "batch_gpu": 0,
+    "snapshot_ticks": 10,
+    "network.resolution": 1024,
+    "network.image_channels": 3,
+    "network.label_dim": 0,
+    "network.z_dim": 512,
+    "network.w_dim": 512,
+    "network.mapping_layers": 8,
+    "network.mapping_width": 512,
+    "network.mapping_lr_multiplier": 0.01,
+    "network.mapping_activation": "lrelu",
+    "network.normalize_latents": True,
+    "network.channel_base": 8192,
+    "network.channel_decay": 1,
+    "network.max_channels": 512,
+    "network.activation": "lrelu",
+    "network.styles": True,
+    "network.constant_input": True,
+    "network.noise": True,
+    "network.pixel_norm": False,
+    "network.instance_norm": True,
+    "network.blur": True,
+    "network.equalized": True,
+    "network.deviation_group": 4,
+    "network.deviation_features": 1,
+    "schedule.initial_resolution": 8,
+    "schedule.stable_kimg": 600,
+    "schedule.fade_kimg": 600,
+    "schedule.total_kimg": 25_000,
+    "schedule.ramp_kimg": 0,
+    "schedule.batch_size": {4: 128, 32: 64, 64: 32, 128: 16, 256: 8, 512: 4},
+    "schedule.max_batch_per_process": {},
+    "schedule.g_lr": {4: 0.001, 128: 0.0015, 256: 0.002, 512: 0.003},
+    "schedule.d_lr": {4: 0.001, 128: 0.0015, 256: 0.002, 512: 0.003},
+    "schedule.tick_kimg": {
+        4: 160, 8: 140, 16: 120, 32: 100, 64: 80, 128: 60, 256: 40, 512: 30, 1024: 20
+    },
+    "schedule.minibatch_repeats": 4,
+    "schedule.num_processes": 1,
+    "data.mirror": False,  # switched on for faces
+    "data.labels": False,
+}  # fmt: skip
+OWN = {"seed", "log_kimg", "keep_states", "data.crop", "data.include"}  # official ones have no like
+
+
+def flat(config: TrainConfig) -> dict:
+    return configuration.flatten(to_dict(config))
+
+
+def from_paper(name: str) -> dict:
+    """What a configuration changes against the paper's."""
+    paper, values = flat(TrainConfig()), flat(load_config(name))
+    return {k: v for k, v in values.items() if v != paper[k] and k != "schedule.resolution"}
+
+
+def test_the_defaults_are_the_papers():
+    values = flat(load_config(None))
+    assert {name: values[name] for name in PAPER} == PAPER
+    assert set(option_names()) == set(PAPER) | OWN
+    assert load_config(None) == TrainConfig()
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_bundled_configurations_train_on_1_2_4_and_8_processes(name):
+    for processes in PROCESSES:
+        config = load_config(name, num_processes=processes)
+        for _, _, stage in phases(config.schedule):
+            assert stage.batch_size % processes == 0
+        assert config.schedule.resolution == config.network.resolution
+    with torch.device("meta"):
+        generator, discriminator = Generator(config.network), Discriminator(config.network)
+        images = generator(torch.empty(2, config.network.z_dim))
+        assert images.shape == (2, 3, config.network.resolution, config.network.resolution)
+        assert discriminator(images).shape == (2,)
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_the_complete_file_of_a_run_gives_the_same_configuration(name):
+    for processes in PROCESSES:
+        config = load_config(name, ['data.include=["a \\"b\\"", "ü\\u007f"]'], processes)
+        text = to_toml(config)
+        assert from_dict(parse_toml(text, "text")) == config
+        assert from_dict(to_dict(config)) == config
+        assert from_dict(json.loads(json.dumps(to_dict(config)))) == config
+        assert set(configuration.flatten(tomllib.loads(text))) == set(option_names())
+
+
+@pytest.mark.parametrize("name", config_names())
+def test_bundled_files_say_what_they_are_and_only_what_differs(name):
+    text = bundled(f"configs/{name}.toml").read_text()
+    assert text.startswith("# ")
+    paper = flat(TrainConfig())
+    given = configuration.flatten(tomllib.loads(text))
+    repeated = {k for k, v in given.items() if k in paper and v == paper[k]}
+    named_by_the_file = {"style_mixing", "network.mapping_layers"} if "table" in name else set()
+    assert repeated <= named_by_the_file
+    assert len(text.splitlines()) < 30
+
+
+BASELINE = {
+    "style_mixing": 0,
+    "network.styles": False,
+    "network.pixel_norm": True,
+    "network.instance_norm": False,
+    "network.mapping_layers": 0,
+    "network.constant_input": False,
+    "network.noise": False,
+}
+WGAN_GP = {"generator_loss": "wgan", "discriminator_loss": "wgan_gp", "r1_gamma": 0}
+NO_MIXING = {"style_mixing": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("table1-a-baseline", {**BASELINE, **WGAN_GP, "network.blur": False}),
+        ("table1-b-tuned", BASELINE),
+        (
+            "table1-c-styles",
+            {**NO_MIXING, "network.constant_input": False, "network.noise": False},
+        ),
+        ("table1-d-constant-input", {**NO_MIXING, "network.noise": False}),
+        ("table1-e-noise", NO_MIXING),
+        ("table1-f-mixing", {}),
+        ("table2-mixing-0", NO_MIXING),
+        ("table2-mixing-50", {"style_mixing": 0.5}),
+        ("table2-mixing-90", {}),
+        ("table2-mixing-100", {"style_mixing": 1}),
+        ("table4-traditional-0", BASELINE),
+        (
+            "table4-traditional-8",
+            {k: v for k, v in BASELINE.items() if k != "network.mapping_layers"},
+        ),
+        ("table4-style-based-0", {"network.mapping_layers": 0}),
+        ("table4-style-based-1", {"network.mapping_layers": 1}),
+        ("table4-style-based-2", {"network.mapping_layers": 2}),
+        ("table4-style-based-8", {}),
+    ],
+)
+def test_tables_of_the_paper(name, changes):
+    assert from_paper(f"paper/{name}") == {"data.mirror": True, **changes}
+
+
+def test_data_sets_of_the_paper():
+    capped = {4: 0.001, 128: 0.0015, 256: 0.002}
+    expected = {
+        "ffhq-1024": {"data.mirror": True},
+        "ffhq-256": {"data.mirror": True, "network.resolution": 256},
+        "celebahq-1024": {
+            "data.mirror": True, **WGAN_GP, "schedule.g_lr": capped, "schedule.d_lr": capped
+        },
+        "bedroom-256": {"network.resolution": 256, "schedule.total_kimg": 70_000},
+        "cat-256": {"network.resolution": 256, "schedule.total_kimg": 70_000},
+        "car-512": {
+            "network.resolution": 512, "schedule.total_kimg": 46_000, "data.crop": "pad"
+        },
+    }  # fmt: skip
+    assert {name: from_paper(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("schedule.total_kimgs=1", "unknown option schedule.total_kimgs; did you mean "
+         "schedule.total_kimg?"),
+        ("total_kimg=1", "unknown option total_kimg; did you mean schedule.total_kimg?"),
+        ("network.total_kimg=1", "did you mean schedule.total_kimg?"),
+        ("shedule.total_kimg=1", "unknown option shedule; known: seed, "),
+        ("network.noises=1", "did you mean network.noise?"),
+        ("nois=1", "did you mean noise?"),
+        ("data.xyz=1", "known: data.crop, data.include, data.labels, data.mirror"),
+        ("schedule.resolution=64", "schedule.resolution cannot be set: it follows from"),
+        ("network=5", "network is a section, not a value: give its options, as network."),
+        ("seed", "'seed' is not of the form section.key=value"),
+        ("precision=bf16", "text needs quotes: 'precision=\"bf16\"'"),
+        ('precision="bf17"', "option precision is \"bf17\": input should be 'fp32', 'tf32'"),
+        ("seed=true", "option seed is true: input should be a valid integer"),
+        ("seed=1.0", "option seed is 1.0: input should be a valid integer"),
+        ('seed="1"', 'option seed is "1": input should be a valid integer'),
+        ("seed=2026-01-01", 'option seed is "2026-01-01": input'),
+        ("seed.x=1", "option seed is { x = 1 }: input should be a valid integer"),
+        ("seed=-1", "seed must not be negative, but is -1"),
+        ("seed=9223372036854775808", "seed must be below 2**63"),
+        ("r1_gamma=false", "option r1_gamma is false: input should be a valid number"),
+        ("r1_gamma=nan", "option r1_gamma is nan: input should be a finite number"),
+        ("r1_gamma=inf", "option r1_gamma is inf: input should be a finite number"),
+        ("style_mixing=1.5", "style_mixing must be from 0 to 1, not 1.5"),
+        ("adam_beta2=1", "adam_beta2 must be from 0 to below 1, not 1.0"),
+        ("ema_half_life_kimg=0", "ema_half_life_kimg must be positive, not 0.0"),
+        ("keep_states=0", "keep_states must be at least 1, not 0"),
+        ("data.mirror=1", "option data.mirror is 1: input should be a valid boolean"),
+        ("data.include=[1]", "option data.include.0 is 1: input should be a valid string"),
+        ('data.include="a"', 'option data.include is "a": input'),
+        ("network.resolution=48", "network.resolution 48 is not a power of two from 4 to 1024"),
+        ("network.resolution=true", "option network.resolution is true: input"),
+        ("network.channel_decay=nan", "option network.channel_decay is nan: input"),
+        ("network.z_dim=0", "network.z_dim must be at least 1, not 0"),
+        ("schedule.initial_resolution=6", "schedule.initial_resolution 6 is not a power of two"),
+        ("schedule.total_kimg=0", "schedule.total_kimg must be positive, not 0.0"),
+        ("schedule.batch_size={48=4}", "schedule.batch_size: resolution 48 is not a power of two"),
+        ("schedule.batch_size={8=0}", "schedule.batch_size at resolution 8 must be positive"),
+        ("schedule.batch_size={8=true}", "option schedule.batch_size.8 is true: input"),
+        ("schedule.batch_size={8=4.0}", "option schedule.batch_size.8 is 4.0: input"),
+        ("schedule.batch_size={x=4}", 'option schedule.batch_size.x is "x": input should be'),
+        ("schedule.batch_size=4", "option schedule.batch_size is 4: input should be"),
+        ("schedule.batch_size={16=4}", "schedule.batch_size has no entry for resolution 8"),
+        ("schedule.g_lr={4=inf}", "option schedule.g_lr.4 is inf: input"),
+        ("batch_gpu=3", "batch_gpu 3 does not divide the 128 images of each"),
+        ("network.deviation_group=3", "128 images at once do not split into groups of 3"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_refused_by_name(override, message):
+    with pytest.raises(ValueError) as error:
+        load_config(None, [override])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_files_are_as_strict_as_overrides(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text("\ufeff[schedule]\ntotal_kimgs = 1\n")
+    with pytest.raises(ValueError, match=r"schedule\.total_kimgs; did you mean schedule\.total_ki"):
+        load_config(str(path))
+    path.write_text("seed = \n")
+    with pytest.raises(ValueError, match=r"mine\.toml is not valid TOML: .*line 1"):
+        load_config(str(path))
+    path.write_bytes(b"\x80\x02")
+    with pytest.raises(ValueError, match=r"mine\.toml is not a text file"):
+        load_config(str(path))
+
+
+def test_an_unknown_configuration_is_refused_with_a_near_name():
+    with pytest.raises(FileNotFoundError, match="'ffhq256'; did you mean ffhq-256?"):
+        load_config("ffhq256")
+    with pytest.raises(FileNotFoundError, match="did you mean paper/table1-b-tuned?"):
+        load_config("table1-b-tuned")
+    with pytest.raises(FileNotFoundError, match="known: bedroom-256, car-512"):
+        load_config("xyz")
+
+
+@pytest.mark.parametrize(
+    ("processes", "numbers"),
+    [
+        (3, "batch 255 at resolution 8, processes 3: 85 images"),
+        (6, "batch 252 at resolution 8, processes 6: 42 images"),
+        (64, "batch of 32 images at resolution 64 .* for 64 processes"),
+    ],
+)
+def test_numbers_of_processes_without_a_table_say_what_does_not_fit(processes, numbers):
+    with pytest.raises(ValueError, match=numbers):
+        load_config("ffhq-1024", num_processes=processes)
+
+
+def test_other_numbers_of_processes_work_with_a_table_of_their_own():
+    batches = "schedule.batch_size={4=96, 64=48, 256=12}"
+    config = load_config("ffhq-256", [batches], num_processes=3)
+    assert {s.batch_size for _, _, s in phases(config.schedule)} == {96, 48, 12}
+    assert load_config("ffhq-1024", num_processes=16).schedule.batch_size[64] == 32
+    assert load_config("ffhq-1024", ["network.deviation_group=1"], 3).schedule.num_processes == 3
+
+
+def test_the_batches_of_eight_processes_can_be_asked_for_on_one():
+    config = load_config("ffhq-1024", ["schedule.num_processes=8"])
+    assert config == load_config("ffhq-1024", num_processes=8)
+
+
+def test_a_run_keeps_its_batches_on_another_number_of_processes():
+    config = load_config("ffhq-256", num_processes=8)
+    again = build_config(tomllib.loads(to_toml(config)), num_processes=2)
+    assert again == config
+    configuration.check_batches(again, 2)
+    with pytest.raises(ValueError, match="processes 3: a batch must divide among them"):
+        configuration.check_batches(again, 3)
+
+
+@pytest.mark.parametrize("resolution", [4, 8, 16, 32, 64])
+@pytest.mark.parametrize("name", [None, "paper/table1-a-baseline", "celebahq-1024", "car-512"])
+def test_small_resolutions_work_on_one_process(name, resolution):
+    config = load_config(name, [f"network.resolution={resolution}"])
+    assert [s.resolution for _, _, s in phases(config.schedule)][-1] == resolution
+
+
+def test_later_options_win_and_sections_are_merged():
+    options = ["seed=1", "network.blur=false", "network.z_dim=8", "seed=2"]
+    config = load_config("ffhq-256", options)
+    assert (config.seed, config.network.z_dim, config.network.resolution) == (2, 8, 256)
+    assert not config.network.blur
+
+
+def test_tables_are_replaced_not_merged():
+    merged = merge({"schedule": {"g_lr": {"4": 1}}, "seed": 1}, {"schedule": {"g_lr": {"8": 2}}})
+    assert merged == {"schedule": {"g_lr": {"8": 2}}, "seed": 1}
+
+
+def changed(config: TrainConfig) -> Iterator[tuple[str, TrainConfig]]:
+    """A configuration for every option, in which only that option has another value."""
+    for name in option_names():
+        section, _, key = name.rpartition(".")
+        owner = getattr(config, section) if section else config
+        value = getattr(owner, key)
+        other = {bool: True, int: 8, float: 0.5, str: "other", tuple: ("x",), dict: {4: 2}}
+        new = not value if isinstance(value, bool) else other[type(value)]
+        copy = dataclasses.replace(owner)
+        object.__setattr__(copy, key, new)  # some combinations would be refused
+        yield name, dataclasses.replace(config, **{section: copy}) if section else copy
+
+
+def test_differences_name_every_option_that_matters():
+    config = dataclasses.replace(TrainConfig(), seed=1)
+    assert differences(config, config) == []
+    for name, other in changed(config):
+        found = differences(config, other)
+        assert [text.split(":")[0] for text in found] == ([] if name in HARMLESS else [name])
+    text = differences(config, dataclasses.replace(config, seed=2, precision="bf16"))
+    assert text == ["seed: 1 there, 2 asked", 'precision: "fp32" there, "bf16" asked']
+
+
+def test_floats_survive_exactly():
+    config = load_config(None, ["r1_gamma=1e-300", f"gp_weight={math.pi!r}", "drift=1e22"])
+    again = from_dict(parse_toml(to_toml(config), "text"))
+    assert (again.r1_gamma, again.gp_weight, again.drift) == (1e-300, math.pi, 1e22)

@@ -1,0 +1,123 @@
+"""Two processes against one with the same total batch."""
+
+import json
+import socket
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tiny_training import differing, flat, tiny_config
+from two_processes import BATCH, OPTIONS, STAGES, config_of, fed, ten_steps, work
+
+from stylegan import checkpoint
+from stylegan.data import cached_store
+from stylegan.schedule import Stage
+from stylegan.training import Share, draw
+
+TIMEOUT_SECONDS = 180
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def gray_store(folder):
+    """Sixteen images, each of one brightness of its own."""
+    folder.mkdir()
+    for i in range(16):
+        Image.fromarray(np.full((16, 16, 3), i, np.uint8)).save(folder / f"{i:02d}.png")
+    return cached_store(folder, resolution=16, cache_dir=folder.parent / "cache")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return gray_store(tmp_path_factory.mktemp("data") / "gray")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, store):
+    """Where two processes have left their results."""
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "store").symlink_to(store.path)
+    processes = torch.multiprocessing.spawn(work, (free_port(), str(folder)), 2, join=False)
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not processes.join(timeout=5):
+        if time.monotonic() > deadline:
+            for process in processes.processes:
+                process.kill()
+            pytest.fail(f"two processes were not done after {TIMEOUT_SECONDS} seconds")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(folder):
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+def largest_difference(a, b):
+    a, b = flat(a), flat(b)
+    assert a.keys() == b.keys()
+    floats = [k for k, v in a.items() if isinstance(v, torch.Tensor) and v.is_floating_point()]
+    return max((a[k] - b[k]).abs().max().item() for k in floats)
+
+
+NETWORKS = ("generator", "discriminator", "generator_ema")
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_two_processes_give_the_parameters_of_one_after_ten_growing_steps(name, results):
+    # With micro-batches as large as a process's share, the same images share a deviation group.
+    config = config_of(name, batch_gpu=BATCH // 2 if name == "deviation" else 0)
+    alone, together = ten_steps(config), results[0]["steps"][name]
+    for network in NETWORKS:
+        assert largest_difference(alone[network], together[network]) < 1e-9
+    assert together["images_seen"] == alone["images_seen"] == BATCH * len(STAGES)
+    assert together["skipped_g"] == together["skipped_d"] == 0
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_everything_is_bit_for_bit_the_same_in_both_processes(name, results):
+    first, second = (result["steps"][name] for result in results)
+    assert differing(first, second) == []
+    assert first["generator"]["w_avg"].abs().max() > 0
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "labels"])
+def test_gradients_are_exchanged_exactly_once_per_update(name, results):
+    for result in results:
+        assert result["exchanges"][name] == {"of active": {3}, "parameters": 0}
+
+
+def test_processes_are_fed_disjoint_halves_of_the_batches_of_one(results, store):
+    alone, first, second = fed(store), results[0]["fed"], results[1]["fed"]
+    for whole, a, b in zip(alone, first, second, strict=True):
+        assert a + b == whole
+        assert not set(a) & set(b)
+    assert sorted(alone[0] + alone[1]) == list(range(16))  # one epoch shows each image once
+
+
+def test_a_signal_to_one_process_stops_both_and_they_continue(results, folder):
+    for result in results:
+        assert result["stopped"][0] == [(2, 48), (0, 168)]
+    assert differing(results[0]["stopped"][1], results[1]["stopped"][1]) == []
+    out = folder / "run"
+    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    events = [line["event"] for line in lines if line["event"] != "progress"]
+    assert events == ["start", "stopped", "resume", "finished"]  # only one process writes
+    progress = [line["images_seen"] for line in lines if line["event"] == "progress"]
+    assert progress == list(range(4, 169, 4))
+    saved = checkpoint.load(checkpoint.numbered(out, "state")[-1])
+    assert differing(saved["generator_ema"], results[0]["stopped"][1]["generator_ema"]) == []
+
+
+def test_a_batch_that_does_not_divide_is_refused_naming_both_numbers(results):
+    for result in results:
+        assert "the batch of 5 images at resolution 4" in result["refused"]
+        assert "2 processes" in result["refused"]
+    stage = Stage(4, 1.0, batch_size=5, g_lr=0.0, d_lr=0.0, tick_kimg=1)
+    with pytest.raises(ValueError, match="batch of 5 images does not divide among 2 processes"):
+        draw(tiny_config(), 0, stage, None, Share(0, 2))

@@ -1,0 +1,144 @@
+"""What each of the two processes of `test_distributed.py` does; also what one does alone."""
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import torch
+from tiny_training import QUIET, tiny_config
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+from stylegan import distributed
+from stylegan.data import Store
+from stylegan.networks import Discriminator, Generator
+from stylegan.schedule import Stage
+from stylegan.training import Share, TrainState, draw, train, train_step
+from stylegan.training.folder import open_run
+from stylegan.training.loop import Feed
+from stylegan.training.step import enter_stage
+
+BATCH = 8
+CPU = torch.device("cpu")
+OPTIONS = {  # what is compared, each between one process and two
+    "logistic with r1 and r2": {"r2_gamma": 2.0},
+    "wgan_gp": {"discriminator_loss": "wgan_gp", "generator_loss": "wgan", "r1_gamma": 0.0},
+    "hinge_gp": {"discriminator_loss": "hinge_gp", "generator_loss": "wgan", "r1_gamma": 0.0},
+    "micro-batches": {"batch_gpu": 2},
+    "labels": {"network": {"label_dim": 3}},
+    "deviation": {"network": {"deviation_group": 2}},
+}
+STAGES = [  # of ten steps: growing twice
+    *[Stage(4, 1.0, BATCH, 1e-3, 1e-3, 1)] * 3,
+    *[Stage(8, 0.3, BATCH, 1e-3, 1e-3, 1)] * 2,
+    *[Stage(8, 0.7, BATCH, 1e-3, 1e-3, 1)],
+    *[Stage(8, 1.0, BATCH, 1e-3, 1e-3, 1)] * 2,
+    *[Stage(16, 0.5, BATCH, 1e-3, 1e-3, 1)] * 2,
+]
+
+
+def config_of(name, **changes):
+    options = {"noise": "const", "network": {"deviation_group": 0}} | OPTIONS[name] | changes
+    options["network"] = {"deviation_group": 0} | options["network"]
+    return tiny_config(**options)
+
+
+def float64_state(config):
+    torch.manual_seed(0)
+    networks = Generator(config.network).double(), Discriminator(config.network).double()
+    return TrainState.create(config, *networks)
+
+
+def ten_steps(config):
+    """Train on random images; what is left of it."""
+    state = float64_state(config)
+    share = Share(distributed.rank(), distributed.world_size(), "cpu", torch.float64)
+    pool = torch.eye(3) if config.network.label_dim else None
+    rng = torch.Generator().manual_seed(1)
+    for stage in STAGES:
+        size = stage.resolution
+        reals = torch.randn(BATCH, 3, size, size, generator=rng)
+        labels = None if pool is None else pool[torch.randint(3, (BATCH,), generator=rng)]
+        draws = draw(config, state.images_seen, stage, pool, share)
+        labels = None if labels is None else share.of(labels)
+        train_step(state, share.of(reals), labels, stage, draws)
+    return state.to_payload()
+
+
+def exchanges(config):
+    """How often each parameter's gradient was exchanged in 3 steps: {count: parameters}."""
+    state, stage = float64_state(config), STAGES[3]
+    share = Share(distributed.rank(), distributed.world_size(), "cpu", torch.float64)
+    enter_stage(state, stage)
+    counts = Counter()
+
+    def hook(group, bucket):
+        counts.update(id(parameter) for parameter in bucket.parameters())
+        return allreduce_hook(group, bucket)
+
+    for network in state.parallel.values():
+        network.register_comm_hook(None, hook)
+    for _ in range(3):
+        reals = torch.randn(BATCH // 2, 3, 8, 8, dtype=torch.float64)
+        train_step(state, reals, None, stage, draw(config, state.images_seen, stage, None, share))
+    active = [
+        parameter
+        for network in (state.generator, state.discriminator)
+        for parameter in network.active_parameters(stage.resolution, stage.alpha)
+    ]
+    return {"of active": {counts[id(p)] for p in active}, "parameters": len(counts) - len(active)}
+
+
+def fed(store, steps=4):
+    """Brightness of each image that this process is given; image i of the store has i."""
+    config = tiny_config(data={"mirror": False})
+    share = Share(distributed.rank(), distributed.world_size())
+    feed = Feed(TrainState.create(config), store, share, 0)
+    batches = [feed.next(BATCH * i, STAGES[0])[0] for i in range(steps)]
+    return [((images[:, 0, 0, 0] + 1) * 127.5).round().int().tolist() for images in batches]
+
+
+def refused(store, out):
+    """The message for a batch that does not divide."""
+    try:
+        open_run(out, tiny_config(schedule={"batch_size": {4: 5}}), store, CPU)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def stopped_by_the_second(store, out):
+    """A run that only the second process is asked to stop, at image 48, and then its rest."""
+    config, seen = tiny_config(network={"deviation_group": 2}), []
+    for stop_at in (48, None):
+        state, _ = open_run(out, config, store, CPU)
+
+        def stop(progress, stop_at=stop_at):
+            if distributed.rank() == 1 and progress.images_seen == stop_at:
+                signal.raise_signal(signal.SIGINT)
+
+        result = train(state, store, out, settings=QUIET, report=stop)
+        seen.append((result, state.images_seen))
+    return seen, state.to_payload()
+
+
+def work(rank, port, folder):
+    """The whole life of one of two processes; its results go into `folder`."""
+    torch.set_num_threads(1)
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    store = Store(Path(folder) / "store")
+    with distributed.process_group(CPU):
+        results = {
+            "steps": {name: ten_steps(config_of(name)) for name in OPTIONS},
+            "exchanges": {name: exchanges(config_of(name)) for name in OPTIONS if name != "labels"},
+            "fed": fed(store),
+            "refused": refused(store, Path(folder) / "refused"),
+            "stopped": stopped_by_the_second(store, Path(folder) / "run"),
+        }
+    torch.save(results, Path(folder) / f"{rank}.pt")
