@@ -207,9 +207,9 @@ def test_a_truncated_file_is_a_clean_error_wherever_it_ends(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is not a pickle of protocol 3 or 4"),
-        (b"\x89PNG\r\n\x1a\n", "is not a pickle of protocol 3 or 4"),
-        (b"(lp0\n.", "is not a pickle of protocol 3 or 4"),
+        (b"", "is not a pickle of protocol 2 to 4"),
+        (b"\x89PNG\r\n\x1a\n", "is not a pickle of protocol 2 to 4"),
+        (b"(lp0\n.", "is not a pickle of protocol 2 to 4"),
         (b"PK\x03\x04...", "torch.save writes: use load_generator"),
         ({"G": 1}, "holds dict, not three networks"),
         ((1, 2, 3), "holds tuple, not three networks"),

@@ -122,8 +122,8 @@ def check_opcodes(data: bytes) -> None:
     """Refuse, before loading, other formats, unusual instructions and claims of absurd size."""
     if data[:4] == b"PK\x03\x04":
         raise ForeignFileError("is a zip archive, such as torch.save writes: use load_generator")
-    if data[:1] != b"\x80" or data[1:2] not in (b"\x03", b"\x04"):
-        raise ForeignFileError("is not a pickle of protocol 3 or 4")
+    if data[:1] != b"\x80" or data[1:2] not in (b"\x02", b"\x03", b"\x04"):
+        raise ForeignFileError("is not a pickle of protocol 2 to 4")
     for opcode, argument, position in pickletools.genops(data):  # checks lengths as it reads
         if opcode.name in REFUSED:
             raise ForeignFileError(f"uses the pickle instruction {opcode.name}")
