@@ -130,7 +130,7 @@ def test_batches_are_rounded_down_to_the_processes_and_limited_for_each():
 
 def test_a_batch_that_is_too_small_for_the_processes_names_both():
     config = ScheduleConfig(batch_size={4: 32}, num_processes=64)
-    with pytest.raises(ValueError, match="batch of 32 images at resolution 8 .* 64 processes"):
+    with pytest.raises(ValueError, match=r"batch of 32 images at resolution 8 .* 64 processes"):
         stage_at(0, config)
 
 

@@ -44,8 +44,17 @@ def config_of(name, **changes):
 
 
 def float64_state(config):
+    """Biases, noise strengths and the constant are random, as in the reference data.
+
+    At their initial values the first feature maps are constant. Normalization then divides by
+    nothing but epsilon, and the constant's gradient, zero but for round-off, becomes a step.
+    """
     torch.manual_seed(0)
     networks = Generator(config.network).double(), Discriminator(config.network).double()
+    with torch.no_grad():
+        for name, parameter in (pair for n in networks for pair in n.named_parameters()):
+            if parameter.ndim == 1 or name.endswith("const"):
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
     return TrainState.create(config, *networks)
 
 
@@ -100,8 +109,9 @@ def fed(store, steps=4):
 
 def refused(store, out):
     """The message for a batch that does not divide."""
+    config = tiny_config(schedule={"batch_size": {4: 5}}, network={"deviation_group": 0})
     try:
-        open_run(out, tiny_config(schedule={"batch_size": {4: 5}}), store, CPU)
+        open_run(out, config, store, CPU)
     except ValueError as error:
         return str(error)
     return ""

@@ -17,7 +17,7 @@ from stylegan.config import TrainConfig, bundled
 from stylegan.data import Store, cached_store
 from stylegan.training import LoopSettings, Progress, Share
 from stylegan.training import train as run_training
-from stylegan.training.folder import fit_to_data, initialize_from, open_run, stored_config
+from stylegan.training.folder import fit_to_data, open_run, stored_config
 from stylegan.training.plan import duration, plan_lines
 
 BUNDLED_DATA = "datasets/emoji-32.zip"
@@ -96,11 +96,8 @@ def train(
             share = Share(distributed.rank(), distributed.world_size(), chosen)
             say("\n".join(plan_lines(config, chosen, share)))
             return
-        state, resumed = open_run(out, config, store, chosen)
+        state, resumed = open_run(out, config, store, chosen, init_from=init_from, tell=say)
         announce(config, store, out, resumed, chosen)
-        if init_from is not None and resumed is None:
-            for problem in initialize_from(state, init_from):
-                say(f"not copied from {init_from}: {problem}")
         loop = LoopSettings(workers, tensorboard, histograms, graph)
         with status_line(config, state.images_seen) as report:
             stopped_by = run_training(state, store, out, settings=loop, report=report)

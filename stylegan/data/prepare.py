@@ -42,7 +42,7 @@ from .store import (
 Progress = Callable[[int, int], None]  # images done, images in all
 ABANDONED_SECONDS = 3600  # an unfinished store that nobody wrote to for so long was interrupted
 NPY_HEADER_BYTES = 128
-NAMED_AT_MOST = 20  # skipped images in one message
+NAMED_AT_MOST = 5  # skipped images in one message
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

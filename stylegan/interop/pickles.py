@@ -201,9 +201,7 @@ def numeric_array(name: str, record: Record) -> np.ndarray:
         case _:
             raise ForeignFileError(f"has a variable {name} that does not hold plain numbers")
     size = int(code[1])
-    if not isinstance(data, bytes) or not all(
-        isinstance(n, int) and n >= 0 for n in shape
-    ):
+    if not isinstance(data, bytes) or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise ForeignFileError(f"has a variable {name} without plain bytes and a shape")
     if math.prod(shape) * size != len(data):
         raise ForeignFileError(

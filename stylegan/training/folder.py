@@ -1,6 +1,7 @@
 """A run's folder: made once, found again, never mixed up with another run's."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -63,9 +64,19 @@ def check_processes(config: TrainConfig) -> None:
 
 
 def open_run(
-    folder: Path, config: TrainConfig, store: Store, device: torch.device
+    folder: Path,
+    config: TrainConfig,
+    store: Store,
+    device: torch.device,
+    *,
+    init_from: Path | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[TrainState, Path | None]:
-    """The state to train from, and the file it was read from; a new run makes its folder."""
+    """The state to train from, and the file it was read from: None for a new run.
+
+    A new run starts from the weights of `init_from` that fit; `tell` hears which do not. Its
+    folder is made last, once nothing can be wrong any more.
+    """
     check_processes(config)
     stored = stored_config(folder)
     if stored is not None:
@@ -75,22 +86,29 @@ def open_run(
                 f"{folder} is a run of another configuration ({'; '.join(found)}); "
                 "choose another --out, or the options of that run"
             )
-    distributed.barrier()
-    if stored is None and distributed.rank() == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = [f"{name}\t{reason}\n" for name, reason in store.skipped]
-        if lines:
-            checkpoint.write_text(folder / "skipped.txt", "".join(lines))
-        checkpoint.write_text(folder / CONFIG_FILE, to_toml(config))
-    distributed.barrier()
     state = TrainState.create(config, device=device)
     newest = checkpoint.numbered(folder, "state")[-1:]
     for path in newest:
         payload = checkpoint.load_kind(path, "state", map_location=device)
         check_same_data(payload, store, config, folder)
         state.restore(payload)
-        return state, path
-    return state, None
+    if init_from is not None and not newest:
+        for problem in initialize_from(state, init_from):
+            tell(f"not copied from {init_from}: {problem}")
+    make_folder(folder, config, store)
+    return state, newest[0] if newest else None
+
+
+def make_folder(folder: Path, config: TrainConfig, store: Store) -> None:
+    """Write down what the run is and which images it cannot use; the processes meet here."""
+    distributed.barrier()
+    if distributed.rank() == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        if store.skipped:
+            lines = [f"{name}\t{reason}\n" for name, reason in store.skipped]
+            checkpoint.write_text(folder / "skipped.txt", "".join(lines))
+        checkpoint.write_text(folder / CONFIG_FILE, to_toml(config))
+    distributed.barrier()
 
 
 def check_same_data(

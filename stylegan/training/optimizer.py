@@ -26,8 +26,11 @@ class Adam(torch.optim.Adam):
         self.param_groups[0]["updates"] = 0
 
     def update(self, lr: float) -> None:
-        """One step with the gradients as they are."""
+        """One step with the gradients as they are; a missing one counts as zero."""
         (group,) = self.param_groups
+        for parameter in group["params"]:
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
         group["updates"] += 1
         correction = 1 - group["betas"][1] ** group["updates"]
         group["eps"] = group["uncorrected_eps"] / math.sqrt(correction)

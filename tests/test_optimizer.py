@@ -1,0 +1,187 @@
+"""The official Adam: its formula, its epsilon, and what it does with bad gradients."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from tiny_training import tiny_config
+from torch import nn
+
+from stylegan.schedule import Stage
+from stylegan.training import Share, TrainState, draw, train_step
+from stylegan.training.optimizer import Adam, guarded_update
+
+OFF = torch.amp.GradScaler("cpu", enabled=False)
+
+
+def official_adam(start, gradients, *, lr, beta1, beta2, eps):
+    """The formula of reference/README.md in NumPy, float64."""
+    x, m, v = start.copy(), np.zeros_like(start), np.zeros_like(start)
+    for t, g in enumerate(gradients, start=1):
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g**2
+        x = x - lr * math.sqrt(1 - beta2**t) / (1 - beta1**t) * m / (np.sqrt(v) + eps)
+    return x
+
+
+def run(gradients, *, betas=(0.0, 0.99), eps=1e-8, lr=0.001):
+    """Our optimizer on one parameter that starts at 0."""
+    parameter = nn.Parameter(torch.zeros(gradients[0].shape, dtype=torch.float64))
+    optimizer = Adam([parameter], betas=betas, eps=eps)
+    for gradient in gradients:
+        parameter.grad = torch.from_numpy(gradient)
+        optimizer.update(lr)
+    return parameter.detach().numpy()
+
+
+@pytest.mark.parametrize("beta1", [0.0, 0.9])
+@pytest.mark.parametrize("size", [1.0, 1e-4, 1e-8, 1e-12])
+def test_ten_steps_equal_the_official_formula(size, beta1):
+    gradients = size * np.random.default_rng(0).standard_normal((10, 50))
+    expected = official_adam(np.zeros(50), gradients, lr=0.001, beta1=beta1, beta2=0.99, eps=1e-8)
+    assert np.abs(run(gradients, betas=(beta1, 0.99)) - expected).max() < 1e-15
+
+
+def test_epsilon_is_added_to_the_uncorrected_root():
+    gradient = np.array([[1e-8]])
+    (step,) = -run(gradient, lr=1.0)
+    uncorrected = math.sqrt(0.01) * 1e-8  # of the second moment after one step
+    assert step == pytest.approx(0.1 * 1e-8 / (uncorrected + 1e-8), rel=1e-12)  # 1 / 11
+    corrected = 1e-8 / (1e-8 + 1e-8)  # where others put it: 1 / 2
+    assert abs(step - corrected) > 0.4
+
+
+def test_the_first_step_moves_every_weight_by_the_learning_rate():
+    gradient = np.array([[1e3, -1.0, 1e-3]])
+    assert run(gradient, lr=0.002) == pytest.approx(np.array([-0.002, 0.002, -0.002]), rel=1e-3)
+
+
+def weights(n=3):
+    torch.manual_seed(0)
+    return [nn.Parameter(torch.randn(4, dtype=torch.float64)) for _ in range(n)]
+
+
+def adam(parameters, beta1=0.0):
+    return Adam(parameters, betas=(beta1, 0.99), eps=1e-8)
+
+
+def give(parameters, seed):
+    rng = torch.Generator().manual_seed(seed)
+    for parameter in parameters:
+        parameter.grad = torch.randn(parameter.shape, generator=rng, dtype=torch.float64)
+
+
+def test_cleared_it_steps_as_a_new_one():
+    ours, fresh = weights(), weights()
+    optimizer = adam(ours)
+    give(ours, 0)
+    optimizer.update(0.0)  # fills the moments, moves nothing
+    optimizer.clear()
+    assert optimizer.param_groups[0]["updates"] == 0
+    new = adam(fresh)
+    for seed in (1, 2):
+        for parameters, o in ((ours, optimizer), (fresh, new)):
+            give(parameters, seed)
+            o.update(0.01)
+    for a, b in zip(ours, fresh, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_one_bad_number_skips_the_whole_update_count_included(bad):
+    ours, spared = weights(), weights()
+    optimizer, other = adam(ours), adam(spared)
+    for seed in (0, 1, 2):
+        give(ours, seed)
+        if seed == 1:
+            ours[2].grad[3] = bad
+        assert guarded_update(optimizer, OFF, 0.01) == (seed != 1)
+        if seed != 1:
+            give(spared, seed)
+            assert guarded_update(other, OFF, 0.01)
+    assert optimizer.param_groups[0]["updates"] == 2
+    for a, b in zip(ours, spared, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_gradients_whose_norm_overflows_are_not_bad():
+    (parameter,) = weights(1)
+    parameter.grad = torch.full_like(parameter, 1e200)
+    assert guarded_update(adam([parameter]), OFF, 0.01)
+
+
+@pytest.mark.parametrize("beta1", [0.0, 0.9])
+def test_a_missing_gradient_counts_as_zero(beta1):
+    ours = weights(2)
+    start = [p.detach().numpy().copy() for p in ours]
+    optimizer, gradients = adam(ours, beta1), [[], []]
+    for step in range(6):
+        give(ours, step)
+        if step in (0, 3, 4):
+            ours[1].grad = None
+        for history, parameter in zip(gradients, ours, strict=True):
+            missing = parameter.grad is None
+            history.append(np.zeros(4) if missing else parameter.grad.numpy().copy())
+        assert guarded_update(optimizer, OFF, 0.01)
+    for x, history, parameter in zip(start, gradients, ours, strict=True):
+        expected = official_adam(x, history, lr=0.01, beta1=beta1, beta2=0.99, eps=1e-8)
+        assert np.abs(parameter.detach().numpy() - expected).max() < 1e-15
+
+
+def test_frozen_weights_stay_as_they_are():
+    ours = weights(2)
+    ours[1].requires_grad_(False)
+    before = ours[1].clone()
+    optimizer = adam(ours)
+    give(ours[:1], 0)
+    assert guarded_update(optimizer, OFF, 0.01)
+    assert torch.equal(ours[1], before)
+    assert ours[1].grad is None
+
+
+def test_its_state_survives_saving():
+    ours, other = weights(), weights()
+    optimizer, restored = adam(ours, 0.9), adam(other, 0.9)
+    for seed in range(3):
+        give(ours, seed)
+        optimizer.update(0.01)
+    with torch.no_grad():
+        for a, b in zip(other, ours, strict=True):
+            a.copy_(b)
+    restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for parameters, o in ((ours, optimizer), (other, restored)):
+        give(parameters, 3)
+        o.update(0.02)
+    assert restored.param_groups[0]["updates"] == 4
+    for a, b in zip(ours, other, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("network", ["generator", "discriminator"])
+def test_a_training_step_with_a_bad_gradient_is_counted_and_changes_no_weight(network):
+    config = tiny_config()
+    state = TrainState.create(config)
+    stage = Stage(4, 1.0, batch_size=4, g_lr=0.01, d_lr=0.01, tick_kimg=1)
+    reals = torch.randn(4, 3, 4, 4)
+
+    def step():
+        draws = draw(config, state.images_seen, stage, None, Share())
+        return train_step(state, reals, None, stage, draws)
+
+    step()
+    trained = getattr(state, network)
+    before = [p.clone() for p in trained.parameters()]
+    handle = next(trained.parameters()).register_hook(lambda grad: grad * math.nan)
+    step()
+    handle.remove()
+    for old, new in zip(before, trained.parameters(), strict=True):
+        assert torch.equal(old, new)
+    expected = {"generator": (1, 0), "discriminator": (0, 1)}[network]
+    assert (state.skipped_g, state.skipped_d) == expected
+    step()
+    assert (state.skipped_g, state.skipped_d) == expected
+    optimizers = (state.g_optimizer, state.d_optimizer)
+    updates = tuple(o.param_groups[0]["updates"] for o in optimizers)
+    assert updates == (3 - expected[0], 3 - expected[1])

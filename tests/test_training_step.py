@@ -1,0 +1,351 @@
+"""One training step: averages, stages, draws, micro-batches, every loss and precision."""
+
+import copy
+import dataclasses
+import math
+
+import pytest
+import torch
+from tiny_training import differing, tiny_config
+from torch.autograd.graph import saved_tensors_hooks
+from two_processes import float64_state
+
+from stylegan.schedule import Stage
+from stylegan.training import Share, TrainState, draw, train_step
+from stylegan.training.draws import mirror_flags
+from stylegan.training.step import (
+    Batch,
+    GeneratorPass,
+    enter_stage,
+    fake_terms,
+    real_terms,
+    update_discriminator,
+    update_ema,
+)
+
+FLOAT64 = Share(dtype=torch.float64)
+
+
+def stage(resolution=8, alpha=0.5, batch_size=4, lr=1e-3):
+    return Stage(resolution, alpha, batch_size, g_lr=lr, d_lr=lr, tick_kimg=1)
+
+
+def reals_for(stage, dtype=torch.float32, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    size = stage.resolution
+    return torch.randn(stage.batch_size, 3, size, size, generator=rng).to(dtype)
+
+
+def step(state, now, share=None, labels=None, pool=None):
+    """One step on random images with the draws of its position."""
+    share = share or Share(dtype=state.generator.w_avg.dtype)
+    draws = draw(state.config, state.images_seen, now, pool, share)
+    return train_step(state, reals_for(now, share.dtype), labels, now, draws)
+
+
+def weights_of(network):
+    return copy.deepcopy(network.state_dict())
+
+
+def test_the_average_forgets_half_in_its_half_life():
+    state = TrainState.create(tiny_config())
+    average, generator = state.generator_ema.double(), copy.deepcopy(state.generator).double()
+    start = weights_of(average)
+    with torch.no_grad():
+        for parameter in generator.parameters():
+            parameter.add_(torch.randn_like(parameter))
+        for buffer in generator.buffers():
+            buffer.add_(1)
+    for batch_size in (100, 300, 100, 500):  # together, one half-life
+        update_ema(average, generator, half_life_images=1000, batch_size=batch_size)
+    parameters = {name for name, _ in average.named_parameters()}
+    for name, value in average.state_dict().items():
+        target = generator.state_dict()[name]
+        expected = (start[name] + target) / 2 if name in parameters else target
+        assert torch.allclose(value, expected, rtol=1e-14, atol=1e-14), name
+
+
+def test_the_average_sees_the_generator_before_its_update_and_w_avg_in_between():
+    config = tiny_config(ema_half_life_kimg=0.004, style_mixing=0.0)  # of one batch of 4
+    state, now = TrainState.create(config), stage()
+    step(state, now)
+    before, average = weights_of(state.generator), weights_of(state.generator_ema)
+    draws = draw(config, state.images_seen, now, None, Share())
+    w = state.generator.mapping(draws.discriminator.latents).detach().mean(dim=0)
+    step(state, now)
+    for name, parameter in state.generator_ema.named_parameters():
+        expected = (average[name] + before[name]) / 2
+        assert torch.allclose(parameter, expected, rtol=0, atol=1e-6), name
+    half_way = torch.lerp(w, before["w_avg"], config.w_avg_decay)
+    assert torch.allclose(state.generator_ema.w_avg, half_way, rtol=0, atol=1e-7)
+    assert not torch.allclose(state.generator.w_avg, half_way, rtol=0, atol=1e-7)
+
+
+def test_w_avg_moves_twice_a_step_toward_the_mean_of_unmixed_w():
+    config = tiny_config(style_mixing=1.0)
+    state, now = float64_state(config), stage(lr=0.0)
+    expected = state.generator.w_avg.clone()
+    for _ in range(3):
+        draws = draw(config, state.images_seen, now, None, FLOAT64)
+        for latents in (draws.discriminator.latents, draws.generator.latents):
+            mean = state.generator.mapping(latents).detach().mean(dim=0)
+            expected = mean + (expected - mean) * 0.995
+        step(state, now)
+    assert (state.generator.w_avg - expected).abs().max() < 1e-15
+
+
+def test_weights_that_are_not_in_use_do_not_move_and_get_no_gradient():
+    state = TrainState.create(tiny_config())
+    used = set()
+    for now in (stage(4, 1.0), stage(8, 0.5), stage(8, 1.0)):
+        networks = (state.generator, state.discriminator)
+        before = [weights_of(network) for network in networks]
+        step(state, now)
+        for network, old in zip(networks, before, strict=True):
+            active = {id(p) for p in network.active_parameters(now.resolution, now.alpha)}
+            for name, parameter in network.named_parameters():
+                in_use = id(parameter) in active
+                used |= {name} if in_use else set()
+                assert (parameter.grad is not None) == in_use, name
+                assert in_use or torch.equal(parameter, old[name]), name
+    assert "to_rgb.4.weight" in {name.removeprefix("synthesis.") for name in used}
+    assert not any(".16." in name for name in used)  # 16x16 never came
+    assert state.generator.synthesis.to_rgb["4"].weight.grad is None  # retired since
+
+
+def counts(state):
+    return [o.param_groups[0]["updates"] for o in (state.g_optimizer, state.d_optimizer)]
+
+
+def test_optimizers_are_cleared_when_growth_moves_on_and_only_then():
+    state = TrainState.create(tiny_config())
+    changes = [(4, 1.0, 1), (4, 1.0, 2), (8, 0.2, 1), (8, 0.6, 2), (8, 1.0, 1), (16, 0.1, 1)]
+    for resolution, alpha, updates in changes:
+        step(state, stage(resolution, alpha, batch_size=4 if alpha < 1 else 8))
+        assert counts(state) == [updates, updates]
+
+
+def test_a_resumed_state_keeps_its_optimizers():
+    state = TrainState.create(tiny_config())
+    for _ in range(2):
+        step(state, stage())
+    resumed = TrainState.create(tiny_config())
+    resumed.restore(copy.deepcopy(state.to_payload()))
+    for each in (state, resumed):
+        step(each, stage(alpha=0.6))
+        assert counts(each) == [3, 3]
+    assert differing(state.to_payload(), resumed.to_payload()) == []
+    step(resumed, stage(alpha=1.0))
+    assert counts(resumed) == [1, 1]
+
+
+def test_one_mixing_cutoff_per_pass_is_drawn_evenly_from_the_layers_in_use():
+    config, now = tiny_config(), stage(8, 0.5)
+    passes = [
+        one
+        for images in range(0, 4000, 4)
+        for one in dataclasses.astuple(draw(config, images, now, None, Share()))[:2]
+    ]
+    cutoffs = [cutoff for _, _, mixing, cutoff, _ in passes if mixing is not None]
+    assert len(cutoffs) / len(passes) == pytest.approx(0.9, abs=0.03)  # 4 standard deviations
+    frequencies = [cutoffs.count(c) / len(cutoffs) for c in (1, 2, 3)]  # 8x8 has 4 layers
+    assert frequencies == pytest.approx([1 / 3] * 3, abs=0.05)
+    assert sum(map(cutoffs.count, (1, 2, 3))) == len(cutoffs)
+
+
+def test_rows_below_the_cutoff_are_styled_by_the_first_latent():
+    state, now = TrainState.create(tiny_config(style_mixing=1.0)), stage(16, 1.0)
+    draws = draw(state.config, 0, now, None, Share()).generator
+    generator, seen = state.generator, []
+    for cutoff in (1, 3, 5):
+        mixed = dataclasses.replace(draws, mixing_cutoff=cutoff)
+        images, w_mean = GeneratorPass(generator)(mixed, None, now)
+        w, other = (generator.mapping(z) for z in (draws.latents, draws.mixing_latents))
+        ws = torch.stack([w if row < cutoff else other for row in range(6)], dim=1)
+        expected = generator.synthesis(ws, resolution=16, noise=draws.noise)
+        assert torch.allclose(images, expected, atol=1e-5)
+        assert torch.allclose(w_mean, w.mean(dim=0), atol=1e-6)
+        seen.append(images)
+    assert not torch.equal(seen[0], seen[1])
+
+
+def everything(config, images, now, share, pool=None):
+    draws = draw(config, images, now, pool, share)
+    tensors = [draws.penalty_mix, mirror_flags(config.seed, images, now.batch_size, share)]
+    for one in (draws.discriminator, draws.generator):
+        tensors += [one.latents, one.mixing_latents, one.labels]
+    return [t for t in tensors if t is not None]
+
+
+def test_draws_are_a_function_of_seed_and_position():
+    config, now = tiny_config(style_mixing=1.0), stage(batch_size=8)
+    first, again = (everything(config, 40, now, Share()) for _ in range(2))
+    other_seed = everything(dataclasses.replace(config, seed=1), 40, now, Share())
+    for a, b, c, d in zip(
+        first, again, other_seed, everything(config, 48, now, Share()), strict=True
+    ):
+        assert torch.equal(a, b)
+        if a.is_floating_point():
+            assert not torch.equal(a, c)
+            assert not torch.equal(a, d)
+    draws = draw(config, 40, now, None, Share())
+    assert not torch.equal(draws.discriminator.latents, draws.generator.latents)
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_draws_of_all_processes_together_are_those_of_one(processes):
+    config, now, pool = tiny_config(style_mixing=1.0), stage(batch_size=8), torch.eye(5)
+    alone = everything(config, 40, now, Share(), pool)
+    parts = [everything(config, 40, now, Share(r, processes), pool) for r in range(processes)]
+    for whole, *slices in zip(alone, *parts, strict=True):
+        assert len(slices[0]) == 8 // processes
+        assert torch.equal(torch.cat(slices), whole)
+    cutoffs = {
+        draw(config, 40, now, None, Share(r, processes)).generator.mixing_cutoff
+        for r in range(processes)
+    }
+    assert len(cutoffs) == 1
+    maps = [draw(config, 40, now, None, Share(r, processes)).generator.noise for r in (0, 1)]
+    assert not torch.equal(maps[0][-1], maps[1][-1])  # each process has noise of its own
+
+
+def test_half_of_the_images_are_mirrored():
+    flags = torch.cat([mirror_flags(0, images, 16, Share()) for images in range(0, 16000, 16)])
+    assert flags.double().mean().item() == pytest.approx(0.5, abs=0.012)  # 3 deviations
+
+
+def test_a_step_replayed_with_the_same_draws_is_the_same_bit_for_bit():
+    states = [TrainState.create(tiny_config()) for _ in range(2)]
+    now = stage()
+    draws = draw(states[0].config, 0, now, None, Share())
+    for state in states:
+        train_step(state, reals_for(now), None, now, draws)
+    assert differing(*(state.to_payload() for state in states)) == []
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+@pytest.mark.parametrize("loss", ["logistic", "wgan_gp", "hinge"])
+def test_micro_batches_equal_the_whole_batch(loss, at_once):
+    options = {"discriminator_loss": loss, "r2_gamma": 1.0, "network": {"deviation_group": 0}}
+    states = [float64_state(tiny_config(**options, batch_gpu=size)) for size in (0, at_once)]
+    for now in (stage(8, 0.5, 12), stage(8, 0.8, 12), stage(8, 1.0, 12)):
+        metrics = [step(state, now) for state in states]
+        for name, value in metrics[0].items():
+            assert metrics[1][name].item() == pytest.approx(value.item(), abs=1e-10), name
+    for name in ("generator", "discriminator", "generator_ema"):
+        a, b = (getattr(state, name).state_dict() for state in states)
+        assert max((a[k] - b[k]).abs().max().item() for k in a) < 1e-9
+
+
+def test_labels_reach_both_networks_in_both_updates():
+    config, now = tiny_config(network={"label_dim": 3}), stage(8, 1.0)
+    pool, labels = torch.eye(3)[:2], torch.eye(3)[[1, 1, 0, 0]]  # class 2 never occurs
+
+    def trained(labels, pool):
+        state = TrainState.create(config)
+        metrics = step(state, now, labels=labels, pool=pool)
+        embedding = state.generator.mapping.label_embedding
+        return state, metrics, embedding.grad, state.discriminator.head.out.weight.grad
+
+    state, metrics, g_grad, d_grad = trained(labels, pool)
+    assert all(value.isfinite() for value in metrics.values())
+    for grad in (g_grad, d_grad):
+        assert grad[:2].abs().sum() > 0
+        assert grad[2].abs().max() == 0
+    turned = labels[:, [1, 0, 2]]
+    assert not torch.equal(trained(turned, pool)[3], d_grad)  # the reals' labels
+    own = trained(labels, torch.eye(3)[1:2])[2]  # the generator's own, from the data set
+    assert own[0].abs().max() == 0 < own[1].abs().max()
+    assert state.generator.w_avg.isfinite().all()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("g_loss", ["nonsaturating", "saturating", "wgan"])
+@pytest.mark.parametrize("d_loss", ["logistic", "wgan", "wgan_gp", "hinge", "hinge_gp"])
+def test_every_loss_in_every_precision_stays_finite(g_loss, d_loss, precision):
+    config = tiny_config(
+        generator_loss=g_loss, discriminator_loss=d_loss, r2_gamma=1.0, precision=precision
+    )
+    state = TrainState.create(config)
+    for now in (stage(8, 0.5), stage(8, 1.0)):
+        metrics = step(state, now)
+        assert f"g/{g_loss}" in metrics
+        assert {f"d/{d_loss.removesuffix('_gp')}_{side}" for side in ("real", "fake")} <= set(
+            metrics
+        )
+        assert (f"d/{d_loss}" in metrics) == d_loss.endswith("_gp")
+        for name, value in metrics.items():
+            assert value.dtype == torch.float32, name
+            assert value.isfinite(), name
+    for parameter in (*state.generator.parameters(), *state.discriminator.parameters()):
+        assert parameter.isfinite().all()
+    if precision != "fp16":  # whose scale may be too large at first
+        assert (state.skipped_g, state.skipped_d) == (0, 0)
+    assert state.generator.w_avg.dtype == torch.float32
+
+
+def test_fp16_finds_a_scale_that_lets_it_train():
+    state = TrainState.create(tiny_config(precision="fp16"))
+    for _ in range(20):
+        step(state, stage())
+    assert state.skipped_g + state.skipped_d < 20
+    assert min(counts(state)) >= 10
+    assert state.g_scaler.get_scale() >= 1
+
+
+class Saved:
+    """Bytes that graphs hold to go backward; storages that weights own do not count."""
+
+    def __init__(self, state):
+        self.own = {p.untyped_storage().data_ptr() for p in state.discriminator.parameters()}
+        self.bytes = self.peak = 0
+
+    def pack(self, x):
+        size = 0 if x.untyped_storage().data_ptr() in self.own else x.numel() * x.element_size()
+        self.bytes += size
+        self.peak = max(self.peak, self.bytes)
+        return Held(self, x, size)
+
+    def __enter__(self):
+        self.hooks = saved_tensors_hooks(self.pack, lambda held: held.tensor)
+        self.hooks.__enter__()
+        return self
+
+    def __exit__(self, *error):
+        self.hooks.__exit__(*error)
+
+
+class Held:
+    def __init__(self, saved, tensor, size):
+        self.saved, self.tensor, self.size = saved, tensor, size
+
+    def __del__(self):
+        self.saved.bytes -= self.size
+
+
+def test_terms_propagated_one_after_the_other_hold_one_graph_at_a_time():
+    config = tiny_config(network={"max_channels": 32, "resolution": 32})
+    state, now = TrainState.create(config), stage(32, 1.0, batch_size=8)
+    enter_stage(state, now)
+    draws = draw(config, 0, now, None, Share())
+    reals, fakes = reals_for(now), reals_for(now, seed=1)
+    with Saved(state) as apart:
+        update_discriminator(state, reals, None, now, draws)
+    assert apart.bytes == 0
+    batch = Batch(reals, fakes, None, None)
+    alone = {}
+    for group in (fake_terms, real_terms):
+        with Saved(state) as saved:
+            terms = group(config, state.discriminator, batch, now)
+        alone[group] = saved.bytes
+        del terms
+    with Saved(state) as together:
+        terms = [
+            term
+            for group in (fake_terms, real_terms)
+            for term in group(config, state.discriminator, batch, now)
+        ]
+        sum(term.weight * term.value for term in terms).backward()
+    assert alone[real_terms] <= apart.peak < 1.05 * max(alone.values()) + 1
+    assert together.peak >= sum(alone.values())
+    assert math.isclose(together.peak - apart.peak, alone[fake_terms], rel_tol=0.2)
