@@ -1,169 +1,27 @@
-"""Sources and stores: what is found, what is refused, what is written."""
+"""Stores: what is written, what is skipped, what is left after a failure."""
 
 import io
 import os
 import pickle
-import random
 import shutil
-import threading
 import tracemalloc
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from test_data_sources import BAD, MIXED, MIXED_NAMES, folder, mixed_source, png
 
-from stylegan.data import Crop, Skipped, Store, cached_store, check, is_store, open_source, prepare
-from stylegan.data import cache as cache_module
-from stylegan.data import prepare as prepare_function
+from stylegan.data import Crop, Skipped, Store, is_store, prepare
 from stylegan.data.prepare import pyramid, store_bytes
 
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
 
 
-def png(width: int = 16, height: int = 16, seed: int = 0) -> bytes:
-    file = io.BytesIO()
-    values = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    Image.fromarray(values).save(file, "PNG")
-    return file.getvalue()
-
-
-def folder(path: Path, files: Mapping[str, bytes]) -> Path:
-    names = list(files)
-    random.Random(0).shuffle(names)  # the order of the file system shall not matter
-    path.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_bytes(files[name])
-    return path
-
-
-def archive(path: Path, files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
-    with zipfile.ZipFile(path, "w", method) as out:
-        for name, content in files.items():
-            out.writestr(name, content)
-    return path
-
-
-MIXED = {
-    "b/2.PNG": png(seed=1),
-    "b/10.jpg": png(seed=2),
-    "a/deep/er/1.webp": png(seed=3),
-    "c/3.tiff": png(seed=4),
-    "a/notes.txt": b"text",
-    "a/.hidden.png": png(),
-    "__MACOSX/b/._2.png": b"resource fork",
-    ".git/x.png": png(),
-}
-MIXED_NAMES = ["a/deep/er/1.webp", "b/10.jpg", "b/2.PNG", "c/3.tiff"]
-
-
 @pytest.fixture(params=["folder", "zip"])
 def mixed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    if request.param == "zip":
-        return archive(tmp_path / "mixed.zip", MIXED)
-    return folder(tmp_path / "mixed", MIXED)
-
-
-def test_names_are_sorted_hidden_files_unseen_and_others_ignored(mixed: Path) -> None:
-    source = open_source(mixed)
-    assert source.names == MIXED_NAMES
-    assert source.ignored == ["a/notes.txt"]
-    assert source.labels == ["a", "b", "b", "c"]
-    assert [source.read(name) for name in source.names] == [MIXED[name] for name in MIXED_NAMES]
-
-
-def test_include_keeps_some_sub_folders_and_names_those_there_are(mixed: Path) -> None:
-    assert open_source(mixed, include=["c", "a"]).names == ["a/deep/er/1.webp", "c/3.tiff"]
-    with pytest.raises(ValueError, match=r"no sub-folder 'd' .*available: a, b, c"):
-        open_source(mixed, include=["a", "d"])
-
-
-def test_sources_travel_to_other_processes(mixed: Path) -> None:
-    source = open_source(mixed)
-    source.read(source.names[0])
-    copy = pickle.loads(pickle.dumps(source))
-    assert copy.read("b/2.PNG") == MIXED["b/2.PNG"]
-    assert copy.fingerprint() == source.fingerprint()
-
-
-def test_links_to_folders_are_followed_but_not_in_circles(tmp_path: Path) -> None:
-    elsewhere = folder(tmp_path / "elsewhere", {"1.png": png()})
-    source = folder(tmp_path / "images", {"a/0.png": png()})
-    (source / "a" / "up").symlink_to(source)
-    (source / "b").symlink_to(elsewhere)
-    assert open_source(source).names == ["a/0.png", "b/1.png"]
-
-
-def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file.txt").write_text("text")
-    folder(tmp_path / "texts", {"a.txt": b"", "b.txt": b"", "c": b""})
-    archive(tmp_path / "empty.zip", {})
-    (tmp_path / "cut.zip").write_bytes(archive(tmp_path / "x.zip", MIXED).read_bytes()[:-40])
-    for name, kind, words in [
-        ("missing", FileNotFoundError, "there is no folder or zip"),
-        ("empty", ValueError, "is empty"),
-        ("empty.zip", ValueError, "is empty"),
-        ("file.txt", ValueError, "neither a folder nor a zip"),
-        ("cut.zip", ValueError, "neither a folder nor a zip"),
-        ("texts", ValueError, r"no images .* 3 other files \(2 x .txt, 1 x no extension\)"),
-    ]:
-        with pytest.raises(kind, match=words) as caught:
-            open_source(tmp_path / name)
-        assert name in str(caught.value)
-        assert "see datasets/README.md" in str(caught.value)
-        assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "name", ["/etc/a.png", "../a.png", "x/../../a.png", "C:/a.png", "..\\a.png", "\\\\host\\a.png"]
-)
-def test_zip_entries_that_point_outside_are_refused(name: str, tmp_path: Path) -> None:
-    path = archive(tmp_path / "trick.zip", {"good.png": png(), name: png()})
-    with pytest.raises(ValueError, match="points outside"):
-        open_source(path)
-
-
-def test_zip_bombs_are_refused_before_they_are_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = archive(tmp_path / "bomb.zip", {"flat.bmp": bytes(2**25)})
-    with pytest.raises(ValueError, match=r"flat.bmp would unpack from \d+ to 33554432 bytes"):
-        open_source(path)
-    many = archive(tmp_path / "many.zip", {f"{i}.bmp": bytes(2**23) for i in range(4)})
-    with pytest.raises(ValueError, match="the whole would unpack"):
-        open_source(many)
-    monkeypatch.setattr("stylegan.data.sources.MAX_FILE_BYTES", 100)
-    with pytest.raises(ValueError, match="limits: 100 bytes a file"):
-        open_source(archive(tmp_path / "large.zip", {"a.png": png()}))
-
-
-def test_a_zip_entry_that_lies_about_its_size_is_not_unpacked_beyond_it(tmp_path: Path) -> None:
-    path = archive(tmp_path / "lie.zip", {"a.png": bytes(10_000_000), "b.png": png()})
-    content = path.read_bytes().replace(
-        (10_000_000).to_bytes(4, "little"), (99).to_bytes(4, "little")
-    )
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"a\.png: Bad CRC"):
-        open_source(path).read("a.png")
-
-
-def test_encrypted_and_linked_zip_entries_are_refused(tmp_path: Path) -> None:
-    link = zipfile.ZipInfo("link.png")
-    link.external_attr = 0o120777 << 16
-    with zipfile.ZipFile(tmp_path / "link.zip", "w") as out:
-        out.writestr(link, "/etc/passwd")
-    with pytest.raises(ValueError, match="is a link"):
-        open_source(tmp_path / "link.zip")
-    content = bytearray(archive(tmp_path / "locked.zip", {"a.png": png()}).read_bytes())
-    content[content.index(b"PK\x01\x02") + 8] |= 1
-    (tmp_path / "locked.zip").write_bytes(content)
-    with pytest.raises(ValueError, match="encrypted"):
-        open_source(tmp_path / "locked.zip")
+    return mixed_source(request.param, tmp_path)
 
 
 def test_pyramid_equals_the_official_one_exactly() -> None:
@@ -181,7 +39,8 @@ def test_store_holds_the_images_in_order_with_labels_and_names(mixed: Path, tmp_
     assert store.label_names == ["a", "b", "c"]
     assert store.labels is not None
     assert store.labels.tolist() == [0, 1, 1, 2]
-    assert store.one_hot([3, 0]).tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert store.one_hot([2, 0]).tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert store.one_hot(store.labels).sum(axis=0).tolist() == [1, 2, 1]  # images per class
     assert store.active_rectangle is None
     assert (store.skipped, store.meta.num_ignored) == ([], 1)
     for i, name in enumerate(store.names):
@@ -249,16 +108,6 @@ def test_gray_and_alpha_stores(tmp_path: Path) -> None:
     assert prepare(source, tmp_path / "1", channels=1).images(4).shape == (1, 1, 4, 4)
     alpha = prepare(source, tmp_path / "4", channels=4)
     assert (alpha.images(8)[:, 3] == 255).all()
-
-
-BAD = {
-    "0.png": png(),
-    "1.png": b"text",
-    "2.png": b"",
-    "3.jpg": png()[:300],
-    "4.png": png(12, 30),
-    "5.png": png(seed=5),
-}
 
 
 def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path: Path) -> None:
@@ -423,127 +272,3 @@ def test_memory_of_preparation_does_not_grow_with_the_number_of_images(tmp_path:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 180 * 1500  # far below the 16 KiB of pixels of each image
-
-
-def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed: Path) -> None:
-    cache = mixed.parent / "cache"
-    first = cached_store(mixed, cache_dir=cache)
-    made = (first.path / "meta.json").stat().st_mtime_ns
-
-    def refuse(*done: int) -> None:
-        raise AssertionError("prepared again")
-
-    again = cached_store(mixed, cache_dir=cache, progress=refuse)
-    assert again.path == first.path
-    assert (again.path / "meta.json").stat().st_mtime_ns == made
-    others = [
-        cached_store(mixed, cache_dir=cache, resolution=8).path,
-        cached_store(mixed, cache_dir=cache, channels=1).path,
-        cached_store(mixed, cache_dir=cache, include=["a"]).path,
-    ]
-    assert len({first.path, *others}) == 4
-
-
-def test_cache_notices_new_removed_renamed_and_rewritten_images(tmp_path: Path) -> None:
-    source = folder(tmp_path / "images", {"0.png": png(), "1.png": png(seed=1)})
-
-    def path() -> Path:
-        return cached_store(source, cache_dir=tmp_path / "cache").path
-
-    paths = [path()]
-    (source / "2.png").write_bytes(png(seed=2))
-    paths.append(path())
-    (source / "2.png").rename(source / "3.png")
-    paths.append(path())
-    (source / "3.png").write_bytes(png(seed=3))
-    os.utime(source / "3.png", ns=(1, 1))
-    paths.append(path())
-    assert len(set(paths)) == 4
-    (source / "3.png").unlink()
-    assert path() == paths[0]
-    (source / "notes.txt").write_text("not an image")
-    assert path() == paths[0]
-
-
-def test_cache_folder_comes_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = folder(tmp_path / "images", {"0.png": png()})
-    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "here"))
-    assert cached_store(source).path.parent == tmp_path / "here"
-
-
-def test_processes_preparing_at_the_same_time_share_one_store(tmp_path: Path) -> None:
-    source = folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(20)})
-    meet = threading.Barrier(3)
-    stores = []
-
-    def run() -> None:
-        def wait_for_the_others(done: int, total: int) -> None:
-            if done == total:
-                meet.wait(20)
-
-        progress = wait_for_the_others
-        stores.append(cached_store(source, cache_dir=tmp_path / "cache", progress=progress))
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(stores) == 3
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [stores[0].path.name]
-    stores[0].verify()
-
-
-def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path: Path) -> None:
-    made = prepare_function(folder(tmp_path / "images", BAD), tmp_path / "store")
-    path = made.path
-    assert cached_store(path).path == path
-    assert cached_store(path, resolution=8).images(8).shape == (2, 3, 8, 8)
-    refused: list[tuple[str, dict[str, Any]]] = [
-        ("has resolution 16, 32 is asked for", {"resolution": 32}),
-        ("has 3 channels, 1 are asked for", {"channels": 1}),
-        ("crop center, pad is asked for", {"crop": "pad"}),
-        ("prepared already; sub-folders", {"include": ["a"]}),
-        ("4 images of images could not be used", {"strict": True}),
-    ]
-    for words, settings in refused:
-        with pytest.raises(ValueError, match=words):
-            cached_store(path, **settings)
-
-
-def test_strict_holds_for_a_cached_store_too(tmp_path: Path) -> None:
-    source = folder(tmp_path / "images", BAD)
-    cached_store(source, cache_dir=tmp_path / "cache")
-    with pytest.raises(ValueError, match=r"strict allows none: 1\.png"):
-        cached_store(source, cache_dir=tmp_path / "cache", strict=True)
-
-
-def test_check_counts_what_is_there(tmp_path: Path) -> None:
-    files = {f"x/{name}": content for name, content in BAD.items()}
-    source = folder(tmp_path / "images", files | {"x/readme.md": b"", "y/wide.png": png(40, 20)})
-    report = check(source)
-    assert (report.kind, report.num_good, report.ignored) == ("folder", 4, ["x/readme.md"])
-    assert [name for name, _ in report.skipped] == ["x/1.png", "x/2.png", "x/3.jpg"]
-    assert report.sizes == {(16, 16): 2, (12, 30): 1, (40, 20): 1}
-    assert (report.smallest, report.largest) == ((12, 30), (40, 20))
-    assert report.resolution == 8
-    assert report.modes == {"RGB": 4}
-    assert report.labels == {"x": 3, "y": 1}
-    assert (
-        check(source, resolution=16).skipped
-        == cached_store(source, resolution=16, cache_dir=tmp_path / "c").skipped
-    )
-
-
-def test_check_of_a_store_verifies_it(mixed: Path, tmp_path: Path) -> None:
-    report = check(prepare(mixed, tmp_path / "store").path)
-    assert (report.kind, report.num_good) == ("store", 4)
-    assert report.labels == {"a": 1, "b": 2, "c": 1}
-
-
-def test_default_cache_is_a_folder_of_this_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("STYLEGAN_CACHE", raising=False)
-    assert cache_module.default_cache_dir().name == "stylegan"
-    assert cache_module.default_cache_dir().is_absolute()

@@ -79,71 +79,97 @@ def events(out, name):
     return [record["images_seen"] for record in records if record["event"] == name]
 
 
-def interrupt_in_the_fade(process, out, signal_number):
-    """Sends the signal some steps into the fade-in; what the process printed."""
-    deadline = time.monotonic() + 60
-    while not any(n in FADE for n in events(out, "progress")):
-        assert process.poll() is None, process.communicate()[0]
+def interrupt_in_the_fade(processes):
+    """Sends each its signal some steps into the fade-in; {(process, run folder): signal}."""
+    waiting, deadline = dict(processes), time.monotonic() + 60
+    while waiting:
+        for (process, out), number in list(waiting.items()):
+            assert process.poll() is None, process.communicate()[0]
+            if any(n in FADE for n in events(out, "progress")):
+                process.send_signal(number)
+                del waiting[process, out]
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    process.send_signal(signal_number)
-    return process.communicate(timeout=60)[0]
 
 
-def finish(folder, out):
-    process = start(folder, out)
+def finish(process):
+    """What the process printed, and its exit code."""
     text = process.communicate(timeout=120)[0]
-    assert process.returncode == 0, text
-    return text
+    return text, process.returncode
 
 
-def final_state(out):
+def newest_state(out):
     return checkpoint.load(checkpoint.numbered(out, "state")[-1])
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(folder):
-    assert "whole is finished, with 252 images seen" in finish(folder, "whole")
-    return final_state(folder / "whole")
+    return start(folder, "whole"), folder / "whole"
 
 
-def test_ctrl_c_in_a_fade_in_saves_and_the_same_command_continues(folder, uninterrupted):
-    out = folder / "ctrl-c"
-    process = start(folder, out.name)
-    text = interrupt_in_the_fade(process, out, signal.SIGINT)
-    assert process.returncode == 130
+@pytest.fixture(scope="module")
+def interrupted(folder, uninterrupted):
+    """The runs that were sent each signal, and what they had printed, returned and saved then."""
+    numbers = {"ctrl-c": signal.SIGINT, "killed": signal.SIGKILL}
+    processes = {(start(folder, name), folder / name): number for name, number in numbers.items()}
+    interrupt_in_the_fade(processes)
+    return {
+        number: (out, *finish(process), newest_state(out)["images_seen"])
+        for (process, out), number in processes.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def continued(folder, interrupted):
+    """What the same commands print then."""
+    processes = {number: start(folder, out.name) for number, (out, *_) in interrupted.items()}
+    return {number: finish(process) for number, process in processes.items()}
+
+
+@pytest.fixture(scope="module")
+def whole(uninterrupted, continued):
+    """The finished run that nothing interrupted, and its last state."""
+    process, out = uninterrupted
+    text, code = finish(process)
+    assert (code, "whole is finished, with 252 images seen" in text) == (0, True), text
+    return out, newest_state(out)
+
+
+def test_ctrl_c_in_a_fade_in_saves_and_the_same_command_continues(interrupted, continued, whole):
+    out, text, code, saved = interrupted[signal.SIGINT]
+    assert code == 130
     assert "Traceback" not in text
-    (stopped,) = events(out, "stopped")
-    assert stopped in FADE
-    assert f"stopped after {stopped} images; the same command continues" in text
-    assert checkpoint.load(out / f"state-{stopped:09d}.pt")["images_seen"] == stopped
-    assert f"continuing from {Path(out.name) / f'state-{stopped:09d}.pt'}" in finish(
-        folder, out.name
-    )
-    assert events(out, "resume") == [stopped]
-    assert events(out, "progress") == list(range(4, uninterrupted["images_seen"] + 1, 4))
-    assert differing(final_state(out), uninterrupted) == []
+    assert events(out, "stopped") == [saved]
+    assert saved in FADE
+    assert f"stopped after {saved} images; the same command continues" in text
+    text, code = continued[signal.SIGINT]
+    assert code == 0, text
+    assert f"state-{saved:09d}.pt" in text
+    assert events(out, "resume") == [saved]
+    assert events(out, "progress") == list(range(4, 253, 4))
+    assert differing(newest_state(out), whole[1]) == []
 
 
-def test_a_killed_run_continues_from_its_last_state(folder, uninterrupted):
-    out = folder / "killed"
-    process = start(folder, out.name)
-    interrupt_in_the_fade(process, out, signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    saved = checkpoint.load(checkpoint.numbered(out, "state")[-1])["images_seen"]
-    reached = events(out, "progress")[-1]
+def test_a_killed_run_continues_from_its_last_state(interrupted, continued, whole):
+    out, _, code, saved = interrupted[signal.SIGKILL]
+    assert code == -signal.SIGKILL
+    text, code = continued[signal.SIGKILL]
+    assert code == 0, text
+    assert events(out, "resume") == [saved]
+    progress = events(out, "progress")
+    again = len(progress) - 1 - progress[::-1].index(saved + 4)
+    reached = progress[again - 1]
     assert reached in FADE
     assert reached - 40 <= saved <= reached  # a state every 40 images
-    finish(folder, out.name)
-    assert events(out, "resume") == [saved]
-    assert differing(final_state(out), uninterrupted) == []
+    assert progress[again:] == list(range(saved + 4, 253, 4))
+    assert differing(newest_state(out), whole[1]) == []
 
 
 def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_finished_run_says_so_and_changes_nothing(folder, uninterrupted, monkeypatch):
+def test_a_finished_run_says_so_and_changes_nothing(folder, whole, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("STYLEGAN_CACHE", str(folder / "cache"))
     before = contents(Path("whole"))

@@ -8,7 +8,8 @@ from PIL import Image
 
 from stylegan.config import build_config, merge
 from stylegan.data import cached_store
-from stylegan.training import LoopSettings, train
+from stylegan.schedule import Stage
+from stylegan.training import LoopSettings, Share, draw, train, train_step
 from stylegan.training.folder import fit_to_data, open_run
 
 NETWORK = {
@@ -100,3 +101,25 @@ def differing(a, b):
             else a[path] != b[path]
         )
     ]
+
+
+def stage(resolution=8, alpha=0.5, batch_size=4, lr=1e-3):
+    return Stage(resolution, alpha, batch_size, g_lr=lr, d_lr=lr, tick_kimg=1)
+
+
+def reals_for(stage, dtype=torch.float32, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    size = stage.resolution
+    return torch.randn(stage.batch_size, 3, size, size, generator=rng).to(dtype)
+
+
+def step(state, now, share=None, labels=None, pool=None):
+    """One step on random images with the draws of its position."""
+    share = share or Share(dtype=state.generator.w_avg.dtype)
+    draws = draw(state.config, state.images_seen, now, pool, share)
+    return train_step(state, reals_for(now, share.dtype), labels, now, draws)
+
+
+def counts(state):
+    """Updates since the optimizers were cleared: the generator's, the discriminator's."""
+    return [o.param_groups[0]["updates"] for o in (state.g_optimizer, state.d_optimizer)]

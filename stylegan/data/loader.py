@@ -43,7 +43,7 @@ def process_reals(
     Those marked in `mirror`, bool (N,), are flipped left-right. While a resolution fades in, the
     reals fade as the fakes do: with their own 2x2 averages, which weigh 1 - alpha.
     """
-    reals = images.to(dtype) * RANGE_SCALE - 1
+    reals = images.to(dtype, copy=True).mul_(RANGE_SCALE).sub_(1)
     if mirror is not None:
         reals = torch.where(mirror[:, None, None, None], reals.flip(3), reals)
     if alpha < 1:
@@ -69,8 +69,8 @@ def batches(
 
     All processes follow one stream of indices that depends on the seed only. A global batch is
     the next `batch_size` of them, of which each rank yields its contiguous part, on `device`.
-    The number of worker processes changes the speed and nothing else; reading the store is so
-    cheap that 0 is best unless the disk is slow.
+    The number of worker processes changes the speed and nothing else: pixels need no decoding, so
+    0 is usually enough; workers help where the disk is slow.
     """
     if batch_size % world_size:
         raise ValueError(
@@ -78,7 +78,7 @@ def batches(
         )
     store.images(resolution)  # say now if there are none
     if labels:
-        store.one_hot([])
+        store.require_labels()
     rows = _Rows(store, resolution, labels)
     order = _RankOrder(store.num_images, seed, start, batch_size, rank, world_size)
     device = torch.device(device)
@@ -106,8 +106,10 @@ class _Rows(Dataset[Batch]):
 
     def __getitem__(self, indices: np.ndarray) -> Batch:
         images = np.asarray(self.store.images(self.resolution)[indices])
-        labels = torch.from_numpy(self.store.one_hot(indices)) if self.labels else None
-        return Batch(torch.from_numpy(images), labels)
+        if not self.labels:
+            return Batch(torch.from_numpy(images), None)
+        classes = self.store.require_labels()[indices]
+        return Batch(torch.from_numpy(images), torch.from_numpy(self.store.one_hot(classes)))
 
 
 class _RankOrder(Sampler[np.ndarray]):

@@ -159,15 +159,24 @@ class Store:
         """Names the images up to `resolution`: the SHA-256 of their pixels."""
         return self.meta.pixel_hashes[file_name(resolution)]
 
-    def one_hot(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Labels of these images: float32 (len(indices), classes)."""
+    def one_hot(self, classes: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Class indices as label vectors: float32 (len(classes), number of classes).
+
+        Those of some images are `one_hot(labels[images])`.
+        """
+        self.require_labels()
+        rows = np.zeros((len(classes), len(self.label_names)), np.float32)
+        rows[np.arange(len(classes)), np.asarray(classes, np.int64)] = 1
+        return rows
+
+    def require_labels(self) -> np.ndarray:
+        """The class of every image; ValueError if the store has none."""
         if self.labels is None:
             raise ValueError(
                 f"labels are asked for, but the store {self.path} has none: they come from "
                 "sub-folders, one per class, with no image outside of them"
             )
-        classes = self.labels[np.asarray(indices, np.int64)]
-        return np.eye(len(self.label_names), dtype=np.float32)[classes]
+        return self.labels
 
     def verify(self) -> None:
         """Read all pixels and compare them with their hashes."""
