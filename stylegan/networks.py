@@ -87,6 +87,9 @@ class NetworkConfig:
         for name in ("label_dim", "mapping_layers", "deviation_group"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
+        for name in ("channel_base", "mapping_lr_multiplier"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
         for name in ("mapping_activation", "activation"):
             if getattr(self, name) not in ACTIVATIONS:
                 choices = " or ".join(ACTIVATIONS)

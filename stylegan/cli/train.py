@@ -139,9 +139,9 @@ def enable_debugging() -> None:
 
 def set_precision(config: TrainConfig) -> None:
     """Full float32 unless tf32 is asked for: cuDNN's default is tf32."""
-    mode = "tf32" if config.precision == "tf32" else "ieee"
-    torch.backends.cuda.matmul.fp32_precision = mode
-    torch.backends.cudnn.conv.fp32_precision = mode  # type: ignore[attr-defined]
+    tf32 = config.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = True
 
 

@@ -9,13 +9,13 @@ import torch
 from stylegan import checkpoint, distributed
 from stylegan.config import (
     TrainConfig,
+    check_batches,
     differences,
     from_dict,
     parse_toml,
     to_toml,
 )
 from stylegan.data import Store
-from stylegan.schedule import phases
 from stylegan.training.state import TrainState
 
 CONFIG_FILE = "config.toml"
@@ -52,17 +52,6 @@ def fit_to_data(config: TrainConfig, store: Store) -> TrainConfig:
     return dataclasses.replace(config, network=network)
 
 
-def check_processes(config: TrainConfig) -> None:
-    """Every batch of the run's table must divide among the processes there are now."""
-    processes = distributed.world_size()
-    for _, _, stage in phases(config.schedule):
-        if stage.batch_size % processes:
-            raise ValueError(
-                f"the batch of {stage.batch_size} images at resolution {stage.resolution} does "
-                f"not divide among {processes} processes"
-            )
-
-
 def open_run(
     folder: Path,
     config: TrainConfig,
@@ -77,7 +66,7 @@ def open_run(
     A new run starts from the weights of `init_from` that fit; `tell` hears which do not. Its
     folder is made last, once nothing can be wrong any more.
     """
-    check_processes(config)
+    check_batches(config, distributed.world_size())
     stored = stored_config(folder)
     if stored is not None:
         found = differences(stored, config)
