@@ -1,12 +1,21 @@
 """A faithful, fast PyTorch reproduction of StyleGAN (version 1)."""
 
+from typing import TYPE_CHECKING
+
 from stylegan.networks import Discriminator, Generator, NetworkConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
 
 __version__ = "0.1.0"
 __all__ = ["Discriminator", "Generator", "NetworkConfig", "load_generator"]
 
 
-def load_generator(path_or_url: str, *, map_location: str = "cpu") -> Generator:
+def load_generator(
+    path_or_url: "str | Path", *, map_location: "str | torch.device" = "cpu"
+) -> Generator:
     """The generator of one of our files, of an https address or of a bundled name; eval mode."""
     from stylegan.loading import load_generator as load
 

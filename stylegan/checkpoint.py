@@ -6,7 +6,7 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,11 @@ from torch import Tensor, nn
 FORMAT = "stylegan"
 VERSION = 1
 Kind = Literal["state", "generator", "discriminator"]
+NETWORKS = {  # fields of a file that hold the weights of a network
+    "state": ("generator", "discriminator", "generator_ema"),
+    "generator": ("weights",),
+    "discriminator": ("weights",),
+}
 
 
 def save(path: Path, kind: Kind, payload: Mapping[str, Any]) -> None:
@@ -46,11 +51,29 @@ def load(path: Path, *, map_location: str | torch.device = "cpu") -> dict[str, A
         ) from error
     if not isinstance(payload, dict) or payload.get("format") != FORMAT:
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")
-    if payload.get("version", 0) > VERSION:
-        raise ValueError(
-            f"{path} has version {payload['version']}; this program reads up to {VERSION}"
-        )
+    version, kind = payload.get("version"), payload.get("kind")
+    if type(version) is not int:
+        raise ValueError(f"{path} is damaged: its version is {version!r}, not a whole number")
+    if version > VERSION:
+        raise ValueError(f"{path} has version {version}; this program reads up to {VERSION}")
+    if kind not in get_args(Kind):
+        known = ", ".join(get_args(Kind))
+        raise ValueError(f"{path} is damaged: its kind is {kind!r}, not one of {known}")
+    for name in NETWORKS[kind]:
+        try:
+            check_weights(payload.get(name))
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged: {error} (field {name!r})") from error
     return payload
+
+
+def check_weights(weights: object) -> None:
+    """ValueError unless `weights` is a dictionary from names to tensors."""
+    if not isinstance(weights, Mapping):
+        raise ValueError(f"weights must be tensors by name, not {type(weights).__name__}")
+    for name, value in weights.items():
+        if not (isinstance(name, str) and isinstance(value, Tensor)):
+            raise ValueError(f"weights must be tensors by name; {name!r}: {type(value).__name__}")
 
 
 def load_kind(

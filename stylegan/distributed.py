@@ -23,26 +23,35 @@ def launched_processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def local_rank() -> int:
+    """The number of this process on its machine."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 def pick_device(name: str = "auto") -> torch.device:
     """The device to use: `auto` takes the process's own GPU, else MPS, else the CPU."""
-    if name != "auto":
-        device = torch.device(name)
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"device {name} was asked for, but this PyTorch sees no CUDA GPU")
-        return device
-    if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    has_mps = torch.backends.mps.is_available()
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name} was asked for, but this PyTorch sees no CUDA GPU")
+    if device.type == "mps" and not has_mps:
+        raise ValueError(f"device {name} was asked for, but this PyTorch sees no Apple GPU")
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", local_rank())
+    return device
 
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[None]:
     """Joins the processes that torchrun started, and leaves them at the end."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # pinned memory belongs to the current one
     if launched_processes() == 1:
         yield
         return
     if device.type == "cuda":
-        torch.cuda.set_device(device)
         dist.init_process_group("nccl", device_id=device, timeout=timedelta(minutes=30))
     else:
         dist.init_process_group("gloo", timeout=timedelta(minutes=30))
@@ -68,6 +77,22 @@ def largest(number: int, device: torch.device) -> int:
     vote = torch.tensor(number, device=device)
     dist.all_reduce(vote, op=dist.ReduceOp.MAX)
     return int(vote.item())
+
+
+@contextmanager
+def first_of_machine_first() -> Iterator[None]:
+    """The first process of each machine runs the block, however long it takes; then the others,
+    which find its work done."""
+    if world_size() == 1:
+        yield
+        return
+    patient = dist.new_group(backend="gloo", timeout=timedelta(days=7))
+    assert isinstance(patient, dist.ProcessGroup)
+    if local_rank() > 0:
+        dist.barrier(patient)
+    yield
+    if local_rank() == 0:
+        dist.barrier(patient)
 
 
 def barrier() -> None:

@@ -7,7 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stylegan.ops import ACTIVATIONS, Activation, adain, instance_norm, pixel_norm, style_modulation
+from stylegan.ops import (
+    ACTIVATIONS,
+    Activation,
+    adain,
+    at_least_float32,
+    instance_norm,
+    pixel_norm,
+    style_modulation,
+    without_autocast,
+)
 
 HE_GAIN = math.sqrt(2)
 
@@ -104,6 +113,12 @@ def box_spread(flipped: bool) -> Tensor:
     return (spread.flip(0, 1) if flipped else spread).reshape(9, 16)
 
 
+def spread_kernel(weight: Tensor, spread: Tensor) -> Tensor:
+    """weight (a, b, 3, 3) -> (a, b, 4, 4), in the precision in which it is stored."""
+    with without_autocast(weight):
+        return (weight.reshape(-1, 9) @ spread).reshape(*weight.shape[:2], 4, 4)
+
+
 class EqualizedConvTranspose2d(Equalized):
     """Nearest-neighbour enlargement and 3x3 convolution in one transposed convolution.
 
@@ -118,10 +133,8 @@ class EqualizedConvTranspose2d(Equalized):
     spread: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        kernel = self.weight.reshape(-1, 9) @ (self.spread * self.weight_scale)
-        return F.conv_transpose2d(
-            x, kernel.reshape(*self.weight.shape[:2], 4, 4), stride=2, padding=1
-        )
+        kernel = spread_kernel(self.weight, self.spread * self.weight_scale)
+        return F.conv_transpose2d(x, kernel, stride=2, padding=1)
 
 
 class EqualizedConvDown2d(Equalized):
@@ -136,8 +149,7 @@ class EqualizedConvDown2d(Equalized):
     spread: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        kernel = self.weight.reshape(-1, 9) @ (self.spread * self.weight_scale)
-        kernel = kernel.reshape(*self.weight.shape[:2], 4, 4)
+        kernel = spread_kernel(self.weight, self.spread * self.weight_scale)
         return F.conv2d(x, kernel, self.bias, stride=2, padding=1)
 
 
@@ -167,7 +179,7 @@ class Style(nn.Module):
         self.affine = EqualizedLinear(w_dim, 2 * channels, gain=1.0, equalized=equalized)
 
     def forward(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        scale, bias = self.affine(w).chunk(2, dim=1)
+        scale, bias = at_least_float32(self.affine(w)).chunk(2, dim=1)
         return scale + 1, bias
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from stylegan import checkpoint, interop
 from stylegan.networks import Generator, NetworkConfig
-from stylegan.schedule import ScheduleConfig, stage_at
+from stylegan.schedule import ScheduleConfig, check_resolution, stage_at
 
 WEIGHTS = Path(__file__).parent / "weights"
 BUNDLED = ("emoji32",)  # networks that ship as `weights/NAME-<first digits of SHA-256>.pt`
@@ -115,7 +115,7 @@ def is_pickle(path: Path) -> bool:
 
 def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
     """The generator of the payload of a generator or state file."""
-    kind = payload.get("kind", "nameless")
+    kind = payload["kind"]
     if kind not in ("generator", "state"):
         raise ValueError(
             f"{path} is a {kind} file; pictures need a generator: a generator-*.pt, a state-*.pt "
@@ -151,6 +151,7 @@ def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
 
 def generator_of(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Generator:
     """The generator that holds `weights`, in their type and place; eval mode."""
+    checkpoint.check_weights(weights)
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
         generator = Generator(NetworkConfig(**config))
     for some in weights.values():
@@ -173,6 +174,7 @@ def save_generator(
     active_rectangle: Sequence[int] | None = None,
 ) -> None:
     """Write a generator as a small file for users; the fields are those of `LoadedGenerator`."""
+    full = generator.config.resolution
     checkpoint.save(
         path,
         "generator",
@@ -180,7 +182,7 @@ def save_generator(
             "config": dataclasses.asdict(generator.config),
             "weights": {name: t.detach().cpu() for name, t in generator.state_dict().items()},
             "images_seen": images_seen,
-            "resolution": resolution or generator.config.resolution,
+            "resolution": check_resolution(full if resolution is None else resolution, full),
             "alpha": alpha,
             "psi": psi,
             "cutoff": cutoff,

@@ -61,7 +61,7 @@ def instance_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
 
 def style_modulation(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     """`x * scale + bias` per channel; x (N, C, H, W), scale and bias (N, C)."""
-    return torch.addcmul(bias[:, :, None, None], x, scale[:, :, None, None])
+    return torch.addcmul(bias[:, :, None, None], x, scale[:, :, None, None]).to(x.dtype)
 
 
 def upsample(x: Tensor) -> Tensor:
@@ -76,7 +76,9 @@ def downsample(x: Tensor) -> Tensor:
 
 def blur(x: Tensor) -> Tensor:
     """Low-pass filter [1, 2, 1] x [1, 2, 1] / 16 with zeros beyond the border."""
-    kernel = x.new_tensor([[1, 2, 1], [2, 4, 2], [1, 2, 1]]) / 16
+    # 1, 2, 1 made where x is: a copy from the host would stall a GPU
+    taps = 2 - torch.arange(-1, 2, device=x.device, dtype=x.dtype).abs()
+    kernel = taps[:, None] * taps / 16
     channels = x.shape[1]
     return F.conv2d(x, kernel.expand(channels, 1, 3, 3), padding=1, groups=channels)
 

@@ -15,9 +15,25 @@ OFFICIAL_BATCH_SIZES: dict[int, dict[int, int]] = {  # by number of processes
 }
 OFFICIAL_LEARNING_RATES = {4: 0.001, 128: 0.0015, 256: 0.002, 512: 0.003}
 OFFICIAL_TICK_KIMG = {4: 160, 8: 140, 16: 120, 32: 100, 64: 80, 128: 60, 256: 40, 512: 30, 1024: 20}
-RESOLUTIONS = tuple(OFFICIAL_TICK_KIMG)
+MIN_RESOLUTION, MAX_RESOLUTION = 4, 1024
 
 Value = TypeVar("Value")
+
+
+def resolutions(largest: int) -> list[int]:
+    """4, 8, ... `largest`."""
+    return [2**k for k in range(2, largest.bit_length())]
+
+
+def check_resolution(
+    resolution: int, largest: int = MAX_RESOLUTION, *, what: str = "resolution"
+) -> int:
+    """`resolution` if it is a power of two from 4 to `largest`, else a ValueError."""
+    if resolution not in resolutions(largest):
+        raise ValueError(
+            f"{what} {resolution} is not a power of two from {MIN_RESOLUTION} to {largest}"
+        )
+    return resolution
 
 
 def at_resolution(table: Mapping[int, Value], resolution: int) -> Value:
@@ -50,7 +66,7 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         for name in ("resolution", "initial_resolution"):
-            check_resolution(name, getattr(self, name))
+            check_resolution(getattr(self, name), what=name)
         for name in ("stable_kimg", "fade_kimg", "ramp_kimg"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
@@ -58,7 +74,7 @@ class ScheduleConfig:
             check_positive(name, getattr(self, name))
         for name in ("batch_size", "max_batch_per_process", "g_lr", "d_lr", "tick_kimg"):
             for resolution, value in getattr(self, name).items():
-                check_resolution(f"{name}: resolution", resolution)
+                check_resolution(resolution, what=f"{name}: resolution")
                 check_positive(f"{name} at resolution {resolution}", value)
         for name in ("batch_size", "g_lr", "d_lr", "tick_kimg"):
             if min(getattr(self, name), default=math.inf) > self.start:
@@ -75,12 +91,6 @@ class ScheduleConfig:
     @property
     def total_images(self) -> int:
         return math.ceil(self.total_kimg * 1000)
-
-
-def check_resolution(what: str, resolution: int) -> None:
-    if resolution not in RESOLUTIONS:
-        largest = max(RESOLUTIONS)
-        raise ValueError(f"{what} {resolution} is not a power of two from 4 to {largest}")
 
 
 def check_positive(what: str, value: float) -> None:

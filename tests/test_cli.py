@@ -270,7 +270,7 @@ def test_prepare_refuses_an_output_path_that_is_a_file(photos, tmp_path):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        (["--resolution", 100], "power of two from 4 to 1024, not 100"),
+        (["--resolution", 100], "resolution 100 is not a power of two from 4 to 1024"),
         (["--resolution", 64], "image smaller than the resolution 64"),
         (["--include", "birds"], "no sub-folder 'birds'"),
         (["--channels", 2], "1, 3 or 4 channels, not 2"),

@@ -68,7 +68,9 @@ def use_device(name: str) -> "torch.device":
     except RuntimeError as error:
         raise ValueError(f"{name!r} is not a device; try cpu, cuda, cuda:1 or mps") from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device {name} was asked for, but there are {torch.cuda.device_count()}")
+        raise ValueError(
+            f"device {name} was asked for, but there are {count(torch.cuda.device_count(), 'GPU')}"
+        )
     return device
 
 

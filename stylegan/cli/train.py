@@ -18,7 +18,7 @@ from stylegan.data import Store, cached_store
 from stylegan.training import LoopSettings, Progress, Share
 from stylegan.training import train as run_training
 from stylegan.training.folder import fit_to_data, open_run, stored_config
-from stylegan.training.plan import duration, plan_lines
+from stylegan.training.plan import TimeLeft, duration, plan_lines
 
 BUNDLED_DATA = "datasets/emoji-32.zip"
 DEFAULT_CONFIG = "quickstart"
@@ -52,7 +52,7 @@ DEFAULT_CONFIG = "quickstart"
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
 @click.option("--tensorboard/--no-tensorboard", default=True, show_default=True)
 @click.option("--histograms", is_flag=True, help="Weights and gradients in TensorBoard.")
-@click.option("--graph", is_flag=True, help="The networks' graph in TensorBoard.")
+@click.option("--graph", is_flag=True, help="The generator's graph in TensorBoard.")
 @click.option("--debug", is_flag=True, help="Anomaly detection, synchronous launches, tracebacks.")
 def train(
     data: Path | None,
@@ -84,7 +84,7 @@ def train(
     out = out or Path("runs") / Path(name).stem
     asked = [*overrides, *as_overrides(**settings)]
     if data is not None and config_name is None:
-        asked.append("data.include=[]")  # the quickstart's choice is of the bundled pictures
+        asked.insert(0, "data.include=[]")  # the quickstart's choice is of the bundled pictures
     with distributed.process_group(chosen):
         stored = stored_config(out)
         processes = stored.schedule.num_processes if stored else distributed.world_size()
@@ -146,13 +146,11 @@ def set_precision(config: TrainConfig) -> None:
 
 
 def open_store(data: Path, config: TrainConfig, strict: bool) -> Store:
-    """The prepared images; the first process prepares, the others find them done."""
+    """The prepared images; the first process of a machine prepares, the others find them done."""
     if not data.exists():
         raise FileNotFoundError(f"no folder, zip or store {data}; see datasets/README.md")
-    if distributed.rank() > 0:
-        distributed.barrier()
-    with progress_bar("img") as progress:
-        store = cached_store(
+    with distributed.first_of_machine_first(), progress_bar("img") as progress:
+        return cached_store(
             data,
             resolution=config.network.resolution,
             crop=config.data.crop,
@@ -161,9 +159,6 @@ def open_store(data: Path, config: TrainConfig, strict: bool) -> Store:
             strict=strict,
             progress=progress if distributed.rank() == 0 else None,
         )
-    if distributed.rank() == 0:
-        distributed.barrier()
-    return store
 
 
 def announce(
@@ -188,16 +183,17 @@ def status_line(config: TrainConfig, start: int) -> Iterator[Callable[[Progress]
     total = config.schedule.total_images
     form = "{percentage:3.0f}%|{bar:20}| {n:.1f}/{total:.1f} kimg  {desc}"
     hidden = distributed.rank() > 0
+    time_left = TimeLeft(config)
     with tqdm(total=total / 1000, initial=start / 1000, bar_format=form, disable=hidden) as bar:
 
         def show(progress: Progress) -> None:
             stage, values = progress.stage, progress.metrics
-            left = max(total - progress.images_seen, 0) / progress.images_per_second
+            left = time_left.seconds(
+                progress.images_seen, stage.resolution, progress.images_per_second
+            )
             fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
             losses = "  ".join(
-                f"{name.split('/')[1]} {values[name]:.2f}"
-                for name in sorted(values)
-                if "logits" in name or name.startswith("g/") or "penalty" in name
+                f"{name.split('/')[1]} {value:.2f}" for name, value in sorted(values.items())
             )
             bar.n = min(progress.images_seen, total) / 1000
             bar.set_description_str(

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stylegan.schedule import MAX_RESOLUTION
+
 from .images import Crop, native_size, normalize, open_image, quiet_decoding
 from .prepare import Progress, default_workers, ordered_map, reason_of, too_small, validate_settings
 from .sources import Source, label_of, open_source
-from .store import MAX_RESOLUTION, Skipped, Store, is_store
+from .store import Skipped, Store, is_store
 
 Size = tuple[int, int]  # width, height
 

@@ -1,6 +1,7 @@
 """Endless batches of real images, positioned by the number of images seen."""
 
 import itertools
+import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -91,9 +92,15 @@ def batches(
         sampler=order,
         num_workers=workers,
         pin_memory=pinned,
+        worker_init_fn=_ignore_interrupts,
         generator=torch.Generator(),  # its own: the global one must not depend on `workers`
     )
     return _moved(iter(loader), device, pin=False)
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Ctrl-C is for the training process, which stops its workers when it has saved."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class _Rows(Dataset[Batch]):

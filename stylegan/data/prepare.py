@@ -16,6 +16,8 @@ from typing import BinaryIO, TypeVar, get_args
 
 import numpy as np
 
+from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, check_resolution, resolutions
+
 from .images import (
     MODES,
     Crop,
@@ -28,15 +30,12 @@ from .images import (
 )
 from .sources import Source, label_of, open_source
 from .store import (
-    MAX_RESOLUTION,
-    MIN_RESOLUTION,
     Rectangle,
     Skipped,
     Store,
     StoreMeta,
     file_name,
     is_store,
-    resolutions_up_to,
 )
 
 Progress = Callable[[int, int], None]  # images done, images in all
@@ -97,11 +96,8 @@ def prepare(
 
 def validate_settings(resolution: int | None, crop: str, channels: int) -> None:
     """ValueError for a store that cannot be."""
-    if resolution is not None and resolution not in resolutions_up_to(MAX_RESOLUTION):
-        raise ValueError(
-            f"the resolution must be a power of two from {MIN_RESOLUTION} to {MAX_RESOLUTION}, "
-            f"not {resolution}"
-        )
+    if resolution is not None:
+        check_resolution(resolution)
     if crop not in get_args(Crop):
         raise ValueError(f"crop must be {' or '.join(get_args(Crop))}, not {crop!r}")
     if channels not in MODES:
@@ -144,7 +140,7 @@ def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
 
 def store_bytes(num_images: int, resolution: int, channels: int) -> int:
     """Disk space that a store takes, nearly."""
-    pixels = sum(r * r for r in resolutions_up_to(resolution))
+    pixels = sum(r * r for r in resolutions(resolution))
     return num_images * (pixels * channels + 128) + 65536  # with names, label and meta
 
 
@@ -247,7 +243,7 @@ class StoreWriter:
         self.names: list[str] = []
         self.skipped: list[Skipped] = []
         self._files: dict[int, BinaryIO] = {}
-        self._digests = {r: hashlib.sha256() for r in resolutions_up_to(resolution)}
+        self._digests = {r: hashlib.sha256() for r in resolutions(resolution)}
 
     def __enter__(self) -> "StoreWriter":
         for r in self._digests:

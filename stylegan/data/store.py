@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stylegan.schedule import resolutions
+
 FORMAT = "stylegan-store"
 VERSION = 1
-MIN_RESOLUTION, MAX_RESOLUTION = 4, 1024
 
 
 class Skipped(NamedTuple):
@@ -73,11 +74,6 @@ def file_name(resolution: int) -> str:
     return f"{resolution:04d}.npy"
 
 
-def resolutions_up_to(resolution: int) -> list[int]:
-    """4, 8, ... `resolution`."""
-    return [2**k for k in range(2, resolution.bit_length())]
-
-
 def is_store(path: str | Path) -> bool:
     """Whether the folder says that it is a store, sound or not."""
     meta = Path(path) / "meta.json"
@@ -100,7 +96,7 @@ class Store:
             raise FileNotFoundError(f"there is no store at {path}; make one with stylegan prepare")
         try:
             self.meta = StoreMeta.read(self.path / "meta.json")
-            self._images = {r: self._map(r) for r in resolutions_up_to(self.meta.resolution)}
+            self._images = {r: self._map(r) for r in resolutions(self.meta.resolution)}
             self.labels = self._read_labels()
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stylegan.networks import NetworkConfig, resolutions
+from stylegan.networks import NetworkConfig
+from stylegan.schedule import resolutions
 
 # Official keyword argument -> field of NetworkConfig, for each network that understands it.
 MAPPING_SETTINGS = {

@@ -1,12 +1,13 @@
 """A run's folder: made once, found again, never mixed up with another run's."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from stylegan import checkpoint, distributed
+from stylegan import checkpoint, distributed, interop, loading
 from stylegan.config import (
     TrainConfig,
     check_batches,
@@ -19,6 +20,7 @@ from stylegan.data import Store
 from stylegan.training.state import TrainState
 
 CONFIG_FILE = "config.toml"
+NETWORKS = ("generator", "discriminator", "generator_ema")
 
 
 def stored_config(folder: Path) -> TrainConfig | None:
@@ -46,7 +48,8 @@ def fit_to_data(config: TrainConfig, store: Store) -> TrainConfig:
         )
     if config.network.label_dim not in (0, classes):
         raise ValueError(
-            f"network.label_dim is {config.network.label_dim}, but the data has {classes} labels"
+            f"network.label_dim is {config.network.label_dim}, but the run uses {classes} labels"
+            + ("" if config.data.labels else "; pass --cond to train with labels")
         )
     network = dataclasses.replace(config.network, label_dim=classes)
     return dataclasses.replace(config, network=network)
@@ -63,8 +66,8 @@ def open_run(
 ) -> tuple[TrainState, Path | None]:
     """The state to train from, and the file it was read from: None for a new run.
 
-    A new run starts from the weights of `init_from` that fit; `tell` hears which do not. Its
-    folder is made last, once nothing can be wrong any more.
+    A new run starts from the weights of `init_from` that fit; `tell` hears which do. Its folder is
+    made last, once nothing can be wrong any more.
     """
     check_batches(config, distributed.world_size())
     stored = stored_config(folder)
@@ -82,8 +85,9 @@ def open_run(
         check_same_data(payload, store, config, folder)
         state.restore(payload)
     if init_from is not None and not newest:
-        for problem in initialize_from(state, init_from):
-            tell(f"not copied from {init_from}: {problem}")
+        for line in initialize_from(state, init_from):
+            tell(line)
+    check_same_position(state, folder)
     make_folder(folder, config, store)
     return state, newest[0] if newest else None
 
@@ -93,10 +97,10 @@ def make_folder(folder: Path, config: TrainConfig, store: Store) -> None:
     distributed.barrier()
     if distributed.rank() == 0:
         folder.mkdir(parents=True, exist_ok=True)
+        checkpoint.write_text(folder / CONFIG_FILE, to_toml(config))  # first: it marks a run
         if store.skipped:
             lines = [f"{name}\t{reason}\n" for name, reason in store.skipped]
             checkpoint.write_text(folder / "skipped.txt", "".join(lines))
-        checkpoint.write_text(folder / CONFIG_FILE, to_toml(config))
     distributed.barrier()
 
 
@@ -111,20 +115,54 @@ def check_same_data(
         )
 
 
-def initialize_from(state: TrainState, path: Path) -> list[str]:
-    """Copy the weights of another run that fit (transfer); returns what did not, with reasons.
+def check_same_position(state: TrainState, folder: Path) -> None:
+    """All machines must have read the same file."""
+    images = state.images_seen
+    most = distributed.largest(images, state.device)
+    least = -distributed.largest(-images, state.device)
+    if not least == images == most:
+        raise ValueError(
+            f"the processes do not see the same files in {folder} ({least} to {most} images); "
+            "all machines need one shared run folder"
+        )
 
-    A state file gives all three networks; a generator file the generator and its average.
+
+def initialize_from(state: TrainState, source: Path) -> list[str]:
+    """Copy the weights of another run that fit (transfer); returns what was copied and what not.
+
+    A state file (or a run folder with one) gives all three networks; a generator file the
+    generator and its average; an official snapshot all three.
     """
-    payload = checkpoint.load(path, map_location=state.device)
+    networks = weights_of(source, state.device)
+    told = []
+    copied = 0
+    for name, weights in networks.items():
+        network = getattr(state, name)
+        problems = checkpoint.load_weights(network, weights, strict=False)
+        wanted = network.state_dict()
+        fitting = len(wanted) - sum(problem.split(":")[0] in wanted for problem in problems)
+        copied += fitting
+        told.append(f"{name}: {fitting} of {len(wanted)} tensors copied from {source}")
+        told += [f"  not copied: {problem}" for problem in problems]
+    if not copied:
+        raise ValueError(f"nothing in {source} fits the networks of this run")
+    return told
+
+
+def weights_of(source: Path, device: torch.device) -> dict[str, Mapping[str, Tensor]]:
+    """The networks that `source` holds, by their name in a TrainState."""
+    path = source
+    if source.is_dir():
+        files = checkpoint.numbered(source, "state") or checkpoint.numbered(source, "generator")
+        if not files:
+            raise FileNotFoundError(f"the folder {source} holds no state-*.pt or generator-*.pt")
+        path = files[-1]
+    if path.is_file() and loading.is_pickle(path):
+        snapshot = interop.load_official(path)
+        return {name: getattr(snapshot, name).state_dict() for name in NETWORKS}
+    payload = checkpoint.load(path, map_location=device)
     if payload["kind"] == "state":
-        pairs = [(name, payload[name]) for name in ("generator", "discriminator", "generator_ema")]
-    elif payload["kind"] == "generator":
-        pairs = [(name, payload["weights"]) for name in ("generator", "generator_ema")]
-    else:
-        raise ValueError(f"{path} is a {payload['kind']} file; a state or generator is needed here")
-    problems = []
-    for name, weights in pairs:
-        found = checkpoint.load_weights(getattr(state, name), weights, strict=False)
-        problems += [f"{name}.{problem}" for problem in found]
-    return problems
+        return {name: payload[name] for name in NETWORKS}
+    if payload["kind"] == "generator":
+        return {name: payload["weights"] for name in ("generator", "generator_ema")}
+    raise ValueError(f"{path} is a {payload['kind']} file; a state or generator is needed here")

@@ -1,7 +1,9 @@
 """What a run tells: log.jsonl always, TensorBoard events, and progress for whoever watches."""
 
 import json
+import math
 import time
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,8 +75,9 @@ class Meter:
 class Log:
     """The files of a run that grow: log.jsonl and TensorBoard events. Only rank 0 writes."""
 
-    def __init__(self, folder: Path, *, tensorboard: bool = True) -> None:
+    def __init__(self, folder: Path, *, tensorboard: bool = True, start: int = 0) -> None:
         self.folder = folder
+        self.start = start  # images seen: what TensorBoard holds beyond was never saved
         self.enabled = distributed.rank() == 0
         self.tensorboard = tensorboard and self.enabled
         self.opened: SummaryWriter | None = None
@@ -84,13 +87,19 @@ class Log:
         if self.tensorboard and self.opened is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self.opened = SummaryWriter(str(self.folder / "tensorboard"))
+            self.opened = SummaryWriter(
+                str(self.folder / "tensorboard"), purge_step=self.start or None
+            )
         return self.opened
 
     def line(self, event: str, **values: Any) -> None:
-        """Append one JSON object to log.jsonl."""
+        """Append one JSON object to log.jsonl; a number that is not finite becomes null."""
         if self.enabled:
-            record = {"event": event, "time": round(time.time(), 3), **values}
+            finite = {
+                name: None if isinstance(value, float) and not math.isfinite(value) else value
+                for name, value in values.items()
+            }
+            record = {"event": event, "time": round(time.time(), 3), **finite}
             with open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
 
@@ -121,18 +130,25 @@ class Log:
         """Distributions of weights and of the last gradients."""
         if self.writer is not None:
             for part, weight in network.named_parameters():
-                self.writer.add_histogram(f"{name}/{part}", weight, images_seen)
+                self.histogram(f"{name}/{part}", weight, images_seen)
                 if weight.grad is not None:
-                    self.writer.add_histogram(f"{name}_gradient/{part}", weight.grad, images_seen)
+                    self.histogram(f"{name}_gradient/{part}", weight.grad, images_seen)
+
+    def histogram(self, tag: str, values: Tensor, images_seen: int) -> None:
+        """The finite ones of `values`: the gradients of a skipped update need not be."""
+        values = values.detach()[values.isfinite()]
+        if self.writer is not None and values.numel():
+            self.writer.add_histogram(tag, values, images_seen)
 
     def graph(self, generator: Generator) -> None:
-        """The generator's graph."""
+        """The generator's graph. TensorBoard traces it, which warns of every check of a shape."""
         if self.writer is not None:
             config = generator.config
             z = generator.w_avg.new_zeros(1, config.z_dim)
             inputs = (z, z.new_zeros(1, config.label_dim)) if config.label_dim else (z,)
-            with torch.no_grad():
-                self.writer.add_graph(generator, inputs)
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.writer.add_graph(generator, inputs, use_strict_trace=False)
 
     def close(self) -> None:
         if self.opened is not None:

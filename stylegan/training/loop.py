@@ -31,7 +31,7 @@ class LoopSettings:
     workers: int = 0  # processes that read images
     tensorboard: bool = True
     histograms: bool = False  # of weights and gradients, in TensorBoard, every tick
-    graph: bool = False  # of the networks, in TensorBoard, once
+    graph: bool = False  # of the generator, in TensorBoard, when a run begins
 
 
 class Feed:
@@ -108,7 +108,7 @@ def train(
                 run.log.line("stopped", images_seen=state.images_seen, signal=signal_number)
                 run.log.close()
                 return signal_number
-    run.end()
+        run.end()
     return 0
 
 
@@ -136,7 +136,7 @@ class Run:
     ) -> None:
         self.state, self.store, self.out, self.settings = state, store, out, settings
         self.report = report or (lambda progress: None)
-        self.log = Log(out, tensorboard=settings.tensorboard)
+        self.log = Log(out, tensorboard=settings.tensorboard, start=state.images_seen)
         self.meter = Meter()
         self.share = Share(
             distributed.rank(),
@@ -231,7 +231,7 @@ class Run:
         return torch.from_numpy(sampling.to_uint8(torch.cat(images))).permute(0, 3, 1, 2)
 
     def real_pictures(self) -> Tensor:
-        images = self.store.images(self.store.resolution)
+        images = self.store.images(self.state.config.network.resolution)
         step = max(len(images) // SAMPLE_IMAGES, 1)
         return torch.stack([torch.from_numpy(x.copy()) for x in images[::step][:SAMPLE_IMAGES]])
 

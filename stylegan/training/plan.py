@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from stylegan import losses
+from stylegan import distributed, losses
 from stylegan.config import TrainConfig
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import Stage, phases
@@ -27,23 +27,48 @@ class Cost:
     measured: bool
 
 
-def forward_flops(config: TrainConfig, resolution: int) -> float:
-    """Floating-point operations per image of a step, counted in passes forward.
+def step_flops(config: TrainConfig) -> dict[int, float]:
+    """Floating-point operations per image of a step, by resolution, counted in passes forward.
 
     The generator passes once for the discriminator's step and, with its gradients (twice the
     work), once for its own. The discriminator passes forward and backward with the fakes (3), with
     the reals and back through the gradient of R1 (6), and for the generator's gradients (2).
     """
+    n = max(config.network.deviation_group, 1)
+    flops = {}
     with torch.device("meta"):
         generator, discriminator = Generator(config.network), Discriminator(config.network)
-        z, labels = torch.empty(4, config.network.z_dim), example_labels(config, 4)
         generator.requires_grad_(False)
         discriminator.requires_grad_(False)
-        with FlopCounterMode(display=False) as g_flops:
-            images = generator(z, labels, resolution=resolution)
-        with FlopCounterMode(display=False) as d_flops:
-            discriminator(images, labels)
-    return (4 * g_flops.get_total_flops() + 11 * d_flops.get_total_flops()) / 4
+        z, labels = torch.empty(n, config.network.z_dim), example_labels(config, n)
+        for resolution in sorted({stage.resolution for _, _, stage in phases(config.schedule)}):
+            with FlopCounterMode(display=False) as g_flops:
+                images = generator(z, labels, resolution=resolution)
+            with FlopCounterMode(display=False) as d_flops:
+                discriminator(images, labels)
+            total = 4 * g_flops.get_total_flops() + 11 * d_flops.get_total_flops()
+            flops[resolution] = total / n
+    return flops
+
+
+class TimeLeft:
+    """Expected time to the end: each resolution at the speed it was seen to have, those to come
+    at the present one's, scaled by their operations."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.phases = phases(config.schedule)
+        self.flops = step_flops(config)
+        self.rates: dict[int, float] = {}
+
+    def seconds(self, images_seen: int, resolution: int, images_per_second: float) -> float:
+        """After telling the speed that `resolution` has now."""
+        self.rates[resolution] = images_per_second
+        work = images_per_second * self.flops[resolution]
+        left = 0.0
+        for first, end, stage in self.phases:
+            rate = self.rates.get(stage.resolution, work / self.flops[stage.resolution])
+            left += max(end - max(first, images_seen), 0) / rate
+        return left
 
 
 def example_labels(config: TrainConfig, n: int) -> Tensor | None:
@@ -94,24 +119,32 @@ def measure_step(state: TrainState, stage: Stage, share: Share) -> tuple[float, 
             torch.cuda.synchronize(device)
         seconds.append(time.perf_counter() - started)
     memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
-    return min(seconds[1:]), memory
+    best = torch.tensor(min(seconds[1:]), device=device)
+    return distributed.mean(best).item(), memory  # all processes must plan the same
 
 
 def step_costs(config: TrainConfig, device: torch.device, share: Share) -> dict[int, Cost]:
     """By resolution: measured by a real step where that takes seconds, else estimated from it."""
     state = TrainState.create(config, device=device)
     costs: dict[int, Cost] = {}
+    all_flops = step_flops(config)
     rate = 0.0  # operations per second of the last measured step
     for _, _, stage in phases(config.schedule):
         if stage.resolution in costs:
             continue
-        flops = forward_flops(config, stage.resolution)
+        flops = all_flops[stage.resolution]
         memory = memory_estimate(config, stage, share.world_size)
         expected = flops * stage.batch_size / rate if rate else 0.0
         if expected > MEASURED_SECONDS:
             costs[stage.resolution] = Cost(expected / stage.batch_size, memory, False)
             continue
-        seconds, used = measure_step(state, dataclasses.replace(stage, alpha=1.0), share)
+        try:
+            seconds, used = measure_step(state, dataclasses.replace(stage, alpha=1.0), share)
+        except torch.OutOfMemoryError as error:
+            raise ValueError(
+                f"out of memory at resolution {stage.resolution} with a batch of "
+                f"{stage.batch_size} images; try --batch-gpu or a smaller schedule.batch_size"
+            ) from error
         rate = flops * stage.batch_size / seconds
         costs[stage.resolution] = Cost(seconds / stage.batch_size, used or memory, True)
     return costs

@@ -217,7 +217,8 @@ def discriminator_terms(config: TrainConfig) -> list[TermGroup]:
     penalty does not reach the biases.
     """
     groups: list[TermGroup] = [fake_terms, real_terms]
-    return [mixed_terms, *groups] if config.discriminator_loss.endswith("_gp") else groups
+    penalized = config.discriminator_loss.endswith("_gp") and config.gp_weight > 0
+    return [mixed_terms, *groups] if penalized else groups
 
 
 def fake_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Stage) -> list[Term]:

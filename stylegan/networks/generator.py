@@ -1,8 +1,7 @@
-"""The networks of StyleGAN (Karras, Laine, Aila 2019, arXiv 1812.04948), version 1."""
+"""z -> w -> image: the mapping and the synthesis network. Sections 2 and 3 of the paper."""
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -12,124 +11,23 @@ from stylegan.layers import (
     HE_GAIN,
     Epilogue,
     EqualizedConv2d,
-    EqualizedConvDown2d,
     EqualizedConvTranspose2d,
     EqualizedLinear,
 )
+from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
 from stylegan.ops import (
     ACTIVATIONS,
-    Activation,
     at_least_float32,
     blur,
-    downsample,
     fade,
-    minibatch_deviation,
     pixel_norm,
     truncate,
     upsample,
     without_autocast,
 )
+from stylegan.schedule import check_resolution, resolutions
 
 Noise = Literal["const", "random", "none"] | Sequence[Tensor]
-MAX_RESOLUTION = 1024
-
-
-def check_resolution(resolution: int, largest: int = MAX_RESOLUTION) -> int:
-    """`resolution` if it is a power of two from 4 to `largest`, else a ValueError."""
-    if resolution & (resolution - 1) or not 4 <= resolution <= largest:
-        raise ValueError(f"resolution {resolution} is not a power of two from 4 to {largest}")
-    return resolution
-
-
-def doublings(resolution: int) -> int:
-    """How often 1 is doubled to reach `resolution`."""
-    return resolution.bit_length() - 1
-
-
-def resolutions(largest: int) -> list[int]:
-    """4, 8, ... `largest`."""
-    return [2**k for k in range(2, doublings(largest) + 1)]
-
-
-@dataclass(frozen=True)
-class NetworkConfig:
-    """Sizes and ablations of a generator and its discriminator; the defaults are the paper's."""
-
-    resolution: int = 1024
-    image_channels: int = 3
-    label_dim: int = 0  # classes; 0 = unconditional
-    z_dim: int = 512
-    w_dim: int = 512
-    mapping_layers: int = 8
-    mapping_width: int = 512
-    mapping_lr_multiplier: float = 0.01
-    mapping_activation: Activation = "lrelu"
-    normalize_latents: bool = True
-    channel_base: int = 8192  # channels at resolution r: 2 * channel_base / r, capped
-    channel_decay: float = 1.0
-    max_channels: int = 512
-    activation: Activation = "lrelu"
-    styles: bool = True
-    constant_input: bool = True  # else a dense layer makes the 4x4 input from w
-    noise: bool = True
-    pixel_norm: bool = False
-    instance_norm: bool = True
-    blur: bool = True
-    equalized: bool = True
-    deviation_group: int = 4  # images per group of the minibatch deviation; 0 or 1 = off
-    deviation_features: int = 1
-
-    def __post_init__(self) -> None:
-        check_resolution(self.resolution)
-        for name in ("image_channels", "z_dim", "w_dim", "mapping_width", "max_channels"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("label_dim", "mapping_layers", "deviation_group"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name in ("channel_base", "mapping_lr_multiplier"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("mapping_activation", "activation"):
-            if getattr(self, name) not in ACTIVATIONS:
-                choices = " or ".join(ACTIVATIONS)
-                raise ValueError(f"{name} must be {choices}, not {getattr(self, name)!r}")
-        if self.mapping_layers == 0 and self.w_dim != self.mapping_inputs():
-            raise ValueError(
-                f"without mapping layers w is the latent itself: w_dim must be "
-                f"{self.mapping_inputs()}, not {self.w_dim}"
-            )
-        if self.deviation_features < 1 or self.channels(4) % self.deviation_features:
-            raise ValueError(
-                f"{self.channels(4)} channels at 4x4 do not split into "
-                f"{self.deviation_features} deviation features"
-            )
-
-    def channels(self, resolution: int) -> int:
-        """Feature maps at `resolution` (2 = the last hidden layer of the discriminator)."""
-        stage = doublings(resolution) - 1
-        wanted = int(self.channel_base / 2 ** (stage * self.channel_decay))
-        return max(1, min(wanted, self.max_channels))
-
-    def mapping_inputs(self) -> int:
-        """Length of the vector that enters the mapping: the latent and the embedded label."""
-        return 2 * self.z_dim if self.label_dim else self.z_dim
-
-    def num_layers(self, resolution: int | None = None) -> int:
-        """Synthesis layers up to `resolution`: two each."""
-        return 2 * doublings(resolution or self.resolution) - 2
-
-    def num_styles(self) -> int:
-        """Rows of `ws`: one per synthesis layer, or a single one without styles."""
-        return self.num_layers() if self.styles else 1
-
-
-def check_labels(labels: Tensor | None, label_dim: int, n: int) -> None:
-    if label_dim == 0 and labels is not None:
-        raise ValueError("labels were given to a network without labels (label_dim is 0)")
-    if label_dim and (labels is None or labels.shape != (n, label_dim)):
-        found = "none were given" if labels is None else f"found {tuple(labels.shape)}"
-        raise ValueError(f"labels of shape ({n}, {label_dim}) are needed; {found}")
 
 
 class MappingNetwork(nn.Module):
@@ -209,7 +107,7 @@ class InputBlock(nn.Module):
         else:
             x = self.dense(ws[:, 0]).unflatten(1, (-1, 4, 4))
         x = self.epilogue0(x, ws[:, 0], noise[0])
-        return self.epilogue1(self.conv(x), ws[:, -1 if ws.shape[1] == 1 else 1], noise[1])
+        return self.epilogue1(self.conv(x), ws[:, -1], noise[1])
 
 
 class SynthesisBlock(nn.Module):
@@ -273,7 +171,8 @@ class SynthesisNetwork(nn.Module):
         not need are ignored.
         """
         config = self.config
-        resolution = check_resolution(resolution or config.resolution, config.resolution)
+        full = config.resolution
+        resolution = check_resolution(full if resolution is None else resolution, full)
         check_alpha(alpha)
         if ws.ndim != 3 or ws.shape[1:] != (config.num_styles(), config.w_dim):
             expected = f"(N, {config.num_styles()}, {config.w_dim})"
@@ -317,11 +216,6 @@ class SynthesisNetwork(nn.Module):
                 expected = f"({n} or 1, 1, {m.shape[2]}, {m.shape[3]})"
                 raise ValueError(f"a noise map must be {expected}, not {tuple(given.shape)}")
         return noise
-
-
-def check_alpha(alpha: float) -> None:
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha must be from 0 to 1, not {alpha}")
 
 
 class Generator(nn.Module):
@@ -369,105 +263,4 @@ class Generator(nn.Module):
         if self.config.styles or not self.config.constant_input:
             parts.append(self.mapping)
         for part in parts:
-            yield from part.parameters()
-
-
-def rgb_sizes(resolution: int, alpha: float) -> list[int]:
-    """Resolutions whose RGB layers are in use: a second one while `resolution` grows in."""
-    return [resolution, resolution // 2] if alpha < 1 and resolution > 4 else [resolution]
-
-
-class FromRGB(nn.Module):
-    """Image -> features of its resolution: 1x1 convolution and activation."""
-
-    def __init__(self, config: NetworkConfig, resolution: int) -> None:
-        super().__init__()
-        self.conv = EqualizedConv2d(
-            config.image_channels, config.channels(resolution), 1, equalized=config.equalized
-        )
-        self.activation = ACTIVATIONS[config.activation]
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.activation(self.conv(images))
-
-
-class DiscriminatorBlock(nn.Module):
-    """Halves the resolution: convolve; blur, convolve and average."""
-
-    def __init__(self, config: NetworkConfig, resolution: int) -> None:
-        super().__init__()
-        channels, after = config.channels(resolution), config.channels(resolution // 2)
-        self.conv0 = EqualizedConv2d(channels, channels, 3, equalized=config.equalized)
-        self.conv1 = EqualizedConvDown2d(channels, after, equalized=config.equalized)
-        self.blur = config.blur
-        self.activation = ACTIVATIONS[config.activation]
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.activation(self.conv0(x))
-        return self.activation(self.conv1(blur(x) if self.blur else x))  # (N, out, H/2, W/2)
-
-
-class DiscriminatorHead(nn.Module):
-    """4x4 features -> one logit per label (or one): deviation, convolution, two dense layers."""
-
-    def __init__(self, config: NetworkConfig) -> None:
-        super().__init__()
-        self.group = config.deviation_group
-        self.features = config.deviation_features
-        channels, hidden = config.channels(4), config.channels(2)
-        extra = self.features if self.group > 1 else 0
-        equalized = config.equalized
-        self.conv = EqualizedConv2d(channels + extra, channels, 3, equalized=equalized)
-        self.dense = EqualizedLinear(channels * 16, hidden, equalized=equalized)
-        self.out = EqualizedLinear(hidden, max(config.label_dim, 1), gain=1.0, equalized=equalized)
-        self.activation = ACTIVATIONS[config.activation]
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.group > 1:
-            x = minibatch_deviation(x, self.group, self.features)
-        x = self.activation(self.conv(x))
-        x = self.activation(self.dense(x.flatten(1)))
-        with without_autocast(x):
-            return self.out(at_least_float32(x))  # (N, labels), float32 also under autocast
-
-
-class Discriminator(nn.Module):
-    """Image -> logit, positive for real. Progressive GAN's with blurred downscaling."""
-
-    def __init__(self, config: NetworkConfig) -> None:
-        super().__init__()
-        self.config = config
-        sizes = resolutions(config.resolution)
-        self.from_rgb = nn.ModuleDict({str(r): FromRGB(config, r) for r in sizes})
-        self.blocks = nn.ModuleDict({str(r): DiscriminatorBlock(config, r) for r in sizes[1:]})
-        self.head = DiscriminatorHead(config)
-
-    def forward(
-        self, images: Tensor, labels: Tensor | None = None, *, alpha: float = 1.0
-    ) -> Tensor:
-        """images (N, image_channels, r, r) at any r from 4 to the full resolution -> (N,).
-
-        While r grows in, `alpha` in [0, 1] is its weight against the resolution below it. With
-        labels, the logits of the classes are summed with the labels as weights.
-        """
-        n, channels, height, width = images.shape
-        if height != width or channels != self.config.image_channels:
-            expected = f"(N, {self.config.image_channels}, r, r)"
-            raise ValueError(f"images must be {expected}, not {tuple(images.shape)}")
-        resolution = check_resolution(height, self.config.resolution)
-        check_alpha(alpha)
-        check_labels(labels, self.config.label_dim, n)
-        x = self.from_rgb[str(resolution)](images)
-        for r in reversed(resolutions(resolution)[1:]):
-            x = self.blocks[str(r)](x)
-            if r == resolution and alpha < 1:
-                x = fade(self.from_rgb[str(r // 2)](downsample(images)), x, alpha)
-        logits = self.head(x)
-        return logits.squeeze(1) if labels is None else (logits * labels.to(logits.dtype)).sum(1)
-
-    def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:
-        """What the logit of an image of `resolution` depends on."""
-        parts: list[nn.Module] = [self.from_rgb[str(r)] for r in rgb_sizes(resolution, alpha)]
-        parts += [self.blocks[str(r)] for r in resolutions(resolution)[1:]]
-        for part in (*parts, self.head):
             yield from part.parameters()

@@ -1,0 +1,105 @@
+"""Sizes and switches of the networks, and the checks that both networks make."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from stylegan.ops import ACTIVATIONS, Activation
+from stylegan.schedule import check_resolution
+
+
+def doublings(resolution: int) -> int:
+    """How often 1 is doubled to reach `resolution`."""
+    return resolution.bit_length() - 1
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """Sizes and ablations of a generator and its discriminator; the defaults are the paper's."""
+
+    resolution: int = 1024
+    image_channels: int = 3
+    label_dim: int = 0  # classes; 0 = unconditional
+    z_dim: int = 512
+    w_dim: int = 512
+    mapping_layers: int = 8
+    mapping_width: int = 512
+    mapping_lr_multiplier: float = 0.01
+    mapping_activation: Activation = "lrelu"
+    normalize_latents: bool = True
+    channel_base: int = 8192  # channels at resolution r: 2 * channel_base / r, capped
+    channel_decay: float = 1.0
+    max_channels: int = 512
+    activation: Activation = "lrelu"
+    styles: bool = True
+    constant_input: bool = True  # else a dense layer makes the 4x4 input from w
+    noise: bool = True
+    pixel_norm: bool = False
+    instance_norm: bool = True
+    blur: bool = True
+    equalized: bool = True
+    deviation_group: int = 4  # images per group of the minibatch deviation; 0 or 1 = off
+    deviation_features: int = 1
+
+    def __post_init__(self) -> None:
+        check_resolution(self.resolution)
+        for name in ("image_channels", "z_dim", "w_dim", "mapping_width", "max_channels"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("label_dim", "mapping_layers", "deviation_group"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
+        for name in ("channel_base", "mapping_lr_multiplier"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        for name in ("mapping_activation", "activation"):
+            if getattr(self, name) not in ACTIVATIONS:
+                choices = " or ".join(ACTIVATIONS)
+                raise ValueError(f"{name} must be {choices}, not {getattr(self, name)!r}")
+        if self.mapping_layers == 0 and self.w_dim != self.mapping_inputs():
+            what = "the latent and its embedded label, twice z_dim" if self.label_dim else "the latent"
+            raise ValueError(
+                f"without mapping layers w is {what}: w_dim must be {self.mapping_inputs()}, "
+                f"not {self.w_dim}"
+            )
+        if self.deviation_features < 1 or self.channels(4) % self.deviation_features:
+            raise ValueError(
+                f"{self.channels(4)} channels at 4x4 do not split into "
+                f"{self.deviation_features} deviation features"
+            )
+
+    def channels(self, resolution: int) -> int:
+        """Feature maps at `resolution` (2 = the last hidden layer of the discriminator)."""
+        stage = doublings(resolution) - 1
+        wanted = int(self.channel_base / 2 ** (stage * self.channel_decay))
+        return max(1, min(wanted, self.max_channels))
+
+    def mapping_inputs(self) -> int:
+        """Length of the vector that enters the mapping: the latent and the embedded label."""
+        return 2 * self.z_dim if self.label_dim else self.z_dim
+
+    def num_layers(self, resolution: int | None = None) -> int:
+        """Synthesis layers up to `resolution`: two each."""
+        return 2 * doublings(self.resolution if resolution is None else resolution) - 2
+
+    def num_styles(self) -> int:
+        """Rows of `ws`: one per synthesis layer, or a single one without styles."""
+        return self.num_layers() if self.styles else 1
+
+
+def check_labels(labels: Tensor | None, label_dim: int, n: int) -> None:
+    if label_dim == 0 and labels is not None:
+        raise ValueError("labels were given to a network without labels (label_dim is 0)")
+    if label_dim and (labels is None or labels.shape != (n, label_dim)):
+        found = "none were given" if labels is None else f"found {tuple(labels.shape)}"
+        raise ValueError(f"labels of shape ({n}, {label_dim}) are needed; {found}")
+
+
+def check_alpha(alpha: float) -> None:
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha must be from 0 to 1, not {alpha}")
+
+
+def rgb_sizes(resolution: int, alpha: float) -> list[int]:
+    """Resolutions whose RGB layers are in use: a second one while `resolution` grows in."""
+    return [resolution, resolution // 2] if alpha < 1 and resolution > 4 else [resolution]

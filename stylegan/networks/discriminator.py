@@ -1,0 +1,114 @@
+"""Image -> logit: Progressive GAN's discriminator with blurred downscaling."""
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from stylegan.layers import EqualizedConv2d, EqualizedConvDown2d, EqualizedLinear
+from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
+from stylegan.ops import (
+    ACTIVATIONS,
+    at_least_float32,
+    blur,
+    downsample,
+    fade,
+    minibatch_deviation,
+    without_autocast,
+)
+from stylegan.schedule import check_resolution, resolutions
+
+
+class FromRGB(nn.Module):
+    """Image -> features of its resolution: 1x1 convolution and activation."""
+
+    def __init__(self, config: NetworkConfig, resolution: int) -> None:
+        super().__init__()
+        self.conv = EqualizedConv2d(
+            config.image_channels, config.channels(resolution), 1, equalized=config.equalized
+        )
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.activation(self.conv(images))
+
+
+class DiscriminatorBlock(nn.Module):
+    """Halves the resolution: convolve; blur, convolve and average."""
+
+    def __init__(self, config: NetworkConfig, resolution: int) -> None:
+        super().__init__()
+        channels, after = config.channels(resolution), config.channels(resolution // 2)
+        self.conv0 = EqualizedConv2d(channels, channels, 3, equalized=config.equalized)
+        self.conv1 = EqualizedConvDown2d(channels, after, equalized=config.equalized)
+        self.blur = config.blur
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.activation(self.conv0(x))
+        return self.activation(self.conv1(blur(x) if self.blur else x))  # (N, out, H/2, W/2)
+
+
+class DiscriminatorHead(nn.Module):
+    """4x4 features -> one logit per label (or one): deviation, convolution, two dense layers."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.group = config.deviation_group
+        self.features = config.deviation_features
+        channels, hidden = config.channels(4), config.channels(2)
+        extra = self.features if self.group > 1 else 0
+        equalized = config.equalized
+        self.conv = EqualizedConv2d(channels + extra, channels, 3, equalized=equalized)
+        self.dense = EqualizedLinear(channels * 16, hidden, equalized=equalized)
+        self.out = EqualizedLinear(hidden, max(config.label_dim, 1), gain=1.0, equalized=equalized)
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.group > 1:
+            x = minibatch_deviation(x, self.group, self.features)
+        x = self.activation(self.conv(x))
+        x = self.activation(self.dense(x.flatten(1)))
+        with without_autocast(x):
+            return self.out(at_least_float32(x))  # (N, labels), float32 also under autocast
+
+
+class Discriminator(nn.Module):
+    """Image -> logit, positive for real. Progressive GAN's with blurred downscaling."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.config = config
+        sizes = resolutions(config.resolution)
+        self.from_rgb = nn.ModuleDict({str(r): FromRGB(config, r) for r in sizes})
+        self.blocks = nn.ModuleDict({str(r): DiscriminatorBlock(config, r) for r in sizes[1:]})
+        self.head = DiscriminatorHead(config)
+
+    def forward(
+        self, images: Tensor, labels: Tensor | None = None, *, alpha: float = 1.0
+    ) -> Tensor:
+        """images (N, image_channels, r, r) at any r from 4 to the full resolution -> (N,).
+
+        While r grows in, `alpha` in [0, 1] is its weight against the resolution below it. With
+        labels, the logits of the classes are summed with the labels as weights.
+        """
+        n, channels, height, width = images.shape
+        if height != width or channels != self.config.image_channels:
+            expected = f"(N, {self.config.image_channels}, r, r)"
+            raise ValueError(f"images must be {expected}, not {tuple(images.shape)}")
+        resolution = check_resolution(height, self.config.resolution)
+        check_alpha(alpha)
+        check_labels(labels, self.config.label_dim, n)
+        x = self.from_rgb[str(resolution)](images)
+        for r in reversed(resolutions(resolution)[1:]):
+            x = self.blocks[str(r)](x)
+            if r == resolution and alpha < 1:
+                x = fade(self.from_rgb[str(r // 2)](downsample(images)), x, alpha)
+        logits = self.head(x)
+        return logits.squeeze(1) if labels is None else (logits * labels.to(logits.dtype)).sum(1)
+
+    def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:
+        """What the logit of an image of `resolution` depends on."""
+        parts: list[nn.Module] = [self.from_rgb[str(r)] for r in rgb_sizes(resolution, alpha)]
+        parts += [self.blocks[str(r)] for r in resolutions(resolution)[1:]]
+        for part in (*parts, self.head):
+            yield from part.parameters()
