@@ -6,7 +6,7 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -56,8 +56,8 @@ def load(path: Path, *, map_location: str | torch.device = "cpu") -> dict[str, A
         raise ValueError(f"{path} is damaged: its version is {version!r}, not a whole number")
     if version > VERSION:
         raise ValueError(f"{path} has version {version}; this program reads up to {VERSION}")
-    if kind not in get_args(Kind):
-        known = ", ".join(get_args(Kind))
+    if not isinstance(kind, str) or kind not in NETWORKS:
+        known = ", ".join(NETWORKS)
         raise ValueError(f"{path} is damaged: its kind is {kind!r}, not one of {known}")
     for name in NETWORKS[kind]:
         try:

@@ -29,7 +29,7 @@ def check_resolution(
     resolution: int, largest: int = MAX_RESOLUTION, *, what: str = "resolution"
 ) -> int:
     """`resolution` if it is a power of two from 4 to `largest`, else a ValueError."""
-    if resolution not in resolutions(largest):
+    if resolution & (resolution - 1) or not MIN_RESOLUTION <= resolution <= largest:
         raise ValueError(
             f"{what} {resolution} is not a power of two from {MIN_RESOLUTION} to {largest}"
         )

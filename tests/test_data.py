@@ -146,7 +146,9 @@ def test_no_usable_image_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("resolution", [0, 2, 3, 48, 2048, -8])
 def test_resolution_must_be_a_power_of_two(resolution: int, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"resolution {resolution} is not a power of two from 4 to 1024"):
+    with pytest.raises(
+        ValueError, match=f"resolution {resolution} is not a power of two from 4 to 1024"
+    ):
         prepare(tmp_path, tmp_path / "store", resolution=resolution)
 
 

@@ -1,5 +1,6 @@
 """Every source of a generator, and what is said about everything else."""
 
+import dataclasses
 import hashlib
 import pickle
 from pathlib import Path
@@ -12,7 +13,13 @@ import stylegan
 from stylegan import checkpoint, loading
 from stylegan.config import TrainConfig
 from stylegan.interop import load_official
-from stylegan.loading import hash_prefix, load_generator, load_source, save_generator
+from stylegan.loading import (
+    generator_of,
+    hash_prefix,
+    load_generator,
+    load_source,
+    save_generator,
+)
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import ScheduleConfig
 from stylegan.training import TrainState
@@ -237,6 +244,16 @@ def test_a_truncated_checkpoint_is_an_error(tmp_path):
         ({"config": {"resolution": 12}}, "resolution 12 is not a power of two"),
         ({"config": {"resolutoin": 8}}, "resolutoin"),
         ({"alpha": None, "version": 2}, "version 2; this program reads up to 1"),
+        ({"version": "1"}, "its version is '1', not a whole number"),
+        ({"version": None}, "its version is None, not a whole number"),
+        ({"kind": None}, "its kind is None, not one of state, generator, discriminator"),
+        ({"kind": "critic"}, "its kind is 'critic', not one of"),
+        ({"kind": ["state"]}, r"its kind is \['state'\], not one of"),
+        ({"kind": "state"}, "damaged: weights must .* not NoneType .field 'generator'"),
+        ({"weights": None}, "weights must be tensors by name, not NoneType .field 'weights'"),
+        ({"weights": [torch.zeros(1)]}, "weights must be tensors by name, not list"),
+        ({"weights": {"w_avg": 3.0}}, "weights must be tensors by name; 'w_avg': float"),
+        ({"weights": {0: torch.zeros(8)}}, "weights must be tensors by name; 0: Tensor"),
     ],
 )
 def test_a_file_whose_parts_do_not_fit_is_an_error_that_names_both(tmp_path, change, message):
@@ -247,14 +264,43 @@ def test_a_file_whose_parts_do_not_fit_is_an_error_that_names_both(tmp_path, cha
         load_source(path)
 
 
-def test_a_file_that_lacks_a_field_names_it(tmp_path):
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("resolution", "cannot be used: 'resolution' is missing"),
+        ("weights", "damaged: .*field 'weights'"),
+        ("kind", "damaged: its kind is None"),
+        ("version", "damaged: its version is None"),
+    ],
+)
+def test_a_file_that_lacks_a_field_names_it(tmp_path, field, message):
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator())
     payload = torch.load(path, weights_only=True)
-    del payload["resolution"]
+    del payload[field]
     torch.save(payload, path)
-    with pytest.raises(ValueError, match="cannot be used: 'resolution' is missing"):
+    with pytest.raises(ValueError, match=message):
         load_source(path)
+
+
+def test_a_state_whose_weights_are_no_tensors_is_an_error_that_names_the_network(tmp_path):
+    path = tmp_path / "state-000000100.pt"
+    save_state(path, 100, generator_ema={"w_avg": "words"})
+    with pytest.raises(ValueError, match=r"'w_avg': str .field 'generator_ema'"):
+        load_source(path)
+
+
+@pytest.mark.parametrize("weights", [None, {"w_avg": None}, {"w_avg": torch.zeros(8), "x": 1}])
+def test_a_generator_is_made_of_tensors_only(weights):
+    with pytest.raises(ValueError, match="weights must be tensors by name"):
+        generator_of(dataclasses.asdict(TINY), weights)
+
+
+@pytest.mark.parametrize("resolution", [0, 12, 32])
+def test_a_generator_is_not_saved_with_a_resolution_that_it_cannot_make(tmp_path, resolution):
+    with pytest.raises(ValueError, match=f"resolution {resolution} is not a power of two"):
+        save_generator(tmp_path / "mine.pt", random_generator(), resolution=resolution)
+    assert not list(tmp_path.iterdir())
 
 
 # Bundled names

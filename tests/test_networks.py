@@ -243,6 +243,7 @@ def test_unusable_noise_is_refused(noise, message):
     [
         ({"resolution": 32}, "resolution 32 is not a power of two from 4 to 16"),
         ({"resolution": 12}, "resolution 12 is not a power of two from 4 to 16"),
+        ({"resolution": 0}, "resolution 0 is not a power of two from 4 to 16"),
         ({"alpha": 1.5}, "alpha must be from 0 to 1, not 1.5"),
         ({"cutoff": -2, "psi": 0.5}, "cutoff must be None or at least 0, not -2"),
     ],
@@ -275,7 +276,10 @@ def test_inputs_of_another_shape_are_refused():
         ({"z_dim": 0}, "z_dim must be at least 1, not 0"),
         ({"label_dim": -1}, "label_dim must not be negative, but is -1"),
         ({"mapping_layers": 0, "z_dim": 6, "w_dim": 5}, "w_dim must be 6, not 5"),
-        ({"mapping_layers": 0, "label_dim": 2}, "w_dim must be 1024, not 512"),
+        (
+            {"mapping_layers": 0, "label_dim": 2},
+            "twice z_dim long because of the labels: w_dim must be 1024, not 512",
+        ),
         ({"deviation_features": 3}, "512 channels at 4x4 do not split into 3 deviation features"),
         ({"activation": "tanh"}, "activation must be lrelu or relu, not 'tanh'"),
         ({"mapping_activation": "x"}, "mapping_activation must be lrelu or relu, not 'x'"),

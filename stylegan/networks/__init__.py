@@ -26,13 +26,13 @@ from stylegan.networks.generator import (
 from stylegan.schedule import MAX_RESOLUTION, check_resolution, resolutions
 
 __all__ = [
+    "MAX_RESOLUTION",
     "Discriminator",
     "DiscriminatorBlock",
     "DiscriminatorHead",
     "FromRGB",
     "Generator",
     "InputBlock",
-    "MAX_RESOLUTION",
     "MappingNetwork",
     "NetworkConfig",
     "Noise",

@@ -57,10 +57,10 @@ class NetworkConfig:
                 choices = " or ".join(ACTIVATIONS)
                 raise ValueError(f"{name} must be {choices}, not {getattr(self, name)!r}")
         if self.mapping_layers == 0 and self.w_dim != self.mapping_inputs():
-            what = "the latent and its embedded label, twice z_dim" if self.label_dim else "the latent"
+            why = ", twice z_dim long because of the labels" if self.label_dim else ""
             raise ValueError(
-                f"without mapping layers w is {what}: w_dim must be {self.mapping_inputs()}, "
-                f"not {self.w_dim}"
+                f"without mapping layers w is the latent itself{why}: w_dim must be "
+                f"{self.mapping_inputs()}, not {self.w_dim}"
             )
         if self.deviation_features < 1 or self.channels(4) % self.deviation_features:
             raise ValueError(

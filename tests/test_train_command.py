@@ -1,0 +1,600 @@
+"""`stylegan train` as a user meets it: what it writes, says, refuses and starts from."""
+
+import dataclasses
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+from tiny_training import tiny_config, write_pictures
+
+from stylegan import checkpoint
+from stylegan.cli import main
+from stylegan.cli.train import train
+from stylegan.config import from_dict, load_config, parse_toml, to_toml
+from stylegan.data import prepare
+from stylegan.loading import load_source
+from stylegan.networks import Discriminator
+from stylegan.schedule import phases
+
+SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
+NETWORKS = ("generator", "discriminator", "generator_ema")
+SHORT = {  # an image batch each of 8x8, of 16x16 growing in, and of 16x16
+    "initial_resolution": 8,
+    "stable_kimg": 0.004,
+    "fade_kimg": 0.004,
+    "total_kimg": 0.012,
+    "tick_kimg": {4: 0.008},
+    "minibatch_repeats": 1,
+}
+STILL = {  # a run that leaves its weights where they were
+    "schedule": {**SHORT, "g_lr": {4: 1e-30}, "d_lr": {4: 1e-30}},
+    "ema_half_life_kimg": 1e30,
+    "w_avg_decay": 1.0,
+}
+
+
+def write_config(path, **changes):
+    path.write_text(to_toml(tiny_config(**{"schedule": SHORT, **changes})))
+    return path
+
+
+def fill(folder):
+    """Pictures and a configuration."""
+    write_pictures(folder / "pictures")
+    write_config(folder / "tiny.toml")
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The current folder, with pictures and a configuration; prepared images lie elsewhere."""
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(fill(tmp_path / "here"))
+    return tmp_path / "here"
+
+
+def command(*more, data="pictures", config="tiny.toml", out="run"):
+    """The command line; None leaves an option out."""
+    given = {"--data": data, "--config": config, "--out": out}
+    paths = [word for pair in given.items() if pair[1] is not None for word in pair]
+    return [*map(str, paths), "--device", "cpu", "--no-tensorboard", *map(str, more)]
+
+
+def told(*more, **paths):
+    """What the command prints when it succeeds."""
+    result = CliRunner().invoke(train, command(*more, **paths))
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def refused(*more, **paths):
+    """The one line of the command when it fails, which makes and changes nothing here."""
+    before = contents(Path())
+    result = CliRunner().invoke(train, command(*more, **paths))
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code == 1, result.output
+    line = result.stderr.splitlines()[-1]  # the bar of the preparation is overwritten
+    assert line.startswith("Error: ")
+    assert (result.stdout.count("\n"), result.stderr.count("\n")) == (0, 1), result.output
+    assert contents(Path()) == before
+    return line
+
+
+def contents(folder):
+    """Every file and folder, the files with what they hold and when they were written."""
+    return {
+        path: (path.read_bytes(), path.stat().st_mtime_ns) if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+def newest_state(out):
+    return checkpoint.load_kind(checkpoint.numbered(Path(out), "state")[-1], "state")
+
+
+def lines(out):
+    """log.jsonl, in which every line must be one JSON object."""
+    records = [json.loads(line) for line in (Path(out) / "log.jsonl").read_text().splitlines()]
+    assert all(isinstance(record, dict) and "event" in record for record in records)
+    return records
+
+
+# A run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder with the finished run `run`, and what the command had printed."""
+    folder = fill(tmp_path_factory.mktemp("finished"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STYLEGAN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.chdir(folder)
+        return folder, told()
+
+
+@pytest.fixture
+def at_finished(finished, tmp_path, monkeypatch):
+    """The current folder is the one with the finished run."""
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(finished[0])
+    return finished[0]
+
+
+def test_a_run_writes_its_configuration_log_pictures_states_and_generators(finished):
+    out = finished[0] / "run"
+    assert sorted(path.name for path in out.iterdir()) == [
+        "config.toml",
+        "generator-000000012.pt",
+        "log.jsonl",
+        "reals.png",
+        "samples",
+        "state-000000008.pt",
+        "state-000000012.pt",
+    ]
+    assert [path.name for path in (out / "samples").iterdir()] == ["000000.png"]
+    for name, rows in (("reals.png", 2), ("samples/000000.png", 4)):
+        with Image.open(out / name) as image:
+            assert (image.size, image.mode) == ((8 * 16, rows * 16), "RGB")
+
+
+def test_the_configuration_of_a_run_is_complete(finished):
+    values = parse_toml((finished[0] / "run" / "config.toml").read_text(), "config.toml")
+    wanted = load_config(str(finished[0] / "tiny.toml"))
+    assert from_dict(values) == wanted
+    options = dataclasses.asdict(wanted)
+    del options["schedule"]["resolution"]  # which follows from the network's
+    assert values.keys() == options.keys()
+    for section in ("network", "schedule", "data"):
+        assert values[section].keys() == options[section].keys()
+
+
+def test_every_line_of_the_log_is_json_and_tells_where_the_run_was(finished):
+    records = lines(finished[0] / "run")
+    events = ["start", "progress", "progress", "progress", "finished"]
+    assert [record["event"] for record in records] == events
+    assert [record["images_seen"] for record in records] == [0, 4, 8, 12, 12]
+    stages = [(r["schedule/resolution"], r["schedule/alpha"]) for r in records[1:-1]]
+    assert stages == [(8, 1.0), (16, 0.0), (16, 1.0)]
+    for record in records[1:-1]:
+        assert all(np.isfinite(value) for name, value in record.items() if name != "event")
+
+
+def test_a_run_says_what_it_trains_on_and_where_the_samples_are(finished):
+    text = finished[1]
+    assert "14 images of " in text
+    assert "run is finished, with 12 images seen" in text
+    assert "samples are in run/samples" in text
+
+
+def test_the_same_command_again_says_that_it_is_finished_and_changes_no_file(at_finished):
+    before = contents(at_finished)
+    text = told()
+    assert "run is finished, with 12 images seen" in text
+    assert contents(at_finished) == before
+
+
+def test_the_group_has_the_same_command(at_finished):
+    before = contents(at_finished)
+    result = CliRunner().invoke(main, ["train", *command()])
+    assert result.exit_code == 0, result.output
+    assert "run is finished, with 12 images seen" in result.stdout
+    assert contents(at_finished) == before
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        (["-o", "r1_gamma=2.0"], "r1_gamma: 1.0 there, 2.0 asked"),
+        (["--seed", 1], "seed: 0 there, 1 asked"),
+        (["--cond"], "data.labels: false there, true asked"),
+        (["-o", "schedule.total_kimg=1"], "schedule.total_kimg: 0.012 there, 1"),
+        (["-o", "network.max_channels=5"], "network.max_channels: 6 there, 5 asked"),
+    ],
+)
+def test_other_options_on_the_folder_of_a_run_are_refused_naming_them(at_finished, more, field):
+    assert field in refused(*more)
+
+
+def test_the_final_generator_draws_pictures(finished, tmp_path):
+    out = finished[0] / "run"
+    loaded = load_source(out / "generator-000000012.pt")
+    assert (loaded.images_seen, loaded.resolution, loaded.alpha) == (12, 16, 1.0)
+    assert loaded.label_names == ()
+    arguments = ["generate", out, "--seeds", "0-2", "--out", tmp_path / "out", "--device", "cpu"]
+    result = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    pictures = [p for p in (tmp_path / "out").iterdir() if "grid" not in p.name]
+    assert len(pictures) == 3
+    for path in pictures:
+        with Image.open(path) as image:
+            assert (image.size, image.mode) == ((16, 16), "RGB")
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["-o", "schedule.total_kimgs=1"], "did you mean schedule.total_kimg?"),
+        (["-o", "r1_gama=1.0"], "unknown option r1_gama; did you mean r1_gamma?"),
+        (["-o", "generator_loss=saturating"], "is not a TOML value"),
+        (["-o", "seed"], "is not of the form section.key=value"),
+        (["-o", "r1_gamma=true"], "option r1_gamma is true: "),
+        (["-o", "network.resolution=48"], "48 is not a power of two"),
+        (["--device", "gpu"], "'gpu' is not a device"),
+        (["-o", "network.resolution=32"], "image smaller than the resolution 32"),
+        (["-o", 'data.include=["c"]'], "no sub-folder 'c' in pictures; available: a, b"),
+        (["-o", "batch_gpu=3"], "batch_gpu 3 does not divide the 4 images"),
+        (["--init-from", "gone.pt"], "gone.pt"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(map(str, value)),
+)
+def test_options_that_cannot_be_are_one_line_and_make_nothing(here, more, message):
+    assert message in refused(*more)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("gone", "gone; see datasets/README.md"),
+        ("empty", "the folder empty is empty"),
+        ("notes", "no images under notes: found 1 other file"),
+        ("tiny.toml", "tiny.toml is neither a folder nor a zip"),
+    ],
+)
+def test_data_without_images_is_one_line_and_makes_nothing(here, data, message):
+    (here / "empty").mkdir()
+    (here / "notes").mkdir()
+    (here / "notes" / "a.txt").write_text("no image")
+    assert message in refused(data=data)
+
+
+def test_an_unknown_configuration_is_one_line_and_makes_nothing(here):
+    assert "did you mean ffhq-256?" in refused(config="fhq-256")
+
+
+def test_labels_of_images_without_sub_folders_are_refused(here):
+    for path in [*here.glob("pictures/*/*.png")]:
+        path.rename(here / "pictures" / path.name)
+    (here / "pictures" / "a").rmdir()
+    (here / "pictures" / "b").rmdir()
+    assert "labels were asked for, but the images of " in refused("--cond")
+
+
+def test_an_output_path_that_is_a_file_is_refused(here):
+    (here / "run").write_text("mine")
+    assert "run is a file" in refused()
+
+
+def test_a_folder_that_is_not_a_run_is_refused(here):
+    (here / "run").mkdir()
+    (here / "run" / "thesis.txt").write_text("mine")
+    assert "run is not empty and holds no config.toml, so it is not a run" in refused()
+
+
+def test_an_empty_folder_may_become_a_run(here):
+    (here / "run").mkdir()
+    assert "run is finished" in told()
+
+
+def test_only_debug_shows_a_traceback(here):
+    with kept_debugging():
+        result = CliRunner().invoke(train, command("--debug", data="gone"))
+    assert isinstance(result.exception, FileNotFoundError)
+    assert "gone" in str(result.exception)
+
+
+class kept_debugging:  # noqa: N801 - used as a statement
+    """Leaves the debugging modes of the process as they were."""
+
+    def __enter__(self):
+        self.anomaly = torch.is_anomaly_enabled()
+        self.blocking = os.environ.get("CUDA_LAUNCH_BLOCKING")
+
+    def __exit__(self, *exception):
+        torch.autograd.set_detect_anomaly(self.anomaly)
+        os.environ.pop("CUDA_LAUNCH_BLOCKING", None)
+        if self.blocking is not None:
+            os.environ["CUDA_LAUNCH_BLOCKING"] = self.blocking
+
+
+def test_debug_turns_anomaly_detection_and_synchronous_launches_on(here):
+    with kept_debugging():
+        torch.autograd.set_detect_anomaly(False)
+        told()
+        assert not torch.is_anomaly_enabled()
+        told("--debug", out="debugged")
+        assert torch.is_anomaly_enabled()
+        assert os.environ["CUDA_LAUNCH_BLOCKING"] == "1"
+    plain, debugged = newest_state("run"), newest_state("debugged")
+    assert torch.equal(plain["generator"]["w_avg"], debugged["generator"]["w_avg"])
+
+
+# Data
+
+
+@pytest.fixture
+def broken(here):
+    """Among the pictures, one that cannot be read."""
+    path = here / "pictures" / "a" / "broken.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n")
+    return path
+
+
+def test_strict_names_a_broken_image_and_makes_nothing(broken):
+    assert "a/broken.png (" in refused("--strict")
+
+
+def test_a_broken_image_is_left_out_told_and_written_down(broken):
+    text = told()
+    assert "14 images of " in text
+    assert re.search(r"\b1 image\S* cannot be used and \w+ left out; see run/skipped.txt", text)
+    name, reason = (broken.parents[2] / "run" / "skipped.txt").read_text().rstrip("\n").split("\t")
+    assert name == "a/broken.png"
+    assert len(reason) > 5
+
+
+def test_strict_is_content_with_images_that_can_all_be_used(here):
+    told("--strict", "-o", "schedule.total_kimg=0.004")
+    assert not (here / "run" / "skipped.txt").exists()
+
+
+SMALL = [  # the quickstart, but for the size of its networks and its length
+    *["-o", "network.max_channels=4", "-o", "network.z_dim=4", "-o", "network.w_dim=4"],
+    *["-o", "network.mapping_width=4", "-o", "schedule.total_kimg=0.008"],
+    *["-o", "schedule.minibatch_repeats=1"],
+]
+
+
+@pytest.fixture
+def larger(here):
+    """20 pictures that the quickstart's resolution can use."""
+    write_pictures(here / "larger", n=20, size=32)
+
+
+def test_data_without_a_configuration_is_used_whole(larger):
+    assert "20 images of " in told(*SMALL, data="larger", config=None)
+    assert load_config("run/config.toml").data.include == ()
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["first", "last"])
+def test_a_choice_of_sub_folders_without_a_configuration_holds(larger, before):
+    choice = ["-o", 'data.include=["a"]']
+    options = [*choice, *SMALL] if before else [*SMALL, *choice]
+    assert "10 images of " in told(*options, data="larger", config=None)
+    assert load_config("run/config.toml").data.include == ("a",)
+
+
+def test_without_out_a_run_is_named_after_its_configuration(here):
+    told("-o", "schedule.total_kimg=0.004", out=None)
+    assert (here / "runs" / "tiny" / "generator-000000004.pt").exists()
+
+
+def test_labels_that_were_not_asked_for_are_mentioned(finished):
+    (line,) = [line for line in finished[1].splitlines() if "--cond" in line]
+    assert line.startswith("2 labels found")
+
+
+def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here, tmp_path):
+    text = told("--cond")
+    assert "2 labels" in text
+    assert "--cond" not in text
+    loaded = load_source(here / "run" / "generator-000000012.pt")
+    assert loaded.label_names == ("a", "b")
+    assert loaded.generator.config.label_dim == 2
+    assert newest_state("run")["config"]["data"]["labels"] is True
+    arguments = ["generate", "run", "--seeds", "1", "--class", "b", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, [*arguments, "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+
+
+def test_a_prepared_store_of_higher_resolution_serves(larger, here):
+    prepare("larger", "store", resolution=32)
+    told(data="store")
+    with Image.open(here / "run" / "reals.png") as image:
+        sizes = image.size, np.ptp(np.asarray(image)) > 0
+    assert sizes in (((8 * 16, 3 * 16), True), ((8 * 32, 3 * 32), True))
+    assert load_source("run").generator.config.resolution == 16
+
+
+@pytest.mark.parametrize(("channels", "modes"), [(1, ("L", "RGB")), (4, ("RGBA",))])
+def test_images_of_other_channels_are_trained_on_and_drawn(here, tmp_path, channels, modes):
+    told("-o", f"network.image_channels={channels}")
+    assert newest_state("run")["config"]["network"]["image_channels"] == channels
+    arguments = ["generate", "run", "--seeds", "0", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, [*arguments, "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    (picture,) = (tmp_path / "out").iterdir()
+    for path in (picture, here / "run" / "reals.png", here / "run" / "samples" / "000000.png"):
+        with Image.open(path) as image:
+            assert image.mode in modes
+
+
+def test_options_of_the_command_line_reach_the_configuration(here):
+    options = ["--mirror", "--crop", "pad", "--precision", "bf16", "--batch-gpu", 2, "--seed", 3]
+    write_config(here / "tiny.toml", data={"mirror": False})
+    told(*options, "-o", "schedule.total_kimg=0.004")
+    config = load_config("run/config.toml")
+    assert (config.data.mirror, config.data.crop) == (True, "pad")
+    assert (config.precision, config.batch_gpu, config.seed) == ("bf16", 2, 3)
+
+
+def test_wgan_gp_whose_penalty_weighs_nothing_trains(here):
+    losses = ["-o", 'generator_loss="wgan"', "-o", 'discriminator_loss="wgan_gp"']
+    told(*losses, "-o", "gp_weight=0.0", "-o", "r1_gamma=0.0")
+    for record in lines("run")[1:-1]:
+        assert np.isfinite(record["d/wgan_fake"])
+        assert record["d/fake_logits"] == pytest.approx(record["d/wgan_fake"])
+
+
+# The plan
+
+
+def planned(text, config):
+    """The rows of the plan of `config`, by cell."""
+    rows = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+    starts = {f"{first / 1000:g}-{end / 1000:g}" for first, end, _ in phases(config.schedule)}
+    return [row for row in rows if row[0] in starts]
+
+
+def test_a_dry_run_prints_a_row_per_phase_and_makes_nothing(here):
+    before = contents(here)
+    text = told("--dry-run")
+    assert contents(here) == before
+    rows = planned(text, load_config("tiny.toml"))
+    assert [row[:3] for row in rows] == [
+        ["0-0.004", "8", "4"],
+        ["0.004-0.008", "16 fades in", "4"],
+        ["0.008-0.012", "16", "4"],
+    ]
+    assert all(row[-2].endswith("GiB") for row in rows)
+    assert [row[5] for row in rows] == ["1", "1", "1"]
+
+
+def test_a_dry_run_plans_batches_of_six_in_groups_of_three(here):
+    options = ["-o", "network.deviation_group=3", "-o", "schedule.batch_size={4=6}"]
+    rows = planned(told("--dry-run", *options), load_config("tiny.toml"))
+    assert [row[2] for row in rows] == ["6", "6", "6"]
+
+
+def test_a_dry_run_of_a_conditional_run_makes_nothing(here):
+    before = contents(here)
+    assert len(planned(told("--dry-run", "--cond"), load_config("tiny.toml"))) == 3
+    assert contents(here) == before
+
+
+# Starting from other weights
+
+
+@pytest.fixture
+def transfer(finished, here):
+    """Starts the still run `run` from a source; the text, and its last state."""
+    write_config(here / "still.toml", **STILL)
+
+    def start(source, *more):
+        text = told("--init-from", source, *more, config="still.toml")
+        return text, newest_state("run")
+
+    return start
+
+
+def assert_same_weights(found, wanted, names=None):
+    for name in names or wanted:
+        torch.testing.assert_close(found[name], wanted[name], rtol=0, atol=1e-20)
+
+
+def numbers_copied(text):
+    """The numbers in the lines that tell how many weights were copied."""
+    told_copied = [
+        line for line in text.splitlines() if "copied" in line and "not copied" not in line
+    ]
+    assert told_copied, text
+    return {int(n) for line in told_copied for n in re.findall(r"\b\d+\b", line)}
+
+
+def test_a_run_starts_from_the_networks_of_another_run(finished, transfer):
+    source = finished[0] / "run"
+    text, state = transfer(source)
+    wanted = newest_state(source)
+    for network in NETWORKS:
+        assert_same_weights(state[network], wanted[network])
+    assert numbers_copied(text) & {
+        sum(len(wanted[name]) for name in NETWORKS),
+        len(wanted["generator"]),
+    }
+    assert "not copied" not in text
+
+
+def test_a_run_starts_from_the_networks_of_a_state_file(finished, transfer):
+    path = finished[0] / "run" / "state-000000008.pt"
+    text, state = transfer(path)
+    wanted = checkpoint.load(path)
+    for network in NETWORKS:
+        assert_same_weights(state[network], wanted[network])
+    assert numbers_copied(text)
+
+
+def test_a_run_starts_from_a_generator_file(finished, transfer):
+    path = finished[0] / "run" / "generator-000000012.pt"
+    text, state = transfer(path)
+    wanted = checkpoint.load(path)["weights"]
+    for network in ("generator", "generator_ema"):
+        assert_same_weights(state[network], wanted)
+    assert numbers_copied(text)
+    trained = newest_state(finished[0] / "run")["discriminator"]
+    assert any(not torch.equal(state["discriminator"][name], trained[name]) for name in trained)
+
+
+def test_a_run_of_lower_resolution_starts_one_of_higher_resolution(here):
+    told("-o", "network.resolution=8", out="low")
+    write_config(here / "still.toml", **STILL)
+    text = told("--init-from", "low", config="still.toml")
+    low, high = newest_state("low"), newest_state("run")
+    shared = 0
+    for network in NETWORKS:
+        wanted = low[network]
+        same = [n for n in wanted if high[network][n].shape == wanted[n].shape]
+        assert_same_weights(high[network], wanted, same)
+        shared += len(same)
+    assert shared > 30
+    assert "not copied" in text or "new" in text  # the layers of 16x16
+    assert numbers_copied(text)
+
+
+def test_weights_of_which_none_fits_are_refused(here, finished):
+    write_config(
+        here / "other.toml",
+        network={
+            "resolution": 8,
+            "channel_base": 8,
+            "max_channels": 3,
+            "z_dim": 2,
+            "w_dim": 2,
+            "mapping_width": 3,
+            "image_channels": 1,
+        },
+    )
+    generator = finished[0] / "run" / "generator-000000012.pt"
+    line = refused("--init-from", generator, config="other.toml")
+    assert str(generator) in line
+
+
+def test_what_holds_no_generator_is_no_start(here):
+    network = Discriminator(tiny_config().network)
+    payload = {"config": dataclasses.asdict(network.config), "weights": network.state_dict()}
+    checkpoint.save(here / "critic.pt", "discriminator", payload)
+    (here / "text.pt").write_text("no weights")
+    (here / "nothing").mkdir()
+    assert "critic.pt is a discriminator file" in refused("--init-from", "critic.pt")
+    assert "text.pt" in refused("--init-from", "text.pt")
+    assert "nothing" in refused("--init-from", "nothing")
+
+
+def test_an_official_snapshot_starts_a_run_or_is_refused(larger, here):
+    network = load_source(SNAPSHOT).generator.config
+    write_config(here / "same.toml", network=dataclasses.asdict(network), **STILL)
+    result = CliRunner().invoke(
+        train, command("--init-from", SNAPSHOT, data="larger", config="same.toml")
+    )
+    if result.exit_code == 0:
+        assert numbers_copied(result.stdout)
+        wanted = load_source(SNAPSHOT).generator.state_dict()
+        assert_same_weights(newest_state("run")["generator_ema"], wanted)
+    else:
+        assert isinstance(result.exception, SystemExit)
+        assert re.search(r"Error: .*official.*\n", result.stderr)
+        assert not (here / "run").exists()
+
+
+def test_a_run_that_has_begun_keeps_its_own_weights(at_finished):
+    before = contents(at_finished)
+    told("--init-from", "run/generator-000000012.pt")
+    assert contents(at_finished) == before
