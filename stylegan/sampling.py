@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.networks import Generator, NetworkConfig, Noise, check_resolution, resolutions
+from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.ops import at_least_float32
+from stylegan.schedule import check_resolution, resolutions
 
 if TYPE_CHECKING:
     from PIL.Image import Image

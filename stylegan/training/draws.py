@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from stylegan.config import TrainConfig
-from stylegan.networks import Noise, resolutions
-from stylegan.schedule import Stage
+from stylegan.networks import Noise
+from stylegan.schedule import Stage, resolutions
 
 
 def generator_at(*position: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -1,0 +1,210 @@
+"""TensorBoard files, read back with TensorBoard's own reader."""
+
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tiny_training import tiny_config, write_pictures
+
+from stylegan import checkpoint
+from stylegan.cli.train import train
+from stylegan.config import to_toml
+from stylegan.training.log import Log
+
+SCHEDULE = {  # a batch of 8x8, one of 16x16 half grown in, one of 16x16
+    "initial_resolution": 8,
+    "stable_kimg": 0.002,
+    "fade_kimg": 0.004,
+    "total_kimg": 0.012,
+    "tick_kimg": {4: 0.008},
+    "minibatch_repeats": 1,
+}
+LOSSES = {
+    "d/fake_logits",
+    "d/real_logits",
+    "d/logistic_fake",
+    "d/logistic_real",
+    "d/r1_penalty",
+    "d/r2_penalty",
+    "g/nonsaturating",
+}
+RATES = {"schedule/resolution", "schedule/alpha", "schedule/batch_size"}
+RATES |= {"schedule/g_lr", "schedule/d_lr"}
+SPEED = {"speed/images_per_second", "speed/data_wait_share", "health/skipped_updates"}
+
+
+def events(folder):
+    """All events of a run, none left out."""
+    reader = EventAccumulator(str(folder / "tensorboard"), size_guidance={"histograms": 0})
+    return reader.Reload()
+
+
+def start(folder, out, *more):
+    """Runs the command on the pictures in `folder`."""
+    paths = ["--data", folder / "pictures", "--config", folder / "tiny.toml", "--out", folder / out]
+    result = CliRunner().invoke(train, [*map(str, paths), "--device", "cpu", *more])
+    assert result.exit_code == 0, (result.output, result.exception)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tensorboard")
+    write_pictures(folder / "pictures")
+    schedule = {**SCHEDULE, "g_lr": {4: 0.002, 16: 0.003}, "d_lr": {4: 0.001}}
+    (folder / "tiny.toml").write_text(to_toml(tiny_config(schedule=schedule, r2_gamma=1.0)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STYLEGAN_CACHE", str(folder / "cache"))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    """A run without further wishes."""
+    start(folder, "plain")
+    return folder / "plain"
+
+
+@pytest.fixture(scope="module")
+def rich(folder):
+    """A run with everything that can be asked for."""
+    start(folder, "rich", "--histograms", "--graph", "--cond")
+    return folder / "rich"
+
+
+def test_every_loss_logit_rate_and_speed_is_a_scalar_at_every_line_of_the_log(plain):
+    reader = events(plain)
+    assert set(reader.Tags()["scalars"]) == LOSSES | RATES | SPEED
+    lines = [json.loads(line) for line in (plain / "log.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if line["event"] == "progress"]
+    assert [line["images_seen"] for line in lines] == [4, 8, 12]
+    for name in reader.Tags()["scalars"]:
+        found = [(event.step, event.value) for event in reader.Scalars(name)]
+        expected = [(line["images_seen"], np.float32(line[name])) for line in lines]
+        assert found == expected, name
+
+
+def test_the_scalars_of_the_schedule_are_its_values(plain):
+    reader = events(plain)
+    for name, values in {
+        "schedule/resolution": [8, 16, 16],
+        "schedule/alpha": [1, 0.5, 1],
+        "schedule/batch_size": [4, 4, 4],
+        "schedule/g_lr": [0.002, 0.003, 0.003],
+        "schedule/d_lr": [0.001, 0.001, 0.001],
+        "health/skipped_updates": [0, 0, 0],
+    }.items():
+        assert [event.value for event in reader.Scalars(name)] == pytest.approx(values), name
+    assert all(event.value > 0 for event in reader.Scalars("speed/images_per_second"))
+    assert all(0 <= event.value <= 1 for event in reader.Scalars("speed/data_wait_share"))
+
+
+def test_the_grids_of_samples_and_reals_are_images(plain):
+    reader = events(plain)
+    assert sorted(reader.Tags()["images"]) == ["reals", "samples"]
+    assert [event.step for event in reader.Images("reals")] == [0]
+    assert [event.step for event in reader.Images("samples")] == [8, 12]
+    for name, path in (("reals", "reals.png"), ("samples", "samples/000000.png")):
+        last = reader.Images(name)[-1]
+        with (
+            Image.open(io.BytesIO(last.encoded_image_string)) as shown,
+            Image.open(plain / path) as written,
+        ):
+            assert np.array_equal(np.asarray(shown), np.asarray(written))
+
+
+def test_histograms_and_the_graph_are_there_only_when_asked_for(plain):
+    tags = events(plain).Tags()
+    assert tags["histograms"] == []
+    assert tags["graph"] is False
+
+
+def test_histograms_hold_every_weight_and_every_gradient(rich):
+    reader = events(rich)
+    state = checkpoint.load(checkpoint.numbered(rich, "state")[-1])
+    buffers = {"w_avg"} | {name for name in state["generator"] if name.endswith("noise.const")}
+    buffers |= {name for name in state["discriminator"] if name.endswith("kernel")}
+    tags = set(reader.Tags()["histograms"])
+    for network in ("generator", "discriminator"):
+        for name, weight in state[network].items():
+            if name in buffers:
+                continue
+            assert {f"{network}/{name}", f"{network}_gradient/{name}"} <= tags | {
+                f"{network}_gradient/{name}"  # some weights have no gradient yet: see below
+            }
+            last = reader.Histograms(f"{network}/{name}")[-1]
+            values = last.histogram_value
+            assert last.step == 12
+            assert values.num == weight.numel()
+            assert values.sum == pytest.approx(weight.double().sum().item(), rel=1e-5, abs=1e-5)
+            assert values.max == pytest.approx(weight.max().item())
+    # at 16x16, fully grown, only the lower resolutions' ways from and to colours are not used
+    without = {
+        f"{network}/{name}"
+        for network in ("generator", "discriminator")
+        for name in state[network].keys() - buffers
+        if f"{network}_gradient/{name}" not in tags
+    }
+    assert all(".4." in name or ".8." in name for name in without)
+    assert all("rgb" in name for name in without)
+
+
+def test_the_graph_is_the_generators(rich):
+    reader = events(rich)
+    assert reader.Tags()["graph"] is True
+    nodes = {node.name for node in reader.Graph().node}
+    assert any("mapping" in name for name in nodes)
+    assert any("synthesis" in name for name in nodes)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("share", ["one", "all"])
+def test_a_gradient_that_is_not_finite_does_not_stop_the_histograms(tmp_path, bad, share):
+    network = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    for weight in network.parameters():
+        weight.grad = torch.ones_like(weight)
+    if share == "all":
+        network[0].weight.grad.fill_(bad)
+    else:
+        network[0].weight.grad[0, 0] = bad
+    log = Log(tmp_path)
+    log.histograms("network", network, 5)
+    log.close()
+    reader = events(tmp_path)
+    tags = set(reader.Tags()["histograms"])
+    names = {name for name, _ in network.named_parameters()}
+    gradients = {f"network_gradient/{name}" for name in names}
+    assert {f"network/{name}" for name in names} <= tags
+    assert gradients - {"network_gradient/0.weight"} <= tags
+    (event,) = reader.Histograms("network_gradient/1.weight")
+    assert (event.step, event.histogram_value.num, event.histogram_value.sum) == (5, 2, 2)
+    if share == "one":
+        (event,) = reader.Histograms("network_gradient/0.weight")
+        assert (event.histogram_value.num, event.histogram_value.sum) == (5, 5)
+
+
+def test_a_finished_run_adds_no_events(folder, plain):
+    before = {path: path.read_bytes() for path in plain.rglob("*") if path.is_file()}
+    start(folder, "plain")
+    assert {path: path.read_bytes() for path in plain.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_images_of_other_channels_are_shown(folder, channels):
+    out = f"channels-{channels}"
+    start(folder, out, "-o", f"network.image_channels={channels}")
+    reader = events(folder / out)
+    for name in ("reals", "samples"):
+        event = reader.Images(name)[-1]
+        assert (event.width, event.height) == (8 * 16, (2 if name == "reals" else 4) * 16)
+
+
+def test_no_tensorboard_leaves_no_events(folder):
+    start(folder, "without", "--no-tensorboard", "--histograms", "--graph")
+    assert not (folder / "without" / "tensorboard").exists()
+    assert (folder / "without" / "log.jsonl").exists()
