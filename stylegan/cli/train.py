@@ -12,7 +12,7 @@ import torch
 
 from stylegan import config as configuration
 from stylegan import distributed
-from stylegan.cli.common import Command, progress_bar, use_device
+from stylegan.cli.common import Command, count, progress_bar, use_device
 from stylegan.config import TrainConfig, bundled
 from stylegan.data import Store, cached_store
 from stylegan.training import LoopSettings, Progress, Share
@@ -170,7 +170,7 @@ def announce(
     if store.label_names and not config.data.labels and len(store.label_names) > 1:
         say(f"{len(store.label_names)} labels found, ignored; pass --cond to train on them")
     if store.skipped:
-        say(f"{len(store.skipped)} images cannot be used and are left out; see {out}/skipped.txt")
+        say(f"{count(len(store.skipped), 'image')} left out as unusable; see {out}/skipped.txt")
     if resumed is not None:
         say(f"continuing from {resumed}")
 

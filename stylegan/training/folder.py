@@ -20,6 +20,7 @@ from stylegan.data import Store
 from stylegan.training.state import TrainState
 
 CONFIG_FILE = "config.toml"
+NAMED_AT_MOST = 5  # tensors that were not copied
 NETWORKS = ("generator", "discriminator", "generator_ema")
 
 
@@ -84,7 +85,9 @@ def open_run(
         payload = checkpoint.load_kind(path, "state", map_location=device)
         check_same_data(payload, store, config, folder)
         state.restore(payload)
-    if init_from is not None and not newest:
+    if init_from is not None and newest:
+        tell(f"the run has begun already, so the weights of {init_from} are not used")
+    elif init_from is not None:
         for line in initialize_from(state, init_from):
             tell(line)
     check_same_position(state, folder)
@@ -135,16 +138,19 @@ def initialize_from(state: TrainState, source: Path) -> list[str]:
     """
     networks = weights_of(source, state.device)
     told = []
-    copied = 0
+    kernels = 0  # copied ones: noise maps and single biases fit every network
     for name, weights in networks.items():
         network = getattr(state, name)
         problems = checkpoint.load_weights(network, weights, strict=False)
+        refused = {problem.split(":")[0] for problem in problems}
         wanted = network.state_dict()
-        fitting = len(wanted) - sum(problem.split(":")[0] in wanted for problem in problems)
-        copied += fitting
+        kernels += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
+        fitting = len(wanted.keys() - refused)
         told.append(f"{name}: {fitting} of {len(wanted)} tensors copied from {source}")
-        told += [f"  not copied: {problem}" for problem in problems]
-    if not copied:
+        told += [f"  not copied: {problem}" for problem in problems[:NAMED_AT_MOST]]
+        if len(problems) > NAMED_AT_MOST:
+            told.append(f"  not copied: {len(problems) - NAMED_AT_MOST} more")
+    if not kernels:
         raise ValueError(f"nothing in {source} fits the networks of this run")
     return told
 
