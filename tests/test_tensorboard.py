@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_training import tiny_config, write_pictures
+from tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan import checkpoint
 from stylegan.cli.train import train
@@ -18,14 +18,6 @@ from stylegan.config import from_dict, to_toml
 from stylegan.networks import Discriminator, Generator
 from stylegan.training.log import Log
 
-SCHEDULE = {  # a batch of 8x8, one of 16x16 half grown in, one of 16x16
-    "initial_resolution": 8,
-    "stable_kimg": 0.002,
-    "fade_kimg": 0.004,
-    "total_kimg": 0.012,
-    "tick_kimg": {4: 0.008},
-    "minibatch_repeats": 1,
-}
 LOSSES = {
     "d/fake_logits",
     "d/real_logits",
@@ -57,7 +49,7 @@ def start(folder, out, *more):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tensorboard")
     write_pictures(folder / "pictures")
-    schedule = {**SCHEDULE, "g_lr": {4: 0.002, 16: 0.003}, "d_lr": {4: 0.001}}
+    schedule = {**SHORT, "g_lr": {4: 0.002, 16: 0.003}, "d_lr": {4: 0.001}}
     (folder / "tiny.toml").write_text(to_toml(tiny_config(schedule=schedule, r2_gamma=1.0)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STYLEGAN_CACHE", str(folder / "cache"))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from PIL import Image
-from tiny_training import tiny_config, write_pictures
+from tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan import checkpoint
 from stylegan.cli import main
@@ -25,14 +25,6 @@ from stylegan.schedule import phases
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 NETWORKS = ("generator", "discriminator", "generator_ema")
-SHORT = {  # a batch of 8x8, one of 16x16 half grown in, one of 16x16
-    "initial_resolution": 8,
-    "stable_kimg": 0.002,
-    "fade_kimg": 0.004,
-    "total_kimg": 0.012,
-    "tick_kimg": {4: 0.008},
-    "minibatch_repeats": 1,
-}
 STILL = {  # a run that leaves its weights where they were
     "schedule": {**SHORT, "g_lr": {4: 1e-30}, "d_lr": {4: 1e-30}},
     "ema_half_life_kimg": 1e30,

@@ -29,6 +29,14 @@ SCHEDULE = {  # 4x4 to image 24, 8x8 growing in to 64, grown to 88, 16x16 growin
     "tick_kimg": {4: 0.040},
     "minibatch_repeats": 3,
 }
+SHORT = {  # a batch of 8x8, one of 16x16 half grown in, one of 16x16
+    "initial_resolution": 8,
+    "stable_kimg": 0.002,
+    "fade_kimg": 0.004,
+    "total_kimg": 0.012,
+    "tick_kimg": {4: 0.008},
+    "minibatch_repeats": 1,
+}
 OPTIONS = {
     "r1_gamma": 1.0,
     "log_kimg": 0.004,  # every step

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli.common import Command, count, progress_bar
 
 if TYPE_CHECKING:
-    from stylegan.data import Report, Skipped
+    from stylegan.data import Crop, Report, Skipped
 
-Crop = Literal["center", "pad"]
 ROWS = 12  # of one table
 
 
@@ -53,7 +52,7 @@ def prepare(
     source: Path,
     out: Path,
     resolution: int | None,
-    crop: Crop,
+    crop: "Crop",
     channels: int,
     include: tuple[str, ...],
     workers: int | None,
@@ -98,7 +97,7 @@ def check(
     ctx: click.Context,
     source: Path,
     resolution: int | None,
-    crop: Crop,
+    crop: "Crop",
     channels: int,
     include: tuple[str, ...],
     workers: int | None,

@@ -64,10 +64,14 @@ class Share:
     device: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32
 
-    def of(self, x: Tensor) -> Tensor:
-        """The rows of this process."""
+    def rows(self, x: Tensor) -> Tensor:
+        """The rows of this process, where it computes."""
         size = len(x) // self.world_size
-        return x[self.rank * size : (self.rank + 1) * size].to(self.device, self.dtype)
+        return x[self.rank * size : (self.rank + 1) * size].to(self.device)
+
+    def of(self, x: Tensor) -> Tensor:
+        """As `rows`, of numbers: in the type it computes with."""
+        return self.rows(x).to(self.dtype)
 
 
 def draw(
@@ -129,6 +133,4 @@ def draw_noise(n: int, resolution: int, share: Share, rng: torch.Generator) -> S
 def mirror_flags(seed: int, images_seen: int, batch_size: int, share: Share) -> Tensor:
     """Which images of the batch are flipped left to right: bool (n,)."""
     rng = generator_at(seed, images_seen, 2)
-    flags = torch.rand(batch_size, generator=rng) < 0.5
-    size = batch_size // share.world_size
-    return flags[share.rank * size : (share.rank + 1) * size].to(share.device)
+    return share.rows(torch.rand(batch_size, generator=rng) < 0.5)

@@ -21,7 +21,6 @@ from stylegan.training.state import TrainState
 
 CONFIG_FILE = "config.toml"
 NAMED_AT_MOST = 5  # tensors that were not copied
-NETWORKS = ("generator", "discriminator", "generator_ema")
 
 
 def stored_config(folder: Path) -> TrainConfig | None:
@@ -157,6 +156,7 @@ def initialize_from(state: TrainState, source: Path) -> list[str]:
 
 def weights_of(source: Path, device: torch.device) -> dict[str, Mapping[str, Tensor]]:
     """The networks that `source` holds, by their name in a TrainState."""
+    names = checkpoint.NETWORKS["state"]
     path = source
     if source.is_dir():
         files = checkpoint.numbered(source, "state") or checkpoint.numbered(source, "generator")
@@ -165,10 +165,10 @@ def weights_of(source: Path, device: torch.device) -> dict[str, Mapping[str, Ten
         path = files[-1]
     if path.is_file() and loading.is_pickle(path):
         snapshot = interop.load_official(path)
-        return {name: getattr(snapshot, name).state_dict() for name in NETWORKS}
+        return {name: getattr(snapshot, name).state_dict() for name in names}
     payload = checkpoint.load(path, map_location=device)
     if payload["kind"] == "state":
-        return {name: payload[name] for name in NETWORKS}
+        return {name: payload[name] for name in names}
     if payload["kind"] == "generator":
         return {name: payload["weights"] for name in ("generator", "generator_ema")}
     raise ValueError(f"{path} is a {payload['kind']} file; a state or generator is needed here")

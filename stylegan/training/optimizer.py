@@ -48,7 +48,7 @@ def all_finite(params: Iterable[nn.Parameter]) -> bool:
     return any(bool(norm.isfinite().item()) for norm in norms)
 
 
-def guarded_update(optimizer: Adam, scaler: "torch.amp.GradScaler", lr: float) -> bool:
+def guarded_update(optimizer: Adam, scaler: torch.amp.GradScaler, lr: float) -> bool:
     """Unscale the gradients and step; a non-finite one skips the whole update, count included.
 
     True if the update was made.

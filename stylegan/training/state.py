@@ -91,7 +91,7 @@ class TrainState:
 
     def restore(self, payload: dict[str, Any]) -> None:
         """Continue where `payload` was saved."""
-        for name in ("generator", "discriminator", "generator_ema"):
+        for name in checkpoint.NETWORKS["state"]:
             checkpoint.load_weights(getattr(self, name), payload[name])
         for name in ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler"):
             getattr(self, name).load_state_dict(payload[name])

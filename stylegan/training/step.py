@@ -100,9 +100,9 @@ def parallel(module: nn.Module) -> nn.Module:
     return DistributedDataParallel(module, gradient_as_bucket_view=True, **options)
 
 
-def local_gradients(module: nn.Module, until_last: bool) -> AbstractContextManager[None]:
+def local_gradients(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
     """No exchange of gradients in the backward passes inside, unless it is the update's last."""
-    if isinstance(module, DistributedDataParallel) and not until_last:
+    if isinstance(module, DistributedDataParallel) and not last:
         return module.no_sync()
     return nullcontext()
 
@@ -153,6 +153,7 @@ def update_discriminator(
     state.d_optimizer.zero_grad(set_to_none=True)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
+    groups = discriminator_terms(config)
     for start, end in micro_batches(len(reals), config.batch_gpu):
         share = (end - start) / len(reals)
         part_labels = None if labels is None else labels[start:end]
@@ -162,10 +163,9 @@ def update_discriminator(
         w_mean += w * share
         mix = None if draws.penalty_mix is None else draws.penalty_mix[start:end]
         batch = Batch(reals[start:end], fakes, part_labels, mix)
-        groups = discriminator_terms(config)
         for group in groups:
             last = end == len(reals) and group is groups[-1]
-            with local_gradients(network, until_last=last):
+            with local_gradients(network, last=last):
                 terms = group(config, network, batch, stage)
                 backward(state.d_scaler, terms, share)
             record(metrics, terms, share)
@@ -185,7 +185,7 @@ def update_generator(state: TrainState, stage: Stage, draws: PassDraws) -> Metri
     for start, end in micro_batches(n, config.batch_gpu):
         share = (end - start) / n
         part = draws.part(start, end)
-        with local_gradients(network, until_last=end == n):
+        with local_gradients(network, last=end == n):
             with autocast(config, w_mean.device):
                 fakes, w = network(part, part.labels, stage)
                 logits = state.discriminator(fakes, part.labels, alpha=stage.alpha)
