@@ -1,12 +1,14 @@
 """Self-describing files of plain tensors and plain Python, written atomically."""
 
+import hashlib
 import os
 import pickle
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,25 +22,113 @@ NETWORKS = {  # fields of a file that hold the weights of a network
     "discriminator": ("weights",),
 }
 
+PARTIAL = ".partial"  # suffix of a file that is being written
+SEAL = b"sha256:"  # begins the comment that ends a file; the digest follows
+
+
+class Hashing:
+    """A file that torch.save writes to: keeps the SHA-256 of what passes, and the first error.
+
+    torch's writer, in C++, must not be left by an exception: it would end the process.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.digest = hashlib.sha256()
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        if self.error is None:
+            try:
+                self.file.write(data)
+            except OSError as error:  # a full disk
+                self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        """Done at the end, by `replacing`."""
+
 
 def save(path: Path, kind: Kind, payload: Mapping[str, Any]) -> None:
-    """Write so that `path` is, at every moment, absent, the old file or the new one."""
-    partial = path.with_suffix(".partial")
-    with open(partial, "wb") as file:
-        torch.save({"format": FORMAT, "version": VERSION, "kind": kind, **payload}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    """Write so that `path` is, at every moment, absent, the old file or the new one.
+
+    The last bytes, a comment of the zip archive that torch writes, hold the SHA-256 of the rest.
+    """
+    with replacing(path) as file:
+        hashing = Hashing(file)
+        content = {"format": FORMAT, "version": VERSION, "kind": kind, **payload}
+        torch.save(content, cast(BinaryIO, hashing))
+        if hashing.error is not None:
+            raise hashing.error
+        comment = SEAL + hashing.digest.hexdigest().encode()
+        file.seek(-2, os.SEEK_END)  # the length of the comment, zero so far
+        file.write(len(comment).to_bytes(2, "little") + comment)
 
 
-def load(path: Path, *, map_location: str | torch.device = "cpu") -> dict[str, Any]:
-    """The payload of one of our files, loaded without running code from it."""
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that becomes `path` once it is complete and safe on the disk.
+
+    After an error there is nothing new: `path` is as it was.
+    """
+    partial = path.with_suffix(PARTIAL)
+    try:
+        with open(partial, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renamed and deleted names safe too, where the system can."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def check_seal(path: Path) -> None:
+    """ValueError if the file is not what was written. A file without a seal, written by another
+    program or an older version, passes."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            seal = archive.comment
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if not seal:
+        return
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        left = path.stat().st_size - len(seal) - 2
+        while left > 0 and (data := file.read(min(left, 2**20))):
+            digest.update(data)
+            left -= len(data)
+        digest.update(bytes(2))  # the length of the comment was zero
+        file.seek(2, os.SEEK_CUR)
+        ends_with = file.read()
+    if not seal == ends_with == SEAL + digest.hexdigest().encode():
+        raise ValueError(
+            f"{path} is damaged: its content does not have the SHA-256 that it was written with"
+        )
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The payload of one of our files, on the CPU, loaded without running code from it."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
+    check_seal(path)
     try:
-        payload = torch.load(path, map_location=map_location, weights_only=True)
+        payload = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # its message advises to load it unsafely
         raise ValueError(
             f"{path} is not a checkpoint of this project: it holds objects that only running code "
@@ -76,11 +166,9 @@ def check_weights(weights: object) -> None:
             raise ValueError(f"weights must be tensors by name; {name!r}: {type(value).__name__}")
 
 
-def load_kind(
-    path: Path, kind: Kind, *, map_location: str | torch.device = "cpu"
-) -> dict[str, Any]:
+def load_kind(path: Path, kind: Kind) -> dict[str, Any]:
     """As `load`, and an error if the file is of another kind."""
-    payload = load(path, map_location=map_location)
+    payload = load(path)
     if payload["kind"] != kind:
         raise ValueError(f"{path} is a {payload['kind']} file; a {kind} file is needed here")
     return payload
@@ -114,20 +202,31 @@ def load_weights(
 def numbered(folder: Path, prefix: str) -> list[Path]:
     """`prefix-<images>.pt` files of a run, oldest first."""
     pattern = re.compile(rf"{prefix}-(\d+)\.pt")
-    found = [
-        (int(m[1]), p) for p in folder.glob(f"{prefix}-*.pt") if (m := pattern.fullmatch(p.name))
-    ]
-    return [path for _, path in sorted(found)]
+    return sorted(
+        (path for path in folder.glob(f"{prefix}-*.pt") if pattern.fullmatch(path.name)),
+        key=images_of,
+    )
 
 
-def retain(folder: Path, prefix: str, keep: int) -> None:
-    """Delete all but the newest `keep` files."""
-    for path in numbered(folder, prefix)[:-keep]:
-        path.unlink()
+def images_of(path: Path) -> int:
+    """The number of images in the name of a numbered file."""
+    return int(path.stem.rpartition("-")[2])
+
+
+def retain(newest: Path, keep: int, milestone_images: int = 0) -> None:
+    """Delete what is older than the last `keep` numbered files up to `newest`, but milestones: the
+    first file after each multiple of `milestone_images` (0: none)."""
+    prefix = newest.stem.rpartition("-")[0]
+    files = [p for p in numbered(newest.parent, prefix) if images_of(p) <= images_of(newest)]
+    passed = {0}
+    for path in files[:-keep]:
+        multiple = images_of(path) // milestone_images if milestone_images else 0
+        if multiple in passed:
+            path.unlink()
+        passed.add(multiple)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write text as `save` writes tensors: `path` is never half a file."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    with replacing(path) as file:
+        file.write(text.encode("utf-8"))

@@ -50,9 +50,14 @@ class TrainConfig:
     noise: Literal["random", "const"] = "random"
     precision: Precision = "fp32"
     batch_gpu: int = 0  # images at once per process, gradients accumulated; 0 = the whole share
+    checkpoint_activations: bool = False  # recompute blocks instead of keeping what they saved
+    deterministic: bool = False  # the same bits every time on a GPU too, where it is slower
     log_kimg: float = 1.0  # between two lines of log.jsonl
     snapshot_ticks: int = 10  # ticks between two generator files
+    save_minutes: float = 15.0  # between two states, which are also saved every tick; 0 = only then
     keep_states: int = 3  # newest files to resume from that stay
+    milestone_kimg: float = 5000.0  # the first state after each multiple stays too; 0 = none
+    max_skipped: int = 50  # updates skipped in a row that end a run
     network: NetworkConfig = field(default_factory=NetworkConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -67,10 +72,11 @@ class TrainConfig:
         for name in ("ema_half_life_kimg", "gp_target", "adam_eps", "log_kimg"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("r1_gamma", "r2_gamma", "gp_weight", "drift", "batch_gpu", "seed"):
+        not_negative = ("r1_gamma", "r2_gamma", "gp_weight", "drift", "batch_gpu", "seed")
+        for name in (*not_negative, "save_minutes", "milestone_kimg"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name in ("keep_states", "snapshot_ticks"):
+        for name in ("keep_states", "snapshot_ticks", "max_skipped"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.seed >= 2**63:
@@ -83,7 +89,18 @@ SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
     if isinstance(f.type, type) and dataclasses.is_dataclass(f.type)
 }
 DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
-HARMLESS = {"log_kimg", "snapshot_ticks", "keep_states", "batch_gpu"}  # may change within a run
+HARMLESS = {  # may change within a run: what is computed up to an image stays the same
+    "batch_gpu",
+    "checkpoint_activations",
+    "deterministic",
+    "keep_states",
+    "log_kimg",
+    "max_skipped",
+    "milestone_kimg",
+    "save_minutes",
+    "schedule.total_kimg",
+    "snapshot_ticks",
+}
 
 
 def bundled(name: str) -> Path:

@@ -4,10 +4,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+Value = TypeVar("Value")
 
 
 def rank() -> int:
@@ -28,6 +31,11 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
+def processes_of_machine() -> int:
+    """How many processes torchrun started on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def pick_device(name: str = "auto") -> torch.device:
     """The device to use: `auto` takes the process's own GPU, else MPS, else the CPU."""
     has_mps = torch.backends.mps.is_available()
@@ -43,21 +51,31 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
+control_group: dist.ProcessGroup | None = None  # of the CPUs: agreeing never waits for a device
+
+
 @contextmanager
-def process_group(device: torch.device) -> Iterator[None]:
+def process_group(device: torch.device, timeout_minutes: float = 60) -> Iterator[None]:
     """Joins the processes that torchrun started, and leaves them at the end."""
+    global control_group
     if device.type == "cuda":
         torch.cuda.set_device(device)  # pinned memory belongs to the current one
     if launched_processes() == 1:
         yield
         return
+    timeout = timedelta(minutes=timeout_minutes)
     if device.type == "cuda":
-        dist.init_process_group("nccl", device_id=device, timeout=timedelta(minutes=30))
+        dist.init_process_group("nccl", device_id=device, timeout=timeout)
     else:
-        dist.init_process_group("gloo", timeout=timedelta(minutes=30))
+        dist.init_process_group("gloo", timeout=timeout)
+    patient = timedelta(days=7)  # one process may prepare data or measure while others wait
+    group = dist.new_group(backend="gloo", timeout=patient)
+    assert isinstance(group, dist.ProcessGroup)
+    control_group = group
     try:
         yield
     finally:
+        control_group = None
         dist.destroy_process_group()
 
 
@@ -70,31 +88,42 @@ def mean(x: Tensor) -> Tensor:
     return total / world_size()
 
 
-def largest(number: int, device: torch.device) -> int:
+def largest(number: int) -> int:
     """The largest of the numbers that the processes hold."""
     if world_size() == 1:
         return number
-    vote = torch.tensor(number, device=device)
-    dist.all_reduce(vote, op=dist.ReduceOp.MAX)
+    vote = torch.tensor(number)
+    dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=control_group)
     return int(vote.item())
+
+
+def gather(value: Value) -> list[Value]:
+    """What each process holds, by rank."""
+    if world_size() == 1:
+        return [value]
+    values: list[Any] = [None] * world_size()
+    dist.all_gather_object(values, value, group=control_group)
+    return values
+
+
+def barrier() -> None:
+    if world_size() > 1:
+        dist.barrier(control_group)
 
 
 @contextmanager
 def first_of_machine_first() -> Iterator[None]:
     """The first process of each machine runs the block, however long it takes; then the others,
     which find its work done."""
-    if world_size() == 1:
-        yield
-        return
-    patient = dist.new_group(backend="gloo", timeout=timedelta(days=7))
-    assert isinstance(patient, dist.ProcessGroup)
     if local_rank() > 0:
-        dist.barrier(patient)
+        barrier()
     yield
     if local_rank() == 0:
-        dist.barrier(patient)
+        barrier()
 
 
-def barrier() -> None:
-    if world_size() > 1:
-        dist.barrier()
+def is_lost_contact(error: Exception) -> bool:
+    """Whether a collective operation failed because another process is gone."""
+    signs = ("connection closed by peer", "connection reset by peer", "gloo", "nccl")
+    text = str(error).lower()
+    return isinstance(error, dist.DistError) or any(sign in text for sign in signs)

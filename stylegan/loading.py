@@ -20,7 +20,7 @@ WEIGHTS = Path(__file__).parent / "weights"
 BUNDLED = ("emoji32",)  # networks that ship as `weights/NAME-<first digits of SHA-256>.pt`
 ACCEPTED = (
     "a run folder, a generator or state file of this project (.pt), an official snapshot (.pkl), "
-    f"an https address of such a file, or a bundled name ({', '.join(BUNDLED)})"
+    f"an https address with #sha256=... of such a file, or a bundled name ({', '.join(BUNDLED)})"
 )
 PSI, CUTOFF = 0.7, 8  # truncation of pictures unless the file says otherwise, as officially
 
@@ -70,17 +70,10 @@ def load_source(source: str | Path, *, map_location: str | torch.device = "cpu")
 
 
 def load_run(folder: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
-    """The newest generator of a run; before the first is written, that of the newest state."""
-    if generators := checkpoint.numbered(folder, "generator"):
-        return load_file(generators[-1], map_location)
-    states = checkpoint.numbered(folder, "state")
-    if not states:
-        raise FileNotFoundError(
-            f"the folder {folder} holds neither generator-*.pt nor state-*.pt, so it is not a run "
-            f"that has saved anything; accepted are {ACCEPTED}"
-        )
-    damaged = []
-    for path in reversed(states):
+    """The newest generator of a run that can be read, else that of the newest state."""
+    generators, states = (checkpoint.numbered(folder, kind) for kind in ("generator", "state"))
+    damaged: list[str] = []
+    for path in [*reversed(generators), *reversed(states)]:
         try:
             loaded = load_file(path, map_location)
         except ValueError as error:
@@ -88,7 +81,12 @@ def load_run(folder: Path, map_location: str | torch.device = "cpu") -> LoadedGe
         else:
             note = "".join(f"; not used: {problem}" for problem in damaged)
             return dataclasses.replace(loaded, origin=loaded.origin + note)
-    raise ValueError(damaged[0])
+    if damaged:
+        raise ValueError(damaged[0])
+    raise FileNotFoundError(
+        f"the folder {folder} holds neither generator-*.pt nor state-*.pt, so it is not a run "
+        f"that has saved anything; accepted are {ACCEPTED}"
+    )
 
 
 def load_file(path: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
@@ -104,7 +102,9 @@ def load_file(path: Path, map_location: str | torch.device = "cpu") -> LoadedGen
             snapshot.cutoff,
             generator.config.resolution,
         )
-    return from_payload(checkpoint.load(path, map_location=map_location), path)
+    loaded = from_payload(checkpoint.load(path), path)
+    loaded.generator.to(map_location)
+    return loaded
 
 
 def is_pickle(path: Path) -> bool:
@@ -207,14 +207,14 @@ def bundled_file(name: str) -> Path:
             f"{len(files)} files {name}-<hash>.pt are in {WEIGHTS}, where there should be one; "
             "get the whole repository or install the package again"
         )
-    return verified(files[0])
+    return verified(files[0], str(hash_prefix(files[0].name)))
 
 
 def downloaded(url: str) -> Path:
     """A local copy of the file at an https address, kept in the cache of torch.hub.
 
-    A file named `NAME-<first digits of its SHA-256>.pt` is checked against that hash each time it
-    is used; others are told apart by their whole address, since run files share their names.
+    The address tells the first digits of its SHA-256, at least 8: in the name, as
+    `NAME-<digits>.pt`, or after it, as `#sha256=<digits>`. They are compared at each use.
     """
     parts = urlsplit(url)
     if parts.scheme != "https":
@@ -225,26 +225,40 @@ def downloaded(url: str) -> Path:
     name = PurePosixPath(parts.path).name
     if not name or not parts.netloc:
         raise ValueError(f"{url} does not name a file")
+    digits = fragment_hash(parts.fragment, url) if parts.fragment else hash_prefix(name)
+    if digits is None:
+        raise ValueError(
+            f"{url} does not tell the SHA-256 of the file, so nothing would tell a forged one from "
+            "it; add #sha256=<its first 8 or more digits>, or download it and give its path"
+        )
     folder = Path(torch.hub.get_dir()) / "checkpoints"
-    if hash_prefix(name) is None:
-        folder /= hashlib.sha256(url.encode()).hexdigest()[:16]
+    if digits != hash_prefix(name):
+        folder /= digits
     path = folder / name
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            torch.hub.download_url_to_file(url, str(path), hash_prefix(name))
+            torch.hub.download_url_to_file(url.partition("#")[0], str(path), digits)
         except RuntimeError as error:
-            raise ValueError(f"{url} does not hold what its name promises: {error}") from error
+            raise ValueError(f"{url} does not hold what its address promises: {error}") from error
         except OSError as error:
             raise OSError(
                 f"{url} could not be downloaded ({error}); without a network, put the file "
                 f"at {path} or give the path of a local copy"
             ) from error
-    return verified(path)
+    return verified(path, digits)
+
+
+def fragment_hash(fragment: str, url: str) -> str:
+    """The digits of `sha256=<digits>`."""
+    found = re.fullmatch(r"sha256=([0-9a-f]{8,64})", fragment)
+    if not found:
+        raise ValueError(f"{url} ends in #{fragment}, not in #sha256=<8 to 64 hexadecimal digits>")
+    return found[1]
 
 
 def hash_prefix(file_name: str) -> str | None:
-    """The digits of SHA-256 in `NAME-<digits>.pt`, at least 8 as torch.hub wants it.
+    """The digits of SHA-256 in `NAME-<digits>.pt`, at least 8.
 
     The number in `generator-000600000.pt` is one of images.
     """
@@ -254,15 +268,13 @@ def hash_prefix(file_name: str) -> str | None:
     return found[1] if found else None
 
 
-def verified(path: Path) -> Path:
-    """`path`, if its content has the SHA-256 that its name promises."""
-    promised = hash_prefix(path.name)
-    if promised is not None:
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if not digest.startswith(promised):
-            raise ValueError(
-                f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not {promised}; "
-                "delete it and get it again"
-            )
+def verified(path: Path, promised: str) -> Path:
+    """`path`, if the SHA-256 of its content begins with the digits `promised`."""
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if not digest.startswith(promised):
+        raise ValueError(
+            f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not {promised}; "
+            "delete it and get it again"
+        )
     return path

@@ -158,7 +158,7 @@ def test_a_gradient_that_is_not_finite_does_not_stop_the_histograms(tmp_path, ba
         network[0].weight.grad.fill_(bad)
     else:
         network[0].weight.grad[0, 0] = bad
-    log = Log(tmp_path)
+    log = Log(tmp_path, print)
     log.histograms("network", network, 5)
     log.close()
     reader = events(tmp_path)

@@ -15,7 +15,7 @@ from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import Stage
 from stylegan.training import Share, TrainState, draw, train, train_step
 from stylegan.training.folder import open_run
-from stylegan.training.loop import Feed
+from stylegan.training.feed import Feed
 from stylegan.training.step import enter_stage
 
 BATCH = 8

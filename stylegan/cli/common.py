@@ -13,11 +13,20 @@ if TYPE_CHECKING:
 DEBUG = "stylegan.debug"
 
 
+class Failure(click.ClickException):
+    """One line on stderr, and the exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]
+
+
 class Command(click.Command):
     """A command whose user's mistakes are one line and exit code 1, unless `--debug` is given.
 
     The library raises ValueError and OSError for them; everything else is a fault of ours and
-    keeps its traceback. A command may have a `--debug` of its own.
+    keeps its traceback. An error may have an `exit_code` of its own; docs/running.md lists them. A
+    command may have a `--debug` of its own.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -41,7 +50,7 @@ class Command(click.Command):
         except (ValueError, OSError) as error:
             if ctx.params.get("debug") or ctx.meta.get(DEBUG):
                 raise
-            raise click.ClickException(one_line(error)) from error
+            raise Failure(one_line(error), getattr(error, "exit_code", 1)) from error
 
 
 def one_line(error: Exception) -> str:

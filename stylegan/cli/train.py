@@ -12,6 +12,7 @@ import torch
 
 from stylegan import config as configuration
 from stylegan import distributed
+from stylegan.checkpoint import images_of, numbered
 from stylegan.cli.common import Command, count, progress_bar, use_device
 from stylegan.config import TrainConfig, bundled
 from stylegan.data import Store, cached_store
@@ -19,6 +20,8 @@ from stylegan.training import LoopSettings, Progress, Share
 from stylegan.training import train as run_training
 from stylegan.training.folder import fit_to_data, open_run, stored_config
 from stylegan.training.plan import TimeLeft, duration, plan_lines
+from stylegan.training.preflight import disk_warning
+from stylegan.training.preflight import preflight as preflight_steps
 
 BUNDLED_DATA = "datasets/emoji-32.zip"
 DEFAULT_CONFIG = "quickstart"
@@ -46,10 +49,21 @@ DEFAULT_CONFIG = "quickstart"
 @click.option("--init-from", type=click.Path(path_type=Path), help="Start from these weights.")
 @click.option("--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]))
 @click.option("--batch-gpu", type=click.IntRange(min=1), help="Images at once per process.")
+@click.option("--checkpoint-activations", is_flag=True, help="Less memory, more time.")
+@click.option("--deterministic", is_flag=True, help="The same bits on a GPU every time.")
+@click.option("--save-minutes", type=click.FloatRange(min=0), help="Between saved states.")
 @click.option("--seed", type=click.IntRange(min=0))
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:2, mps.")
 @click.option("--workers", type=click.IntRange(min=0), default=0, help="Processes that read.")
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
+@click.option("--preflight/--no-preflight", default=True, show_default=True, help="Try steps.")
+@click.option(
+    "--hang-minutes",
+    type=click.FloatRange(min=0),
+    default=30,
+    show_default=True,
+    help="End a process of several that makes no progress; 0 = never.",
+)
 @click.option("--tensorboard/--no-tensorboard", default=True, show_default=True)
 @click.option("--histograms", is_flag=True, help="Weights and gradients in TensorBoard.")
 @click.option("--graph", is_flag=True, help="The generator's graph in TensorBoard.")
@@ -64,7 +78,9 @@ def train(
     init_from: Path | None,
     dry_run: bool,
     strict: bool,
+    preflight: bool,
     workers: int,
+    hang_minutes: float,
     tensorboard: bool,
     histograms: bool,
     graph: bool,
@@ -85,22 +101,24 @@ def train(
     asked = [*overrides, *as_overrides(**settings)]
     if data is not None and config_name is None:
         asked.insert(0, "data.include=[]")  # the quickstart's choice is of the bundled pictures
-    with distributed.process_group(chosen):
+    with distributed.process_group(chosen, hang_minutes + 30):
         stored = stored_config(out)
         processes = stored.schedule.num_processes if stored else distributed.world_size()
         config = configuration.load_config(name, asked, processes)
         store = open_store(data or bundled(BUNDLED_DATA), config, strict)
         config = fit_to_data(config, store)
         set_precision(config)
+        share = Share(distributed.rank(), distributed.world_size(), chosen)
         if dry_run:
-            share = Share(distributed.rank(), distributed.world_size(), chosen)
             say("\n".join(plan_lines(config, chosen, share)))
             return
+        checks = try_steps(config, chosen, share, out) if preflight else []
         state, resumed = open_run(out, config, store, chosen, init_from=init_from, tell=say)
         announce(config, store, out, resumed, chosen)
-        loop = LoopSettings(workers, tensorboard, histograms, graph)
+        say("\n".join(checks))
+        loop = LoopSettings(workers, tensorboard, histograms, graph, hang_minutes)
         with status_line(config, state.images_seen) as report:
-            stopped_by = run_training(state, store, out, settings=loop, report=report)
+            stopped_by = run_training(state, store, out, settings=loop, report=report, tell=say)
         if stopped_by:
             say(f"stopped after {state.images_seen} images; the same command continues")
             sys.exit(128 + stopped_by)
@@ -115,6 +133,9 @@ def as_overrides(
     crop: str | None,
     precision: str | None,
     batch_gpu: int | None,
+    checkpoint_activations: bool,
+    deterministic: bool,
+    save_minutes: float | None,
     seed: int | None,
 ) -> list[str]:
     """Options of the command line that are options of the configuration."""
@@ -123,12 +144,15 @@ def as_overrides(
     asked += [f'data.crop="{crop}"'] if crop else []
     asked += [f'precision="{precision}"'] if precision else []
     asked += [f"batch_gpu={batch_gpu}"] if batch_gpu else []
+    asked += ["checkpoint_activations=true"] if checkpoint_activations else []
+    asked += ["deterministic=true"] if deterministic else []
+    asked += [f"save_minutes={save_minutes}"] if save_minutes is not None else []
     return asked + ([f"seed={seed}"] if seed is not None else [])
 
 
 def say(text: str) -> None:
     """Only one process speaks."""
-    if distributed.rank() == 0:
+    if text and distributed.rank() == 0:
         click.echo(text)
 
 
@@ -138,11 +162,22 @@ def enable_debugging() -> None:
 
 
 def set_precision(config: TrainConfig) -> None:
-    """Full float32 unless tf32 is asked for: cuDNN's default is tf32."""
+    """Full float32 unless tf32 is asked for: cuDNN's default is tf32. Kernels that give the same
+    bits every time, if that is asked for."""
     tf32 = config.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = not config.deterministic
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+
+
+def try_steps(config: TrainConfig, device: torch.device, share: Share, out: Path) -> list[str]:
+    """What the preflight tells, of a run that may have begun."""
+    begun = [images_of(path) for path in numbered(out, "state")]
+    told = preflight_steps(config, device, share, max(begun, default=0))
+    return [line for line in (told, disk_warning(config, out)) if line]
 
 
 def open_store(data: Path, config: TrainConfig, strict: bool) -> Store:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,19 +80,78 @@ def open_run(
                 "choose another --out, or the options of that run"
             )
     state = TrainState.create(config, device=device)
-    newest = checkpoint.numbered(folder, "state")[-1:]
-    for path in newest:
-        payload = checkpoint.load_kind(path, "state", map_location=device)
+    newest, payload = newest_state(folder, tell)
+    if newest is not None:
         check_same_data(payload, store, config, folder)
-        state.restore(payload)
-    if init_from is not None and newest:
+        restore(state, payload, newest)
+        told = moved_to_other_processes(payload["processes"])
+        if told:
+            tell(told)
+    if init_from is not None and newest is not None:
         tell(f"the run has begun already, so the weights of {init_from} are not used")
     elif init_from is not None:
         for line in initialize_from(state, init_from):
             tell(line)
-    check_same_position(state, folder)
     make_folder(folder, config, store)
-    return state, newest[0] if newest else None
+    return state, newest
+
+
+def newest_state(
+    folder: Path, tell: Callable[[str], None] = lambda text: None
+) -> tuple[Path | None, dict[str, Any]]:
+    """The newest state file that every process can read, and its payload; None before the first.
+
+    `tell` hears of damaged ones. ValueError if there are files but none can be read: starting anew
+    would overwrite the run.
+    """
+    names = [path.name for path in checkpoint.numbered(folder, "state")]
+    seen = distributed.gather(names)
+    if any(others != names for others in seen):
+        raise ValueError(
+            f"the processes do not see the same files in {folder} ({seen}); all machines need one "
+            "shared run folder"
+        )
+    damaged: list[str] = []
+    for name in reversed(names):
+        payload: dict[str, Any] = {}
+        problem = ""
+        try:
+            payload = checkpoint.load_kind(folder / name, "state")
+        except ValueError as error:
+            problem = str(error)
+        problems = [text for text in distributed.gather(problem) if text]
+        if not problems:
+            if damaged:
+                tell(f"{'; '.join(damaged)}; continuing from {name} instead")
+            return folder / name, payload
+        damaged.append(problems[0])
+    if damaged:
+        raise ValueError(
+            f"no state of {folder} can be read ({'; '.join(damaged)}); put a sound copy back, or "
+            "choose another --out to begin anew"
+        )
+    return None, {}
+
+
+def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
+    """Put the payload of `path` into the state; ValueError if it does not fit."""
+    try:
+        state.restore(payload)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path} cannot be continued: {reason}") from error
+
+
+def moved_to_other_processes(before: int) -> str:
+    """What no longer is the same on another number of processes; empty if it is the same."""
+    now = distributed.world_size()
+    if now == before:
+        return ""
+    return (
+        f"the run was on {before} process{'es' * (before > 1)} and goes on with {now}: batches, "
+        "schedule and the order of the data stay, but noise inputs are drawn and sums are rounded "
+        "otherwise, so results are no longer the same to the last bit"
+    )
 
 
 def make_folder(folder: Path, config: TrainConfig, store: Store) -> None:
@@ -99,6 +159,11 @@ def make_folder(folder: Path, config: TrainConfig, store: Store) -> None:
     distributed.barrier()
     if distributed.rank() == 0:
         folder.mkdir(parents=True, exist_ok=True)
+        for kind in ("state", "generator"):
+            for partial in folder.glob(
+                f"{kind}-*{checkpoint.PARTIAL}"
+            ):  # of a save that was killed
+                partial.unlink()
         checkpoint.write_text(folder / CONFIG_FILE, to_toml(config))  # first: it marks a run
         if store.skipped:
             lines = [f"{name}\t{reason}\n" for name, reason in store.skipped]
@@ -107,25 +172,13 @@ def make_folder(folder: Path, config: TrainConfig, store: Store) -> None:
 
 
 def check_same_data(
-    payload: dict[str, object], store: Store, config: TrainConfig, folder: Path
+    payload: dict[str, Any], store: Store, config: TrainConfig, folder: Path
 ) -> None:
     """Refuses to continue a run on other images than it has seen."""
     if payload["data"] != store.identity(config.network.resolution):
         raise ValueError(
             f"{folder} was trained on other images than {store.meta.source} holds now; "
             "continue with the same data, or choose another --out"
-        )
-
-
-def check_same_position(state: TrainState, folder: Path) -> None:
-    """All machines must have read the same file."""
-    images = state.images_seen
-    most = distributed.largest(images, state.device)
-    least = -distributed.largest(-images, state.device)
-    if not least == images == most:
-        raise ValueError(
-            f"the processes do not see the same files in {folder} ({least} to {most} images); "
-            "all machines need one shared run folder"
         )
 
 
@@ -166,7 +219,7 @@ def weights_of(source: Path, device: torch.device) -> dict[str, Mapping[str, Ten
     if path.is_file() and loading.is_pickle(path):
         snapshot = interop.load_official(path)
         return {name: getattr(snapshot, name).state_dict() for name in names}
-    payload = checkpoint.load(path, map_location=device)
+    payload = checkpoint.load(path)
     if payload["kind"] == "state":
         return {name: payload[name] for name in names}
     if payload["kind"] == "generator":

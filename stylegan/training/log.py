@@ -2,8 +2,11 @@
 
 import json
 import math
+import os
 import time
 import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +21,8 @@ from stylegan.training.step import Metrics
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
+LONGEST_LINE = 2**16  # bytes, of log.jsonl
 
 
 @dataclass(frozen=True)
@@ -72,25 +77,61 @@ class Meter:
         )
 
 
-class Log:
-    """The files of a run that grow: log.jsonl and TensorBoard events. Only rank 0 writes."""
+def reason_of(error: OSError) -> str:
+    """What the system says, without the file."""
+    return error.strerror or str(error)
 
-    def __init__(self, folder: Path, *, tensorboard: bool = True, start: int = 0) -> None:
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a text file. The rest of one that a full disk cut short is removed first."""
+    with open(path, "ab+") as file:
+        end = file.seek(0, os.SEEK_END)
+        start = max(end - LONGEST_LINE, 0)
+        file.seek(start)
+        tail = file.read()
+        if tail and not tail.endswith(b"\n"):
+            file.truncate(start + tail.rfind(b"\n") + 1)
+        file.write(line.encode() + b"\n")
+
+
+class Log:
+    """The files of a run that grow: log.jsonl and TensorBoard events. Only rank 0 writes.
+
+    What the disk refuses is told once and lost; training goes on.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tell: Callable[[str], None],
+        *,
+        tensorboard: bool = True,
+        start: int = 0,
+    ) -> None:
         self.folder = folder
+        self.tell = tell
+        self.refused = False  # whether the last line could not be written
         self.start = start  # images seen: what TensorBoard holds beyond was never saved
         self.enabled = distributed.rank() == 0
         self.tensorboard = tensorboard and self.enabled
         self.opened: SummaryWriter | None = None
 
-    @property
-    def writer(self) -> "SummaryWriter | None":
-        if self.tensorboard and self.opened is None:
-            from torch.utils.tensorboard import SummaryWriter
+    @contextmanager
+    def events(self) -> Iterator["SummaryWriter | None"]:
+        """TensorBoard's writer, if there is one. An event file that cannot be continued ends."""
+        try:
+            if self.tensorboard and self.opened is None:
+                from torch.utils.tensorboard import SummaryWriter
 
-            self.opened = SummaryWriter(
-                str(self.folder / "tensorboard"), purge_step=self.start or None
+                self.opened = SummaryWriter(
+                    str(self.folder / "tensorboard"), purge_step=self.start or None
+                )
+            yield self.opened
+        except OSError as error:
+            self.tensorboard, self.opened = False, None
+            self.tell(
+                f"could not write TensorBoard's events: {reason_of(error)}; they end here, going on"
             )
-        return self.opened
 
     def line(self, event: str, **values: Any) -> None:
         """Append one JSON object to log.jsonl; a number that is not finite becomes null."""
@@ -100,8 +141,13 @@ class Log:
                 for name, value in values.items()
             }
             record = {"event": event, "time": round(time.time(), 3), **finite}
-            with open(self.folder / "log.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+            try:
+                append_line(self.folder / "log.jsonl", json.dumps(record))
+                self.refused = False
+            except OSError as error:
+                if not self.refused:
+                    self.tell(f"could not write log.jsonl: {reason_of(error)}; going on")
+                self.refused = True
 
     def progress(self, progress: Progress) -> None:
         stage = progress.stage
@@ -117,39 +163,50 @@ class Log:
             "health/skipped_updates": progress.skipped_updates,
         }
         self.line("progress", images_seen=progress.images_seen, **scalars)
-        if self.writer is not None:
-            for name, value in scalars.items():
-                self.writer.add_scalar(name, value, progress.images_seen)
+        self.scalars(scalars, progress.images_seen)
+
+    def scores(self, scores: Mapping[str, float], images_seen: int) -> None:
+        """Results of metrics."""
+        self.line("metrics", images_seen=images_seen, **scores)
+        self.scalars({f"metrics/{name}": value for name, value in scores.items()}, images_seen)
+
+    def scalars(self, scalars: Mapping[str, float], images_seen: int) -> None:
+        with self.events() as writer:
+            if writer is not None:
+                for name, value in scalars.items():
+                    writer.add_scalar(name, value, images_seen)
 
     def picture(self, name: str, image: Tensor, images_seen: int) -> None:
         """`image` (C, H, W) uint8, shown in TensorBoard."""
-        if self.writer is not None:
-            self.writer.add_image(name, image, images_seen)
+        with self.events() as writer:
+            if writer is not None:
+                writer.add_image(name, image, images_seen)
 
     def histograms(self, name: str, network: nn.Module, images_seen: int) -> None:
         """Distributions of weights and of the last gradients."""
-        if self.writer is not None:
-            for part, weight in network.named_parameters():
-                self.histogram(f"{name}/{part}", weight, images_seen)
-                if weight.grad is not None:
-                    self.histogram(f"{name}_gradient/{part}", weight.grad, images_seen)
+        for part, weight in network.named_parameters():
+            self.histogram(f"{name}/{part}", weight, images_seen)
+            if weight.grad is not None:
+                self.histogram(f"{name}_gradient/{part}", weight.grad, images_seen)
 
     def histogram(self, tag: str, values: Tensor, images_seen: int) -> None:
         """The finite ones of `values`: the gradients of a skipped update need not be."""
         values = values.detach()[values.isfinite()]
-        if self.writer is not None and values.numel():
-            self.writer.add_histogram(tag, values, images_seen)
+        with self.events() as writer:
+            if writer is not None and values.numel():
+                writer.add_histogram(tag, values, images_seen)
 
     def graph(self, generator: Generator) -> None:
         """The generator's graph. TensorBoard traces it, which warns of every check of a shape."""
-        if self.writer is not None:
-            config = generator.config
-            z = generator.w_avg.new_zeros(1, config.z_dim)
-            inputs = (z, z.new_zeros(1, config.label_dim)) if config.label_dim else (z,)
-            with torch.no_grad(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self.writer.add_graph(generator, inputs, use_strict_trace=False)
+        config = generator.config
+        z = generator.w_avg.new_zeros(1, config.z_dim)
+        inputs = (z, z.new_zeros(1, config.label_dim)) if config.label_dim else (z,)
+        with torch.no_grad(), warnings.catch_warnings(), self.events() as writer:
+            warnings.simplefilter("ignore")
+            if writer is not None:
+                writer.add_graph(generator, inputs, use_strict_trace=False)
 
     def close(self) -> None:
         if self.opened is not None:
-            self.opened.close()
+            with self.events():
+                self.opened.close()

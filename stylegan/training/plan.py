@@ -12,6 +12,7 @@ from stylegan.config import TrainConfig
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import Stage, phases
 from stylegan.training.draws import Share, draw
+from stylegan.training.health import explained
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
@@ -98,23 +99,29 @@ def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
     return graph + 4 * (5 * g + 4 * d)  # weights, gradients, two moments; and the average
 
 
-def measure_step(state: TrainState, stage: Stage, share: Share) -> tuple[float, int]:
-    """Seconds (the best of three, after one to warm up) and peak bytes of a step with random
-    images."""
+def one_step(state: TrainState, stage: Stage, share: Share) -> None:
+    """A training step with random images."""
     config, device = state.config, state.device
     n = stage.batch_size // share.world_size
-    shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
-    reals = torch.rand(shape, device=device) * 2 - 1
-    labels = example_labels(config, n)
-    labels = None if labels is None else labels.to(device)
-    pool = example_labels(config, 1)
+    with explained(config, stage, 0):
+        shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
+        reals = torch.rand(shape, device=device) * 2 - 1
+        labels = example_labels(config, n)
+        labels = None if labels is None else labels.to(device)
+        pool = example_labels(config, 1)
+        train_step(state, reals, labels, stage, draw(config, 0, stage, pool, share))
+
+
+def measure_step(state: TrainState, stage: Stage, share: Share) -> tuple[float, int]:
+    """Seconds (the best of three, after one to warm up) and peak bytes of a step."""
+    device = state.device
     seconds = []
     for _ in range(4):
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             torch.cuda.synchronize(device)
         started = time.perf_counter()
-        train_step(state, reals, labels, stage, draw(config, 0, stage, pool, share))
+        one_step(state, stage, share)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds.append(time.perf_counter() - started)
@@ -138,13 +145,7 @@ def step_costs(config: TrainConfig, device: torch.device, share: Share) -> dict[
         if expected > MEASURED_SECONDS:
             costs[stage.resolution] = Cost(expected / stage.batch_size, memory, False)
             continue
-        try:
-            seconds, used = measure_step(state, dataclasses.replace(stage, alpha=1.0), share)
-        except torch.OutOfMemoryError as error:
-            raise ValueError(
-                f"out of memory at resolution {stage.resolution} with a batch of "
-                f"{stage.batch_size} images; try --batch-gpu or a smaller schedule.batch_size"
-            ) from error
+        seconds, used = measure_step(state, dataclasses.replace(stage, alpha=1.0), share)
         rate = flops * stage.batch_size / seconds
         costs[stage.resolution] = Cost(seconds / stage.batch_size, used or memory, True)
     return costs

@@ -13,7 +13,15 @@ from stylegan.config import TrainConfig
 from stylegan.networks import Discriminator, Generator
 from stylegan.training.optimizer import Adam
 
-COUNTERS = ("images_seen", "schedule_images", "repeats_left", "skipped_g", "skipped_d")
+COUNTERS = (
+    "images_seen",
+    "schedule_images",
+    "repeats_left",
+    "skipped_g",
+    "skipped_d",
+    "skipped_in_a_row_g",
+    "skipped_in_a_row_d",
+)
 
 
 @dataclass
@@ -34,6 +42,9 @@ class TrainState:
     growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
     skipped_g: int = 0  # updates left out because a gradient was not finite
     skipped_d: int = 0
+    skipped_in_a_row_g: int = 0
+    skipped_in_a_row_d: int = 0
+    scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
     parallel: "dict[str, nn.Module]" = field(default_factory=dict)  # wrapped for `parallel_growth`
     parallel_growth: tuple[int, bool] | None = None
 
@@ -50,6 +61,8 @@ class TrainState:
             torch.manual_seed(config.seed)
             generator = (generator or Generator(config.network)).to(device)
             discriminator = (discriminator or Discriminator(config.network)).to(device)
+        for network in (generator.synthesis, discriminator):
+            network.recompute_blocks = config.checkpoint_activations
 
         def adam(network: nn.Module) -> Adam:
             betas = (config.adam_beta1, config.adam_beta2)
@@ -86,6 +99,7 @@ class TrainState:
             "g_scaler": self.g_scaler.state_dict(),
             "d_scaler": self.d_scaler.state_dict(),
             "growth": self.growth,
+            "scores": [dict(scores) for scores in self.scores],
             **{name: getattr(self, name) for name in COUNTERS},
         }
 
@@ -98,5 +112,6 @@ class TrainState:
         growth = payload["growth"]
         self.growth = None if growth is None else (growth[0], growth[1])
         self.parallel_growth = None
+        self.scores = [dict(scores) for scores in payload["scores"]]
         for name in COUNTERS:
             setattr(self, name, payload[name])

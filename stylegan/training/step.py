@@ -170,8 +170,9 @@ def update_discriminator(
                 backward(state.d_scaler, terms, share)
             record(metrics, terms, share)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
-    if not guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr):
-        state.skipped_d += 1
+    updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
+    state.skipped_d += not updated
+    state.skipped_in_a_row_d = 0 if updated else state.skipped_in_a_row_d + 1
     return metrics
 
 
@@ -195,8 +196,9 @@ def update_generator(state: TrainState, stage: Stage, draws: PassDraws) -> Metri
         w_mean += w * share
         record(metrics, terms, share)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
-    if not guarded_update(state.g_optimizer, state.g_scaler, stage.g_lr):
-        state.skipped_g += 1
+    updated = guarded_update(state.g_optimizer, state.g_scaler, stage.g_lr)
+    state.skipped_g += not updated
+    state.skipped_in_a_row_g = 0 if updated else state.skipped_in_a_row_g + 1
     return metrics
 
 

@@ -1,0 +1,128 @@
+"""When training cannot go on: what is wrong, said with what helps."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from stylegan import distributed
+from stylegan.config import TrainConfig
+from stylegan.schedule import Stage
+from stylegan.training.log import Progress
+from stylegan.training.state import TrainState
+
+SATURATED_LOGIT = 30.0  # docs/diagnostics.md tells where these two come from
+SATURATED_IMAGES = 10_000
+DOUBTFUL_SKIPS = 3  # in a row; fp16 skips one now and then to find its scale
+ADVICE = (
+    "start another run from an earlier state (--init-from) with a larger r1_gamma, smaller "
+    "learning rates (schedule.g_lr, schedule.d_lr) or precision fp32; see docs/diagnostics.md"
+)
+
+
+class Diverged(ValueError):
+    """Training has broken down and was stopped before it spoiled what was saved."""
+
+    exit_code = 3
+
+
+class LostContact(ConnectionError):
+    """Another process is gone or stuck; all end, and the same command continues."""
+
+    exit_code = 4
+
+
+@dataclass
+class Health:
+    """Watches for updates that are skipped again and again, and for logits that saturate."""
+
+    state: TrainState
+    saturated_images: int = 0  # length of the stretch that lasts until now
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether something seems wrong at the moment, which is not the time for a checkpoint."""
+        state = self.state
+        skipped = max(state.skipped_in_a_row_g, state.skipped_in_a_row_d)
+        return skipped >= DOUBTFUL_SKIPS or self.saturated_images > 0
+
+    def check_updates(self) -> None:
+        """Diverged if too many updates in a row were skipped."""
+        state = self.state
+        for name in ("g", "d"):
+            skipped = getattr(state, f"skipped_in_a_row_{name}")
+            if skipped >= state.config.max_skipped:
+                network = {"g": "generator", "d": "discriminator"}[name]
+                raise Diverged(
+                    f"the gradients of the {network} were not finite in {skipped} updates in a row "
+                    f"(max_skipped), at image {state.images_seen}; {ADVICE}"
+                )
+
+    def check_logits(self, progress: Progress, images: int) -> None:
+        """Diverged if both logits have been beyond all use since `SATURATED_IMAGES`.
+
+        `progress` averages over the last `images`. Only for the logistic loss: the logits of the
+        others are not log-odds.
+        """
+        if self.state.config.discriminator_loss != "logistic":
+            return
+        real, fake = (progress.metrics[f"d/{name}_logits"] for name in ("real", "fake"))
+        saturated = real > SATURATED_LOGIT and fake < -SATURATED_LOGIT
+        self.saturated_images = self.saturated_images + images if saturated else 0
+        if self.saturated_images >= SATURATED_IMAGES:
+            raise Diverged(
+                f"the discriminator has won: its logits were above {SATURATED_LOGIT:g} for reals "
+                f"and below {-SATURATED_LOGIT:g} for fakes over the last {self.saturated_images} "
+                f"images ({real:.0f} and {fake:.0f} now), so the generator learns nothing; {ADVICE}"
+            )
+
+
+@contextmanager
+def explained(config: TrainConfig, stage: Stage, images_seen: int) -> Iterator[None]:
+    """Out of memory becomes a ValueError, and a collective that failed LostContact, both of which
+    say where and what to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise ValueError(out_of_memory(config, stage, error)) from error
+        if distributed.world_size() > 1 and distributed.is_lost_contact(error):
+            raise LostContact(
+                f"process {distributed.rank()} of {distributed.world_size()} has lost contact with "
+                f"another, {where(stage, images_seen)}; the same command continues "
+                f"({first_line(error)})"
+            ) from error
+        raise
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """On a GPU, or of the machine itself, whose error has no class of its own."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def out_of_memory(config: TrainConfig, stage: Stage, error: RuntimeError) -> str:
+    """The batch that did not fit, and the options that make it smaller."""
+    processes = distributed.world_size()
+    share = stage.batch_size // processes
+    at_once = min(config.batch_gpu or share, share)
+    helpful = [f"--batch-gpu {at_once // 2}"] if at_once > 1 else []
+    helpful += [] if config.checkpoint_activations else ["--checkpoint-activations"]
+    helpful.append("a smaller schedule.batch_size")
+    if config.precision in ("fp32", "tf32"):
+        helpful.append("in a new run --precision bf16")
+    return (
+        f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
+        f"{processes} process{'es' * (processes > 1)}, {at_once} images at once; "
+        f"try {', '.join(helpful)} ({first_line(error)})"
+    )
+
+
+def where(stage: Stage, images_seen: int) -> str:
+    """The moment of training, for a message."""
+    fade = f" fading in at {stage.alpha:.2f}" if stage.alpha < 1 else ""
+    return f"at image {images_seen}, resolution {stage.resolution}{fade}, batch {stage.batch_size}"
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]

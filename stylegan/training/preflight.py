@@ -1,0 +1,117 @@
+"""What would fail on day three fails before the first step."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from stylegan import distributed
+from stylegan.config import TrainConfig
+from stylegan.schedule import ScheduleConfig, Stage, phases
+from stylegan.training.draws import Share
+from stylegan.training.plan import memory_estimate, one_step, step_flops
+from stylegan.training.state import TrainState
+
+CPU_SECONDS = 20.0  # a step that should take longer on a CPU is not tried
+EFFICIENCY = 0.3  # operations per second of a step on a CPU, to those of one large convolution
+
+
+def preflight(config: TrainConfig, device: torch.device, share: Share, images_seen: int = 0) -> str:
+    """One real step at every resolution still to come after `images_seen`, with its batch.
+
+    On a CPU one at the last only, if that should take less than `CPU_SECONDS`; its memory is an
+    estimate. Returns a sentence on memory, empty if nothing is to come. ValueError if it is not
+    enough, naming resolution, batch and what helps. Nothing is left behind.
+    """
+    stages = coming(config.schedule, images_seen)
+    if not stages:
+        return ""
+    if device.type != "cuda":
+        return on_cpu(config, device, share, stages)
+    state = TrainState.create(config, device=device)
+    torch.cuda.reset_peak_memory_stats(device)
+    peaks: list[tuple[int, int]] = []
+    for stage in stages:
+        one_step(state, stage, share)
+        peaks.append((torch.cuda.max_memory_reserved(device), stage.resolution))
+    del state
+    torch.cuda.empty_cache()
+    memory, resolution = max(peaks)
+    whole = torch.cuda.get_device_properties(device).total_memory
+    return (
+        f"one step at each of {len(stages)} resolutions fits: at most {gib(memory)} of the GPU's "
+        f"{gib(whole)}, at {resolution}x{resolution}"
+    )
+
+
+def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
+    """A stage of every resolution still to come; while it fades in, if it does, as that takes
+    more."""
+    stages: dict[int, Stage] = {}
+    for _, end, stage in phases(schedule):
+        if end > images_seen and not (stage.resolution in stages and stage.alpha == 1):
+            stages[stage.resolution] = stage
+    return list(stages.values())
+
+
+def on_cpu(config: TrainConfig, device: torch.device, share: Share, stages: list[Stage]) -> str:
+    needed, stage = max(
+        ((memory_estimate(config, s, share.world_size), s) for s in stages),
+        key=lambda pair: pair[0],
+    )
+    here = distributed.processes_of_machine()
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    batch = f"resolution {stage.resolution}, batch {stage.batch_size}"
+    if needed * here > installed:
+        raise ValueError(
+            f"not enough memory at {batch}: {here} x {gib(needed)} estimated, {gib(installed)} "
+            "installed; try --batch-gpu, --checkpoint-activations, a smaller schedule.batch_size, "
+            "or --no-preflight if you know better"
+        )
+    last = stages[-1]
+    flops = step_flops(config)[last.resolution] * last.batch_size / share.world_size
+    seconds = flops / (EFFICIENCY * convolution_rate(device))
+    tried = seconds < CPU_SECONDS
+    if not distributed.largest(not tried):  # all or none: a step needs every process
+        one_step(TrainState.create(config, device=device), last, share)
+    step = "a step there was made" if tried else f"a step there takes about {seconds:.0f} s"
+    return f"memory of each process: about {gib(needed)} at {batch}; {step}"
+
+
+def convolution_rate(device: torch.device) -> float:
+    """Operations per second of a 3x3 convolution, the best of five."""
+    n, channels, size = 8, 64, 32
+    x = torch.rand(n, channels, size, size, device=device)
+    weight = torch.rand(channels, channels, 3, 3, device=device)
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        F.conv2d(x, weight, padding=1)
+        seconds.append(time.perf_counter() - started)
+    return 2 * n * size**2 * channels**2 * 9 / min(seconds)
+
+
+def disk_warning(config: TrainConfig, folder: Path) -> str:
+    """Says so if the states that a run keeps will not fit on the disk of `folder`; else empty."""
+    with torch.device("meta"):
+        state = TrainState.create(config, device="meta")
+    g, d = (
+        sum(p.numel() for p in network.parameters())
+        for network in (state.generator, state.discriminator)
+    )
+    one = 4 * (4 * g + 3 * d)  # weights and two moments; and the average
+    begun = next(path for path in (folder, *folder.parents) if path.exists())
+    needed, free = (config.keep_states + 1) * one, shutil.disk_usage(begun).free
+    if free > needed:
+        return ""
+    return (
+        f"warning: {config.keep_states} states of {gib(one)} (keep_states) and a new one need "
+        f"{gib(needed)}, {gib(free)} are free at {begun}"
+    )
+
+
+def gib(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB"

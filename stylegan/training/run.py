@@ -1,0 +1,295 @@
+"""The files of a run, and what is done with them when."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stylegan import checkpoint, distributed, loading, sampling
+from stylegan.data import Store
+from stylegan.schedule import Stage, stage_at
+from stylegan.training.draws import Share
+from stylegan.training.health import Health
+from stylegan.training.log import Log, Meter, Progress, reason_of
+from stylegan.training.state import TrainState
+
+SAMPLE_IMAGES = 32  # in the grids that a run writes
+BEST_FILE = "generator-best.pt"
+Report = Callable[[Progress], None]
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """What may differ from one part of a run to the next without changing its results."""
+
+    workers: int = 0  # processes that read images
+    tensorboard: bool = True
+    histograms: bool = False  # of weights and gradients, in TensorBoard, every tick
+    graph: bool = False  # of the generator, in TensorBoard, when a run begins
+    hang_minutes: float = 30.0  # without progress end a process that is one of several; 0 = never
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good the average generator is, measured with every generator file."""
+
+    measure: Callable[[TrainState, Stage], dict[str, float]]  # in all processes, equal results
+    best_by: str  # the name of the result that tells which generator is best
+    lower_is_better: bool = True
+
+    def is_best(self, scores: list[dict[str, float]]) -> bool:
+        """Whether the last is better than all before."""
+        sign = 1 if self.lower_is_better else -1
+        *before, last = (sign * score[self.best_by] for score in scores if self.best_by in score)
+        return all(last < other for other in before)
+
+
+def unfinished(state: TrainState) -> bool:
+    """The end, too, is decided where the schedule is read."""
+    return state.repeats_left > 0 or state.images_seen < state.config.schedule.total_images
+
+
+class Run:
+    """The files of one run, and what is done with them when."""
+
+    def __init__(
+        self,
+        state: TrainState,
+        store: Store,
+        out: Path,
+        settings: LoopSettings,
+        report: Report | None = None,
+        tell: Tell | None = None,
+        evaluation: Evaluation | None = None,
+    ) -> None:
+        self.state, self.store, self.out, self.settings = state, store, out, settings
+        self.report = report or (lambda progress: None)
+        self.tell = tell or (lambda text: None)
+        self.evaluation = evaluation
+        self.log = Log(out, self.tell, tensorboard=settings.tensorboard, start=state.images_seen)
+        self.meter = Meter()
+        self.health = Health(state)
+        self.saved_at = time.monotonic()  # when the state was last saved, or could not be
+        self.share = Share(
+            distributed.rank(),
+            distributed.world_size(),
+            state.device,
+            state.generator.w_avg.dtype,
+        )
+
+    def begin(self) -> None:
+        """Says where the run starts; a new one shows its data."""
+        event = "resume" if self.state.images_seen else "start"
+        self.log.line(
+            event,
+            images_seen=self.state.images_seen,
+            device=str(self.state.device),
+            processes=distributed.world_size(),
+        )
+        if self.state.images_seen == 0 and distributed.rank() == 0:
+            self.write_grid(self.out / "reals.png", self.real_pictures(), "reals")
+            if self.settings.graph:
+                self.log.graph(self.state.generator_ema)
+
+    def after_step(self, before: int, stage: Stage) -> None:
+        """Whatever is due: an interval is crossed when its multiples are. The state comes last, so
+        that whatever a kill has left undone is done again."""
+        self.health.check_updates()
+        config = self.state.config
+        tick = stage.tick_kimg
+        periodic: list[tuple[float, Callable[[Stage], Any]]] = [
+            (config.log_kimg, self.write_log),
+            (tick, self.write_samples),
+            (tick * config.snapshot_ticks, self.write_generator),
+            (tick, self.write_state_unless_in_doubt),
+        ]
+        now = self.state.images_seen
+        for kimg, action in periodic if unfinished(self.state) else periodic[:1]:
+            every = max(round(kimg * 1000), 1)
+            if now // every > before // every:
+                action(stage)
+
+    def end(self) -> None:
+        """The last files. OSError if they cannot be written."""
+        stage = stage_at(self.state.schedule_images, self.state.config.schedule)
+        if self.meter.steps:
+            self.write_log(stage)
+        self.write_samples(stage)
+        if not (self.write_generator(stage) and self.write_state()):
+            raise OSError(
+                f"the end of {self.out} could not be written, see above; {self.last_state()}. Make "
+                "room and give the same command again"
+            )
+        self.log.line("finished", images_seen=self.state.images_seen)
+        self.log.close()
+
+    def stop(self, signal_number: int) -> None:
+        """The last file of this part of the run. OSError if it cannot be written."""
+        saved = self.write_state()
+        self.log.line("stopped", images_seen=self.state.images_seen, signal=signal_number)
+        self.log.close()
+        if not saved:
+            raise OSError(
+                f"stopped, but the state of {self.out} could not be written, see above; "
+                f"{self.last_state()}, from which the same command continues"
+            )
+
+    def fail(self, error: Exception) -> None:
+        """Leaves a line that tells why the run ended."""
+        self.log.line("failed", images_seen=self.state.images_seen, reason=str(error))
+        self.log.close()
+
+    def generator_file(self) -> Path:
+        return self.out / f"generator-{self.state.images_seen:09d}.pt"
+
+    def last_state(self) -> str:
+        """The newest file to continue from, for a message."""
+        files = checkpoint.numbered(self.out, "state")
+        return f"last good state: {files[-1].name}" if files else "no state has been saved yet"
+
+    def save_is_due(self) -> bool:
+        """Whether the last state is older than `save_minutes`, by the first process's clock."""
+        minutes = self.state.config.save_minutes
+        first = distributed.rank() == 0
+        return first and minutes > 0 and time.monotonic() - self.saved_at > minutes * 60
+
+    def attempt(self, what: str, action: Callable[[], None]) -> bool:
+        """Do it in the first process. Where the disk refuses, say so and go on: nothing that was
+        saved before is touched. Whether it was done, in every process."""
+        failed = False
+        if distributed.rank() == 0:
+            try:
+                action()
+            except OSError as error:
+                failed = True
+                reason = reason_of(error)
+                self.tell(f"could not write {what}: {reason}; {self.last_state()}; going on")
+                self.log.line("not_written", what=what, reason=reason)
+        return not distributed.largest(failed)
+
+    def write_log(self, stage: Stage) -> None:
+        state = self.state
+        total = state.config.schedule.total_images
+        skipped = state.skipped_g + state.skipped_d
+        images = self.meter.images
+        progress = self.meter.progress(state.images_seen, total, stage, skipped)
+        self.meter = Meter()
+        self.log.progress(progress)
+        self.report(progress)
+        self.health.check_logits(progress, images)
+
+    def write_samples(self, stage: Stage) -> None:
+        if distributed.rank() == 0:
+            pictures = self.sample_pictures(stage)
+            name = f"{self.state.images_seen // 1000:06d}.png"
+            self.write_grid(self.out / "samples" / name, pictures, "samples")
+            if self.settings.histograms:
+                for network in ("generator", "discriminator"):
+                    self.log.histograms(
+                        network, getattr(self.state, network), self.state.images_seen
+                    )
+
+    def sample_pictures(self, stage: Stage) -> Tensor:
+        """Pictures of fixed seeds by the average generator, uint8 (N, C, r, r)."""
+        network = self.state.config.network
+        seeds = range(SAMPLE_IMAGES)
+        labels = None
+        if network.label_dim:
+            labels = torch.from_numpy(
+                self.store.one_hot([i % network.label_dim for i in range(SAMPLE_IMAGES)])
+            )
+        z = sampling.latents(seeds, network.z_dim).to(self.share.device, self.share.dtype)
+        images = []
+        with torch.inference_mode():
+            for start in range(0, SAMPLE_IMAGES, 8):
+                part = slice(start, start + 8)
+                given = None if labels is None else labels[part].to(self.share.device)
+                images.append(
+                    self.state.generator_ema(
+                        z[part],
+                        given,
+                        resolution=stage.resolution,
+                        alpha=stage.alpha,
+                        noise="const",
+                    )
+                )
+        return torch.from_numpy(sampling.to_uint8(torch.cat(images))).permute(0, 3, 1, 2)
+
+    def real_pictures(self) -> Tensor:
+        images = self.store.images(self.state.config.network.resolution)
+        step = max(len(images) // SAMPLE_IMAGES, 1)
+        return torch.stack([torch.from_numpy(x.copy()) for x in images[::step][:SAMPLE_IMAGES]])
+
+    def write_grid(self, path: Path, pictures: Tensor, name: str) -> None:
+        """A plain grid, small pictures enlarged to the full resolution, written and logged."""
+        from PIL import Image
+        from torchvision.utils import make_grid
+
+        factor = self.state.config.network.resolution // pictures.shape[-1]
+        pictures = pictures.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
+        image = make_grid(pictures, nrow=8, padding=0)
+
+        def write() -> None:
+            path.parent.mkdir(exist_ok=True)
+            with checkpoint.replacing(path) as file:
+                Image.fromarray(image.permute(1, 2, 0).numpy()).save(file, format="PNG")
+
+        self.attempt(path.name, write)
+        self.log.picture(name, image, self.state.images_seen)
+
+    def write_state_unless_in_doubt(self, stage: Stage) -> None:
+        if not self.health.in_doubt:
+            self.write_state()
+
+    def write_state(self) -> bool:
+        """Everything that a later call needs to continue; then older files may go."""
+        self.saved_at = time.monotonic()
+        config = self.state.config
+        path = self.out / f"state-{self.state.images_seen:09d}.pt"
+
+        def write() -> None:
+            payload = {**self.state.to_payload(), **self.about_data()}
+            about = {"data": self.identity(), "processes": distributed.world_size()}
+            checkpoint.save(path, "state", {**payload, **about})
+            checkpoint.retain(path, config.keep_states, round(config.milestone_kimg * 1000))
+
+        return self.attempt(path.name, write)
+
+    def write_generator(self, stage: Stage) -> bool:
+        """The average generator alone, for users; and once more if it is the best so far."""
+        paths = [self.generator_file()]
+        if self.evaluation is not None:
+            scores = self.evaluation.measure(self.state, stage)
+            self.state.scores.append({"images_seen": self.state.images_seen, **scores})
+            self.log.scores(scores, self.state.images_seen)
+            if self.evaluation.is_best(self.state.scores):
+                paths.append(self.out / BEST_FILE)
+
+        def write() -> None:
+            for path in paths:
+                loading.save_generator(
+                    path,
+                    self.state.generator_ema,
+                    images_seen=self.state.images_seen,
+                    resolution=stage.resolution,
+                    alpha=stage.alpha,
+                    **self.about_data(),
+                )
+
+        return self.attempt(paths[0].name, write)
+
+    def identity(self) -> str:
+        return self.store.identity(self.state.config.network.resolution)
+
+    def about_data(self) -> dict[str, Any]:
+        labels = self.state.config.data.labels
+        rectangle = self.store.active_rectangle
+        return {
+            "label_names": list(self.store.label_names) if labels else [],
+            "active_rectangle": None if rectangle is None else list(rectangle),
+        }

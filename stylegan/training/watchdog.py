@@ -1,0 +1,64 @@
+"""An end to waiting: a process that makes no progress says where, and dies."""
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+
+from stylegan import distributed
+from stylegan.schedule import Stage
+from stylegan.training.health import LostContact, where
+
+POLLS = 20  # looks at the clock within the limit
+
+
+class Watchdog:
+    """Ends the process when nothing has been reported for `minutes`.
+
+    A collective operation waits for all processes: if one hangs, all do, silently. `at` reports
+    what begins; the thread of this object tells the last report, and where each thread is, on
+    stderr. It does nothing with one process, or 0 minutes.
+    """
+
+    def __init__(self, minutes: float) -> None:
+        self.seconds = minutes * 60 if distributed.world_size() > 1 else 0.0
+        self.report: tuple[float, str, Stage, int] | None = None
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+
+    def at(self, doing: str, stage: Stage, images_seen: int) -> None:
+        """Something begins: the process waits `doing`."""
+        self.report = (time.monotonic(), doing, stage, images_seen)
+
+    def watch(self) -> None:
+        while not self.ended.wait(self.seconds / POLLS):
+            if self.report is not None:
+                since, doing, stage, images_seen = self.report
+                if time.monotonic() - since > self.seconds:
+                    self.give_up(f"{doing}, {where(stage, images_seen)}")
+
+    def give_up(self, doing: str) -> None:
+        """Leave without waiting for anything: the main thread may never return to Python."""
+        faulthandler.dump_traceback(all_threads=True)
+        sys.stderr.write(
+            f"Error: process {distributed.rank()} of {distributed.world_size()} has waited "
+            f"{self.seconds / 60:g} minutes {doing}: another process is lost or stuck. The same "
+            "command continues from the newest state.\n"
+        )
+        sys.stderr.flush()
+        os._exit(LostContact.exit_code)
+
+    def __enter__(self) -> "Watchdog":
+        if self.seconds:
+            self.thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.ended.set()

@@ -1,0 +1,132 @@
+"""Files that are always whole, tell when they are damaged, and are not deleted too early."""
+
+import resource
+import shutil
+import zipfile
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from stylegan import checkpoint
+
+PAYLOAD = {"weights": {"x": torch.arange(3000.0)}, "config": {"resolution": 8}}
+
+
+@contextmanager
+def largest_file(size):
+    """The system refuses to write beyond `size` bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "state-000000001.pt"
+    checkpoint.save(path, "generator", PAYLOAD)
+    return path
+
+
+def same(payload):
+    return torch.equal(payload["weights"]["x"], PAYLOAD["weights"]["x"])
+
+
+def test_a_saved_file_is_an_ordinary_file_of_torch_and_an_ordinary_zip(saved):
+    assert same(torch.load(saved, weights_only=True))
+    assert zipfile.ZipFile(saved).comment.startswith(b"sha256:")
+    assert same(checkpoint.load(saved))
+
+
+def test_a_changed_byte_anywhere_before_the_digest_is_noticed(saved):
+    content = saved.read_bytes()
+    assert len(content) > 12_000
+    for place in [*range(0, len(content) - 73, 97), len(content) - 74]:
+        damaged = bytearray(content)
+        damaged[place] ^= 4
+        saved.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"state-000000001\.pt"):
+            checkpoint.load(saved)
+
+
+def test_a_changed_digest_is_noticed(saved):
+    content = bytearray(saved.read_bytes())
+    content[-1] ^= 1
+    saved.write_bytes(content)
+    with pytest.raises(ValueError, match="is damaged: its content does not have the SHA-256"):
+        checkpoint.load(saved)
+
+
+def test_a_file_cut_short_or_lengthened_is_noticed(saved):
+    content = saved.read_bytes()
+    for length in (0, 1, 100, len(content) // 2, len(content) - 100, len(content) - 1):
+        saved.write_bytes(content[:length])
+        with pytest.raises(ValueError, match=r"state-000000001\.pt"):
+            checkpoint.load(saved)
+    saved.write_bytes(content + bytes(1000))
+    with pytest.raises(ValueError, match=r"state-000000001\.pt"):
+        checkpoint.load(saved)
+
+
+def test_a_file_that_another_program_wrote_again_has_no_digest_and_loads(saved):
+    torch.save(torch.load(saved, weights_only=True), saved)
+    assert same(checkpoint.load(saved))
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 12_000])
+def test_where_the_disk_refuses_the_old_file_stays_and_nothing_else(saved, size):
+    other = {**PAYLOAD, "weights": {"x": torch.zeros(3000)}}
+    with largest_file(size), pytest.raises(OSError, match="File too large"):
+        checkpoint.save(saved, "generator", other)
+    assert same(checkpoint.load(saved))
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_an_error_while_writing_leaves_the_old_file(tmp_path):
+    path = tmp_path / "config.toml"
+    checkpoint.write_text(path, "old")
+    with pytest.raises(KeyboardInterrupt), checkpoint.replacing(path) as file:
+        file.write(b"ne")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def numbers(folder):
+    return [checkpoint.images_of(path) for path in checkpoint.numbered(folder, "state")]
+
+
+@pytest.mark.parametrize(
+    ("keep", "milestone_images", "kept"),
+    [
+        (3, 0, [70, 80, 90]),
+        (1, 0, [90]),
+        (2, 30, [30, 60, 80, 90]),
+        (2, 25, [30, 50, 80, 90]),  # the first after each multiple; 75's is among the newest
+        (9, 0, [10, 20, 30, 40, 50, 60, 70, 80, 90]),
+    ],
+)
+def test_the_newest_files_and_the_milestones_stay(saved, keep, milestone_images, kept):
+    folder = saved.parent / "run"
+    folder.mkdir()
+    for number in range(10, 91, 10):
+        path = folder / f"state-{number:09d}.pt"
+        shutil.copy(saved, path)
+        checkpoint.retain(path, keep, milestone_images)
+    assert numbers(folder) == kept
+
+
+def test_files_beyond_the_newest_do_not_count(saved):
+    for number in (10, 20, 99):  # 99 is damaged, and the run went on from 10
+        shutil.copy(saved, saved.parent / f"state-{number:09d}.pt")
+    checkpoint.retain(saved.parent / "state-000000020.pt", 1)
+    assert numbers(saved.parent) == [20, 99]
+
+
+def test_numbers_beyond_nine_digits_keep_their_order(tmp_path):
+    for number in ("999999999", "1000000000", "000000004"):
+        (tmp_path / f"state-{number}.pt").touch()
+    assert numbers(tmp_path) == [4, 999_999_999, 1_000_000_000]
