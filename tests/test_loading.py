@@ -397,13 +397,39 @@ def test_a_file_that_was_downloaded_before_needs_no_network(hub_cache):
 
 
 def test_files_of_one_name_from_two_addresses_are_kept_apart(hub_cache):
-    urls = [f"https://host.invalid/{run}/generator-000600000.pt" for run in ("a", "b")]
-    for seed, url in enumerate(urls):
-        folder = hub_cache / hashlib.sha256(url.encode()).hexdigest()[:16]
-        folder.mkdir(parents=True)
-        save_generator(folder / "generator-000600000.pt", random_generator(seed=seed))
+    urls = []
+    for seed, run in enumerate("ab"):
+        name = f"{run}.pt"
+        save_generator(hub_cache.parent.parent / name, random_generator(seed=seed))
+        content = (hub_cache.parent.parent / name).read_bytes()
+        digits = hashlib.sha256(content).hexdigest()
+        (hub_cache / digits).mkdir(parents=True)
+        (hub_cache / digits / "generator-000600000.pt").write_bytes(content)
+        urls.append(f"https://host.invalid/{run}/generator-000600000.pt#sha256={digits}")
     for seed, url in enumerate(urls):
         assert_same_weights(load_generator(url), random_generator(seed=seed))
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("generator-000600000.pt", r"does not tell the SHA-256 of the file.*add #sha256="),
+        ("karras2019stylegan-ffhq-1024x1024.pkl", "does not tell the SHA-256"),
+        ("a.pt#sha256=0123", "not in #sha256=<8 to 64 hexadecimal digits>"),
+        ("a.pt#0123456789", "not in #sha256="),
+    ],
+)
+def test_an_address_must_tell_the_hash_of_the_file(hub_cache, address, message):
+    with pytest.raises(ValueError, match=message):
+        load_source(f"https://host.invalid/{address}")
+    assert not hub_cache.exists()
+
+
+def test_a_hash_after_the_address_counts_more_than_one_in_the_name(hub_cache):
+    (hub_cache / "89abcdef").mkdir(parents=True)
+    save_generator(hub_cache / "89abcdef" / "x-0123abcd.pt", random_generator())
+    with pytest.raises(ValueError, match=r"is damaged: its SHA-256 begins with .*, not 89abcdef"):
+        load_generator("https://host.invalid/x-0123abcd.pt#sha256=89abcdef")
 
 
 def test_without_a_network_the_message_says_where_to_put_the_file(hub_cache):

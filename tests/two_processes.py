@@ -14,8 +14,8 @@ from stylegan.data import Store
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import Stage
 from stylegan.training import Share, TrainState, draw, train, train_step
-from stylegan.training.folder import open_run
 from stylegan.training.feed import Feed
+from stylegan.training.folder import open_run
 from stylegan.training.step import enter_stage
 
 BATCH = 8

@@ -12,8 +12,9 @@ from stylegan.schedule import Stage
 from stylegan.training.log import Progress
 from stylegan.training.state import TrainState
 
-SATURATED_LOGIT = 30.0  # docs/diagnostics.md tells where these two come from
-SATURATED_IMAGES = 10_000
+SATURATED_LOGIT = 10.0  # docs/diagnostics.md tells where these three come from
+SATURATED_IMAGES = 4_000  # and no fewer than
+SATURATED_UPDATES = 500
 DOUBTFUL_SKIPS = 3  # in a row; fp16 skips one now and then to find its scale
 ADVICE = (
     "start another run from an earlier state (--init-from) with a larger r1_gamma, smaller "
@@ -60,7 +61,7 @@ class Health:
                 )
 
     def check_logits(self, progress: Progress, images: int) -> None:
-        """Diverged if both logits have been beyond all use since `SATURATED_IMAGES`.
+        """Diverged if both logits have been saturated since `SATURATED_IMAGES` and as many updates.
 
         `progress` averages over the last `images`. Only for the logistic loss: the logits of the
         others are not log-odds.
@@ -70,7 +71,8 @@ class Health:
         real, fake = (progress.metrics[f"d/{name}_logits"] for name in ("real", "fake"))
         saturated = real > SATURATED_LOGIT and fake < -SATURATED_LOGIT
         self.saturated_images = self.saturated_images + images if saturated else 0
-        if self.saturated_images >= SATURATED_IMAGES:
+        enough = max(SATURATED_IMAGES, SATURATED_UPDATES * progress.stage.batch_size)
+        if self.saturated_images >= enough:
             raise Diverged(
                 f"the discriminator has won: its logits were above {SATURATED_LOGIT:g} for reals "
                 f"and below {-SATURATED_LOGIT:g} for fakes over the last {self.saturated_images} "

@@ -45,9 +45,9 @@ def train(
     run = Run(state, store, out, settings, report, tell, evaluation)
     if run.generator_file().exists() and not unfinished(state):
         return 0
-    run.begin()
     with requests() as asked, Watchdog(settings.hang_minutes) as watchdog:
         try:
+            run.begin()
             stopped_by = steps(run, asked, watchdog)
             if stopped_by:
                 run.stop(stopped_by)

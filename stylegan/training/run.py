@@ -140,7 +140,8 @@ class Run:
             )
 
     def fail(self, error: Exception) -> None:
-        """Leaves a line that tells why the run ended."""
+        """Tells where the run ended, and from where it may continue."""
+        self.tell(f"stopped at image {self.state.images_seen}; {self.last_state()}")
         self.log.line("failed", images_seen=self.state.images_seen, reason=str(error))
         self.log.close()
 
@@ -159,18 +160,20 @@ class Run:
         return first and minutes > 0 and time.monotonic() - self.saved_at > minutes * 60
 
     def attempt(self, what: str, action: Callable[[], None]) -> bool:
-        """Do it in the first process. Where the disk refuses, say so and go on: nothing that was
-        saved before is touched. Whether it was done, in every process."""
-        failed = False
-        if distributed.rank() == 0:
-            try:
-                action()
-            except OSError as error:
-                failed = True
-                reason = reason_of(error)
-                self.tell(f"could not write {what}: {reason}; {self.last_state()}; going on")
-                self.log.line("not_written", what=what, reason=reason)
-        return not distributed.largest(failed)
+        """Do it; where the disk refuses, say so and go on: what was saved before is not touched."""
+        try:
+            action()
+        except OSError as error:
+            reason = reason_of(error)
+            self.tell(f"could not write {what}: {reason}; {self.last_state()}; going on")
+            self.log.line("not_written", what=what, reason=reason)
+            return False
+        return True
+
+    def attempt_for_all(self, what: str, action: Callable[[], None]) -> bool:
+        """As `attempt`, in the first process; whether it was done, in every process."""
+        done = distributed.rank() > 0 or self.attempt(what, action)
+        return not distributed.largest(not done)
 
     def write_log(self, stage: Stage) -> None:
         state = self.state
@@ -258,7 +261,7 @@ class Run:
             checkpoint.save(path, "state", {**payload, **about})
             checkpoint.retain(path, config.keep_states, round(config.milestone_kimg * 1000))
 
-        return self.attempt(path.name, write)
+        return self.attempt_for_all(path.name, write)
 
     def write_generator(self, stage: Stage) -> bool:
         """The average generator alone, for users; and once more if it is the best so far."""
@@ -281,7 +284,7 @@ class Run:
                     **self.about_data(),
                 )
 
-        return self.attempt(paths[0].name, write)
+        return self.attempt_for_all(paths[0].name, write)
 
     def identity(self) -> str:
         return self.store.identity(self.state.config.network.resolution)

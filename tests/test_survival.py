@@ -1,0 +1,328 @@
+"""What can go wrong in a run, and that nothing is lost by it."""
+
+import math
+import os
+import resource
+import signal
+
+import pytest
+import torch
+from test_checkpoint import largest_file
+from tiny_training import QUIET, SCHEDULE, differing, run, tiny_config, tiny_store
+
+from stylegan import checkpoint
+from stylegan.config import differences
+from stylegan.loading import load_source
+from stylegan.schedule import Stage
+from stylegan.training import Evaluation, Progress, Share, TrainState, train
+from stylegan.training.folder import open_run
+from stylegan.training.health import SATURATED_IMAGES, SATURATED_LOGIT, Diverged, Health
+from stylegan.training.log import append_line
+from stylegan.training.plan import one_step
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tiny_store(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def whole(store, tmp_path_factory):
+    """The state of a finished run that nothing happened to."""
+    return run(tiny_config(), store, tmp_path_factory.mktemp("whole") / "run").to_payload()
+
+
+def going(config, store, out, actions, **options):
+    """Train; `actions` are called after the steps that end at their image. What was told."""
+    told = []
+    state, _ = open_run(out, config, store, CPU, tell=told.append)
+
+    def act(progress):
+        if progress.images_seen in actions:
+            actions[progress.images_seen]()
+
+    stopped_by = train(state, store, out, settings=QUIET, report=act, tell=told.append, **options)
+    return state, told, stopped_by
+
+
+def states(out):
+    return [checkpoint.images_of(path) for path in checkpoint.numbered(out, "state")]
+
+
+def damage(path, how):
+    content = bytearray(path.read_bytes())
+    if how == "flipped":
+        content[len(content) // 2] ^= 1
+    path.write_bytes(content[: {"truncated": len(content) // 2, "empty": 0}.get(how)])
+
+
+# Files
+
+
+@pytest.mark.parametrize("how", ["flipped", "truncated", "empty"])
+def test_a_damaged_newest_state_is_named_and_the_one_before_is_used(how, store, whole, tmp_path):
+    run(tiny_config(), store, tmp_path / "run", stop_at=140)
+    assert states(tmp_path / "run") == [80, 120, 140]
+    damage(tmp_path / "run" / "state-000000140.pt", how)
+    state, told, _ = going(tiny_config(), store, tmp_path / "run", {})
+    assert len(told) == 1
+    assert "state-000000140.pt is " in told[0]
+    assert "continuing from state-000000120.pt instead" in told[0]
+    assert differing(state.to_payload(), whole) == []
+
+
+def test_a_run_whose_states_are_all_damaged_is_left_alone(store, tmp_path):
+    out = tmp_path / "run"
+    run(tiny_config(), store, out, stop_at=60)
+    for path in checkpoint.numbered(out, "state"):
+        damage(path, "flipped")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(ValueError, match=r"no state of .* can be read \(.*state-000000060"):
+        open_run(out, tiny_config(), store, CPU)
+    assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_a_damaged_newest_generator_is_named_and_the_one_before_is_used(store, tmp_path):
+    out = tmp_path / "run"
+    run(tiny_config(), store, out)
+    damage(out / "generator-000000168.pt", "flipped")
+    loaded = load_source(out)
+    assert loaded.images_seen == 160
+    assert "generator-000000168.pt is damaged" in loaded.origin
+
+
+def test_a_state_that_lacks_something_is_refused_by_name(store, tmp_path):
+    out = tmp_path / "run"
+    run(tiny_config(), store, out, stop_at=20)
+    path = checkpoint.numbered(out, "state")[-1]
+    payload = checkpoint.load(path)
+    del payload["g_optimizer"]
+    checkpoint.save(path, "state", payload)
+    with pytest.raises(ValueError, match=r"state-000000020.pt cannot be continued: 'g_optimizer'"):
+        open_run(out, tiny_config(), store, CPU)
+
+
+def test_what_a_kill_left_of_a_save_is_removed(store, tmp_path):
+    out = tmp_path / "run"
+    run(tiny_config(), store, out, stop_at=20)
+    (out / "state-000000024.partial").write_bytes(b"half a file")
+    run(tiny_config(), store, out, stop_at=24)
+    assert not list(out.glob("*.partial"))
+
+
+def test_the_last_states_and_milestones_stay(store, tmp_path):
+    config = tiny_config(keep_states=2, milestone_kimg=0.06)
+    run(config, store, tmp_path / "run")
+    assert states(tmp_path / "run") == [80, 120, 160, 168]  # the first from 60 on, and from 120 on
+
+
+# Signals and the clock
+
+
+def test_usr1_saves_the_state_and_training_goes_on(store, whole, tmp_path):
+    seen = []
+
+    def look():
+        seen.append(states(tmp_path / "run"))
+
+    actions = {52: lambda: signal.raise_signal(signal.SIGUSR1), 56: look}
+    state, _, stopped_by = going(tiny_config(), store, tmp_path / "run", actions)
+    assert (seen, stopped_by) == ([[40, 52]], 0)
+    assert differing(state.to_payload(), whole) == []
+
+
+def test_term_stops_with_the_state_saved(store, whole, tmp_path):
+    actions = {52: lambda: signal.raise_signal(signal.SIGTERM)}
+    _, _, stopped_by = going(tiny_config(), store, tmp_path / "run", actions)
+    assert (stopped_by, states(tmp_path / "run")) == (signal.SIGTERM, [40, 52])
+    assert differing(run(tiny_config(), store, tmp_path / "run").to_payload(), whole) == []
+
+
+def test_the_state_is_saved_whenever_the_minutes_are_over(store, tmp_path):
+    seen = []
+    actions = {28: lambda: seen.append(states(tmp_path / "run"))}
+    going(tiny_config(save_minutes=1e-9), store, tmp_path / "run", actions)
+    assert seen == [[16, 20, 24]]  # every step; the newest three
+
+
+# A disk that refuses
+
+
+def test_a_full_disk_is_told_of_and_training_goes_on(store, whole, tmp_path):
+    out = tmp_path / "run"
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limit[1]))
+
+    def make_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert states(out) == [40]
+        assert checkpoint.load(out / "state-000000040.pt")["images_seen"] == 40
+        assert not list(out.glob("*.partial"))
+
+    try:
+        state, told, _ = going(tiny_config(), store, out, {60: fill, 100: make_room})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    reason = os.strerror(27)
+    assert told[0] == f"could not write log.jsonl: {reason}; going on"
+    good = "last good state: state-000000040.pt; going on"
+    assert f"could not write state-000000080.pt: {reason}; {good}" in told
+    assert f"could not write generator-000000080.pt: {reason}; {good}" in told
+    assert f"could not write 000000.png: {reason}; {good}" in told
+    assert len(told) == 4
+    assert differing(state.to_payload(), whole) == []
+    text = (out / "log.jsonl").read_text()
+    assert all(line.startswith("{") and line.endswith("}") for line in text.splitlines())
+
+
+def test_a_run_whose_end_cannot_be_written_fails_and_continues_later(store, whole, tmp_path):
+    out = tmp_path / "run"
+    with largest_file(20_000), pytest.raises(OSError, match="Make room and give the same command"):
+        run(tiny_config(), store, out)
+    assert states(out) == []
+    assert differing(run(tiny_config(), store, out).to_payload(), whole) == []
+
+
+def test_a_stop_that_cannot_be_saved_says_so(store, tmp_path):
+    with largest_file(20_000), pytest.raises(OSError, match="stopped, but the state of"):
+        run(tiny_config(), store, tmp_path / "run", stop_at=60)
+
+
+def test_a_line_that_was_cut_short_is_replaced_by_the_next(tmp_path):
+    path = tmp_path / "log.jsonl"
+    append_line(path, "one")
+    path.write_bytes(path.read_bytes() + b"tw")
+    append_line(path, "three")
+    assert path.read_text() == "one\nthree\n"
+
+
+# Metrics
+
+
+def brightness(state, stage):
+    return {"brightness": state.generator_ema.synthesis.to_rgb["4"].bias.mean().item()}
+
+
+def test_metrics_and_the_best_generator_survive_a_stop(store, tmp_path):
+    for lower_is_better, name in ((True, "low"), (False, "high")):
+        evaluation = Evaluation(brightness, "brightness", lower_is_better)
+        config = tiny_config(snapshot_ticks=1)
+        once, _, _ = going(config, store, tmp_path / name, {}, evaluation=evaluation)
+        stops = {100: lambda: signal.raise_signal(signal.SIGINT)}
+        going(config, store, tmp_path / f"{name}2", stops, evaluation=evaluation)
+        twice, _, _ = going(config, store, tmp_path / f"{name}2", {}, evaluation=evaluation)
+        assert differing(once.to_payload(), twice.to_payload()) == []
+        assert [score["images_seen"] for score in once.scores] == [40, 80, 120, 160, 168]
+        choose = min if lower_is_better else max
+        best = choose(once.scores, key=lambda score: score["brightness"])
+        for out in (tmp_path / name, tmp_path / f"{name}2"):
+            path = out / "generator-best.pt"
+            assert load_source(path).images_seen == best["images_seen"]
+
+
+# Settings
+
+
+def test_harmless_settings_may_change_and_others_are_named_with_both_values(store, tmp_path):
+    run(tiny_config(), store, tmp_path / "run", stop_at=20)
+    harmless = {
+        "batch_gpu": 2,
+        "checkpoint_activations": True,
+        "deterministic": True,
+        "keep_states": 1,
+        "log_kimg": 0.02,
+        "max_skipped": 7,
+        "milestone_kimg": 1.0,
+        "save_minutes": 0.0,
+        "snapshot_ticks": 1,
+        "schedule": {"total_kimg": 0.2},
+        "network": {"deviation_group": 2},
+    }
+    base = tiny_config(network={"deviation_group": 2})
+    assert differences(base, tiny_config(**harmless)) == []
+    with pytest.raises(ValueError, match=r"r1_gamma: 1.0 there, 2.5 asked; ema_half_life_kimg: 10"):
+        open_run(tmp_path / "run", tiny_config(r1_gamma=2.5, ema_half_life_kimg=3.0), store, CPU)
+
+
+def test_a_finished_run_made_longer_equals_one_that_was_so_long_from_the_start(
+    store, whole, tmp_path
+):
+    short = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.1})
+    assert run(short, store, tmp_path / "run").images_seen == 108
+    longer = run(tiny_config(), store, tmp_path / "run")
+    assert differing(longer.to_payload(), whole) == []
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_run_in_half_precision_continues_with_its_scalers(precision, store, tmp_path):
+    config = tiny_config(precision=precision, schedule={"total_kimg": 0.048})
+    run(config, store, tmp_path / "run", stop_at=28)
+    twice = run(config, store, tmp_path / "run").to_payload()
+    once = run(config, store, tmp_path / "once").to_payload()
+    assert differing(once, twice) == []
+    if precision == "fp16":
+        assert once["g_scaler"]["scale"] > 0
+        assert once["g_scaler"]["_growth_tracker"] + once["skipped_g"] > 0
+
+
+# Numerical health
+
+
+def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(store, tmp_path):
+    out = tmp_path / "run"
+    config = tiny_config(max_skipped=6, keep_states=9, schedule={"tick_kimg": {4: 0.008}})
+    run(config, store, out, stop_at=36)
+    state, _ = open_run(out, config, store, CPU)
+    with torch.no_grad():
+        state.discriminator.head.out.weight.fill_(math.nan)
+    told = []
+    with pytest.raises(Diverged, match=r"not finite in 6 updates in a row.* larger r1_gamma"):
+        train(state, store, out, settings=QUIET, tell=told.append)
+    assert told == ["stopped at image 60; last good state: state-000000040.pt"]
+    assert state.images_seen == 60
+    assert states(out) == [8, 16, 24, 32, 36, 40]  # none from the third skipped update on
+    assert '"event": "failed"' in (out / "log.jsonl").read_text().splitlines()[-1]
+
+
+def progress(real, fake):
+    stage = Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0)
+    metrics = {"d/real_logits": real, "d/fake_logits": fake}
+    return Progress(0, 0, stage, metrics, 1.0, 0.0, 0)
+
+
+def test_logits_that_saturate_for_long_end_the_run():
+    health = Health(TrainState.create(tiny_config()))
+    far = 2 * SATURATED_LOGIT
+    half = SATURATED_IMAGES // 2
+    for _ in range(3):
+        health.check_logits(progress(far, -far), half)
+        assert health.in_doubt
+        health.check_logits(progress(far, 0.0), half)  # the generator is back
+        assert not health.in_doubt
+    health.check_logits(progress(far, -far), half)
+    with pytest.raises(Diverged, match="the discriminator has won"):
+        health.check_logits(progress(far, -far), half)
+
+
+def test_logits_of_other_losses_may_be_large():
+    health = Health(TrainState.create(tiny_config(discriminator_loss="wgan_gp")))
+    health.check_logits(progress(1e6, -1e6), 10 * SATURATED_IMAGES)
+
+
+def test_running_out_of_memory_names_resolution_batch_and_options():
+    config = tiny_config(network={"deviation_group": 0})
+    state = TrainState.create(config)
+    stage = Stage(16, 1.0, 2**28, 1e-3, 1e-3, 1.0)  # reals alone take 768 GiB
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (2**38, limit[1]))
+    try:
+        with pytest.raises(ValueError, match="out of memory") as error:
+            one_step(state, stage, Share())
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+    for part in ("resolution 16, batch 268435456", "--batch-gpu 134217728", "--checkpoint-act"):
+        assert part in str(error.value)
