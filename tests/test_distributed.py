@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tiny_training import differing, flat, tiny_config
+from tiny_training import differing, flat, run, tiny_config
 from two_processes import BATCH, OPTIONS, STAGES, config_of, fed, ten_steps, work
 
 from stylegan import checkpoint
@@ -43,6 +43,7 @@ def folder(tmp_path_factory, store):
     """Where two processes have left their results."""
     folder = tmp_path_factory.mktemp("two")
     (folder / "store").symlink_to(store.path)
+    run(config_of("deviation", batch_gpu=2), store, folder / "moved", stop_at=60)
     processes = torch.multiprocessing.spawn(work, (free_port(), str(folder)), 2, join=False)
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while not processes.join(timeout=5):
@@ -112,6 +113,28 @@ def test_a_signal_to_one_process_stops_both_and_they_continue(results, folder):
     assert progress == list(range(4, 169, 4))
     saved = checkpoint.load(checkpoint.numbered(out, "state")[-1])
     assert differing(saved["generator_ema"], results[0]["stopped"][1]["generator_ema"]) == []
+
+
+def schedule_of(out):
+    """Where the run was at each line of its log."""
+    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [
+        {k: v for k, v in line.items() if k.startswith(("images_seen", "schedule/"))}
+        for line in lines
+        if line["event"] == "progress"
+    ]
+
+
+def test_a_run_of_one_process_goes_on_with_two_in_the_same_schedule(results, folder, store):
+    for result in results:
+        (told,), began, ended = result["continued"]
+        assert "the run was on 1 process and goes on with 2" in told
+        assert (began, ended) == (60, 168)
+    run(config_of("deviation", batch_gpu=2), store, folder / "alone")
+    assert schedule_of(folder / "moved") == schedule_of(folder / "alone")
+    saved = checkpoint.load(checkpoint.numbered(folder / "moved", "state")[-1])
+    assert saved["processes"] == 2
+    assert saved["config"]["schedule"]["num_processes"] == 1  # whose batch table stays
 
 
 def test_a_batch_that_does_not_divide_is_refused_naming_both_numbers(results):

@@ -184,7 +184,7 @@ def test_the_group_has_the_same_command(at_finished):
         (["-o", "r1_gamma=2.0"], "r1_gamma: 1.0 there, 2.0 asked"),
         (["--seed", 1], "seed: 0 there, 1 asked"),
         (["--cond"], "data.labels: false there, true asked"),
-        (["-o", "schedule.total_kimg=1"], "schedule.total_kimg: 0.012 there, 1"),
+        (["-o", "schedule.fade_kimg=1"], "schedule.fade_kimg: 0.004 there, 1"),
         (["-o", "network.max_channels=5"], "network.max_channels: 6 there, 5 asked"),
     ],
 )
@@ -565,3 +565,48 @@ def test_a_run_that_has_begun_keeps_its_own_weights(at_finished):
     before = contents(at_finished)
     assert "copied" not in told("--init-from", "run/generator-000000012.pt")
     assert contents(at_finished) == before
+
+
+def test_training_that_breaks_down_exits_3_and_names_the_last_good_state(here):
+    write_config(
+        here / "tiny.toml",
+        schedule={"total_kimg": 4.0, "g_lr": {4: 1e30}, "d_lr": {4: 1e30}, "tick_kimg": {4: 0.004}},
+        max_skipped=5,
+    )
+    result = CliRunner().invoke(train, command())
+    assert result.exit_code == 3, result.output
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("Error: the gradients of the ")
+    assert "docs/diagnostics.md" in line
+    (said,) = (line for line in result.stdout.splitlines() if line.startswith("stopped at image"))
+    newest = checkpoint.numbered(here / "run", "state")[-1]
+    assert said.endswith(f"last good state: {newest.name}")
+    assert all(x.isfinite().all() for x in newest_state("run")["generator"].values())
+
+
+def test_what_can_be_changed_later_can_be_given_as_options(here):
+    told("--no-preflight")
+    text = told(
+        *("--checkpoint-activations", "--save-minutes", "1", "--hang-minutes", "5"),
+        *("--batch-gpu", "4", "-o", "schedule.total_kimg=0.016"),
+    )
+    assert "run is finished, with 16 images seen" in text
+    config = from_dict(parse_toml(Path("run/config.toml").read_text(), ""))
+    assert (config.checkpoint_activations, config.save_minutes, config.batch_gpu) == (True, 1.0, 4)
+
+
+def test_deterministic_kernels_can_be_asked_for(here):
+    try:
+        told("--deterministic")
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.backends.cudnn.benchmark
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_batch_that_cannot_fit_is_refused_before_anything_is_made(here):
+    huge = ("-o", "schedule.batch_size={4=268435456}")
+    CliRunner().invoke(train, command(*huge))  # prepares the images, in their cache
+    message = refused(*huge)
+    assert "not enough memory at resolution 16, batch 268435456" in message
+    assert "--no-preflight" in message

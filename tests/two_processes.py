@@ -132,6 +132,15 @@ def stopped_by_the_second(store, out):
     return seen, state.to_payload()
 
 
+def continued_by_two(store, out):
+    """What is told when two processes continue a run that one began, and where it ends."""
+    told = []
+    state, _ = open_run(out, config_of("deviation", batch_gpu=2), store, CPU, tell=told.append)
+    began = state.images_seen
+    train(state, store, out, settings=QUIET)
+    return told, began, state.images_seen
+
+
 def work(rank, port, folder):
     """The whole life of one of two processes; its results go into `folder`."""
     torch.set_num_threads(1)
@@ -149,6 +158,7 @@ def work(rank, port, folder):
             "exchanges": {name: exchanges(config_of(name)) for name in OPTIONS if name != "labels"},
             "fed": fed(store),
             "refused": refused(store, Path(folder) / "refused"),
+            "continued": continued_by_two(store, Path(folder) / "moved"),
             "stopped": stopped_by_the_second(store, Path(folder) / "run"),
         }
     torch.save(results, Path(folder) / f"{rank}.pt")

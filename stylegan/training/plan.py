@@ -86,7 +86,7 @@ def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
         saved[id(x)] = x
         return x
 
-    with torch.device("meta"):
+    with torch.device("meta"), torch.autograd.set_detect_anomaly(False):
         networks = Generator(config.network), Discriminator(config.network)
         shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
         reals = torch.empty(shape, requires_grad=True)

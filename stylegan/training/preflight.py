@@ -1,5 +1,6 @@
 """What would fail on day three fails before the first step."""
 
+import dataclasses
 import os
 import shutil
 import time
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
+from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import ScheduleConfig, Stage, phases
 from stylegan.training.draws import Share
 from stylegan.training.plan import memory_estimate, one_step, step_flops
@@ -29,8 +31,23 @@ def preflight(config: TrainConfig, device: torch.device, share: Share, images_se
     stages = coming(config.schedule, images_seen)
     if not stages:
         return ""
-    if device.type != "cuda":
+    with torch.random.fork_rng([device.index] if device.type == "cuda" else []):
+        if device.type == "cuda":
+            return on_gpu(config, device, share, stages)
         return on_cpu(config, device, share, stages)
+
+
+def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
+    """A stage of every resolution still to come; while it fades in, if it does, as that takes
+    more."""
+    stages: dict[int, Stage] = {}
+    for _, end, stage in phases(schedule):
+        if end > images_seen and not (stage.resolution in stages and stage.alpha == 1):
+            stages[stage.resolution] = stage
+    return list(stages.values())
+
+
+def on_gpu(config: TrainConfig, device: torch.device, share: Share, stages: list[Stage]) -> str:
     state = TrainState.create(config, device=device)
     torch.cuda.reset_peak_memory_stats(device)
     peaks: list[tuple[int, int]] = []
@@ -47,16 +64,6 @@ def preflight(config: TrainConfig, device: torch.device, share: Share, images_se
     )
 
 
-def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
-    """A stage of every resolution still to come; while it fades in, if it does, as that takes
-    more."""
-    stages: dict[int, Stage] = {}
-    for _, end, stage in phases(schedule):
-        if end > images_seen and not (stage.resolution in stages and stage.alpha == 1):
-            stages[stage.resolution] = stage
-    return list(stages.values())
-
-
 def on_cpu(config: TrainConfig, device: torch.device, share: Share, stages: list[Stage]) -> str:
     needed, stage = max(
         ((memory_estimate(config, s, share.world_size), s) for s in stages),
@@ -71,14 +78,29 @@ def on_cpu(config: TrainConfig, device: torch.device, share: Share, stages: list
             "installed; try --batch-gpu, --checkpoint-activations, a smaller schedule.batch_size, "
             "or --no-preflight if you know better"
         )
-    last = stages[-1]
-    flops = step_flops(config)[last.resolution] * last.batch_size / share.world_size
-    seconds = flops / (EFFICIENCY * convolution_rate(device))
-    tried = seconds < CPU_SECONDS
-    if not distributed.largest(not tried):  # all or none: a step needs every process
-        one_step(TrainState.create(config, device=device), last, share)
+    seconds = step_seconds(config, device, share, stages[-1])
+    tried = not distributed.largest(
+        seconds > CPU_SECONDS
+    )  # all or none: a step needs every process
+    if tried:
+        one_step(TrainState.create(config, device=device), stages[-1], share)
     step = "a step there was made" if tried else f"a step there takes about {seconds:.0f} s"
     return f"memory of each process: about {gib(needed)} at {batch}; {step}"
+
+
+def step_seconds(config: TrainConfig, device: torch.device, share: Share, stage: Stage) -> float:
+    """At most what a step takes: as many small steps as make its batch, of which one is timed if
+    its operations do not say that this would take too long too."""
+    small = share.world_size * max(config.network.deviation_group, 1)
+    count = stage.batch_size / small
+    flops = step_flops(config)[stage.resolution] * small / share.world_size
+    expected = flops / (EFFICIENCY * convolution_rate(device))
+    if distributed.largest(expected > CPU_SECONDS):
+        return expected * count
+    state = TrainState.create(dataclasses.replace(config, batch_gpu=0), device=device)
+    started = time.perf_counter()
+    one_step(state, dataclasses.replace(stage, batch_size=small), share)
+    return (time.perf_counter() - started) * count
 
 
 def convolution_rate(device: torch.device) -> float:
@@ -96,14 +118,8 @@ def convolution_rate(device: torch.device) -> float:
 
 def disk_warning(config: TrainConfig, folder: Path) -> str:
     """Says so if the states that a run keeps will not fit on the disk of `folder`; else empty."""
-    with torch.device("meta"):
-        state = TrainState.create(config, device="meta")
-    g, d = (
-        sum(p.numel() for p in network.parameters())
-        for network in (state.generator, state.discriminator)
-    )
-    one = 4 * (4 * g + 3 * d)  # weights and two moments; and the average
-    begun = next(path for path in (folder, *folder.parents) if path.exists())
+    begun = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    one = state_bytes(config)
     needed, free = (config.keep_states + 1) * one, shutil.disk_usage(begun).free
     if free > needed:
         return ""
@@ -111,6 +127,14 @@ def disk_warning(config: TrainConfig, folder: Path) -> str:
         f"warning: {config.keep_states} states of {gib(one)} (keep_states) and a new one need "
         f"{gib(needed)}, {gib(free)} are free at {begun}"
     )
+
+
+def state_bytes(config: TrainConfig) -> int:
+    """Size of the weights, the average and both moments in a state file."""
+    with torch.device("meta"):
+        networks = Generator(config.network), Discriminator(config.network)
+    g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
+    return 4 * (4 * g + 3 * d)
 
 
 def gib(size: float) -> str:

@@ -1,0 +1,85 @@
+"""What will not work is found before the first step, and what is tried leaves nothing behind."""
+
+import re
+
+import pytest
+import torch
+from tiny_training import SCHEDULE, flat, step, tiny_config
+
+from stylegan.schedule import Stage
+from stylegan.training import Share, TrainState
+from stylegan.training.preflight import (
+    coming,
+    convolution_rate,
+    disk_warning,
+    preflight,
+    state_bytes,
+)
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("images_seen", "expected"),
+    [
+        (0, [(4, 1.0), (8, 0.5), (16, 0.5)]),  # the heavier: while a resolution fades in
+        (70, [(8, 1.0), (16, 0.5)]),  # 8x8 has faded in
+        (100, [(16, 0.5)]),
+        (140, [(16, 1.0)]),
+        (160, []),
+    ],
+)
+def test_the_stages_still_to_come(images_seen, expected):
+    stages = coming(tiny_config().schedule, images_seen)
+    assert [(stage.resolution, round(stage.alpha, 9)) for stage in stages] == expected
+
+
+def test_a_preflight_tells_the_largest_memory_and_makes_the_last_step():
+    text = preflight(tiny_config(), CPU, Share())
+    assert re.fullmatch(
+        r"memory of each process: about 0.00 GiB at resolution 16, batch 4; a step there was made",
+        text,
+    )
+
+
+def test_a_preflight_leaves_random_numbers_alone():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    preflight(tiny_config(), CPU, Share())
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_finished_run_has_nothing_to_try():
+    assert preflight(tiny_config(), CPU, Share(), 168) == ""
+
+
+def test_a_step_that_takes_long_is_only_estimated():
+    config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 2**16}}, batch_gpu=4)
+    text = preflight(config, CPU, Share())
+    assert re.search(r"batch 65536; a step there takes about \d\d+ s", text), text
+
+
+def test_more_memory_than_is_installed_is_refused_with_what_helps():
+    config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 2**28}})
+    with pytest.raises(ValueError, match=r"not enough memory at resolution 16, batch 268435456"):
+        preflight(config, CPU, Share())
+
+
+def test_a_convolution_is_measured():
+    assert 1e8 < convolution_rate(CPU) < 1e14
+
+
+def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):
+    assert disk_warning(tiny_config(), tmp_path / "run") == ""
+    warning = disk_warning(tiny_config(keep_states=10**12), tmp_path / "run")
+    assert re.search(rf"keep_states.*are free at {tmp_path}", warning)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_size_of_a_state_is_known_before(tmp_path):
+    state = TrainState.create(tiny_config())
+    step(state, Stage(16, 0.5, 4, 1e-3, 1e-3, 1.0))
+    tensors = [x for x in flat(state.to_payload()).values() if isinstance(x, torch.Tensor)]
+    size = sum(x.nbytes for x in tensors)
+    assert state_bytes(state.config) == pytest.approx(size, rel=0.2)  # without noise maps and w_avg
