@@ -16,7 +16,7 @@ from stylegan.loading import load_source
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, Progress, Share, TrainState, train
 from stylegan.training.folder import open_run
-from stylegan.training.health import SATURATED_IMAGES, SATURATED_LOGIT, Diverged, Health
+from stylegan.training.health import SATURATED_LOGIT, Diverged, Health
 from stylegan.training.log import append_line
 from stylegan.training.plan import one_step
 
@@ -235,6 +235,7 @@ def test_harmless_settings_may_change_and_others_are_named_with_both_values(stor
         "deterministic": True,
         "keep_states": 1,
         "log_kimg": 0.02,
+        "max_saturated_kimg": 1.0,
         "max_skipped": 7,
         "milestone_kimg": 1.0,
         "save_minutes": 0.0,
@@ -297,7 +298,7 @@ def progress(real, fake):
 def test_logits_that_saturate_for_long_end_the_run():
     health = Health(TrainState.create(tiny_config()))
     far = 2 * SATURATED_LOGIT
-    half = SATURATED_IMAGES // 2
+    half = 2000  # images, of max_saturated_kimg
     for _ in range(3):
         health.check_logits(progress(far, -far), half)
         assert health.in_doubt
@@ -308,9 +309,14 @@ def test_logits_that_saturate_for_long_end_the_run():
         health.check_logits(progress(far, -far), half)
 
 
+def test_the_watch_over_the_logits_can_be_turned_off():
+    health = Health(TrainState.create(tiny_config(max_saturated_kimg=0.0)))
+    health.check_logits(progress(1e6, -1e6), 100_000)
+
+
 def test_logits_of_other_losses_may_be_large():
     health = Health(TrainState.create(tiny_config(discriminator_loss="wgan_gp")))
-    health.check_logits(progress(1e6, -1e6), 10 * SATURATED_IMAGES)
+    health.check_logits(progress(1e6, -1e6), 100_000)
 
 
 def test_running_out_of_memory_names_resolution_batch_and_options():

@@ -12,13 +12,13 @@ from stylegan.schedule import Stage
 from stylegan.training.log import Progress
 from stylegan.training.state import TrainState
 
-SATURATED_LOGIT = 10.0  # docs/diagnostics.md tells where these three come from
-SATURATED_IMAGES = 4_000  # and no fewer than
-SATURATED_UPDATES = 500
+SATURATED_LOGIT = 10.0  # docs/diagnostics.md tells where these come from
+SATURATED_UPDATES = 500  # at least, whatever `max_saturated_kimg` says
 DOUBTFUL_SKIPS = 3  # in a row; fp16 skips one now and then to find its scale
 ADVICE = (
-    "start another run from an earlier state (--init-from) with a larger r1_gamma, smaller "
-    "learning rates (schedule.g_lr, schedule.d_lr) or precision fp32; see docs/diagnostics.md"
+    "start another run with a larger r1_gamma, smaller learning rates (schedule.g_lr, "
+    "schedule.d_lr) or precision fp32, from a state whose samples were still good (--init-from); "
+    "see docs/diagnostics.md"
 )
 
 
@@ -61,18 +61,18 @@ class Health:
                 )
 
     def check_logits(self, progress: Progress, images: int) -> None:
-        """Diverged if both logits have been saturated since `SATURATED_IMAGES` and as many updates.
+        """Diverged if both logits have been saturated for `max_saturated_kimg`.
 
         `progress` averages over the last `images`. Only for the logistic loss: the logits of the
         others are not log-odds.
         """
-        if self.state.config.discriminator_loss != "logistic":
+        limit = round(self.state.config.max_saturated_kimg * 1000)
+        if self.state.config.discriminator_loss != "logistic" or not limit:
             return
         real, fake = (progress.metrics[f"d/{name}_logits"] for name in ("real", "fake"))
         saturated = real > SATURATED_LOGIT and fake < -SATURATED_LOGIT
         self.saturated_images = self.saturated_images + images if saturated else 0
-        enough = max(SATURATED_IMAGES, SATURATED_UPDATES * progress.stage.batch_size)
-        if self.saturated_images >= enough:
+        if self.saturated_images >= max(limit, SATURATED_UPDATES * progress.stage.batch_size):
             raise Diverged(
                 f"the discriminator has won: its logits were above {SATURATED_LOGIT:g} for reals "
                 f"and below {-SATURATED_LOGIT:g} for fakes over the last {self.saturated_images} "

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from collections import Counter
 
 import torch
 from torch import Tensor
@@ -76,27 +77,49 @@ def example_labels(config: TrainConfig, n: int) -> Tensor | None:
     return torch.zeros(n, config.network.label_dim) if config.network.label_dim else None
 
 
+class KeptTensors:
+    """Counts the bytes that graphs keep for their gradients, each storage once."""
+
+    def __init__(self) -> None:
+        self.holders: Counter[int] = Counter()
+        self.bytes = self.most = 0
+
+    def pack(self, x: Tensor) -> "KeptTensor":
+        return KeptTensor(self, x)
+
+
+class KeptTensor:
+    """What a graph keeps instead of a tensor, which is counted until the graph is gone."""
+
+    def __init__(self, counter: KeptTensors, x: Tensor) -> None:
+        self.counter, self.x = counter, x
+        self.storage = x.untyped_storage()
+        counter.holders[self.storage._cdata] += 1
+        if counter.holders[self.storage._cdata] == 1:
+            counter.bytes += self.storage.nbytes()
+            counter.most = max(counter.most, counter.bytes)
+
+    def __del__(self) -> None:
+        self.counter.holders[self.storage._cdata] -= 1
+        if not self.counter.holders[self.storage._cdata]:
+            self.counter.bytes -= self.storage.nbytes()
+
+
 def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
     """Bytes of weights, optimizer state and the largest graph: the reals' with R1."""
     n = stage.batch_size // processes
     n = min(config.batch_gpu or n, n)
-    saved: dict[int, Tensor] = {}
-
-    def keep(x: Tensor) -> Tensor:
-        saved[id(x)] = x
-        return x
-
+    kept = KeptTensors()
     with torch.device("meta"), torch.autograd.set_detect_anomaly(False):
-        networks = Generator(config.network), Discriminator(config.network)
+        generator, discriminator = Generator(config.network), Discriminator(config.network)
+        discriminator.recompute_blocks = config.checkpoint_activations
         shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
         reals = torch.empty(shape, requires_grad=True)
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-            logits = networks[1](reals, example_labels(config, n))
-            penalty = losses.r1_penalty(logits, reals)
-        graph = sum(x.numel() * x.element_size() for x in saved.values())
-        del penalty
-    g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
-    return graph + 4 * (5 * g + 4 * d)  # weights, gradients, two moments; and the average
+        with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda packed: packed.x):
+            logits = discriminator(reals, example_labels(config, n))
+            losses.r1_penalty(logits, reals).backward()
+    g, d = (sum(p.numel() for p in network.parameters()) for network in (generator, discriminator))
+    return kept.most + 4 * (5 * g + 4 * d)  # weights, gradients, two moments; and the average
 
 
 def one_step(state: TrainState, stage: Stage, share: Share) -> None:

@@ -1,0 +1,283 @@
+"""Trains small networks, well and badly, and draws what their logs say, for docs/diagnostics.md."""
+
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+from stylegan.cli.common import Command
+
+SMALL = (  # the quickstart at 16x16 with half of the channels: three minutes on one free core
+    "network.resolution=16",
+    "network.channel_base=128",
+    "schedule.stable_kimg=2",
+    "schedule.fade_kimg=2",
+    "schedule.total_kimg=20",
+    "schedule.tick_kimg={4=2}",
+    "log_kimg=0.1",
+)
+# Okabe and Ito's colours, told apart with any kind of colour vision.
+BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#999999"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training run and what it shows."""
+
+    name: str  # of its folder and of its picture
+    title: str
+    options: tuple[str, ...] = ()  # KEY=VALUE, after those of SMALL
+
+    def arguments(self) -> list[str]:
+        """Of `python train.py`, without the run folder."""
+        return [part for option in (*SMALL, *self.options) for part in ("-o", option)]
+
+
+TEN_KIMG = "schedule.total_kimg=10"
+CASES = [
+    Case("healthy", "Healthy: R1 with gamma 1, equal learning rates"),
+    Case("no-r1", "No R1", ("r1_gamma=0",)),
+    Case(
+        "fast-d",
+        "No R1, discriminator ten times as fast",
+        ("r1_gamma=0", "schedule.d_lr={4=0.02}"),
+    ),
+    Case(
+        "slow-g",
+        "No R1, generator a hundred times slower",
+        (TEN_KIMG, "r1_gamma=0", "schedule.g_lr={4=0.00002}"),
+    ),
+    Case(
+        "saturated",
+        "Saturating generator loss, no R1, discriminator ten times as fast",
+        (
+            TEN_KIMG,
+            'generator_loss="saturating"',
+            "r1_gamma=0",
+            "schedule.d_lr={4=0.02}",
+        ),
+    ),
+    Case(
+        "high-lr",
+        "Both learning rates forty times too high",
+        (TEN_KIMG, "schedule.g_lr={4=0.08}", "schedule.d_lr={4=0.08}"),
+    ),
+    Case("strong-r1", "R1 a thousand times too strong", ("schedule.total_kimg=6", "r1_gamma=1000")),
+    Case(
+        "few-pictures",
+        "26 different pictures",
+        ('data.include=["characters"]', "data.mirror=false"),
+    ),
+    Case(
+        "wgan-gp",
+        "WGAN-GP",
+        (TEN_KIMG, 'generator_loss="wgan"', 'discriminator_loss="wgan_gp"', "r1_gamma=0"),
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The progress lines of a run."""
+
+    lines: list[dict[str, Any]]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """One quantity over the lines; NaN where it was not finite or not logged."""
+        values = [line.get(name) for line in self.lines]
+        return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+    def has(self, name: str) -> bool:
+        return any(name in line for line in self.lines)
+
+    @property
+    def kimg(self) -> np.ndarray:
+        return self["images_seen"] / 1000
+
+
+def read_events(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's log; none if it has not begun."""
+    log = folder / "log.jsonl"
+    if not log.is_file():
+        return []
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def read_curves(folder: Path) -> Curves:
+    lines = [event for event in read_events(folder) if event["event"] == "progress"]
+    if not lines:
+        raise ValueError(f"{folder / 'log.jsonl'} has no progress lines to draw; train it first")
+    return Curves(lines)
+
+
+def has_ended(folder: Path) -> bool:
+    """Whether the run is finished or was given up, rather than interrupted."""
+    events = read_events(folder)
+    return bool(events) and events[-1]["event"] in {"finished", "failed"}
+
+
+def train(case: Case, folder: Path) -> None:
+    """Make the run, or continue it. That it breaks down may be what it is meant to show."""
+    command = [sys.executable, "-m", "stylegan", "train", *case.arguments(), "--out", str(folder)]
+    click.echo(shlex.join(["python", "train.py", *case.arguments()]))
+    threads = {"OMP_NUM_THREADS": "1"}
+    code = subprocess.run(command, env={**os.environ, **threads}, check=False).returncode
+    if not has_ended(folder):
+        raise ValueError(f"training of {case.name} was stopped, exit code {code}; run this again")
+
+
+def draw(case: Case, folder: Path, reference: Curves) -> Figure:
+    """Four panels of curves, some of the reference run below in grey, and the last samples."""
+    curves = read_curves(folder)
+    figure = Figure(figsize=(10, 4.2), dpi=120, layout="constrained")
+    grid = figure.add_gridspec(2, 3, width_ratios=(4, 4, 2))
+    panels = [figure.add_subplot(grid[i // 2, i % 2]) for i in range(4)]
+    draw_logits(panels[0], curves, reference)
+    draw_losses(panels[1], curves)
+    draw_penalty(panels[2], curves, reference)
+    draw_skipped(panels[3], curves)
+    for panel in panels:
+        panel.set_xlim(0, max(curves.kimg[-1], reference.kimg[-1]))
+        shade_growth(panel, curves)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.tick_params(labelsize=8)
+    for panel in panels[2:]:
+        panel.set_xlabel("kimg", fontsize=8)
+    draw_samples(figure.add_subplot(grid[:, 2]), folder)
+    figure.suptitle(case.title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    return figure
+
+
+def draw_logits(panel: Axes, curves: Curves, reference: Curves) -> None:
+    for name, color in (("d/real_logits", BLUE), ("d/fake_logits", VERMILION)):
+        panel.plot(curves.kimg, curves[name], color=color, label=name, linewidth=1.2)
+        panel.plot(reference.kimg, reference[name], color=GREY, linewidth=0.8, zorder=1)
+    if curves != reference:
+        panel.lines[-1].set_label("healthy run")
+    panel.set_title("logits", fontsize=9, loc="left")
+    compress(panel)
+    widen(panel, -6, 6)
+    explain(panel)
+
+
+def draw_losses(panel: Axes, curves: Curves) -> None:
+    """Unweighted, as logged."""
+    names = sorted(
+        name
+        for name in curves.lines[0]
+        if name.startswith(("d/", "g/")) and not name.endswith(("_logits", "_penalty"))
+    )
+    for name, color in zip(names, (VERMILION, BLUE, GREEN, PURPLE), strict=False):
+        panel.plot(curves.kimg, curves[name], color=color, label=name, linewidth=1.2)
+    panel.set_title("losses", fontsize=9, loc="left")
+    compress(panel)
+    widen(panel, 0, 4)
+    explain(panel)
+
+
+def draw_penalty(panel: Axes, curves: Curves, reference: Curves) -> None:
+    name = "d/r1_penalty"
+    panel.set_title(f"{name} (unweighted)", fontsize=9, loc="left")
+    panel.set_yscale("log")
+    panel.plot(reference.kimg, reference[name], color=GREY, linewidth=0.8, zorder=1)
+    if curves.has(name):
+        panel.plot(curves.kimg, curves[name], color=PURPLE, linewidth=1.2)
+    else:
+        panel.text(0.5, 0.8, "not in its loss", transform=panel.transAxes, ha="center", fontsize=8)
+
+
+def draw_skipped(panel: Axes, curves: Curves) -> None:
+    panel.set_title("health/skipped_updates", fontsize=9, loc="left")
+    panel.plot(curves.kimg, curves["health/skipped_updates"], color="black", linewidth=1.2)
+    widen(panel, 0, 10)
+
+
+def widen(panel: Axes, low: float, high: float) -> None:
+    """Show at least this range of values, and the curves whole."""
+    bottom, top = panel.get_ylim()
+    panel.set_ylim(min(bottom, low), max(top, high))
+
+
+def explain(panel: Axes) -> None:
+    """What the lines are, above the panel, beside its title."""
+    panel.legend(
+        fontsize=7,
+        frameon=False,
+        loc="lower right",
+        bbox_to_anchor=(1.02, 0.97),
+        ncols=4,
+        borderpad=0,
+        handlelength=1.2,
+        columnspacing=1.0,
+    )
+
+
+def compress(panel: Axes) -> None:
+    """A scale that is logarithmic beyond 10, where the values reach far beyond."""
+    if max(np.abs(panel.dataLim.intervaly)) > 100:
+        panel.set_yscale("symlog", linthresh=10)
+
+
+def shade_growth(panel: Axes, curves: Curves) -> None:
+    """Grey where a resolution fades in."""
+    kimg = [0.0, *curves.kimg]
+    for (start, end), alpha in zip(pairwise(kimg), curves["schedule/alpha"], strict=True):
+        if alpha < 1:
+            panel.axvspan(start, end, color="#EEEEEE", linewidth=0, zorder=0)
+
+
+def draw_samples(panel: Axes, folder: Path) -> None:
+    """The 32 pictures of the average generator that the run wrote last, four in a row."""
+    path = max((folder / "samples").glob("*.png"))
+    pixels = np.asarray(Image.open(path))
+    side = pixels.shape[1] // 8
+    pictures = pixels.reshape(-1, side, 8, side, 3).swapaxes(1, 2).reshape(-1, 4, side, side, 3)
+    panel.imshow(pictures.swapaxes(1, 2).reshape(-1, 4 * side, 3), interpolation="nearest")
+    panel.set_title(f"samples at {int(path.stem)} kimg", fontsize=9)
+    panel.axis("off")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """As a PNG with a palette, a third of the size."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer)
+    Image.open(buffer).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+        path, optimize=True
+    )
+
+
+@click.command(cls=Command)
+@click.argument("runs", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), default="docs", show_default=True)
+@click.option("--only", multiple=True, help="Names of runs; default: all.")
+def main(runs: Path, out: Path, only: Sequence[str]) -> None:
+    """Train each case into a folder of RUNS unless it is there, then draw them all.
+
+    \b
+    python tools/diagnostics.py runs/diagnostics
+    """
+    for case in CASES:
+        if not has_ended(runs / case.name) and (not only or case.name in only):
+            train(case, runs / case.name)
+    reference = read_curves(runs / "healthy")
+    for case in CASES:
+        if has_ended(runs / case.name) and (not only or case.name in only):
+            figure = draw(case, runs / case.name, reference)
+            save(figure, out / f"diagnostics-{case.name}.png")
+
+
+if __name__ == "__main__":
+    main()
