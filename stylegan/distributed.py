@@ -1,6 +1,8 @@
 """One process per GPU, or one alone: the few collective operations that training needs."""
 
 import os
+import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 Value = TypeVar("Value")
+MEETING_SECONDS = 0.05  # between two looks at the store
 
 
 def rank() -> int:
@@ -64,10 +67,14 @@ def process_group(device: torch.device, timeout_minutes: float = 60) -> Iterator
         yield
         return
     timeout = timedelta(minutes=timeout_minutes)
+    own: dict[str, Any] = {"timeout": timeout}
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        number, count = int(os.environ["RANK"]), launched_processes()
+        own |= {"store": meeting(number, count, timeout), "rank": number, "world_size": count}
     if device.type == "cuda":
-        dist.init_process_group("nccl", device_id=device, timeout=timeout)
+        dist.init_process_group("nccl", device_id=device, **own)
     else:
-        dist.init_process_group("gloo", timeout=timeout)
+        dist.init_process_group("gloo", **own)
     patient = timedelta(days=7)  # one process may prepare data or measure while others wait
     group = dist.new_group(backend="gloo", timeout=patient)
     assert isinstance(group, dist.ProcessGroup)
@@ -77,6 +84,41 @@ def process_group(device: torch.device, timeout_minutes: float = 60) -> Iterator
     finally:
         control_group = None
         dist.destroy_process_group()
+
+
+def meeting(rank: int, count: int, timeout: timedelta) -> dist.Store:
+    """A part of torchrun's store that belongs to the processes which live now.
+
+    torchrun serves all its attempts with one store (pytorch issue 135712), so that after a restart
+    it still holds addresses of processes that are gone. So each first says a word that nobody has
+    said before. Rank 0 answers it with the name of the part, until all have repeated the name.
+    """
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(host, port, is_master=False, timeout=timeout)
+    word = secrets.token_hex(16)
+    deadline = time.monotonic() + timeout.total_seconds()
+    if rank > 0:
+        store.set(f"word/{rank}", word)
+    missing = set(range(1, count)) if rank == 0 else {rank}
+    while missing:
+        for other in sorted(missing):
+            if rank == 0:
+                store.set(f"answer/{other}", seen(store, f"word/{other}") + word)
+                if seen(store, f"name/{other}") == word:
+                    missing.remove(other)
+            elif (answer := seen(store, f"answer/{rank}")).startswith(word):
+                word = answer.removeprefix(word)
+                store.set(f"name/{rank}", word)
+                missing.clear()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(missing)} of {count} processes have not come")
+        time.sleep(MEETING_SECONDS)
+    return dist.PrefixStore(word, store)
+
+
+def seen(store: dist.Store, key: str) -> str:
+    """What the store holds; empty if nothing."""
+    return store.get(key).decode() if store.check([key]) else ""
 
 
 def mean(x: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ def stored_config(folder: Path) -> TrainConfig | None:
     path = folder / CONFIG_FILE
     if path.is_file():
         return from_dict(parse_toml(path.read_text(encoding="utf-8"), str(path)))
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and any(p.suffix != checkpoint.PARTIAL for p in folder.iterdir()):
         raise ValueError(
             f"{folder} is not empty and holds no {CONFIG_FILE}, so it is not a run; "
             "choose another --out"

@@ -93,7 +93,7 @@ def explained(config: TrainConfig, stage: Stage, images_seen: int) -> Iterator[N
             raise LostContact(
                 f"process {distributed.rank()} of {distributed.world_size()} has lost contact with "
                 f"another, {where(stage, images_seen)}; the same command continues "
-                f"({first_line(error)})"
+                f"({first_line(error).partition('. ')[0]})"
             ) from error
         raise
 

@@ -81,8 +81,8 @@ def steps(run: Run, asked: "Requests", watchdog: Watchdog) -> int:
             watchdog.at("for files", stage, before)
             run.after_step(before, stage)
             stopped_by, save = asked.agree(run.save_is_due())
-            if save and not stopped_by:
-                run.write_state()
+            if save and not stopped_by and run.write_state():
+                run.log.line("saved", images_seen=state.images_seen)
     return stopped_by
 
 

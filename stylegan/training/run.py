@@ -120,7 +120,8 @@ class Run:
         if self.meter.steps:
             self.write_log(stage)
         self.write_samples(stage)
-        if not (self.write_generator(stage) and self.write_state()):
+        written = self.write_generator(stage), self.write_state()
+        if not all(written):
             raise OSError(
                 f"the end of {self.out} could not be written, see above; {self.last_state()}. Make "
                 "room and give the same command again"
@@ -154,10 +155,12 @@ class Run:
         return f"last good state: {files[-1].name}" if files else "no state has been saved yet"
 
     def save_is_due(self) -> bool:
-        """Whether the last state is older than `save_minutes`, by the first process's clock."""
+        """Whether the last state is older than `save_minutes`, by the first process's clock, and
+        nothing seems wrong."""
         minutes = self.state.config.save_minutes
-        first = distributed.rank() == 0
-        return first and minutes > 0 and time.monotonic() - self.saved_at > minutes * 60
+        if distributed.rank() > 0 or not minutes or self.health.in_doubt:
+            return False
+        return time.monotonic() - self.saved_at > minutes * 60
 
     def attempt(self, what: str, action: Callable[[], None]) -> bool:
         """Do it; where the disk refuses, say so and go on: what was saved before is not touched."""
