@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 import re
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from typing import Any, BinaryIO, Literal, cast
 
 import torch
 from torch import Tensor, nn
+
+from stylegan.messages import readable
 
 FORMAT = "stylegan"
 VERSION = 1
@@ -122,22 +125,33 @@ def check_seal(path: Path) -> None:
         )
 
 
+def is_zip(path: Path) -> bool:
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile:  # one that claims to lie on several disks
+        return False
+
+
 def load(path: Path) -> dict[str, Any]:
     """The payload of one of our files, on the CPU, loaded without running code from it."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
-    if not zipfile.is_zipfile(path):
+    if not is_zip(path):
         raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
     check_seal(path)
     try:
-        payload = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's remarks on what no good file contains
+            payload = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # its message advises to load it unsafely
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        named = f" ({readable(found[1])})" if found else ""
         raise ValueError(
-            f"{path} is not a checkpoint of this project: it holds objects that only running code "
-            "from the file would restore, so it was refused"
+            f"{path} is not a checkpoint of this project: it holds objects{named} that only "
+            "running code from the file would restore, so it was refused"
         ) from error
     except Exception as error:  # a damaged file can raise almost anything
-        reason = str(error).split("\n")[0]
+        reason = readable(str(error).split("\n")[0] or type(error).__name__)
         raise ValueError(
             f"{path} is damaged or not a checkpoint of this project: {reason}"
         ) from error
@@ -145,12 +159,16 @@ def load(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")
     version, kind = payload.get("version"), payload.get("kind")
     if type(version) is not int:
-        raise ValueError(f"{path} is damaged: its version is {version!r}, not a whole number")
+        raise ValueError(
+            f"{path} is damaged: its version is {readable(repr(version))}, not a whole number"
+        )
     if version > VERSION:
         raise ValueError(f"{path} has version {version}; this program reads up to {VERSION}")
     if not isinstance(kind, str) or kind not in NETWORKS:
         known = ", ".join(NETWORKS)
-        raise ValueError(f"{path} is damaged: its kind is {kind!r}, not one of {known}")
+        raise ValueError(
+            f"{path} is damaged: its kind is {readable(repr(kind))}, not one of {known}"
+        )
     for name in NETWORKS[kind]:
         try:
             check_weights(payload.get(name))
@@ -184,8 +202,23 @@ def load_weights(
     Returns the names that could not be copied, each with its reason; with `strict` they are an
     error and nothing is copied.
     """
-    given = {name.removeprefix("module."): value for name, value in weights.items()}
-    wanted = module.state_dict()
+    given = without_prefix(weights)
+    problems = misfits(module, given)
+    if problems and strict:
+        raise ValueError(f"the weights do not fit the network; {'; '.join(problems)}")
+    refused = {problem.split(":")[0] for problem in problems}
+    fitting = {name: value for name, value in given.items() if name not in refused}
+    module.load_state_dict(fitting, strict=False)
+    return problems
+
+
+def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix("module."): value for name, value in weights.items()}
+
+
+def misfits(module: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """Names of `weights` that are missing, surplus or of another shape, each with its reason."""
+    given, wanted = without_prefix(weights), module.state_dict()
     problems = [f"{name}: missing" for name in wanted if name not in given]
     problems += [f"{name}: surplus" for name in given if name not in wanted]
     problems += [
@@ -193,11 +226,6 @@ def load_weights(
         for name in wanted
         if name in given and given[name].shape != wanted[name].shape
     ]
-    if problems and strict:
-        raise ValueError(f"the weights do not fit the network; {'; '.join(problems)}")
-    refused = {problem.split(":")[0] for problem in problems}
-    fitting = {name: value for name, value in given.items() if name not in refused}
-    module.load_state_dict(fitting, strict=False)
     return problems
 
 

@@ -1,14 +1,17 @@
 """Configuration: one frozen dataclass, read from flat TOML, overridden by more TOML."""
 
+import contextlib
 import dataclasses
 import difflib
 import json
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from stylegan.messages import readable
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases
 
@@ -58,6 +61,7 @@ class TrainConfig:
     keep_states: int = 3  # newest files to resume from that stay
     milestone_kimg: float = 5000.0  # the first state after each multiple stays too; 0 = none
     max_skipped: int = 50  # updates skipped in a row that end a run
+    max_saturated_kimg: float = 4.0  # both logits saturated for so long end a run; 0 = never
     network: NetworkConfig = field(default_factory=NetworkConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -73,7 +77,7 @@ class TrainConfig:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
         not_negative = ("r1_gamma", "r2_gamma", "gp_weight", "drift", "batch_gpu", "seed")
-        for name in (*not_negative, "save_minutes", "milestone_kimg"):
+        for name in (*not_negative, "save_minutes", "milestone_kimg", "max_saturated_kimg"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
         for name in ("keep_states", "snapshot_ticks", "max_skipped"):
@@ -89,12 +93,14 @@ SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
     if isinstance(f.type, type) and dataclasses.is_dataclass(f.type)
 }
 DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
+MAX_DEPTH = 16  # of tables and arrays in a configuration; ours need three
 HARMLESS = {  # may change within a run: what is computed up to an image stays the same
     "batch_gpu",
     "checkpoint_activations",
     "deterministic",
     "keep_states",
     "log_kimg",
+    "max_saturated_kimg",
     "max_skipped",
     "milestone_kimg",
     "save_minutes",
@@ -142,6 +148,11 @@ def read_config_file(name: str) -> dict[str, Any]:
             hint = suggest(name, names) or f"; known: {', '.join(names)}"
             raise FileNotFoundError(f"no configuration file or name {name!r}{hint}")
         path = bundled(f"configs/{name}.toml")
+    return read_toml(path)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -150,24 +161,55 @@ def read_config_file(name: str) -> dict[str, Any]:
 
 
 def parse_toml(text: str, origin: str) -> dict[str, Any]:
+    """The values of a TOML text, or a ValueError that names its origin."""
+    if re.search(
+        rf"(\.\s*[\w\"'-]+\s*){{{MAX_DEPTH}}}", text
+    ):  # tomllib takes minutes for long names
+        raise ValueError(f"{origin} has a name of more than {MAX_DEPTH} parts")
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{origin} is not valid TOML: {error}") from error
+        values = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{origin} is not valid TOML: {readable(str(error))}") from error
+    level: list[Any] = [values]
+    for _ in range(MAX_DEPTH):
+        level = [inner for value in level for inner in contained(value)]
+    if level:
+        raise ValueError(f"{origin} nests tables or arrays more than {MAX_DEPTH} deep")
+    return values
+
+
+def contained(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 def parse_override(text: str) -> dict[str, Any]:
     """One `section.key=value` of the command line, in TOML."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals:
-        raise ValueError(f"option {text!r} is not of the form section.key=value")
+        raise ValueError(f"option {readable(repr(text))} is not of the form section.key=value")
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        text.encode()
+        return parse_toml(text, "it")
+    except ValueError as error:
+        reason = str(error).removeprefix("it is not valid TOML: ")
+        quoted = f"'{name}=\"{value}\"'"
+        hint = f"; text needs quotes: {quoted}" if quoted == readable(quoted) else ""
         raise ValueError(
-            f"{value!r} in {text!r} is not a TOML value ({error}); "
-            f"text needs quotes: '{name}=\"{value}\"'"
+            f"{readable(repr(value))} in {readable(repr(text))} is not a TOML value "
+            f"({readable(reason)}){hint}"
         ) from error
+
+
+@contextlib.contextmanager
+def naming(origin: str | None) -> Iterator[None]:
+    """Lets a ValueError say which configuration it is about."""
+    try:
+        yield
+    except ValueError as error:
+        text = readable(str(error), 1500)  # a number may have thousands of digits
+        raise ValueError(f"{origin}: {text}" if origin else text) from error
 
 
 def option_names() -> list[str]:
@@ -202,7 +244,7 @@ def check_names(values: Mapping[str, Any]) -> None:
         if name not in known:
             near = [k for k in known if split_name(k)[0] == split_name(name)[0]]
             hint = suggest(name, known) or f"; known: {', '.join(near or known)}"
-            raise ValueError(f"unknown option {name}{hint}")
+            raise ValueError(f"unknown option {readable(name)}{hint}")
 
 
 def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,7 +266,10 @@ def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConf
     schedule = {"num_processes": num_processes, **values.get("schedule", {})}
     network = values.get("network", {})
     schedule["resolution"] = network.get("resolution", NetworkConfig.resolution)
-    text = json.dumps({**values, "schedule": schedule}, default=str)
+    try:
+        text = json.dumps({**values, "schedule": schedule}, default=str)
+    except ValueError as error:  # a hexadecimal number of thousands of digits
+        raise ValueError(f"a number is too long: {error}") from error
     try:
         config = TypeAdapter(TrainConfig).validate_json(text)
     except ValidationError as error:
@@ -242,7 +287,8 @@ def explain(fault: Mapping[str, Any]) -> str:
     where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
     message = str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"] != "value_error":
-        return f"option {where} is {toml_value(fault['input'])}: {message[0].lower()}{message[1:]}"
+        value = readable(toml_value(fault["input"]))
+        return f"option {readable(where)} is {value}: {message[0].lower()}{message[1:]}"
     if not where:
         return message
     names_option = message.split()[0].rstrip(":") in SECTIONS.get(where, [])
@@ -275,12 +321,14 @@ def load_config(
 ) -> TrainConfig:
     """The configuration NAME (or the paper's defaults) with `section.key=value` overrides."""
     values = read_config_file(name) if name else {}
-    check_names(values)
+    with naming(name):
+        check_names(values)
     for override in overrides:
         extra = parse_override(override)
         check_names(extra)
         values = merge(values, extra)
-    return build_config(values, num_processes)
+    with naming(f"{name} with the given options" if name and overrides else name):
+        return build_config(values, num_processes)
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:
@@ -290,8 +338,17 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
 
 def from_dict(values: Mapping[str, Any]) -> TrainConfig:
     """The configuration that `to_dict` gave or a run's `config.toml` holds."""
-    schedule = {k: v for k, v in values.get("schedule", {}).items() if k != "resolution"}
+    schedule = values.get("schedule", {})
+    if isinstance(schedule, Mapping):  # else `build_config` says so
+        schedule = {k: v for k, v in schedule.items() if k != "resolution"}
     return build_config({**values, "schedule": schedule})
+
+
+def read_stored_config(path: Path) -> TrainConfig:
+    """The complete configuration that `to_toml` wrote; a ValueError names the file."""
+    values = read_toml(path)
+    with naming(str(path)):
+        return from_dict(values)
 
 
 def to_toml(config: TrainConfig) -> str:

@@ -44,7 +44,7 @@ class Equalized(nn.Module):
         self.lr_multiplier = lr_multiplier
         self.weight_scale = (he_constant if equalized else 1.0) * lr_multiplier
         initial_std = (1.0 if equalized else he_constant) / lr_multiplier
-        self.weight = nn.Parameter(torch.randn(shape) * initial_std)
+        self.weight = nn.Parameter(torch.randn(shape).mul_(initial_std))
         self.bias = nn.Parameter(torch.zeros(num_biases)) if num_biases else None
 
     def scaled_bias(self) -> Tensor | None:

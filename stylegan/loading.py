@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from stylegan import checkpoint, interop
+from stylegan.messages import readable
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import ScheduleConfig, check_resolution, stage_at
 
@@ -144,16 +145,23 @@ def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
             tuple(payload.get("label_names", ())),
             payload.get("active_rectangle"),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ValueError(f"the {kind} file {path} cannot be used: {reason}") from error
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(
+            f"the {kind} file {path} cannot be used: {readable(reason, 1000)}"
+        ) from error
 
 
 def generator_of(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Generator:
     """The generator that holds `weights`, in their type and place; eval mode."""
     checkpoint.check_weights(weights)
+    network = NetworkConfig(**config)
+    with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
+        problems = checkpoint.misfits(Generator(network), weights)
+    if problems:
+        raise ValueError(f"the weights do not fit the network; {'; '.join(problems)}")
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
-        generator = Generator(NetworkConfig(**config))
+        generator = Generator(network)
     for some in weights.values():
         generator.to(some.device, some.dtype)
         break

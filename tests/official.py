@@ -1,5 +1,7 @@
 """Tiny official networks with random weights, as variables and as the objects of a snapshot."""
 
+import pickle
+import pickletools
 import sys
 import types
 
@@ -22,6 +24,17 @@ SETTINGS = {
     "mapping_fmaps": 7,
     "mapping_layers": 2,
 }
+
+
+def dumps(content, protocol=4):
+    """A pickle in which arrays bear the names that NumPy 1 gave them, as in official files."""
+    data = pickle.dumps(content, protocol)
+    for old, new in (
+        (b"\x8c\x16numpy._core.multiarray", b"\x8c\x15numpy.core.multiarray"),
+        (b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n"),
+    ):
+        data = data.replace(old, new)
+    return pickletools.optimize(data)  # with frames of the new lengths
 
 
 def never_fused(resolution):

@@ -22,6 +22,7 @@ from stylegan.config import (
     merge,
     option_names,
     parse_toml,
+    read_stored_config,
     to_dict,
     to_toml,
 )
@@ -87,7 +88,19 @@ PAPER = {  # appendix C, and the official program's settings where the paper is 
     "data.mirror": False,  # switched on for faces
     "data.labels": False,
 }  # fmt: skip
-OWN = {"seed", "log_kimg", "keep_states", "data.crop", "data.include"}  # official ones have no like
+OWN = {
+    "seed",
+    "log_kimg",
+    "keep_states",
+    "data.crop",
+    "data.include",
+    "checkpoint_activations",
+    "deterministic",
+    "save_minutes",
+    "milestone_kimg",
+    "max_skipped",
+    "max_saturated_kimg",
+}  # official ones have no like
 
 
 def flat(config: TrainConfig) -> dict:
@@ -366,3 +379,37 @@ def test_floats_survive_exactly():
     config = load_config(None, ["r1_gamma=1e-300", f"gp_weight={math.pi!r}", "drift=1e22"])
     again = from_dict(parse_toml(to_toml(config), "text"))
     assert (again.r1_gamma, again.gp_weight, again.drift) == (1e-300, math.pi, 1e22)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed = -1", "seed must not be negative"),
+        ('precision = "a\\u001b[2J"', "option precision is"),
+        ("data.include = " + "[" * 3000, "is not valid TOML"),
+        ("data.include = " + "[" * 20 + "]" * 20, "nests tables or arrays more than 16 deep"),
+        (".".join("a" * 5000) + " = 1", "a name of more than 16 parts"),
+        ("seed = " + "1" * 5000, "is not valid TOML"),
+        ("seed = 0x" + "f" * 5000, "a number is too long"),
+        ("data.include = [" + "0," * 9000 + "]", "option data.include.0 is 0"),
+        ("schedule = 1", "schedule is a section, not a value"),
+        ("network.resolution = " + "1" * 4000, "network.resolution 1111"),
+    ],
+)
+def test_a_hostile_file_is_one_short_line_with_its_name(tmp_path, text, message):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    for read in (lambda: load_config(str(path)), lambda: read_stored_config(path)):
+        with pytest.raises(ValueError, match=r"mine\.toml") as error:
+            read()
+        assert message in str(error.value)
+        assert str(error.value).isprintable()
+        assert len(str(error.value)) < 1700
+
+
+@pytest.mark.parametrize("text", ["seed=" + "[" * 5000, "seed=a\nb", 'data.include=["\udcff"]'])
+def test_a_hostile_option_is_one_short_line(text):
+    with pytest.raises(ValueError, match="is not a TOML value") as error:
+        load_config(None, [text])
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 800

@@ -236,9 +236,45 @@ def damage_version(path: Path) -> None:
     (path / "meta.json").write_text(meta.replace('"version": 1', '"version": 7'))
 
 
+def damage_depth(path: Path) -> None:
+    meta = (path / "meta.json").read_text()
+    deep = "[" * 100_000 + "]" * 100_000
+    (path / "meta.json").write_text(meta.replace('"num_ignored": 0', f'"num_ignored": {deep}'))
+
+
+def damage_type(path: Path) -> None:
+    meta = (path / "meta.json").read_text()
+    (path / "meta.json").write_text(meta.replace('"resolution": 16', '"resolution": "16"'))
+
+
+def damage_claim(path: Path) -> None:
+    """A header, of the length that it had, of a shape that no memory holds."""
+    content = (path / "labels.npy").read_bytes()
+    claim = content.replace(b"(1,), }          ", b"(8589934592,), } ")
+    assert claim != content
+    assert len(claim) == len(content)
+    (path / "labels.npy").write_bytes(claim)
+
+
+def damage_header(path: Path) -> None:
+    content = (path / "0008.npy").read_bytes()
+    (path / "0008.npy").write_bytes(content.replace(b"{'descr'", b"{('descr'"))
+
+
 @pytest.mark.parametrize(
     "damage",
-    [damage_cut, damage_shape, damage_missing, damage_pickle, damage_meta, damage_version],
+    [
+        damage_depth,
+        damage_type,
+        damage_claim,
+        damage_header,
+        damage_cut,
+        damage_shape,
+        damage_missing,
+        damage_pickle,
+        damage_meta,
+        damage_version,
+    ],
 )
 def test_a_damaged_store_says_so(damage: Callable[[Path], None], tmp_path: Path) -> None:
     source = folder(tmp_path / "images", {"a/0.png": png()})
@@ -246,6 +282,13 @@ def test_a_damaged_store_says_so(damage: Callable[[Path], None], tmp_path: Path)
     damage(tmp_path / "store")
     with pytest.raises(ValueError, match=r"store .* is damaged \(.*\); delete it and prepare"):
         Store(tmp_path / "store")
+
+
+def test_names_that_are_not_one_per_image_are_damage(tmp_path: Path) -> None:
+    store = prepare(folder(tmp_path / "images", {"0.png": png()}), tmp_path / "store")
+    (store.path / "names.txt").write_text("0.png\n1.png\n")
+    with pytest.raises(ValueError, match=r"store is damaged \(names.txt has 2 lines for 1 images"):
+        _ = Store(store.path).names
 
 
 def test_changed_pixels_are_found_by_verifying(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stylegan.data import open_source
+from stylegan.data import open_source, prepare
 
 
 def png(width: int = 16, height: int = 16, seed: int = 0) -> bytes:
@@ -171,3 +171,23 @@ def test_encrypted_and_linked_zip_entries_are_refused(tmp_path: Path) -> None:
     (tmp_path / "locked.zip").write_bytes(content)
     with pytest.raises(ValueError, match="encrypted"):
         open_source(tmp_path / "locked.zip")
+
+
+def test_a_zip_of_an_unknown_version_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = archive(tmp_path / "odd.zip", {"a.png": png()})
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 6] = 128
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"odd\.zip is a damaged zip: zip file version 12\.8"):
+        open_source(path)
+
+
+def test_names_in_a_zip_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    path = archive(tmp_path / "odd.zip", {"a\x1b[2J\nb.png": b"", "c.\x1b[2J": b""})
+    for use in (
+        lambda: prepare(path, tmp_path / "store"),
+        lambda: open_source(path, include=["d"]),
+    ):
+        with pytest.raises(ValueError, match=r"odd\.zip") as error:
+            use()
+        assert str(error.value).isprintable()

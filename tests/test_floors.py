@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = [
-    {"ops", "losses", "schedule", "distributed"},
+    {"ops", "losses", "schedule", "distributed", "messages", "recompute"},
     {"layers", "data"},
     {"networks"},
     {"config", "checkpoint", "sampling", "interop"},

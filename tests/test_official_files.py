@@ -1,12 +1,11 @@
 """Official pickles: read without being executed, and told apart from everything else."""
 
-import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from official import SETTINGS, generator_variables, network_class, snapshot_objects
+from official import SETTINGS, dumps, generator_variables, network_class, snapshot_objects
 
 from stylegan.interop import generator_from_official, load_official
 from stylegan.interop.pickles import TypeRecord
@@ -21,7 +20,7 @@ def official(monkeypatch):
 
 def write(tmp_path, content, protocol=4):
     path = tmp_path / "network.pkl"
-    data = content if isinstance(content, bytes) else pickle.dumps(content, protocol)
+    data = content if isinstance(content, bytes) else dumps(content, protocol)
     path.write_bytes(data)
     return path
 
@@ -96,6 +95,7 @@ NAMES = [
     ("numpy", "fromfile"),
     ("numpy", "ndarray.tofile"),
     ("numpy.core.multiarray", "fromfile"),
+    ("numpy._core.multiarray", "_reconstruct"),  # as NumPy 2 calls it: no official file does
     ("dnnlib.tflib.network", "Network.__setstate__"),
     ("dnnlib.tflib.network", "Network.__init__.__globals__"),
     ("torch._utils", "_rebuild_tensor_v2"),

@@ -48,7 +48,7 @@ def configuration(
     name: str | None, overrides: tuple[str, ...], processes: int | None
 ) -> "TrainConfig":
     """The configuration of a name or file, or the complete one that a run folder holds."""
-    from stylegan.config import from_dict, load_config, parse_toml
+    from stylegan.config import load_config, read_stored_config
 
     if name is None or not Path(name).is_dir():
         return load_config(name, overrides, processes or 1)
@@ -57,7 +57,7 @@ def configuration(
         raise FileNotFoundError(f"the folder {name} has no config.toml, so it is not a run")
     if overrides or processes:
         raise ValueError(f"{name} is a run: its schedule is fixed, -o and --processes do not apply")
-    return from_dict(parse_toml(path.read_text(encoding="utf-8"), str(path)))
+    return read_stored_config(path)
 
 
 def phase_row(start: int, end: int, stage: "Stage", plan: "ScheduleConfig") -> tuple[str, ...]:

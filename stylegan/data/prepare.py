@@ -16,6 +16,7 @@ from typing import BinaryIO, TypeVar, get_args
 
 import numpy as np
 
+from stylegan.messages import readable
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, check_resolution, resolutions
 
 from .images import (
@@ -116,11 +117,13 @@ def offered_resolution(source: Source, crop: Crop) -> int:
         size = min(native_size(image.width, image.height, crop), MAX_RESOLUTION)
         if size < MIN_RESOLUTION:
             raise ValueError(
-                f"{name} has {image.width}x{image.height} pixels; "
+                f"{readable(name)} has {image.width}x{image.height} pixels; "
                 f"the smallest resolution is {MIN_RESOLUTION}"
             )
         return 1 << (size.bit_length() - 1)
-    raise ValueError(f"no image under {source.path} can be read; the first problem: {reason}")
+    raise ValueError(
+        f"no image under {source.path} can be read; the first problem: {readable(reason)}"
+    )
 
 
 def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
@@ -185,7 +188,7 @@ def reason_of(name: str, error: Exception) -> str:
 
 def reasons_of(skipped: Sequence[Skipped]) -> str:
     """Names and reasons for a message, the first few of them."""
-    reasons = [f"{name} ({reason})" for name, reason in skipped[:NAMED_AT_MOST]]
+    reasons = [readable(f"{name} ({reason})") for name, reason in skipped[:NAMED_AT_MOST]]
     if more := len(skipped) - len(reasons):
         reasons.append(f"and {more} more")
     return "; ".join(reasons)

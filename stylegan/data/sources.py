@@ -5,11 +5,12 @@ import hashlib
 import os
 import stat
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, ClassVar
+
+from stylegan.messages import readable
 
 from .images import EXTENSIONS, is_image
 
@@ -89,12 +90,12 @@ class ZipSource(Source):
         try:
             with archive.open(info) as file:
                 return file.read(info.file_size)  # bounded: a false size fails its checksum
-        except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
-            raise ValueError(f"{name}: {error}") from error
+        except Exception as error:  # of damaged entries each decompressor makes its own
+            raise ValueError(f"{name}: {readable(str(error) or type(error).__name__)}") from error
 
     def _open(self) -> tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]:
         if self._opened is None or self._opened[0] != os.getpid():  # a fork shares the position
-            archive = zipfile.ZipFile(self.path)
+            archive = _open_zip(self.path)
             self._opened = os.getpid(), archive, _members(archive, self.path)
         return self._opened[1:]
 
@@ -126,7 +127,7 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
     ignored = [name for name in found if not is_image(name)]
     if not names:
         kinds = Counter(os.path.splitext(name)[1].lower() or "no extension" for name in ignored)
-        others = ", ".join(f"{count} x {suffix}" for suffix, count in kinds.most_common(4))
+        others = ", ".join(f"{count} x {readable(kind)}" for kind, count in kinds.most_common(4))
         raise ValueError(
             f"no images under {path}: found {len(ignored)} other files ({others}), none ending in "
             f"{' '.join(EXTENSIONS)}; see datasets/README.md"
@@ -165,13 +166,25 @@ def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Itera
 
 
 def _zip_names(path: Path) -> list[str]:
-    if not zipfile.is_zipfile(path):
+    if not _is_zip(path):
         raise ValueError(f"{path} is neither a folder nor a zip; see datasets/README.md")
+    with _open_zip(path) as archive:
+        return list(_members(archive, path))
+
+
+def _is_zip(path: Path) -> bool:
     try:
-        with zipfile.ZipFile(path) as archive:
-            return list(_members(archive, path))
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path} is a damaged zip: {error}; copy it again") from error
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile:  # one that claims to lie on several disks
+        return False
+
+
+def _open_zip(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except Exception as error:  # a damaged directory can raise almost anything
+        reason = readable(str(error) or type(error).__name__)
+        raise ValueError(f"{path} is a damaged zip: {reason}; copy it again") from error
 
 
 def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
@@ -179,16 +192,18 @@ def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
     members = {}
     for info in archive.infolist():
         name = info.filename.replace("\\", "/")
+        shown = readable(name)
         if name.startswith("/") or PureWindowsPath(name).drive or ".." in name.split("/"):
-            raise ValueError(f"{path} is refused: the entry {info.filename!r} points outside of it")
-        if info.is_dir() or any(map(_hidden, PurePosixPath(name).parts)):
+            shown = readable(repr(info.filename))
+            raise ValueError(f"{path} is refused: the entry {shown} points outside of it")
+        if name.endswith("/") or any(map(_hidden, PurePosixPath(name).parts)):
             continue
         if info.flag_bits & 1:
-            raise ValueError(f"{path} is refused: {name} is encrypted; pack it without a password")
+            raise ValueError(f"{path} is refused: {shown} is encrypted; pack it without a password")
         if stat.S_ISLNK(info.external_attr >> 16):
-            raise ValueError(f"{path} is refused: {name} is a link; pack the files themselves")
+            raise ValueError(f"{path} is refused: {shown} is a link; pack the files themselves")
         too_large = info.file_size > MAX_FILE_BYTES
-        _refuse_bomb(name, info.file_size, info.compress_size, path, too_large=too_large)
+        _refuse_bomb(shown, info.file_size, info.compress_size, path, too_large=too_large)
         members[name] = info
     total = sum(info.file_size for info in members.values())
     _refuse_bomb("the whole", total, path.stat().st_size, path)

@@ -4,16 +4,23 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
+import os
+import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from stylegan.schedule import resolutions
+from stylegan.schedule import check_resolution, resolutions
+
+from .images import MODES, Crop
 
 FORMAT = "stylegan-store"
 VERSION = 1
+NPY_MAGIC = b"\x93NUMPY\x01\x00"
+NPY_START = struct.Struct("<8sH")  # and the length of the header that follows
 
 
 class Skipped(NamedTuple):
@@ -36,12 +43,13 @@ class Rectangle(NamedTuple):
 class StoreMeta:
     """Everything about a store but its pixels; `meta.json`."""
 
+    __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid"}
     source: str  # name of the folder or zip
     fingerprint: str  # of its files
     num_images: int
     resolution: int
     channels: int
-    crop: str  # center | pad
+    crop: Crop
     active_rectangle: Rectangle | None  # None: the whole square
     label_names: list[str]  # empty: no labels
     skipped: list[Skipped]
@@ -51,6 +59,20 @@ class StoreMeta:
     format: str = FORMAT
     version: int = VERSION
 
+    def __post_init__(self) -> None:
+        check_resolution(self.resolution)
+        if self.num_images < 1 or self.channels not in MODES:
+            raise ValueError(f"no store has {self.num_images} images of {self.channels} channels")
+        if self.active_rectangle is not None:
+            top, bottom, left, right = self.active_rectangle
+            if not (0 <= top < bottom <= self.resolution and 0 <= left < right <= self.resolution):
+                raise ValueError(
+                    f"the active rectangle {self.active_rectangle} is not in the image"
+                )
+        for resolution in resolutions(self.resolution):
+            if file_name(resolution) not in self.pixel_hashes:
+                raise ValueError(f"the hash of {file_name(resolution)} is missing")
+
     def write(self, path: Path) -> None:
         """As JSON."""
         path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
@@ -58,15 +80,21 @@ class StoreMeta:
     @classmethod
     def read(cls, path: Path) -> "StoreMeta":
         """From JSON; ValueError if it is not of this format."""
-        values = json.loads(path.read_text(encoding="utf-8"))
+        from pydantic import TypeAdapter, ValidationError
+        from pydantic_core import from_json
+
+        text = path.read_bytes()
+        values = from_json(text)
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise ValueError("meta.json does not describe a store")
-        if values["version"] != VERSION:
-            raise ValueError(f"its version is {values['version']}, known is {VERSION}")
-        rectangle = values["active_rectangle"]
-        values["active_rectangle"] = None if rectangle is None else Rectangle(*rectangle)
-        values["skipped"] = [Skipped(*pair) for pair in values["skipped"]]
-        return cls(**values)
+        if values.get("version") != VERSION:
+            raise ValueError(f"its version is {values.get('version')!r:.20}, known is {VERSION}")
+        try:
+            return TypeAdapter(cls).validate_json(text)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = ".".join(str(part) for part in fault["loc"]) or "meta.json"
+            raise ValueError(f"{where!r:.100}: {fault['msg']}") from error
 
 
 def file_name(resolution: int) -> str:
@@ -98,7 +126,7 @@ class Store:
             self.meta = StoreMeta.read(self.path / "meta.json")
             self._images = {r: self._map(r) for r in resolutions(self.meta.resolution)}
             self.labels = self._read_labels()
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise ValueError(
                 f"the store {path} is damaged ({error}); delete it and prepare it again"
             ) from error
@@ -140,7 +168,13 @@ class Store:
     def names(self) -> list[str]:
         """Where each image came from, relative to the source."""
         text = (self.path / "names.txt").read_text(encoding="utf-8", errors="surrogateescape")
-        return text.split("\n")[:-1]
+        names = text.split("\n")[:-1]
+        if len(names) != self.num_images:
+            raise ValueError(
+                f"the store {self.path} is damaged (names.txt has {len(names)} lines for "
+                f"{self.num_images} images); delete it and prepare it again"
+            )
+        return names
 
     def images(self, resolution: int) -> np.memmap:
         """All images at one resolution: uint8 (N, C, r, r), read from disk where touched."""
@@ -188,19 +222,32 @@ class Store:
                 )
 
     def _map(self, resolution: int) -> np.memmap:
-        name = file_name(resolution)
-        images = np.load(self.path / name, mmap_mode="r", allow_pickle=False)
         shape = (self.num_images, self.channels, resolution, resolution)
-        if images.shape != shape or images.dtype != np.uint8:
-            raise ValueError(f"{name} holds {images.dtype} {images.shape}, not uint8 {shape}")
-        return images
+        return read_array(self.path / file_name(resolution), "|u1", shape)
 
     def _read_labels(self) -> np.ndarray | None:
         if not self.label_names:
             return None
-        labels = np.load(self.path / "labels.npy", allow_pickle=False)
-        if labels.shape != (self.num_images,) or labels.dtype != np.int64:
-            raise ValueError(f"labels.npy holds {labels.dtype} {labels.shape}")
+        labels = np.array(read_array(self.path / "labels.npy", "<i8", (self.num_images,)))
         if labels.min() < 0 or labels.max() >= len(self.label_names):
             raise ValueError(f"labels.npy goes beyond the {len(self.label_names)} classes")
         return labels
+
+
+def read_array(path: Path, kind: str, shape: tuple[int, ...]) -> np.memmap:
+    """The array of a .npy file, memory-mapped; ValueError unless it is of this kind and shape.
+
+    The header is compared, not parsed: NumPy's own parser does much for whoever wrote the file.
+    """
+    with open(path, "rb") as file:
+        start = file.read(NPY_START.size)
+        magic, length = NPY_START.unpack(start.ljust(NPY_START.size))
+        found = file.read(length).replace(b" ", b"").replace(b",}", b"}").strip()
+        size = file.seek(0, os.SEEK_END)
+    expected = repr({"descr": kind, "fortran_order": False, "shape": shape}).replace(" ", "")
+    offset = NPY_START.size + length
+    if magic != NPY_MAGIC or found != expected.encode():
+        raise ValueError(f"{path.name} does not begin as an array {kind} of shape {shape}")
+    if size != offset + math.prod(shape) * np.dtype(kind).itemsize:
+        raise ValueError(f"{path.name} has {size} bytes, which is not what shape {shape} takes")
+    return np.memmap(path, kind, "r", offset, shape)

@@ -28,6 +28,7 @@ from stylegan.interop.correspondence import (
     synthesis_matches,
 )
 from stylegan.interop.pickles import ForeignFileError, OfficialNetwork, read_networks
+from stylegan.messages import readable
 from stylegan.networks import (
     Discriminator,
     Generator,
@@ -45,6 +46,7 @@ __all__ = [
     "synthesis_from_official",
 ]
 
+NAMED_AT_MOST = 8  # variables in one message
 N = TypeVar("N", bound=nn.Module)
 Variables = Mapping[str, Any]  # official path, relative to its network -> array
 Settings = Mapping[str, Any]  # official keyword arguments; official defaults where absent
@@ -83,8 +85,11 @@ def filled(make: Callable[[], N], matches: Iterable[Match], variables: Variables
     """
     arrays = {path: np.asarray(value) for path, value in variables.items()}
     arrays = {path: a for path, a in arrays.items() if path.split("/")[-1] != "lod"}
-    with torch.device("meta"):  # shapes only, so that absurd settings fail before they cost memory
-        shapes = {name: tuple(t.shape) for name, t in make().state_dict().items()}
+    try:
+        with torch.device("meta"):  # shapes only: absurd settings fail before they cost memory
+            shapes = {name: tuple(t.shape) for name, t in make().state_dict().items()}
+    except (TypeError, RuntimeError, OverflowError) as error:
+        raise ValueError("the settings ask for a network larger than any can be") from error
     table = list(matches)
     check_fit({m.path: m.official_shape(shapes[m.name]) for m in table}, arrays)
     exact = any(a.dtype == np.float64 for a in arrays.values())
@@ -96,15 +101,17 @@ def filled(make: Callable[[], N], matches: Iterable[Match], variables: Variables
 
 
 def check_fit(expected: dict[str, tuple[int, ...]], arrays: dict[str, np.ndarray]) -> None:
-    """Raise one ValueError that names every missing, surplus or misshapen variable."""
+    """Raise one ValueError that names missing, surplus and misshapen variables."""
     problems = [f"{path} is missing" for path in expected if path not in arrays]
     for path, array in arrays.items():
         if path not in expected:
-            problems.append(f"{path} is not a variable of this network")
+            problems.append(f"{readable(path)} is not a variable of this network")
         elif array.shape != expected[path]:
             problems.append(f"{path} has shape {array.shape} instead of {expected[path]}")
         elif array.dtype.kind not in "fiu":
             problems.append(f"{path} holds {array.dtype} instead of real numbers")
+    if (more := len(problems) - NAMED_AT_MOST) > 0:
+        problems[NAMED_AT_MOST:] = [f"and {more} more"]
     if problems:
         raise ValueError(
             f"the official variables do not fit the settings: {'; '.join(problems)}; give the "
@@ -167,7 +174,7 @@ def truncation_defaults(settings: Settings) -> tuple[float, int | None]:
     cutoff = settings.get("truncation_cutoff", 8)
     for name, value in (("truncation_psi", psi), ("truncation_cutoff", cutoff)):
         if value is not None and not isinstance(value, (int, float)):
-            raise ValueError(f"{name} must be a number or None, not {value!r}")
+            raise ValueError(f"{name} must be a number or None, not {readable(repr(value))}")
     if psi is None or cutoff is None or cutoff <= 0:
         return 1.0, None
     return float(psi), int(cutoff)

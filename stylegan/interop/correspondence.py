@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stylegan.messages import readable
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 
@@ -79,7 +80,7 @@ def config_from_official(settings: Mapping[str, Any], own: Mapping[str, str]) ->
         if name not in KNOWN:
             close = difflib.get_close_matches(str(name), KNOWN, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            raise ValueError(f"unknown official setting {name}{hint}")
+            raise ValueError(f"unknown official setting {readable(str(name))}{hint}")
     fields = {
         field: converted(name, settings[name], getattr(NetworkConfig, field))
         for name, field in own.items()
@@ -96,14 +97,16 @@ def converted(name: str, value: Any, default: Any) -> Any:
     except (TypeError, ValueError, OverflowError):
         result = None
     if result is None or result != value:
-        raise ValueError(f"{name} must be of type {kind.__name__}, not {value!r}")
+        raise ValueError(f"{name} must be of type {kind.__name__}, not {readable(repr(value))}")
     return result
 
 
 def blur_from_official(blur_filter: Any) -> bool:
     taps = [] if blur_filter is None else list(blur_filter)
     if taps not in ([], [1, 2, 1]):
-        raise ValueError(f"blur_filter {taps} is not supported; only [1, 2, 1] or None is")
+        raise ValueError(
+            f"blur_filter {readable(str(taps))} is not supported; only [1, 2, 1] or None is"
+        )
     return bool(taps)
 
 
@@ -111,7 +114,7 @@ def fusion_from_official(settings: Mapping[str, Any]) -> Callable[[int], bool]:
     """Whether the official program upscales to a resolution by a transposed convolution."""
     fused = settings.get("fused_scale", "auto")
     if fused not in (True, False, "auto"):
-        raise ValueError(f"fused_scale must be True, False or 'auto', not {fused!r}")
+        raise ValueError(f"fused_scale must be True, False or 'auto', not {readable(repr(fused))}")
     return lambda resolution: resolution >= 128 if fused == "auto" else bool(fused)
 
 

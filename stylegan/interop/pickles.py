@@ -8,11 +8,14 @@ import io
 import math
 import pickle
 import pickletools
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from stylegan.messages import readable
 
 
 class ForeignFileError(ValueError):
@@ -60,18 +63,16 @@ class TypeRecord(Record):
     """The array type itself, which the file passes as an argument."""
 
 
+# The globals of an official snapshot, all of them.
 ALLOWED: dict[tuple[str, str], type[Record]] = {
     ("dnnlib.tflib.network", "Network"): NetworkRecord,
     ("numpy", "ndarray"): TypeRecord,
     ("numpy", "dtype"): DtypeRecord,
     ("numpy.core.multiarray", "_reconstruct"): ArrayRecord,
     ("numpy.core.multiarray", "scalar"): ScalarRecord,
-    # The same two, as NumPy 2 writes them.
-    ("numpy._core.multiarray", "_reconstruct"): ArrayRecord,
-    ("numpy._core.multiarray", "scalar"): ScalarRecord,
 }
-# Instructions that fetch or make objects past `find_class`; no snapshot needs them.
-REFUSED = {"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "INST", "OBJ", "NEWOBJ_EX", "NEXT_BUFFER"}
+# Instructions that fetch objects past `find_class`; no snapshot needs them.
+REFUSED = {"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER"}
 EXPECTED = "an official StyleGAN version 1 snapshot, a .pkl file with the networks (G, D, Gs)"
 ORIGINS = {
     "tfutil": "a Progressive GAN snapshot",
@@ -88,8 +89,9 @@ class SafeUnpickler(pickle.Unpickler):
             return ALLOWED[module, name]
         except KeyError:
             origin = ORIGINS.get(module.split(".")[0], "not an official StyleGAN snapshot")
+            full_name = readable(f"{module}.{name}")
             raise ForeignFileError(
-                f"names {module}.{name}, which was not looked up or executed: this is {origin}"
+                f"names {full_name}, which was not looked up or executed: this is {origin}"
             ) from None
 
 
@@ -97,8 +99,10 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
     """G, D and Gs of an official snapshot. Anything else is a ForeignFileError (a ValueError)."""
     data = Path(path).read_bytes()
     try:
-        check_opcodes(data)
-        content = SafeUnpickler(io.BytesIO(data)).load()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python's, on escapes in the text of a damaged file
+            check_opcodes(data)
+            content = SafeUnpickler(io.BytesIO(data)).load()
         match content:
             case (NetworkRecord() as g, NetworkRecord() as d, NetworkRecord() as ema):
                 pass
@@ -112,8 +116,9 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
     except ForeignFileError as error:
         raise ForeignFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
+        reason = readable(str(error) or type(error).__name__)
         raise ForeignFileError(
-            f"{path} is damaged or truncated ({error}); expected {EXPECTED}; download it again"
+            f"{path} is damaged or truncated ({reason}); expected {EXPECTED}; download it again"
         ) from error
     return networks
 
@@ -147,8 +152,8 @@ def official_network(record: NetworkRecord, builder: str) -> OfficialNetwork:
     if found != builder:
         role = "generator" if builder.startswith("G") else "discriminator"
         raise ForeignFileError(
-            f"has a {role} built by {found} instead of {builder}: it is of another program, such "
-            "as Progressive GAN or StyleGAN2"
+            f"has a {role} built by {readable(found)} instead of {builder}: it is of another "
+            "program, such as Progressive GAN or StyleGAN2"
         )
     for name, value in settings.items():
         if not isinstance(name, str) or not is_plain(value):
@@ -175,7 +180,7 @@ def named_variables(pairs: list[Any]) -> dict[str, np.ndarray]:
     for pair in pairs:
         match pair:
             case (str(name), Record() as record) if name not in arrays:
-                arrays[name] = numeric_array(name, record)
+                arrays[name] = numeric_array(readable(name), record)
             case _:
                 raise ForeignFileError("has a variable that is no named array, or two of one name")
     return arrays
@@ -204,8 +209,9 @@ def numeric_array(name: str, record: Record) -> np.ndarray:
     if not isinstance(data, bytes) or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise ForeignFileError(f"has a variable {name} without plain bytes and a shape")
     if math.prod(shape) * size != len(data):
+        claim = readable(str(shape))
         raise ForeignFileError(
-            f"has a variable {name} that claims shape {shape} but holds {len(data)} bytes"
+            f"has a variable {name} that claims shape {claim} but holds {len(data)} bytes"
         )
     values = np.frombuffer(data, byte_order + code)
     return values.reshape(shape, order="F" if fortran else "C")

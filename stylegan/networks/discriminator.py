@@ -1,6 +1,7 @@
 """Image -> logit: Progressive GAN's discriminator with blurred downscaling."""
 
 from collections.abc import Iterator
+from operator import call
 
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from stylegan.ops import (
     minibatch_deviation,
     without_autocast,
 )
+from stylegan.recompute import recompute
 from stylegan.schedule import check_resolution, resolutions
 
 
@@ -75,6 +77,8 @@ class DiscriminatorHead(nn.Module):
 class Discriminator(nn.Module):
     """Image -> logit, positive for real. Progressive GAN's with blurred downscaling."""
 
+    recompute_blocks: bool = False  # less memory for more time in training, the same numbers
+
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.config = config
@@ -98,12 +102,13 @@ class Discriminator(nn.Module):
         resolution = check_resolution(height, self.config.resolution)
         check_alpha(alpha)
         check_labels(labels, self.config.label_dim, n)
-        x = self.from_rgb[str(resolution)](images)
+        run = recompute if self.recompute_blocks else call
+        x = run(self.from_rgb[str(resolution)], images)
         for r in reversed(resolutions(resolution)[1:]):
-            x = self.blocks[str(r)](x)
+            x = run(self.blocks[str(r)], x)
             if r == resolution and alpha < 1:
-                x = fade(self.from_rgb[str(r // 2)](downsample(images)), x, alpha)
-        logits = self.head(x)
+                x = fade(run(self.from_rgb[str(r // 2)], downsample(images)), x, alpha)
+        logits = run(self.head, x)
         return logits.squeeze(1) if labels is None else (logits * labels.to(logits.dtype)).sum(1)
 
     def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from operator import call
 from typing import Literal
 
 import torch
@@ -25,6 +26,7 @@ from stylegan.ops import (
     upsample,
     without_autocast,
 )
+from stylegan.recompute import recompute
 from stylegan.schedule import check_resolution, resolutions
 
 Noise = Literal["const", "random", "none"] | Sequence[Tensor]
@@ -101,7 +103,7 @@ class InputBlock(nn.Module):
         self.conv = EqualizedConv2d(channels, channels, 3, bias=False, equalized=config.equalized)
         self.epilogue1 = epilogue(config, 4)
 
-    def forward(self, ws: Tensor, noise: Sequence[Tensor | None]) -> Tensor:
+    def forward(self, ws: Tensor, *noise: Tensor | None) -> Tensor:
         if self.constant_input:
             x = self.const.expand(len(ws), -1, -1, -1)
         else:
@@ -122,7 +124,7 @@ class SynthesisBlock(nn.Module):
         self.conv1 = EqualizedConv2d(channels, channels, 3, bias=False, equalized=config.equalized)
         self.epilogue1 = epilogue(config, resolution)
 
-    def forward(self, x: Tensor, ws: Tensor, noise: Sequence[Tensor | None]) -> Tensor:
+    def forward(self, x: Tensor, ws: Tensor, *noise: Tensor | None) -> Tensor:
         x = self.conv0(x)  # (N, out, 2H, 2W)
         x = self.epilogue0(blur(x) if self.blur else x, ws[:, 0], noise[0])
         return self.epilogue1(self.conv1(x), ws[:, -1], noise[1])
@@ -147,6 +149,8 @@ class ToRGB(EqualizedConv2d):
 
 class SynthesisNetwork(nn.Module):
     """w -> image, grown block by block. Figure 1b of the paper."""
+
+    recompute_blocks: bool = False  # less memory for more time in training, the same numbers
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -182,12 +186,13 @@ class SynthesisNetwork(nn.Module):
         else:
             rows = [ws] * len(resolutions(resolution))
         maps = self.noise_maps(len(ws), resolution, noise)
-        coarse = x = self.input(rows[0], maps[:2])
+        run = recompute if self.recompute_blocks else call
+        coarse = x = run(self.input, rows[0], *maps[:2])
         for i, r in enumerate(resolutions(resolution)[1:], start=1):
-            coarse, x = x, self.blocks[str(r)](x, rows[i], maps[2 * i : 2 * i + 2])
-        images: Tensor = self.to_rgb[str(resolution)](x)
+            coarse, x = x, run(self.blocks[str(r)], x, rows[i], *maps[2 * i : 2 * i + 2])
+        images: Tensor = run(self.to_rgb[str(resolution)], x)
         if alpha < 1 and resolution > 4:
-            images = fade(upsample(self.to_rgb[str(resolution // 2)](coarse)), images, alpha)
+            images = fade(upsample(run(self.to_rgb[str(resolution // 2)], coarse)), images, alpha)
         return images
 
     def noise_layers(self, resolution: int) -> list[Epilogue]:

@@ -13,8 +13,7 @@ from stylegan.config import (
     TrainConfig,
     check_batches,
     differences,
-    from_dict,
-    parse_toml,
+    read_stored_config,
     to_toml,
 )
 from stylegan.data import Store
@@ -30,7 +29,7 @@ def stored_config(folder: Path) -> TrainConfig | None:
         raise ValueError(f"{folder} is a file; a run needs a folder (choose another --out)")
     path = folder / CONFIG_FILE
     if path.is_file():
-        return from_dict(parse_toml(path.read_text(encoding="utf-8"), str(path)))
+        return read_stored_config(path)
     if folder.is_dir() and any(p.suffix != checkpoint.PARTIAL for p in folder.iterdir()):
         raise ValueError(
             f"{folder} is not empty and holds no {CONFIG_FILE}, so it is not a run; "

@@ -1,0 +1,310 @@
+"""Recomputed blocks: the same numbers to second order, for less memory."""
+
+import copy
+
+import pytest
+import torch
+import torch.distributed as dist
+from test_training_step import Saved
+from tiny_training import reals_for, stage, step, tiny_config
+from torch import nn
+from torch.func import functional_call
+from torch.nn.parallel import DistributedDataParallel
+from two_processes import float64_state
+
+from stylegan import losses
+from stylegan.networks import Discriminator, Generator
+from stylegan.networks.discriminator import DiscriminatorBlock
+from stylegan.networks.generator import SynthesisBlock
+from stylegan.recompute import recompute
+from stylegan.training import TrainState
+from stylegan.training.step import Batch, enter_stage, frozen, real_terms
+
+CONFIG = tiny_config(network={"label_dim": 3})
+N = 4
+
+
+def pair(kind):
+    """A network with random biases in float64, and a copy of it that recomputes its blocks."""
+    torch.manual_seed(0)
+    plain = kind(CONFIG.network).double()
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    again = copy.deepcopy(plain)
+    (again.synthesis if kind is Generator else again).recompute_blocks = True
+    return plain, again
+
+
+def images(r=16, dtype=torch.float64):
+    return torch.randn(N, 3, r, r, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+def labels(dtype=torch.float64):
+    return torch.eye(3, dtype=dtype)[torch.arange(N) % 3]
+
+
+def latents(dtype=torch.float64):
+    rng = torch.Generator().manual_seed(2)
+    return torch.randn(N, CONFIG.network.z_dim, generator=rng).to(dtype)
+
+
+def largest_difference(a, b, *, of=lambda parameter: parameter.grad):
+    """Between what two networks hold; inf where only one has anything."""
+    largest = 0.0
+    for (name, p), q in zip(a.named_parameters(), b.parameters(), strict=True):
+        assert (of(p) is None) == (of(q) is None), name
+        if of(p) is not None:
+            largest = max(largest, (of(p) - of(q)).abs().max().item())
+    return largest
+
+
+def graph_nodes(output):
+    """Names of the autograd nodes that an output came through."""
+    found, todo = set(), [output.grad_fn]
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            todo += [following for following, _ in node.next_functions]
+    return {node.name() for node in found}
+
+
+@pytest.mark.parametrize("noise", ["const", "none", "list"])
+@pytest.mark.parametrize(("resolution", "alpha"), [(4, 1.0), (8, 0.5), (16, 1.0)])
+def test_images_and_their_gradients_are_the_same(resolution, alpha, noise):
+    networks = pair(Generator)
+    if noise == "list":
+        rng = torch.Generator().manual_seed(3)
+        sizes = [r for r in (4, 8, 16) for _ in range(2)]
+        noise = [torch.randn(N, 1, r, r, generator=rng).double() for r in sizes]
+    options = {"resolution": resolution, "alpha": alpha, "noise": noise}
+    outputs = [network(latents(), labels(), **options) for network in networks]
+    assert torch.equal(*outputs)
+    for output in outputs:
+        (output * images(resolution)).sum().backward()
+    assert largest_difference(*networks) < 1e-12
+
+
+@pytest.mark.parametrize(("resolution", "alpha"), [(4, 1.0), (8, 0.5), (16, 1.0)])
+def test_logits_and_the_gradients_of_r1_are_the_same(resolution, alpha):
+    networks, seen = pair(Discriminator), []
+    for network in networks:
+        reals = images(resolution).requires_grad_()
+        logits = network(reals, labels(), alpha=alpha)
+        penalty = losses.r1_penalty(logits, reals)
+        (losses.logistic_real(logits) + 5 * penalty).backward()
+        seen.append((logits, penalty, reals.grad))
+    for a, b in zip(*seen, strict=True):
+        assert (a - b).abs().max() < 1e-12
+    assert torch.equal(seen[0][0], seen[1][0])
+    assert largest_difference(*networks) < 1e-12
+
+
+def test_numbers_at_exactly_zero_are_the_same():
+    """`leaky_relu` moves 0 where gradients are recorded: recomputation must record them too."""
+    networks = [Discriminator(CONFIG.network) for _ in range(2)]
+    networks[1].load_state_dict(networks[0].state_dict())
+    networks[1].recompute_blocks = True
+    zeros = torch.zeros(N, 3, 16, 16)
+    logits = [network(zeros, labels(torch.float32)) for network in networks]
+    assert torch.equal(*logits)
+    for each in logits:
+        each.sum().backward()
+    assert largest_difference(*networks) == 0
+
+
+@pytest.mark.parametrize("kind", [SynthesisBlock, DiscriminatorBlock])
+def test_first_and_second_derivatives_agree_with_finite_differences(kind):
+    torch.manual_seed(0)
+    config = tiny_config(network={"max_channels": 2, "w_dim": 2}).network
+    block = kind(config, 8).double()
+    for parameter in block.parameters():  # away from 0, where the activation has a kink
+        nn.init.normal_(parameter)
+    names = [name for name, _ in block.named_parameters()]
+    inputs = [torch.randn(2, 2, 4, 4)]
+    if kind is SynthesisBlock:
+        inputs += [torch.randn(2, 2, 2), torch.randn(2, 1, 8, 8), torch.randn(1, 1, 8, 8)]
+    n = len(inputs)
+
+    class Recomputed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = block
+
+        def forward(self, *tensors):
+            return recompute(self.block, *tensors)
+
+    def function(*tensors):
+        weights = dict(zip([f"block.{name}" for name in names], tensors[n:], strict=True))
+        return functional_call(Recomputed(), weights, tensors[:n])
+
+    tensors = [x.double().requires_grad_() for x in inputs]
+    tensors += [p.detach().clone().requires_grad_() for p in block.parameters()]
+    fast = {"fast_mode": True}
+    assert torch.autograd.gradcheck(function, tensors, **fast)
+    assert torch.autograd.gradgradcheck(function, tensors, **fast)
+
+
+def test_a_third_derivative_is_refused():
+    network = pair(Discriminator)[1]
+    reals = images().requires_grad_()
+    penalty = losses.r1_penalty(network(reals, labels()), reals)
+    (grad,) = torch.autograd.grad(penalty, reals, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.square().sum().backward()
+
+
+OPTIONS = {
+    "deviation": {},
+    "no deviation": {"network": {"deviation_group": 0}},
+    "micro-batches": {"batch_gpu": 4},
+    "r2": {"r2_gamma": 1.0},
+    "wgan_gp": {"discriminator_loss": "wgan_gp", "generator_loss": "wgan"},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_five_training_steps_give_the_same_weights(name):
+    states = []
+    for on in (False, True):
+        state = float64_state(tiny_config(**OPTIONS[name], checkpoint_activations=on))
+        assert (
+            state.discriminator.recompute_blocks,
+            state.generator.synthesis.recompute_blocks,
+        ) == (on, on)
+        for now in [stage(8, a, 8) for a in (0.5, 0.7, 1.0)] + [
+            stage(16, a, 8) for a in (0.3, 1.0)
+        ]:
+            step(state, now)
+        states.append(state)
+    for network in ("generator", "discriminator", "generator_ema"):
+        a, b = (getattr(state, network) for state in states)
+        assert largest_difference(a, b, of=lambda parameter: parameter) < 1e-9
+
+
+def test_frozen_weights_get_no_gradient():
+    generators, (_, discriminator) = pair(Generator), pair(Discriminator)
+    for generator in generators:
+        for parameter in generator.synthesis.blocks["8"].parameters():
+            parameter.requires_grad_(False)
+        with frozen(discriminator):
+            logits = discriminator(generator(latents(), labels(), noise="const"), labels())
+            losses.nonsaturating(logits).backward()
+    assert largest_difference(*generators) < 1e-12
+    assert all(p.grad is None for p in generators[1].synthesis.blocks["8"].parameters())
+    assert all(p.grad is None for p in discriminator.parameters())
+    assert generators[1].synthesis.blocks["16"].conv0.weight.grad.abs().max() > 0
+
+
+def test_weights_of_unused_noise_get_no_gradient():
+    generator = pair(Generator)[1]
+    generator(latents(), labels(), noise="none").sum().backward()
+    for layer in generator.synthesis.noise_layers(16):
+        assert layer.noise.strength.grad is None
+        assert layer.bias.grad is not None
+
+
+def test_recomputation_is_in_the_precision_of_the_first_run():
+    networks = [network.float() for network in pair(Discriminator)]
+    seen = []
+    for network in networks:
+        reals = images(dtype=torch.float32).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = network(reals, labels(torch.float32))
+        logits.sum().backward()  # where autocast is off
+        seen.append((logits, reals.grad))
+    for a, b in zip(*seen, strict=True):
+        assert torch.equal(a, b)
+    assert largest_difference(*networks) == 0
+    exact = networks[0](reals, labels(torch.float32))
+    assert not torch.equal(exact, seen[0][0])
+
+
+def test_r1_in_bfloat16_differs_by_its_round_off_alone():
+    exact, _ = pair(Discriminator)
+    networks = [network.float() for network in pair(Discriminator)]
+    for network, half in zip((exact, *networks), (False, True, True), strict=True):
+        dtype = torch.bfloat16 if half else None
+        reals = images(dtype=torch.float32 if half else torch.float64).requires_grad_()
+        with torch.autocast("cpu", dtype, enabled=half):
+            logits = network(reals, labels(reals.dtype))
+            penalty = losses.r1_penalty(logits, reals)
+        penalty.backward()
+    for p, q, r in zip(*(each.parameters() for each in (exact, *networks)), strict=True):
+        if p.grad is not None:
+            assert (r.grad - p.grad).norm() <= 1.2 * (q.grad - p.grad).norm() + 1e-6 * p.grad.norm()
+
+
+def test_images_without_gradients_leave_no_graph_and_run_once():
+    generator, runs = pair(Generator)[1], []
+    generator.synthesis.blocks["8"].register_forward_hook(lambda *_: runs.append(1))
+    with torch.no_grad():
+        first = generator(latents(), labels(), noise="const")
+    generator.requires_grad_(False)
+    second = generator(latents(), labels(), noise="const")
+    assert len(runs) == 2
+    assert not first.requires_grad and not second.requires_grad
+    assert torch.equal(first, second)
+
+
+def test_blocks_are_recomputed_only_when_asked():
+    for network, expected in zip(pair(Discriminator), (False, True), strict=True):
+        nodes = graph_nodes(network(images(), labels()))
+        assert any("Recompute" in name for name in nodes) == expected
+        assert any("Convolution" in name for name in nodes) != expected
+
+
+def test_distributed_hooks_see_each_gradient_once(tmp_path):
+    networks, exchanged = pair(Discriminator), []
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        parallel = DistributedDataParallel(networks[1])
+
+        def hook(state, bucket):
+            exchanged.extend(bucket.parameters())
+            return (
+                dist.all_reduce(bucket.buffer(), async_op=True)
+                .get_future()
+                .then(lambda future: future.value()[0])
+            )
+
+        parallel.register_comm_hook(None, hook)
+        for network in (networks[0], parallel):
+            network.requires_grad_(True)
+            for part in ("4", "8"):
+                networks[0].from_rgb[part].requires_grad_(False)
+            reals = images().requires_grad_()
+            logits = network(reals, labels())
+            (logits.sum() + losses.r1_penalty(logits, reals)).backward()
+    finally:
+        dist.destroy_process_group()
+    assert largest_difference(*networks) < 1e-12
+    assert len(exchanged) == len(set(map(id, exchanged)))
+
+
+def test_the_graph_of_a_penalty_holds_less():
+    now = stage(32, 1.0, batch_size=8)
+    peaks, graphs = [], []
+    for on in (False, True):
+        options = {"network": {"max_channels": 32, "resolution": 32}}
+        state = TrainState.create(tiny_config(**options, checkpoint_activations=on))
+        enter_stage(state, now)
+        batch = Batch(reals_for(now), reals_for(now, seed=1), None, None)
+        with Saved(state) as saved:
+            terms = real_terms(state.config, state.discriminator, batch, now)
+            graphs.append(saved.bytes)
+            sum(term.weight * term.value for term in terms).backward()
+        peaks.append(saved.peak)
+    assert graphs[1] < 0.25 * graphs[0]
+    assert peaks[1] < 0.8 * peaks[0]
+
+
+def test_meta_tensors_pass():
+    with torch.device("meta"):
+        network = Discriminator(CONFIG.network)
+        network.recompute_blocks = True
+        reals = torch.empty(N, 3, 16, 16, requires_grad=True)
+        logits = network(reals, torch.empty(N, 3))
+        losses.r1_penalty(logits, reals).backward()
+    assert network.blocks["16"].conv0.weight.grad.is_meta
