@@ -21,7 +21,7 @@ from stylegan.training.plan import one_step
 
 
 def variants(resolution: int, batch: int, precision: str) -> dict[str, TrainConfig]:
-    """Configurations that compute the same, with the paper's channels."""
+    """Configurations by what saves memory, all with the paper's channels."""
     common = [
         f"network.resolution={resolution}",
         f"schedule.batch_size={{4={batch}}}",
@@ -54,8 +54,8 @@ def peak_memory(config: TrainConfig, device: torch.device) -> tuple[int, int]:
     """
     if device.type == "cpu":  # freed memory goes back at once: M_MMAP_THRESHOLD of the C library
         ctypes.CDLL(None).mallopt(-3, 65536)
-    state, stage, share = TrainState.create(config, device=device), last_stage(config), Share()
-    share = dataclasses.replace(share, device=device)
+    state, stage = TrainState.create(config, device=device), last_stage(config)
+    share = Share(device=device)
     one_step(state, dataclasses.replace(stage, batch_size=1), share)  # the optimizers' moments
     if device.type == "cuda":
         rest = torch.cuda.memory_allocated(device)
