@@ -8,6 +8,7 @@ from tiny_training import SCHEDULE, flat, step, tiny_config
 
 from stylegan.schedule import Stage
 from stylegan.training import Share, TrainState
+from stylegan.training.plan import memory_estimate
 from stylegan.training.preflight import (
     coming,
     convolution_rate,
@@ -83,3 +84,14 @@ def test_the_size_of_a_state_is_known_before(tmp_path):
     tensors = [x for x in flat(state.to_payload()).values() if isinstance(x, torch.Tensor)]
     size = sum(x.nbytes for x in tensors)
     assert state_bytes(state.config) == pytest.approx(size, rel=0.2)  # without noise maps and w_avg
+
+
+def test_the_memory_estimate_knows_what_makes_a_step_smaller():
+    def estimate(**changes):
+        config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 64}}, **changes)
+        return memory_estimate(config, Stage(16, 1.0, 64, 1e-3, 1e-3, 1.0), 1)
+
+    weights = memory_estimate(tiny_config(), Stage(4, 1.0, 4, 1e-3, 1e-3, 1.0), 1)
+    graphs = estimate() - weights
+    assert estimate(batch_gpu=16) - weights < 0.4 * graphs
+    assert estimate(checkpoint_activations=True) - weights < 0.7 * graphs

@@ -27,6 +27,7 @@ OPTIONS = {  # what is compared, each between one process and two
     "micro-batches": {"batch_gpu": 2},
     "labels": {"network": {"label_dim": 3}},
     "deviation": {"network": {"deviation_group": 2}},
+    "recomputation": {"checkpoint_activations": True, "r2_gamma": 2.0},
 }
 STAGES = [  # of ten steps: growing twice
     *[Stage(4, 1.0, BATCH, 1e-3, 1e-3, 1)] * 3,

@@ -3,6 +3,8 @@
 import dataclasses
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -106,20 +108,35 @@ class KeptTensor:
 
 
 def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
-    """Bytes of weights, optimizer state and the largest graph: the reals' with R1."""
+    """Bytes of weights, optimizer state and the larger graph: of the reals with R1, or of the
+    generator's pass through the discriminator."""
     n = stage.batch_size // processes
     n = min(config.batch_gpu or n, n)
-    kept = KeptTensors()
     with torch.device("meta"), torch.autograd.set_detect_anomaly(False):
         generator, discriminator = Generator(config.network), Discriminator(config.network)
-        discriminator.recompute_blocks = config.checkpoint_activations
+        for network in (generator.synthesis, discriminator):
+            network.recompute_blocks = config.checkpoint_activations
+        labels = example_labels(config, n)
         shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
         reals = torch.empty(shape, requires_grad=True)
-        with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda packed: packed.x):
-            logits = discriminator(reals, example_labels(config, n))
-            losses.r1_penalty(logits, reals).backward()
+        with graph_bytes() as reals_kept:
+            losses.r1_penalty(discriminator(reals, labels), reals).backward()
+        discriminator.requires_grad_(False)
+        z = torch.empty(n, config.network.z_dim)
+        with graph_bytes() as fakes_kept:
+            fakes = generator(z, labels, resolution=stage.resolution, alpha=stage.alpha)
+            discriminator(fakes, labels).sum().backward()
     g, d = (sum(p.numel() for p in network.parameters()) for network in (generator, discriminator))
-    return kept.most + 4 * (5 * g + 4 * d)  # weights, gradients, two moments; and the average
+    kept = max(reals_kept.most, fakes_kept.most)
+    return kept + 4 * (5 * g + 4 * d)  # weights, gradients, two moments; and the average
+
+
+@contextmanager
+def graph_bytes() -> Iterator[KeptTensors]:
+    """Counts what the graphs made inside keep."""
+    kept = KeptTensors()
+    with torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda packed: packed.x):
+        yield kept
 
 
 def one_step(state: TrainState, stage: Stage, share: Share) -> None:
