@@ -1,5 +1,6 @@
 """Self-describing files of plain tensors and plain Python, written atomically."""
 
+import errno
 import hashlib
 import os
 import pickle
@@ -26,6 +27,7 @@ NETWORKS = {  # fields of a file that hold the weights of a network
 }
 
 PARTIAL = ".partial"  # suffix of a file that is being written
+ZEROS = re.compile(rb"c(__builtin__|builtins)\nbytearray\n")  # makes any number of them
 SEAL = b"sha256:"  # begins the comment that ends a file; the digest follows
 
 
@@ -91,11 +93,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renamed and deleted names safe too, where the system can."""
+    """Make a new name safe too, where the file system can."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+                raise
         finally:
             os.close(descriptor)
 
@@ -106,6 +111,7 @@ def check_seal(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             seal = archive.comment
+            check_entries(archive)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     if not seal:
@@ -123,6 +129,15 @@ def check_seal(path: Path) -> None:
         raise ValueError(
             f"{path} is damaged: its content does not have the SHA-256 that it was written with"
         )
+
+
+def check_entries(archive: zipfile.ZipFile) -> None:
+    """ValueError for what torch never writes, and what makes much memory of a small file."""
+    for entry in archive.infolist():
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"its entry {readable(entry.filename)} is compressed")
+        if entry.filename.endswith("/data.pkl") and ZEROS.search(archive.read(entry)):
+            raise ValueError("it names builtins.bytearray, which no checkpoint needs")
 
 
 def is_zip(path: Path) -> bool:
@@ -252,7 +267,7 @@ def retain(newest: Path, keep: int, milestone_images: int = 0) -> None:
     for path in files[:-keep]:
         multiple = images_of(path) // milestone_images if milestone_images else 0
         if multiple in passed:
-            path.unlink()
+            path.unlink(missing_ok=True)
         passed.add(multiple)
 
 

@@ -94,7 +94,8 @@ SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
 }
 DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
 MAX_DEPTH = 16  # of tables and arrays in a configuration; ours need three
-HARMLESS = {  # may change within a run: what is computed up to an image stays the same
+LONG_NAME = re.compile(rf"(\.\s*[\w\"'-]+\s*){{{MAX_DEPTH}}}")
+HARMLESS = {  # may change within a run; a change of batch_gpu is told if it changes groups
     "batch_gpu",
     "checkpoint_activations",
     "deterministic",
@@ -162,9 +163,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def parse_toml(text: str, origin: str) -> dict[str, Any]:
     """The values of a TOML text, or a ValueError that names its origin."""
-    if re.search(
-        rf"(\.\s*[\w\"'-]+\s*){{{MAX_DEPTH}}}", text
-    ):  # tomllib takes minutes for long names
+    if LONG_NAME.search(text):  # tomllib takes minutes for it
         raise ValueError(f"{origin} has a name of more than {MAX_DEPTH} parts")
     try:
         values = tomllib.loads(text)

@@ -76,6 +76,22 @@ def test_a_file_that_another_program_wrote_again_has_no_digest_and_loads(saved):
     assert same(checkpoint.load(saved))
 
 
+def test_what_makes_much_memory_of_a_small_file_is_refused(saved):
+    with zipfile.ZipFile(saved) as archive:
+        entries = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    with zipfile.ZipFile(saved, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    with pytest.raises(ValueError, match=r"its entry .* is compressed"):
+        checkpoint.load(saved)
+    zeros = b"\x80\x02c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R."
+    with zipfile.ZipFile(saved, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, zeros if name.endswith("/data.pkl") else content)
+    with pytest.raises(ValueError, match=r"names builtins\.bytearray"):
+        checkpoint.load(saved)
+
+
 @pytest.mark.parametrize("size", [0, 1, 4096, 12_000])
 def test_where_the_disk_refuses_the_old_file_stays_and_nothing_else(saved, size):
     other = {**PAYLOAD, "weights": {"x": torch.zeros(3000)}}

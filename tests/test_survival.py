@@ -1,5 +1,6 @@
 """What can go wrong in a run, and that nothing is lost by it."""
 
+import dataclasses
 import math
 import os
 import resource
@@ -16,7 +17,13 @@ from stylegan.loading import load_source
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, Progress, Share, TrainState, train
 from stylegan.training.folder import open_run
-from stylegan.training.health import SATURATED_LOGIT, Diverged, Health
+from stylegan.training.health import (
+    SATURATED_LOGIT,
+    Diverged,
+    Health,
+    is_out_of_memory,
+    out_of_memory,
+)
 from stylegan.training.log import append_line
 from stylegan.training.plan import one_step
 
@@ -93,14 +100,18 @@ def test_a_damaged_newest_generator_is_named_and_the_one_before_is_used(store, t
     assert "generator-000000168.pt is damaged" in loaded.origin
 
 
-def test_a_state_that_lacks_something_is_refused_by_name(store, tmp_path):
+LACKING = ("g_optimizer", "d_scaler", "images_seen", "growth", "scores", "processes")
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_a_state_that_lacks_something_is_refused_by_name(name, store, tmp_path):
     out = tmp_path / "run"
     run(tiny_config(), store, out, stop_at=20)
     path = checkpoint.numbered(out, "state")[-1]
     payload = checkpoint.load(path)
-    del payload["g_optimizer"]
+    del payload[name]
     checkpoint.save(path, "state", payload)
-    with pytest.raises(ValueError, match=r"state-000000020.pt cannot be continued: 'g_optimizer'"):
+    with pytest.raises(ValueError, match=rf"state-000000020.pt cannot be continued: '{name}'"):
         open_run(out, tiny_config(), store, CPU)
 
 
@@ -317,6 +328,24 @@ def test_the_watch_over_the_logits_can_be_turned_off():
 def test_logits_of_other_losses_may_be_large():
     health = Health(TrainState.create(tiny_config(discriminator_loss="wgan_gp")))
     health.check_logits(progress(1e6, -1e6), 100_000)
+
+
+def test_a_change_of_groups_within_a_run_is_told(store, tmp_path):
+    config = tiny_config(network={"deviation_group": 2})
+    going(config, store, tmp_path / "run", {20: lambda: signal.raise_signal(signal.SIGTERM)})
+    changed = dataclasses.replace(config, batch_gpu=2)
+    _, told, _ = going(changed, store, tmp_path / "run", {})
+    assert [line for line in told if "batch_gpu was 0 and is 2 now" in line] == told
+
+
+def test_running_out_of_memory_advises_only_what_is_allowed():
+    config = tiny_config(
+        network={"deviation_group": 4}, schedule=SCHEDULE | {"batch_size": {4: 12}}
+    )
+    error = RuntimeError("CUDA error: out of memory")
+    assert is_out_of_memory(error)
+    message = out_of_memory(config, Stage(8, 1.0, 12, 1e-3, 1e-3, 1.0), error)
+    assert "try --batch-gpu 4, --checkpoint-activations" in message
 
 
 def test_running_out_of_memory_names_resolution_batch_and_options():

@@ -1,6 +1,7 @@
 """`stylegan train`: from a folder of images to a generator."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,13 +19,19 @@ from stylegan.config import TrainConfig, bundled
 from stylegan.data import Store, cached_store
 from stylegan.training import LoopSettings, Progress, Share
 from stylegan.training import train as run_training
-from stylegan.training.folder import fit_to_data, open_run, stored_config
+from stylegan.training.folder import (
+    check_same_settings,
+    fit_to_data,
+    open_run,
+    stored_config,
+)
 from stylegan.training.plan import TimeLeft, duration, plan_lines
 from stylegan.training.preflight import disk_warning
 from stylegan.training.preflight import preflight as preflight_steps
 
 BUNDLED_DATA = "datasets/emoji-32.zip"
 DEFAULT_CONFIG = "quickstart"
+WEEK_MINUTES = 7 * 24 * 60
 
 
 @click.command(cls=Command)
@@ -59,7 +66,7 @@ DEFAULT_CONFIG = "quickstart"
 @click.option("--preflight/--no-preflight", default=True, show_default=True, help="Try steps.")
 @click.option(
     "--hang-minutes",
-    type=click.FloatRange(min=0),
+    type=click.FloatRange(min=0, max=WEEK_MINUTES),
     default=30,
     show_default=True,
     help="End a process of several that makes no progress; 0 = never.",
@@ -101,7 +108,9 @@ def train(
     asked = [*overrides, *as_overrides(**settings)]
     if data is not None and config_name is None:
         asked.insert(0, "data.include=[]")  # the quickstart's choice is of the bundled pictures
-    with distributed.process_group(chosen, hang_minutes + 30):
+    if hasattr(signal, "SIGUSR1"):
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to save
+    with distributed.process_group(chosen, hang_minutes + 30 if hang_minutes else WEEK_MINUTES):
         stored = stored_config(out)
         processes = stored.schedule.num_processes if stored else distributed.world_size()
         config = configuration.load_config(name, asked, processes)
@@ -112,6 +121,7 @@ def train(
         if dry_run:
             say("\n".join(plan_lines(config, chosen, share)))
             return
+        check_same_settings(out, stored, config)
         checks = try_steps(config, chosen, share, out) if preflight else []
         state, resumed = open_run(out, config, store, chosen, init_from=init_from, tell=say)
         announce(config, store, out, resumed, chosen)
@@ -176,7 +186,7 @@ def set_precision(config: TrainConfig) -> None:
 def try_steps(config: TrainConfig, device: torch.device, share: Share, out: Path) -> list[str]:
     """What the preflight tells, of a run that may have begun."""
     begun = [images_of(path) for path in numbered(out, "state")]
-    told = preflight_steps(config, device, share, max(begun, default=0))
+    told = preflight_steps(config, device, share, distributed.largest(max(begun, default=0)))
     return [line for line in (told, disk_warning(config, out)) if line]
 
 

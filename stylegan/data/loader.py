@@ -99,8 +99,11 @@ def batches(
 
 
 def _ignore_interrupts(worker: int) -> None:
-    """Ctrl-C is for the training process, which stops its workers when it has saved."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Signals, also those to the whole group, are for the training process, which stops its workers
+    when it has saved."""
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 class _Rows(Dataset[Batch]):

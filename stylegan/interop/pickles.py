@@ -81,6 +81,9 @@ ORIGINS = {
 }
 
 
+MAX_DIMENSIONS, MAX_LENGTH = 32, 2**40  # of an array: beyond, even the product takes long
+
+
 class SafeUnpickler(pickle.Unpickler):
     """Resolves the allowed names to inert records and refuses every other."""
 
@@ -206,7 +209,10 @@ def numeric_array(name: str, record: Record) -> np.ndarray:
         case _:
             raise ForeignFileError(f"has a variable {name} that does not hold plain numbers")
     size = int(code[1])
-    if not isinstance(data, bytes) or not all(isinstance(n, int) and n >= 0 for n in shape):
+    plain_shape = len(shape) <= MAX_DIMENSIONS and all(
+        isinstance(n, int) and 0 <= n <= MAX_LENGTH for n in shape
+    )
+    if not isinstance(data, bytes) or not plain_shape:
         raise ForeignFileError(f"has a variable {name} without plain bytes and a shape")
     if math.prod(shape) * size != len(data):
         claim = readable(str(shape))

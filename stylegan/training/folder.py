@@ -69,22 +69,14 @@ def open_run(
     A new run starts from the weights of `init_from` that fit; `tell` hears which do. Its folder is
     made last, once nothing can be wrong any more.
     """
-    check_batches(config, distributed.world_size())
     stored = stored_config(folder)
-    if stored is not None:
-        found = differences(stored, config)
-        if found:
-            raise ValueError(
-                f"{folder} is a run of another configuration ({'; '.join(found)}); "
-                "choose another --out, or the options of that run"
-            )
+    check_same_settings(folder, stored, config)
     state = TrainState.create(config, device=device)
     newest, payload = newest_state(folder, tell)
     if newest is not None:
         check_same_data(payload, store, config, folder)
         restore(state, payload, newest)
-        told = moved_to_other_processes(payload["processes"])
-        if told:
+        for told in changes(stored, config, payload["processes"]):
             tell(told)
     if init_from is not None and newest is not None:
         tell(f"the run has begun already, so the weights of {init_from} are not used")
@@ -93,6 +85,17 @@ def open_run(
             tell(line)
     make_folder(folder, config, store)
     return state, newest
+
+
+def check_same_settings(folder: Path, stored: TrainConfig | None, config: TrainConfig) -> None:
+    """ValueError unless `config` works here, and is that of the run that has begun in `folder`."""
+    check_batches(config, distributed.world_size())
+    found = differences(stored, config) if stored is not None else []
+    if found:
+        raise ValueError(
+            f"{folder} is a run of another configuration ({'; '.join(found)}); "
+            "choose another --out, or the options of that run"
+        )
 
 
 def newest_state(
@@ -116,7 +119,7 @@ def newest_state(
         problem = ""
         try:
             payload = checkpoint.load_kind(folder / name, "state")
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             problem = str(error)
         problems = [text for text in distributed.gather(problem) if text]
         if not problems:
@@ -136,21 +139,31 @@ def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
     """Put the payload of `path` into the state; ValueError if it does not fit."""
     try:
         state.restore(payload)
+        if not payload["processes"] > 0:
+            raise ValueError(f"it was saved by {payload['processes']} processes")
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ValueError(f"{path} cannot be continued: {reason}") from error
 
 
-def moved_to_other_processes(before: int) -> str:
-    """What no longer is the same on another number of processes; empty if it is the same."""
+def changes(stored: TrainConfig | None, config: TrainConfig, processes: int) -> list[str]:
+    """What is allowed to change within a run, but not without a word: it changes last bits, and the
+    groups of the minibatch deviation."""
+    told = []
     now = distributed.world_size()
-    if now == before:
-        return ""
-    return (
-        f"the run was on {before} process{'es' * (before > 1)} and goes on with {now}: batches, "
-        "schedule and the order of the data stay, but noise inputs are drawn and sums are rounded "
-        "otherwise, so results are no longer the same to the last bit"
-    )
+    if now != processes:
+        told.append(
+            f"the run was on {processes} process{'es' * (processes > 1)} and goes on with {now}: "
+            "batches, schedule and the order of the data stay, but noise inputs are drawn and sums "
+            "are rounded otherwise, so results are no longer the same to the last bit"
+        )
+    grouped = config.network.deviation_group > 1
+    if stored is not None and stored.batch_gpu != config.batch_gpu and grouped:
+        told.append(
+            f"batch_gpu was {stored.batch_gpu} and is {config.batch_gpu} now: the minibatch "
+            "deviation sees other groups, so results are no longer the same"
+        )
+    return told
 
 
 def make_folder(folder: Path, config: TrainConfig, store: Store) -> None:
@@ -174,7 +187,7 @@ def check_same_data(
     payload: dict[str, Any], store: Store, config: TrainConfig, folder: Path
 ) -> None:
     """Refuses to continue a run on other images than it has seen."""
-    if payload["data"] != store.identity(config.network.resolution):
+    if payload.get("data") != store.identity(config.network.resolution):
         raise ValueError(
             f"{folder} was trained on other images than {store.meta.source} holds now; "
             "continue with the same data, or choose another --out"

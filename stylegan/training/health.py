@@ -1,5 +1,6 @@
 """When training cannot go on: what is wrong, said with what helps."""
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from stylegan import distributed
-from stylegan.config import TrainConfig
+from stylegan.config import TrainConfig, check_batches
 from stylegan.schedule import Stage
 from stylegan.training.log import Progress
 from stylegan.training.state import TrainState
@@ -99,8 +100,10 @@ def explained(config: TrainConfig, stage: Stage, images_seen: int) -> Iterator[N
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """On a GPU, or of the machine itself, whose error has no class of its own."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    """On a GPU, or of a library or the machine itself, whose errors have no class of their own."""
+    signs = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
+    text = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or any(sign in text for sign in signs)
 
 
 def out_of_memory(config: TrainConfig, stage: Stage, error: RuntimeError) -> str:
@@ -108,16 +111,27 @@ def out_of_memory(config: TrainConfig, stage: Stage, error: RuntimeError) -> str
     processes = distributed.world_size()
     share = stage.batch_size // processes
     at_once = min(config.batch_gpu or share, share)
-    helpful = [f"--batch-gpu {at_once // 2}"] if at_once > 1 else []
+    parts = (at_once // n for n in range(2, at_once + 1) if at_once % n == 0)
+    smaller = next((n for n in parts if batch_gpu_fits(config, n)), 0)
+    helpful = [f"--batch-gpu {smaller}"] if smaller else []
     helpful += [] if config.checkpoint_activations else ["--checkpoint-activations"]
-    helpful.append("a smaller schedule.batch_size")
+    helpful.append("in a new run a smaller schedule.batch_size")
     if config.precision in ("fp32", "tf32"):
-        helpful.append("in a new run --precision bf16")
+        helpful.append("--precision bf16")
     return (
         f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
         f"{processes} process{'es' * (processes > 1)}, {at_once} images at once; "
         f"try {', '.join(helpful)} ({first_line(error)})"
     )
+
+
+def batch_gpu_fits(config: TrainConfig, n: int) -> bool:
+    """Whether n images at once divide every batch, and into groups."""
+    try:
+        check_batches(dataclasses.replace(config, batch_gpu=n), distributed.world_size())
+    except ValueError:
+        return False
+    return True
 
 
 def where(stage: Stage, images_seen: int) -> str:

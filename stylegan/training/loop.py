@@ -47,12 +47,16 @@ def train(
         return 0
     with requests() as asked, Watchdog(settings.hang_minutes) as watchdog:
         try:
-            run.begin()
+            with explained(state.config, stage_of(state), state.images_seen):
+                run.begin()
             stopped_by = steps(run, asked, watchdog)
-            if stopped_by:
-                run.stop(stopped_by)
-            else:
-                run.end()
+            stage = stage_of(state)
+            watchdog.at("for the last files", stage, state.images_seen)
+            with explained(state.config, stage, state.images_seen):
+                if stopped_by:
+                    run.stop(stopped_by)
+                else:
+                    run.end()
         except Exception as error:
             run.fail(error)
             raise
@@ -86,12 +90,17 @@ def steps(run: Run, asked: "Requests", watchdog: Watchdog) -> int:
     return stopped_by
 
 
+def stage_of(state: TrainState) -> Stage:
+    """The stage when the schedule was last read."""
+    return stage_at(state.schedule_images, state.config.schedule)
+
+
 def next_stage(state: TrainState) -> Stage:
     """The stage of the next step; the schedule is read anew every `minibatch_repeats` steps."""
     if state.repeats_left == 0:
         state.schedule_images = state.images_seen
         state.repeats_left = state.config.schedule.minibatch_repeats
-    return stage_at(state.schedule_images, state.config.schedule)
+    return stage_of(state)
 
 
 @dataclass

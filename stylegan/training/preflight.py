@@ -1,6 +1,7 @@
 """What would fail on day three fails before the first step."""
 
 import dataclasses
+import math
 import os
 import shutil
 import time
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from stylegan import distributed
+from stylegan.checkpoint import numbered
 from stylegan.config import TrainConfig
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import ScheduleConfig, Stage, phases
@@ -56,7 +58,7 @@ def on_gpu(config: TrainConfig, device: torch.device, share: Share, stages: list
         peaks.append((torch.cuda.max_memory_reserved(device), stage.resolution))
     del state
     torch.cuda.empty_cache()
-    memory, resolution = max(peaks)
+    memory, resolution = max(peaks, key=lambda peak: peak[0])  # the first that needed so much
     whole = torch.cuda.get_device_properties(device).total_memory
     return (
         f"one step at each of {len(stages)} resolutions fits: at most {gib(memory)} of the GPU's "
@@ -70,7 +72,7 @@ def on_cpu(config: TrainConfig, device: torch.device, share: Share, stages: list
         key=lambda pair: pair[0],
     )
     here = distributed.processes_of_machine()
-    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    installed = installed_memory()
     batch = f"resolution {stage.resolution}, batch {stage.batch_size}"
     if needed * here > installed:
         raise ValueError(
@@ -86,6 +88,13 @@ def on_cpu(config: TrainConfig, device: torch.device, share: Share, stages: list
         one_step(TrainState.create(config, device=device), stages[-1], share)
     step = "a step there was made" if tried else f"a step there takes about {seconds:.0f} s"
     return f"memory of each process: about {gib(needed)} at {batch}; {step}"
+
+
+def installed_memory() -> float:
+    """Bytes; infinite where the system does not tell, as Windows."""
+    if not hasattr(os, "sysconf"):
+        return math.inf
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def step_seconds(config: TrainConfig, device: torch.device, share: Share, stage: Stage) -> float:
@@ -120,7 +129,8 @@ def disk_warning(config: TrainConfig, folder: Path) -> str:
     """Says so if the states that a run keeps will not fit on the disk of `folder`; else empty."""
     begun = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     one = state_bytes(config)
-    needed, free = (config.keep_states + 1) * one, shutil.disk_usage(begun).free
+    there = min(len(numbered(folder, "state")), config.keep_states)
+    needed, free = (config.keep_states + 1 - there) * one, shutil.disk_usage(begun).free
     if free > needed:
         return ""
     return (

@@ -268,18 +268,19 @@ class Run:
 
     def write_generator(self, stage: Stage) -> bool:
         """The average generator alone, for users; and once more if it is the best so far."""
-        paths = [self.generator_file()]
+        path = self.generator_file()
+        paths = [path]
         if self.evaluation is not None:
             scores = self.evaluation.measure(self.state, stage)
             self.state.scores.append({"images_seen": self.state.images_seen, **scores})
             self.log.scores(scores, self.state.images_seen)
             if self.evaluation.is_best(self.state.scores):
-                paths.append(self.out / BEST_FILE)
+                paths.insert(0, self.out / BEST_FILE)  # the other file says that all was done
 
         def write() -> None:
-            for path in paths:
+            for target in paths:
                 loading.save_generator(
-                    path,
+                    target,
                     self.state.generator_ema,
                     images_seen=self.state.images_seen,
                     resolution=stage.resolution,
@@ -287,7 +288,10 @@ class Run:
                     **self.about_data(),
                 )
 
-        return self.attempt_for_all(paths[0].name, write)
+        written = self.attempt_for_all(path.name, write)
+        if self.evaluation is not None and not written:
+            self.state.scores.pop()  # a best one must not hide that it was never written
+        return written
 
     def identity(self) -> str:
         return self.store.identity(self.state.config.network.resolution)
