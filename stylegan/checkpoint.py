@@ -111,7 +111,6 @@ def check_seal(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             seal = archive.comment
-            check_entries(archive)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     if not seal:
@@ -131,13 +130,14 @@ def check_seal(path: Path) -> None:
         )
 
 
-def check_entries(archive: zipfile.ZipFile) -> None:
+def check_entries(path: Path) -> None:
     """ValueError for what torch never writes, and what makes much memory of a small file."""
-    for entry in archive.infolist():
-        if entry.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"its entry {readable(entry.filename)} is compressed")
-        if entry.filename.endswith("/data.pkl") and ZEROS.search(archive.read(entry)):
-            raise ValueError("it names builtins.bytearray, which no checkpoint needs")
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"its entry {readable(entry.filename)} is compressed")
+            if entry.filename.endswith("/data.pkl") and ZEROS.search(archive.read(entry)):
+                raise ValueError("it names builtins.bytearray, which no checkpoint needs")
 
 
 def is_zip(path: Path) -> bool:
@@ -155,6 +155,7 @@ def load(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
     check_seal(path)
     try:
+        check_entries(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's remarks on what no good file contains
             payload = torch.load(path, map_location="cpu", weights_only=True)
