@@ -2,7 +2,6 @@
 
 import io
 import os
-import pickle
 import shutil
 import tracemalloc
 from collections.abc import Callable
@@ -60,7 +59,7 @@ def test_store_files_are_plain_numpy_and_reading_needs_no_other_path(tmp_path: P
     ]  # fmt: skip
     assert np.load(moved / "0016.npy", allow_pickle=False).shape == (2, 3, 16, 16)
     assert str(tmp_path) not in (moved / "meta.json").read_text()
-    store = pickle.loads(pickle.dumps(Store(moved)))
+    store = Store(moved)
     assert isinstance(store.images(8), np.memmap)
     assert store.labels is None
     with pytest.raises(ValueError, match="labels are asked for"):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -161,9 +162,8 @@ def test_resuming_continues_the_stream_also_with_another_batch_size(store: Store
     assert shown_by(resumed) == values[20:48]
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than there are CPUs
 @pytest.mark.parametrize("workers", [1, 3])
-def test_worker_processes_change_nothing(store: Store, workers: int) -> None:
+def test_the_number_of_workers_changes_nothing(store: Store, workers: int) -> None:
     settings: dict[str, Any] = {
         "batch_size": 4,
         "start": 3,
@@ -183,11 +183,26 @@ def test_worker_processes_change_nothing(store: Store, workers: int) -> None:
         assert torch.equal(labels, same_labels)
 
 
-def test_an_error_in_a_worker_arrives_with_its_cause(store: Store, tmp_path: Path) -> None:
+def reading_threads() -> int:
+    return sum(thread.name.startswith("read") for thread in threading.enumerate())
+
+
+def test_an_error_in_a_thread_arrives_with_its_cause_and_ends_the_others(
+    store: Store, tmp_path: Path
+) -> None:
     lost = Store(shutil.copytree(store.path, tmp_path / "lost"))
     lost.labels = np.zeros(3, np.int64)  # images beyond the third have none
     with pytest.raises(IndexError, match="out of bounds"):
-        take(batches(lost, 8, batch_size=12, start=0, seed=0, labels=True, workers=1), 2)
+        take(batches(lost, 8, batch_size=12, start=0, seed=0, labels=True, workers=2), 2)
+    assert reading_threads() == 0
+
+
+def test_threads_read_ahead_and_end_with_the_loader(store: Store) -> None:
+    stream = batches(store, 8, batch_size=4, start=0, seed=0, workers=2)
+    next(stream)
+    assert reading_threads() == 2
+    del stream
+    assert reading_threads() == 0
 
 
 def test_batches_may_be_changed_without_touching_the_store(store: Store) -> None:

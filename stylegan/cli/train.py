@@ -61,7 +61,7 @@ WEEK_MINUTES = 7 * 24 * 60
 @click.option("--save-minutes", type=click.FloatRange(min=0), help="Between saved states.")
 @click.option("--seed", type=click.IntRange(min=0))
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:2, mps.")
-@click.option("--workers", type=click.IntRange(min=0), default=0, help="Processes that read.")
+@click.option("--workers", type=click.IntRange(min=0), default=1, help="Threads that read ahead.")
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
 @click.option("--preflight/--no-preflight", default=True, show_default=True, help="Try steps.")
 @click.option(

@@ -1,15 +1,15 @@
 """Endless batches of real images, positioned by the number of images seen."""
 
 import itertools
-import signal
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
 
 from .store import Store
 
@@ -62,7 +62,7 @@ def batches(
     seed: int,
     rank: int = 0,
     world_size: int = 1,
-    workers: int = 0,
+    workers: int = 1,
     device: str | torch.device = "cpu",
     labels: bool = False,
 ) -> Iterator[Batch]:
@@ -70,8 +70,9 @@ def batches(
 
     All processes follow one stream of indices that depends on the seed only. A global batch is
     the next `batch_size` of them, of which each rank yields its contiguous part, on `device`.
-    The number of worker processes changes the speed and nothing else: pixels need no decoding, so
-    0 is usually enough; workers help where the disk is slow.
+    Rows of a memory-mapped file need no decoding, so threads read them, `workers` at once and a
+    batch or more ahead; with 0 a batch is read when it is asked for. Their number changes the
+    speed and nothing else.
     """
     if batch_size % world_size:
         raise ValueError(
@@ -80,69 +81,68 @@ def batches(
     store.images(resolution)  # say now if there are none
     if labels:
         store.require_labels()
-    rows = _Rows(store, resolution, labels)
-    order = _RankOrder(store.num_images, seed, start, batch_size, rank, world_size)
     device = torch.device(device)
-    pinned = device.type == "cuda"
-    if workers == 0:
-        return _moved((rows[indices] for indices in order), device, pin=pinned)
-    loader = DataLoader(
-        rows,
-        batch_size=None,  # a batch is read in one go: `order` yields all its indices
-        sampler=order,
-        num_workers=workers,
-        pin_memory=pinned,
-        worker_init_fn=_ignore_interrupts,
-        generator=torch.Generator(),  # its own: the global one must not depend on `workers`
-    )
-    return _moved(iter(loader), device, pin=False)
+
+    def read(indices: np.ndarray) -> Batch:
+        images = _rows(store.images(resolution), indices, pinned=device.type == "cuda")
+        if not labels:
+            return Batch(images, None)
+        return Batch(images, torch.from_numpy(store.one_hot(store.require_labels()[indices])))
+
+    order = _shares(shuffled(store.num_images, seed, start), batch_size, rank, world_size)
+    ahead = _read_ahead(read, order, workers) if workers else map(read, order)
+    return _moved(ahead, device) if device.type == "cuda" else ahead
 
 
-def _ignore_interrupts(worker: int) -> None:
-    """Signals, also those to the whole group, are for the training process, which stops its workers
-    when it has saved."""
-    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+def _rows(images: np.ndarray, indices: np.ndarray, *, pinned: bool) -> Tensor:
+    """A copy of some images, in memory that a GPU can fetch by itself if `pinned`."""
+    rows = torch.empty((len(indices), *images.shape[1:]), dtype=torch.uint8, pin_memory=pinned)
+    # in this mode it writes straight into the rows, and other threads run meanwhile
+    np.take(images, indices, axis=0, out=rows.numpy(), mode="clip")
+    return rows
 
 
-class _Rows(Dataset[Batch]):
-    """Reads a batch of images, given their indices."""
-
-    def __init__(self, store: Store, resolution: int, labels: bool) -> None:
-        self.store = store
-        self.resolution = resolution
-        self.labels = labels
-
-    def __getitem__(self, indices: np.ndarray) -> Batch:
-        images = np.asarray(self.store.images(self.resolution)[indices])
-        if not self.labels:
-            return Batch(torch.from_numpy(images), None)
-        classes = self.store.require_labels()[indices]
-        return Batch(torch.from_numpy(images), torch.from_numpy(self.store.one_hot(classes)))
-
-
-class _RankOrder(Sampler[np.ndarray]):
+def _shares(
+    stream: Iterator[int], batch_size: int, rank: int, world_size: int
+) -> Iterator[np.ndarray]:
     """The indices of this rank's part of each global batch."""
+    size = batch_size // world_size
+    while True:
+        whole = np.fromiter(stream, np.int64, count=batch_size)
+        yield whole[rank * size : (rank + 1) * size]
 
-    def __init__(
-        self, num_images: int, seed: int, start: int, batch_size: int, rank: int, world_size: int
-    ) -> None:
-        self.stream = num_images, seed, start
-        self.batch_size = batch_size
-        share = batch_size // world_size
-        self.part = slice(rank * share, (rank + 1) * share)
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        stream = shuffled(*self.stream)
+def _read_ahead(
+    read: Callable[[np.ndarray], Batch], order: Iterator[np.ndarray], workers: int
+) -> Iterator[Batch]:
+    """Batches in their order, read by threads while the last one is in use."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="read")
+    try:
+        pending = deque(pool.submit(read, next(order)) for _ in range(workers + 1))
         while True:
-            yield np.fromiter(stream, np.int64, count=self.batch_size)[self.part]
+            yield pending.popleft().result()
+            pending.append(pool.submit(read, next(order)))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _moved(source: Iterator[Batch], device: torch.device, *, pin: bool) -> Iterator[Batch]:
-    """Batches on the device; from pinned memory the copy runs beside the computation."""
-    for images, labels in source:
-        if pin:
-            images, labels = images.pin_memory(), None if labels is None else labels.pin_memory()
-        moved = None if labels is None else labels.to(device, non_blocking=True)
-        yield Batch(images.to(device, non_blocking=True), moved)
+def _moved(source: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+    """Batches on the GPU, each copied there while the one before is in use."""
+    copies = torch.cuda.Stream(device)
+
+    def move(batch: Batch) -> Batch:
+        with torch.cuda.stream(copies):
+            images = batch.images.to(device, non_blocking=True)
+            if batch.labels is None:
+                return Batch(images, None)
+            return Batch(images, batch.labels.pin_memory().to(device, non_blocking=True))
+
+    coming = move(next(source))
+    for following in source:
+        current = torch.cuda.current_stream(device)
+        current.wait_stream(copies)
+        for tensor in coming:
+            if tensor is not None:
+                tensor.record_stream(current)  # its memory is not free before its use has ended
+        ready, coming = coming, move(following)
+        yield ready

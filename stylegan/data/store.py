@@ -131,9 +131,6 @@ class Store:
                 f"the store {path} is damaged ({error}); delete it and prepare it again"
             ) from error
 
-    def __reduce__(self) -> tuple[type["Store"], tuple[Path]]:
-        return Store, (self.path,)  # a worker maps the files itself, no pixels are sent
-
     def __len__(self) -> int:
         return self.meta.num_images
 

@@ -27,7 +27,7 @@ Tell = Callable[[str], None]
 class LoopSettings:
     """What may differ from one part of a run to the next without changing its results."""
 
-    workers: int = 0  # processes that read images
+    workers: int = 1  # threads that read images ahead; 0: read when asked for
     tensorboard: bool = True
     histograms: bool = False  # of weights and gradients, in TensorBoard, every tick
     graph: bool = False  # of the generator, in TensorBoard, when a run begins
