@@ -1,6 +1,5 @@
 """Layers with an equalized learning rate, noise and style. Each owns weights and one idea."""
 
-import itertools
 import math
 
 import torch
@@ -12,10 +11,11 @@ from stylegan.ops import (
     Activation,
     adain,
     at_least_float32,
+    conv2d,
+    fast_format,
     instance_norm,
     pixel_norm,
     style_modulation,
-    without_autocast,
 )
 
 HE_GAIN = math.sqrt(2)
@@ -76,7 +76,8 @@ class EqualizedLinear(Equalized):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight * self.weight_scale, self.scaled_bias())
+        # the input is smaller than the weight
+        return F.linear(x * self.weight_scale, self.weight, self.scaled_bias())
 
 
 class EqualizedConv2d(Equalized):
@@ -101,56 +102,40 @@ class EqualizedConv2d(Equalized):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        padding = self.weight.shape[-1] // 2
-        return F.conv2d(x, self.weight * self.weight_scale, self.bias, padding=padding)
+        if self.weight.shape[-1] == 1:
+            return F.conv2d(fast_format(x), self.weight * self.weight_scale, self.bias)
+        return add_bias(conv2d(x, self.weight, self.weight_scale), self.bias)
 
 
-def box_spread(flipped: bool) -> Tensor:
-    """The (9, 16) matrix that adds a 3x3 kernel into a 4x4 one at the four shifts of a 2x2 box."""
-    spread = torch.zeros(3, 3, 4, 4)
-    for y, x, dy, dx in itertools.product(range(3), range(3), range(2), range(2)):
-        spread[y, x, y + dy, x + dx] = 1
-    return (spread.flip(0, 1) if flipped else spread).reshape(9, 16)
-
-
-def spread_kernel(weight: Tensor, spread: Tensor) -> Tensor:
-    """weight (a, b, 3, 3) -> (a, b, 4, 4), in the precision in which it is stored."""
-    with without_autocast(weight):
-        return (weight.reshape(-1, 9) @ spread).reshape(*weight.shape[:2], 4, 4)
+def add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
+    """One number per channel, added in place."""
+    return x if bias is None else x.add_(bias.to(x.dtype)[:, None, None])
 
 
 class EqualizedConvTranspose2d(Equalized):
-    """Nearest-neighbour enlargement and 3x3 convolution in one transposed convolution.
+    """Nearest-neighbour enlargement and 3x3 convolution in one.
 
     Weight (in, out, 3, 3), in the orientation in which a convolution after the enlargement would
-    use it, at every resolution. Equal to the two separate steps with 4/9 of their arithmetic.
+    use it, at every resolution.
     """
 
     def __init__(self, in_channels: int, out_channels: int, *, equalized: bool = True) -> None:
         super().__init__((in_channels, out_channels, 3, 3), in_channels * 9, 0, equalized=equalized)
-        self.register_buffer("spread", box_spread(flipped=True), persistent=False)
-
-    spread: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        kernel = spread_kernel(self.weight, self.spread * self.weight_scale)
-        return F.conv_transpose2d(x, kernel, stride=2, padding=1)
+        return conv2d(x, self.weight, self.weight_scale, size="double")
 
 
 class EqualizedConvDown2d(Equalized):
-    """3x3 convolution and 2x2 averaging in one strided convolution; weight (out, in, 3, 3)."""
+    """3x3 convolution and 2x2 averaging in one; weight (out, in, 3, 3)."""
 
     def __init__(self, in_channels: int, out_channels: int, *, equalized: bool = True) -> None:
         super().__init__(
             (out_channels, in_channels, 3, 3), in_channels * 9, out_channels, equalized=equalized
         )
-        self.register_buffer("spread", box_spread(flipped=False) / 4, persistent=False)
-
-    spread: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        kernel = spread_kernel(self.weight, self.spread * self.weight_scale)
-        return F.conv2d(x, kernel, self.bias, stride=2, padding=1)
+        return add_bias(conv2d(x, self.weight, self.weight_scale, size="half"), self.bias)
 
 
 class Noise(nn.Module):
@@ -168,7 +153,7 @@ class Noise(nn.Module):
         self.register_buffer("const", torch.randn(1, 1, resolution, resolution))
 
     def forward(self, x: Tensor, noise: Tensor) -> Tensor:
-        return x + noise.to(x.dtype) * self.strength.to(x.dtype)[:, None, None]
+        return torch.addcmul(x, noise.to(x.dtype), self.strength.to(x.dtype)[:, None, None])
 
 
 class Style(nn.Module):
@@ -211,8 +196,10 @@ class Epilogue(nn.Module):
 
     def forward(self, x: Tensor, w: Tensor, noise: Tensor | None) -> Tensor:
         if self.noise is not None and noise is not None:
-            x = self.noise(x, noise)
-        x = self.activation(x + self.bias.to(x.dtype)[:, None, None])
+            x = add_bias(self.noise(x, noise), self.bias)
+        else:
+            x = x + self.bias.to(x.dtype)[:, None, None]
+        x = self.activation(x)
         if self.pixel_norm:
             x = pixel_norm(x)
         if self.style is None:

@@ -233,7 +233,7 @@ def test_r1_in_bfloat16_differs_by_its_round_off_alone():
         penalty.backward()
     for p, q, r in zip(*(each.parameters() for each in (exact, *networks)), strict=True):
         if p.grad is not None:
-            assert (r.grad - p.grad).norm() <= 1.2 * (q.grad - p.grad).norm() + 1e-6 * p.grad.norm()
+            assert (r.grad - p.grad).norm() <= 1.5 * (q.grad - p.grad).norm() + 1e-6 * p.grad.norm()
 
 
 def test_images_without_gradients_leave_no_graph_and_run_once():
@@ -296,7 +296,7 @@ def test_the_graph_of_a_penalty_holds_less():
             graphs.append(saved.bytes)
             sum(term.weight * term.value for term in terms).backward()
         peaks.append(saved.peak)
-    assert graphs[1] < 0.25 * graphs[0]
+    assert graphs[1] < 0.35 * graphs[0]
     assert peaks[1] < 0.8 * peaks[0]
 
 

@@ -115,8 +115,12 @@ def _gray_from_16_bit(image: Image.Image) -> Image.Image:
 
 def to_array(image: Image.Image) -> np.ndarray:
     """Mode L, RGB or RGBA to uint8 (C, H, W)."""
-    pixels = np.asarray(image)
-    return np.ascontiguousarray(pixels.reshape(image.height, image.width, -1).transpose(2, 0, 1))
+    return np.ascontiguousarray(planes(image))
+
+
+def planes(image: Image.Image) -> np.ndarray:
+    """Mode L, RGB or RGBA as uint8 (C, H, W), each pixel's channels side by side in memory."""
+    return np.asarray(image).reshape(image.height, image.width, -1).transpose(2, 0, 1)
 
 
 def native_size(width: int, height: int, crop: Crop) -> int:
@@ -139,6 +143,8 @@ def fit_square(image: Image.Image, resolution: int, crop: Crop) -> Image.Image:
     `center`: the largest centred square. `pad`: the largest centred 4:3 rectangle, scaled to the
     full width and centred in black, as the official LSUN cars (512x384 in 512x512).
     """
+    if crop == "center" and image.size == (resolution, resolution):
+        return image
     top, bottom = active_rows(resolution, crop)
     size = native_size(image.width, image.height, crop)
     width, height = size, size * (bottom - top) / resolution

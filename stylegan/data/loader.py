@@ -25,10 +25,16 @@ class Batch(NamedTuple):
 
 def shuffled(num_images: int, seed: int, start: int = 0) -> Iterator[int]:
     """Endless image indices, reshuffled each epoch, beginning after the first `start`."""
+    for order in _epochs(num_images, seed, start):
+        yield from (int(index) for index in order)
+
+
+def _epochs(num_images: int, seed: int, start: int) -> Iterator[np.ndarray]:
+    """The order of each epoch, the first one without what comes before `start`."""
     epoch, skip = divmod(start, num_images)
     for e in itertools.count(epoch):
         order = np.random.default_rng(np.random.SeedSequence((seed, e))).permutation(num_images)
-        yield from order[skip:].tolist()
+        yield order[skip:]
         skip = 0
 
 
@@ -44,9 +50,9 @@ def process_reals(
     Those marked in `mirror`, bool (N,), are flipped left-right. While a resolution fades in, the
     reals fade as the fakes do: with their own 2x2 averages, which weigh 1 - alpha.
     """
+    if mirror is not None:  # bytes, while they are
+        images = torch.where(mirror[:, None, None, None], images.flip(3), images)
     reals = images.to(dtype, copy=True).mul_(RANGE_SCALE).sub_(1)
-    if mirror is not None:
-        reals = torch.where(mirror[:, None, None, None], reals.flip(3), reals)
     if alpha < 1:
         averages = F.interpolate(F.avg_pool2d(reals, 2), scale_factor=2, mode="nearest")
         reals = torch.lerp(averages, reals, alpha)
@@ -89,7 +95,7 @@ def batches(
             return Batch(images, None)
         return Batch(images, torch.from_numpy(store.one_hot(store.require_labels()[indices])))
 
-    order = _shares(shuffled(store.num_images, seed, start), batch_size, rank, world_size)
+    order = _shares(_epochs(store.num_images, seed, start), batch_size, rank, world_size)
     ahead = _read_ahead(read, order, workers) if workers else map(read, order)
     return _moved(ahead, device) if device.type == "cuda" else ahead
 
@@ -103,13 +109,16 @@ def _rows(images: np.ndarray, indices: np.ndarray, *, pinned: bool) -> Tensor:
 
 
 def _shares(
-    stream: Iterator[int], batch_size: int, rank: int, world_size: int
+    epochs: Iterator[np.ndarray], batch_size: int, rank: int, world_size: int
 ) -> Iterator[np.ndarray]:
     """The indices of this rank's part of each global batch."""
     size = batch_size // world_size
+    order = next(epochs)
     while True:
-        whole = np.fromiter(stream, np.int64, count=batch_size)
-        yield whole[rank * size : (rank + 1) * size]
+        while len(order) < batch_size:
+            order = np.concatenate((order, next(epochs)))
+        yield order[rank * size : (rank + 1) * size]
+        order = order[batch_size:]
 
 
 def _read_ahead(

@@ -1,20 +1,22 @@
 """From a source to a store: decode, fit into a square, average down, write."""
 
 import contextlib
-import functools
 import hashlib
 import os
 import secrets
 import shutil
 import struct
+import threading
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, TypeVar, get_args
+from typing import BinaryIO, NamedTuple, TypeVar, get_args
 
 import numpy as np
+from PIL import Image
 
 from stylegan.messages import readable
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, check_resolution, resolutions
@@ -26,8 +28,8 @@ from .images import (
     decode,
     fit_square,
     native_size,
+    planes,
     quiet_decoding,
-    to_array,
 )
 from .sources import Source, label_of, open_source
 from .store import (
@@ -43,6 +45,10 @@ Progress = Callable[[int, int], None]  # images done, images in all
 ABANDONED_SECONDS = 3600  # an unfinished store that nobody wrote to for so long was interrupted
 NPY_HEADER_BYTES = 128
 NAMED_AT_MOST = 5  # skipped images in one message
+PART_BYTES = 2**18  # of pixels that a thread handles at once: within its cache
+PART_IMAGES = 16
+PARTS_WAITING = 8  # to be written; beyond that, whoever brings another waits
+WIDER: dict[type, type] = {np.uint8: np.uint16, np.uint16: np.uint32, np.uint32: np.uint64}
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -77,16 +83,8 @@ def prepare(
         out.parent.mkdir(parents=True, exist_ok=True)
         require_space(out.parent, len(source.names), resolution, channels)
         with _unfinished(out) as folder:
-            load = functools.partial(_load, source, resolution, crop, channels)
-            loaded = ordered_map(load, source.names, workers or default_workers())
-            with contextlib.closing(loaded), StoreWriter(folder, resolution, channels) as writer:
-                for done, (name, levels) in enumerate(zip(source.names, loaded, strict=True), 1):
-                    if isinstance(levels, Skipped):
-                        writer.skipped.append(levels)
-                    else:
-                        writer.add(name, levels)
-                    if progress is not None:
-                        progress(done, len(source.names))
+            with StoreWriter(folder, resolution, channels) as writer:
+                _fill(writer, source, crop, workers or default_workers(), progress)
                 _judge(source, writer, strict)
                 writer.finish(source, fingerprint, crop)
             if out.is_dir():
@@ -127,18 +125,43 @@ def offered_resolution(source: Source, crop: Crop) -> int:
 
 
 def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
-    """An image (..., r, r) at all sizes from 4 to r, averaged 2x2 as officially.
+    """An image uint8 (..., r, r) at all sizes from 4 to r, averaged 2x2 as officially.
 
     The averages are not rounded from one level to the next, only where a level is stored: to
-    nearest, ties to even. float32 holds these sums of 8-bit values exactly.
+    nearest, ties to even. So sums are carried, in 16 bits while these hold them.
     """
-    level = image.astype(np.float32)
     levels = {image.shape[-1]: image}
-    while level.shape[-1] > MIN_RESOLUTION:
-        level = level[..., 0::2, :] + level[..., 1::2, :]
-        level = (level[..., 0::2] + level[..., 1::2]) * np.float32(0.25)
-        levels[level.shape[-1]] = np.rint(level).clip(0, 255).astype(np.uint8)
+    sums, halvings = np.ascontiguousarray(image), 0
+    while sums.shape[-1] > MIN_RESOLUTION:
+        sums, halvings = _block_sums(sums), halvings + 1
+        largest = 255 * 4**halvings
+        sums = sums.astype(np.uint16 if largest < 2**16 else np.uint32, copy=False)
+        levels[sums.shape[-1]] = _rounded_shift(sums, 2 * halvings)
     return levels
+
+
+def _block_sums(values: np.ndarray) -> np.ndarray:
+    """Sums of 2x2 blocks, in the next wider type.
+
+    Neighbours in a row are taken as one number of twice the bits, whose halves are added: so all
+    memory is read in order, which is several times faster than every other element.
+    """
+    wide, bits = WIDER[values.dtype.type], 8 * values.itemsize
+    pairs: np.ndarray = values.view(wide)
+    sums = pairs >> wide(bits)
+    sums += pairs & wide(2**bits - 1)
+    return sums[..., 0::2, :] + sums[..., 1::2, :]
+
+
+def _rounded_shift(sums: np.ndarray, bits: int) -> np.ndarray:
+    """sums / 2**bits to nearest, ties to even, as uint8."""
+    kind = sums.dtype.type
+    rounded = sums >> kind(bits)
+    rounded &= kind(1)
+    rounded += sums
+    rounded += kind(2 ** (bits - 1) - 1)
+    rounded >>= kind(bits)
+    return rounded.astype(np.uint8)
 
 
 def store_bytes(num_images: int, resolution: int, channels: int) -> int:
@@ -206,27 +229,73 @@ def too_small(width: int, height: int, crop: Crop, resolution: int) -> str | Non
     return f"image smaller than the resolution {resolution}: {width}x{height}"
 
 
+class Part(NamedTuple):
+    """Consecutive images of a source, looked at."""
+
+    names: list[str]  # of the good ones
+    skipped: list[Skipped]
+
+
+def _fill(
+    writer: "StoreWriter", source: Source, crop: Crop, workers: int, progress: Progress | None
+) -> None:
+    """All images of the source; the threads do everything from reading to writing."""
+    image_bytes = writer.channels * writer.resolution**2
+    size = min(max(PART_BYTES // image_bytes, 1), PART_IMAGES)
+    total = len(source.names)
+
+    def handle(start: int) -> Part:
+        names = source.names[start : start + size]
+        part, pixels = _load(source, writer.resolution, crop, writer.channels, names)
+        writer.write(start // size, pyramid(pixels))
+        return part
+
+    with contextlib.closing(ordered_map(handle, range(0, total, size), workers)) as parts:
+        done = 0
+        for part in parts:
+            writer.enter(part)
+            for _ in range(len(part.names) + len(part.skipped)):
+                done += 1
+                if progress is not None:
+                    progress(done, total)
+
+
 def _load(
+    source: Source, resolution: int, crop: Crop, channels: int, names: list[str]
+) -> tuple[Part, np.ndarray]:
+    """Images that were asked for, and the pixels of the good ones, uint8 (n, C, r, r)."""
+    part = Part([], [])
+    pixels = np.empty((len(names), channels, resolution, resolution), np.uint8)
+    for name in names:
+        try:
+            image = _open_fitting(source, resolution, crop, channels, name)
+        except (OSError, ValueError) as error:
+            part.skipped.append(Skipped(name, reason_of(name, error)))
+        else:
+            pixels[len(part.names)] = planes(fit_square(image, resolution, crop))
+            part.names.append(name)
+    return part, pixels[: len(part.names)]
+
+
+def _open_fitting(
     source: Source, resolution: int, crop: Crop, channels: int, name: str
-) -> dict[int, np.ndarray] | Skipped:
+) -> Image.Image:
+    """The decoded image; OSError or ValueError with the reason to leave it out."""
     if "\n" in name:  # names.txt has one name per line
-        return Skipped(name, "line break in the file name")
-    try:
-        image = decode(source.read(name), channels=channels, name=name)
-    except (OSError, ValueError) as error:
-        return Skipped(name, reason_of(name, error))
+        raise ValueError("line break in the file name")
+    image = decode(source.read(name), channels=channels, name=name)
     if reason := too_small(image.width, image.height, crop, resolution):
-        return Skipped(name, reason)
-    return pyramid(to_array(fit_square(image, resolution, crop)))
+        raise ValueError(reason)
+    return image
 
 
 def _judge(source: Source, writer: "StoreWriter", strict: bool) -> None:
     """Refuse a store without images, or with `strict` one that lacks some."""
     skipped = writer.skipped
-    if not skipped or (writer.names and not strict):
+    if not skipped or (writer.num_images and not strict):
         return
     reasons = reasons_of(skipped)
-    if writer.names:
+    if writer.num_images:
         raise ValueError(
             f"{len(skipped)} of {len(source.names)} images under {source.path} cannot be used, "
             f"and strict allows none: {reasons}"
@@ -236,56 +305,100 @@ def _judge(source: Source, writer: "StoreWriter", strict: bool) -> None:
     raise ValueError(f"none of the {len(skipped)} images under {source.path} is usable: {reasons}")
 
 
+class LevelFile:
+    """The pixels of all images at one resolution: written in order, hashed on the way."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.digest = hashlib.sha256()
+        self._file = file
+        self._file.write(bytes(NPY_HEADER_BYTES))  # filled in when the number is known
+        self._waiting: dict[int, np.ndarray] = {}
+        self._next = 0
+        self._writing = threading.Lock()
+
+    def write(self, number: int, pixels: np.ndarray) -> None:
+        """Take part `number`, which may come before its turn.
+
+        One thread at a time writes all whose turn it is; others leave theirs and go on, unless it
+        falls behind.
+        """
+        self._waiting[number] = pixels
+        if self._writing.acquire(blocking=len(self._waiting) > PARTS_WAITING):
+            try:
+                self._write_waiting()
+            finally:
+                self._writing.release()
+
+    def _write_waiting(self) -> None:
+        while (pixels := self._waiting.pop(self._next, None)) is not None:
+            self._file.write(pixels.data)
+            self.digest.update(pixels.data)
+            self._next += 1
+
+    def finish(self, shape: tuple[int, ...]) -> None:
+        """Write the header, and all to the disk; the other threads have ended."""
+        self._write_waiting()
+        self._file.seek(0)
+        self._file.write(npy_header(shape))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
 class StoreWriter:
-    """The files of a store while it grows image by image, in constant memory."""
+    """The files of a store while it grows part by part, with a few bytes per image in memory."""
 
     def __init__(self, folder: Path, resolution: int, channels: int) -> None:
         self.folder = folder
         self.resolution = resolution
         self.channels = channels
-        self.names: list[str] = []
+        self.num_images = 0
         self.skipped: list[Skipped] = []
-        self._files: dict[int, BinaryIO] = {}
-        self._digests = {r: hashlib.sha256() for r in resolutions(resolution)}
+        self._files = contextlib.ExitStack()
+        self._classes: dict[str | None, int] = {}  # in the order of their appearance
+        self._labels = array("i")
 
     def __enter__(self) -> "StoreWriter":
-        for r in self._digests:
-            self._files[r] = open(self.folder / file_name(r), "wb")
-            self._files[r].write(bytes(NPY_HEADER_BYTES))  # filled in when the number is known
+        self._names = self._open("names.txt")
+        self._levels = {
+            r: LevelFile(self._open(file_name(r))) for r in resolutions(self.resolution)
+        }
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for file in self._files.values():
-            file.close()
+        self._files.close()
 
-    def add(self, name: str, levels: dict[int, np.ndarray]) -> None:
-        """Append one image, uint8 (C, r, r) at every resolution."""
-        for r, file in self._files.items():
-            pixels = levels[r].tobytes()
-            file.write(pixels)
-            self._digests[r].update(pixels)
-        self.names.append(name)
+    def _open(self, name: str) -> BinaryIO:
+        return self._files.enter_context(open(self.folder / name, "wb"))
+
+    def write(self, number: int, levels: dict[int, np.ndarray]) -> None:
+        """The pixels of part `number`, uint8 (n, C, r, r) at every resolution; from any thread."""
+        for r, pixels in levels.items():
+            self._levels[r].write(number, pixels)
+
+    def enter(self, part: Part) -> None:
+        """What is known of a part but its pixels; in order."""
+        self.num_images += len(part.names)
+        self.skipped += part.skipped
+        for name in part.names:
+            self._names.write(f"{name}\n".encode("utf-8", "surrogateescape"))
+            self._labels.append(self._classes.setdefault(label_of(name), len(self._classes)))
 
     def finish(self, source: Source, fingerprint: str, crop: Crop) -> None:
         """Write all but the pixels; the folder is a store when this returns."""
-        for r, file in self._files.items():
-            file.seek(0)
-            file.write(npy_header((len(self.names), self.channels, r, r)))
-            file.flush()
-            os.fsync(file.fileno())
-        text = "".join(f"{name}\n" for name in self.names)
-        (self.folder / "names.txt").write_bytes(text.encode("utf-8", "surrogateescape"))
-        labels = [label for name in self.names if (label := label_of(name)) is not None]
-        label_names = sorted(set(labels)) if len(labels) == len(self.names) else []
+        for r, level in self._levels.items():
+            level.finish((self.num_images, self.channels, r, r))
+        self._names.flush()
+        found = [label for label in self._classes if label is not None]
+        label_names = sorted(found) if len(found) == len(self._classes) else []
         if label_names:
-            classes = {label: i for i, label in enumerate(label_names)}
-            np.save(self.folder / "labels.npy", np.array([classes[x] for x in labels], np.int64))
+            classes = np.array([label_names.index(label) for label in found], np.int64)
+            np.save(self.folder / "labels.npy", classes[np.frombuffer(self._labels, np.intc)])
         top, bottom = active_rows(self.resolution, crop)
         whole = bottom - top == self.resolution
         StoreMeta(
             source=source.path.name,
             fingerprint=fingerprint,
-            num_images=len(self.names),
+            num_images=self.num_images,
             resolution=self.resolution,
             channels=self.channels,
             crop=crop,
@@ -293,7 +406,7 @@ class StoreWriter:
             label_names=label_names,
             skipped=self.skipped,
             num_ignored=len(source.ignored),
-            pixel_hashes={file_name(r): d.hexdigest() for r, d in self._digests.items()},
+            pixel_hashes={file_name(r): x.digest.hexdigest() for r, x in self._levels.items()},
         ).write(self.folder / "meta.json")
 
 

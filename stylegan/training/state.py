@@ -47,6 +47,7 @@ class TrainState:
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
     parallel: "dict[str, nn.Module]" = field(default_factory=dict)  # wrapped for `parallel_growth`
     parallel_growth: tuple[int, bool] | None = None
+    resting: set[str] = field(default_factory=set)  # generator's weights that equal their average
 
     @classmethod
     def create(

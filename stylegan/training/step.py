@@ -1,7 +1,7 @@
 """One training step: the discriminator, the average generator, then the generator."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from stylegan import distributed, losses
 from stylegan.config import TrainConfig
 from stylegan.networks import Generator
-from stylegan.ops import at_least_float32
+from stylegan.ops import at_least_float32, gradients_by_inputs_only, unchanged_weights
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, PassDraws
 from stylegan.training.optimizer import guarded_update
@@ -61,7 +61,8 @@ def train_step(
     config = state.config
     metrics = update_discriminator(state, reals, labels, stage, draws)
     half_life = config.ema_half_life_kimg * 1000
-    update_ema(state.generator_ema, state.generator, half_life, stage.batch_size)
+    average, generator = state.generator_ema, state.generator
+    update_ema(average, generator, half_life, stage.batch_size, resting=state.resting)
     with frozen(state.discriminator):
         metrics |= update_generator(state, stage, draws.generator)
     state.images_seen += stage.batch_size  # the whole batch, over all processes
@@ -82,6 +83,12 @@ def enter_stage(state: TrainState, stage: Stage) -> None:
             network.requires_grad_(False)
             for parameter in network.active_parameters(stage.resolution, stage.alpha):
                 parameter.requires_grad_(True)
+        averages = dict(state.generator_ema.named_parameters())
+        state.resting = {
+            name
+            for name, weight in state.generator.named_parameters()
+            if not weight.requires_grad and torch.equal(weight, averages[name])
+        }
         state.parallel["generator"] = parallel(GeneratorPass(state.generator))
         state.parallel["discriminator"] = parallel(state.discriminator)
 
@@ -163,12 +170,13 @@ def update_discriminator(
         w_mean += w * share
         mix = None if draws.penalty_mix is None else draws.penalty_mix[start:end]
         batch = Batch(reals[start:end], fakes, part_labels, mix)
-        for group in groups:
-            last = end == len(reals) and group is groups[-1]
-            with local_gradients(network, last=last):
-                terms = group(config, network, batch, stage)
-                backward(state.d_scaler, terms, share)
-            record(metrics, terms, share)
+        with unchanged_weights():
+            for group in groups:
+                last = end == len(reals) and group is groups[-1]
+                with local_gradients(network, last=last):
+                    terms = group(config, network, batch, stage)
+                    backward(state.d_scaler, terms, share)
+                record(metrics, terms, share)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
     state.skipped_d += not updated
@@ -186,7 +194,7 @@ def update_generator(state: TrainState, stage: Stage, draws: PassDraws) -> Metri
     for start, end in micro_batches(n, config.batch_gpu):
         share = (end - start) / n
         part = draws.part(start, end)
-        with local_gradients(network, last=end == n):
+        with local_gradients(network, last=end == n), unchanged_weights():
             with autocast(config, w_mean.device):
                 fakes, w = network(part, part.labels, stage)
                 logits = state.discriminator(fakes, part.labels, alpha=stage.alpha)
@@ -231,7 +239,9 @@ def fake_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Sta
     terms.append(Term(f"d/{name}_fake", 1.0, FAKE_LOSSES[name](logits)))
     if config.r2_gamma > 0:
         weight = config.r2_gamma / 2 * full_size_factor(config, stage) ** 2
-        terms.append(Term("d/r2_penalty", weight, losses.r2_penalty(logits, images)))
+        with gradients_by_inputs_only():
+            penalty = losses.r2_penalty(logits, images)
+        terms.append(Term("d/r2_penalty", weight, penalty))
     return terms
 
 
@@ -246,7 +256,9 @@ def real_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Sta
         terms.append(Term(f"d/{name}_real", 1.0, REAL_LOSSES[name](logits)))
     if config.r1_gamma > 0:
         weight = config.r1_gamma / 2 * full_size_factor(config, stage) ** 2
-        terms.append(Term("d/r1_penalty", weight, losses.r1_penalty(logits, images)))
+        with gradients_by_inputs_only():
+            penalty = losses.r1_penalty(logits, images)
+        terms.append(Term("d/r1_penalty", weight, penalty))
     return terms
 
 
@@ -255,9 +267,11 @@ def mixed_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: St
     assert batch.mix is not None
     mixed = torch.lerp(batch.reals, batch.fakes, batch.mix[:, None, None, None])
     logits, images = judge(config, network, mixed, batch.labels, stage, True)
-    penalty = losses.gradient_penalty(
-        logits, images, target=config.gp_target, norm_factor=full_size_factor(config, stage)
-    )
+    norm_factor = full_size_factor(config, stage)
+    with gradients_by_inputs_only():
+        penalty = losses.gradient_penalty(
+            logits, images, target=config.gp_target, norm_factor=norm_factor
+        )
     name = f"d/{config.discriminator_loss}"
     return [Term(name, config.gp_weight / config.gp_target**2, penalty)]
 
@@ -302,12 +316,23 @@ def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
 
 @torch.no_grad()
 def update_ema(
-    average: Generator, generator: Generator, half_life_images: float, batch_size: int
+    average: Generator,
+    generator: Generator,
+    half_life_images: float,
+    batch_size: int,
+    *,
+    resting: Collection[str] = (),
 ) -> None:
-    """Weights that forget half in `half_life_images`; buffers are copied. Karras et al. 2018."""
+    """Weights that forget half in `half_life_images`; buffers are copied. Karras et al. 2018.
+
+    Those named in `resting` equal the generator's and are left alone.
+    """
     decay = 0.5 ** (batch_size / half_life_images)
+    weights = dict(generator.named_parameters())
+    moving = [name for name in weights if name not in resting]
+    averages = dict(average.named_parameters())
     move = get_ema_multi_avg_fn(decay)
-    move(list(average.parameters()), list(generator.parameters()), 0)
+    move([averages[name] for name in moving], [weights[name] for name in moving], 0)
     for mine, theirs in zip(average.buffers(), generator.buffers(), strict=True):
         mine.copy_(theirs)
 

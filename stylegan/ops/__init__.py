@@ -1,37 +1,54 @@
-"""The mathematics of the networks as pure functions: no parameters, no state."""
+"""The mathematics of the networks as functions: no parameters, no state."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .convolution import conv2d as conv2d
+from .convolution import fast_format as fast_format
+from .convolution import gradients_by_inputs_only as gradients_by_inputs_only
+from .convolution import unchanged_weights as unchanged_weights
+from .precision import at_least_float32
+from .precision import without_autocast as without_autocast
+
 Activation = Literal["lrelu", "relu"]
 
 
-def at_least_float32(x: Tensor) -> Tensor:
-    """`x` in float32 if it is half precision, else unchanged: statistics need the range."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+class LeakyReLU(torch.autograd.Function):
+    """Writes over its input, of which nothing else is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slope: float) -> Tensor:
+        ctx.mark_dirty(x)
+        y = F.leaky_relu_(x, slope)
+        ctx.slope = slope
+        ctx.save_for_backward(y.detach())  # itself would hold its own graph
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (y,) = ctx.saved_tensors
+        # so small a number moves nothing but 0, which it puts on the steep side
+        side = y + torch.finfo(y.dtype).tiny
+        return torch.ops.aten.leaky_relu_backward(grad, side, ctx.slope, False), None
 
 
-def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Arithmetic on `x` in its own precision, also inside autocast; meta tensors have none."""
-    kind = x.device.type
-    return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
+def leaky_relu_(x: Tensor, slope: float = 0.2) -> Tensor:
+    """`max(x, slope * x)` in place, whose derivative at exactly 0 is 1; torch's own takes `slope`.
 
-
-def leaky_relu(x: Tensor, slope: float = 0.2) -> Tensor:
-    """`max(x, slope * x)`, whose derivative at exactly 0 is 1, where torch's own takes `slope`.
-
-    Adding the smallest number there is moves nothing but 0, which it puts on the steep side.
+    For values that nothing else uses, such as those of a layer just before.
     """
-    smallest = torch.finfo(x.dtype).tiny * torch.finfo(x.dtype).eps
-    return F.leaky_relu(x + smallest if x.requires_grad else x, slope)
+    if torch.is_grad_enabled() and x.requires_grad:
+        y: Tensor = LeakyReLU.apply(x, slope)
+        return y
+    return F.leaky_relu_(x, slope)
 
 
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"lrelu": leaky_relu, "relu": F.relu}
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"lrelu": leaky_relu_, "relu": F.relu_}
 
 
 def pixel_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
@@ -44,13 +61,18 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8) -> Tensor:
     """Adaptive instance normalization, equation 1: every channel of every image gets the asked
     standard deviation and mean.
 
-    x (N, C, H, W); scale and bias (N, C). It is batch normalization of one image with N * C
-    channels, which has a fused kernel everywhere and keeps its statistics in float32.
+    x (N, C, H, W); scale and bias (N, C). It is batch normalization of images one by one, or of one
+    image with N * C channels, which has a fused kernel everywhere and keeps its statistics in
+    float32.
     """
     n, c, h, w = x.shape
+    scale, bias = at_least_float32(scale), at_least_float32(bias)
+    normalize = partial(F.batch_norm, running_mean=None, running_var=None, training=True, eps=eps)
+    if x.device.type == "cpu":  # channels last
+        each = zip(x.split(1), scale, bias, strict=True)
+        return torch.cat([normalize(image, weight=s, bias=b) for image, s, b in each])
     flat = x.reshape(1, n * c, h, w)
-    scale, bias = (at_least_float32(v).reshape(-1) for v in (scale, bias))
-    return F.batch_norm(flat, None, None, scale, bias, training=True, eps=eps).reshape(n, c, h, w)
+    return normalize(flat, weight=scale.reshape(-1), bias=bias.reshape(-1)).reshape(n, c, h, w)
 
 
 def instance_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
@@ -74,13 +96,26 @@ def downsample(x: Tensor) -> Tensor:
     return F.avg_pool2d(x, 2)
 
 
+class Blur(torch.autograd.Function):
+    """The filter is its own transpose; the libraries would differentiate it by the kernel too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        # 1, 2, 1 made where x is: a copy from the host would stall a GPU
+        taps = 2 - torch.arange(-1, 2, device=x.device, dtype=x.dtype).abs()
+        kernel = taps[:, None] * taps / 16
+        channels = x.shape[1]
+        return F.conv2d(x, kernel.expand(channels, 1, 3, 3), padding=1, groups=channels)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return blur(grad)
+
+
 def blur(x: Tensor) -> Tensor:
     """Low-pass filter [1, 2, 1] x [1, 2, 1] / 16 with zeros beyond the border."""
-    # 1, 2, 1 made where x is: a copy from the host would stall a GPU
-    taps = 2 - torch.arange(-1, 2, device=x.device, dtype=x.dtype).abs()
-    kernel = taps[:, None] * taps / 16
-    channels = x.shape[1]
-    return F.conv2d(x, kernel.expand(channels, 1, 3, 3), padding=1, groups=channels)
+    y: Tensor = Blur.apply(x)
+    return y
 
 
 def minibatch_deviation(x: Tensor, group_size: int, features: int = 1) -> Tensor:

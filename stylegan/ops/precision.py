@@ -1,0 +1,18 @@
+"""Where arithmetic must not be done in half precision."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """`x` in float32 if it is half precision, else unchanged: statistics need the range."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Arithmetic on `x` in its own precision, also inside autocast; meta tensors have none."""
+    kind = x.device.type
+    return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
