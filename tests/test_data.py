@@ -1,10 +1,12 @@
 """Stores: what is written, what is skipped, what is left after a failure."""
 
+import hashlib
 import io
 import os
 import shutil
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from PIL import Image
 from test_data_sources import BAD, MIXED, MIXED_NAMES, folder, mixed_source, png
 
 from stylegan.data import Crop, Skipped, Store, is_store, prepare
-from stylegan.data.prepare import pyramid, store_bytes
+from stylegan.data.prepare import LevelFile, pyramid, store_bytes
 
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
 
@@ -29,6 +31,27 @@ def test_pyramid_equals_the_official_one_exactly() -> None:
         assert sorted(levels) == [4, 8, 16, 32, 64]
         for resolution, level in levels.items():
             np.testing.assert_array_equal(level, reference[f"pyramid/r{resolution}"])
+
+
+@pytest.mark.parametrize("lowest", [0, 254, 255])
+def test_every_level_is_the_mean_of_its_block_with_ties_to_even(lowest: int) -> None:
+    image = np.random.default_rng(0).integers(lowest, 256, (1, 1024, 1024), np.uint8)
+    for resolution, level in pyramid(image).items():
+        size = 1024 // resolution
+        blocks = image.reshape(1, resolution, size, resolution, size).astype(np.float64)
+        np.testing.assert_array_equal(level, np.rint(blocks.mean(axis=(2, 4))))
+
+
+def test_parts_that_come_early_are_written_and_hashed_in_order(tmp_path: Path) -> None:
+    parts = [np.full((i % 3, 3, 4, 4), i, np.uint8) for i in range(50)]  # some are empty
+    pixels = b"".join(part.tobytes() for part in parts)
+    with open(tmp_path / "0004.npy", "wb") as file:
+        level = LevelFile(file)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(level.write, reversed(range(50)), reversed(parts)))
+        level.finish((49, 3, 4, 4))
+    assert level.digest.hexdigest() == hashlib.sha256(pixels).hexdigest()
+    assert np.load(tmp_path / "0004.npy").tobytes() == pixels
 
 
 def test_store_holds_the_images_in_order_with_labels_and_names(mixed: Path, tmp_path: Path) -> None:
@@ -309,10 +332,10 @@ def test_the_number_of_threads_changes_nothing(tmp_path: Path) -> None:
 def test_memory_of_preparation_does_not_grow_with_the_number_of_images(tmp_path: Path) -> None:
     content = png(64, 64)
     peaks = []
-    for count in (20, 200):
+    for count in (100, 300):
         source = folder(tmp_path / f"{count}", {f"{i}.png": content for i in range(count)})
         tracemalloc.start()
         prepare(source, tmp_path / f"store{count}", workers=2)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] - peaks[0] < 180 * 1500  # far below the 16 KiB of pixels of each image
+    assert peaks[1] - peaks[0] < 200 * 1500  # far below the 16 KiB of pixels of each image

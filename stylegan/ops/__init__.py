@@ -31,10 +31,23 @@ class LeakyReLU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
+        return LeakyReLUGradient.apply(grad, *ctx.saved_tensors, ctx.slope), None
+
+
+class LeakyReLUGradient(torch.autograd.Function):
+    """`grad` where y >= 0, `slope * grad` elsewhere; and so is its own gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, grad: Tensor, y: Tensor, slope: float) -> Tensor:
+        ctx.slope = slope
+        ctx.save_for_backward(y)
         # so small a number moves nothing but 0, which it puts on the steep side
         side = y + torch.finfo(y.dtype).tiny
-        return torch.ops.aten.leaky_relu_backward(grad, side, ctx.slope, False), None
+        return torch.ops.aten.leaky_relu_backward(grad, side, slope, False)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return LeakyReLUGradient.apply(grad, *ctx.saved_tensors, ctx.slope), None, None
 
 
 def leaky_relu_(x: Tensor, slope: float = 0.2) -> Tensor:
@@ -70,7 +83,8 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8) -> Tensor:
     normalize = partial(F.batch_norm, running_mean=None, running_var=None, training=True, eps=eps)
     if x.device.type == "cpu":  # channels last
         each = zip(x.split(1), scale, bias, strict=True)
-        return torch.cat([normalize(image, weight=s, bias=b) for image, s, b in each])
+        images = [normalize(image, weight=s, bias=b) for image, s, b in each]
+        return images[0] if n == 1 else torch.cat(images)
     flat = x.reshape(1, n * c, h, w)
     return normalize(flat, weight=scale.reshape(-1), bias=bias.reshape(-1)).reshape(n, c, h, w)
 

@@ -8,6 +8,7 @@ more, but as often for one pair of channels as for all; so it pays on CPUs where
 """
 
 import itertools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,12 +96,12 @@ def unchanged_weights() -> Iterator[None]:
 
 
 class Product(torch.autograd.Function):
-    """A convolution; only what goes into it is kept."""
+    """A convolution; only what goes into it is kept, and x only for the weight's gradient."""
 
     @staticmethod
     def forward(ctx: Any, way: "Way", x: Tensor, weight: Tensor) -> Tensor:
         ctx.way = way
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight)
         return way.output(x, weight)
 
     @staticmethod
@@ -114,12 +115,12 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, way: "Way", needed: tuple[bool, bool], x: Tensor, w: Tensor, grad: Tensor
+        ctx: Any, way: "Way", needed: tuple[bool, bool], x: Maybe, w: Tensor, grad: Tensor
     ) -> tuple[Maybe, Maybe]:
         ctx.way = way
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, w, grad)
-        with without_autocast(x):
+        with without_autocast(grad):
             return way.gradients(x, w, grad, needed)
 
     @staticmethod
@@ -128,15 +129,39 @@ class Gradients(torch.autograd.Function):
         way: Way = ctx.way
         x, w, grad = ctx.saved_tensors
         of_x = of_w = of_grad = None
-        with without_autocast(x):
+        with without_autocast(grad):
             if by_x is not None:
                 of_grad = way.output(by_x, w)
                 of_w = way.gradients(by_x, w, grad, (False, True))[1]
             if by_w is not None:
-                of_x = way.gradients(x, by_w, grad, (True, False))[0]
+                of_x = way.gradients(None, by_w, grad, (True, False))[0]
                 more = way.output(x, by_w)
                 of_grad = more if of_grad is None else of_grad + more
         return None, None, of_x, of_w, of_grad
+
+
+def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
+    n, _, h, w = x.shape
+    if size == "double":
+        return n, weight.shape[1], 2 * h, 2 * w
+    by = 2 if size == "half" else 1
+    return n, weight.shape[0], h // by, w // by
+
+
+def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
+    """Of what was convolved, from the gradient of the result."""
+    n, _, h, w = grad.shape
+    if size == "double":
+        return n, weight.shape[0], h // 2, w // 2
+    by = 2 if size == "half" else 1
+    return n, weight.shape[1], by * h, by * w
+
+
+def empty_image(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """An image in the order that is fast there; no view, so that it can be changed in place."""
+    last = like.device.type == "cpu"
+    order = torch.channels_last if last else torch.contiguous_format
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=order)
 
 
 @dataclass(frozen=True)
@@ -153,8 +178,10 @@ class Direct:
         return F.conv2d(x, kernel, stride=2 if self.size == "half" else 1, padding=1)
 
     def gradients(
-        self, x: Tensor, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
     ) -> tuple[Maybe, Maybe]:
+        if x is None:  # only its shape counts
+            x = empty_image(grad, image_shape(grad, weight, self.size))
         stride, transposed = 1 if self.size == "same" else 2, self.size == "double"
         by_x, by_kernel, _ = torch.ops.aten.convolution_backward(
             grad,
@@ -216,15 +243,15 @@ class Unfolded:
         return y
 
     def gradients(
-        self, x: Tensor, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
     ) -> tuple[Maybe, Maybe]:
-        n, _, h, w = x.shape
+        n, _, h, w = grad.shape
         rows = channels_last(grad).view(-1, len(weight))
         by_x = by_w = None
         if needed[0]:
             columns = torch.mm(rows * self.scale, weight.flatten(1)).view(n, h * w, -1)
             by_x = F.fold(columns.transpose(1, 2), (h, w), 3, padding=1)
-        if needed[1]:
+        if needed[1] and x is not None:
             by_w = torch.mm(rows.t(), self.neighbourhoods(x)).view(weight.shape)
         return by_x, by_w
 
@@ -246,41 +273,38 @@ class Few:
     scale: float
 
     def output(self, x: Tensor, weight: Tensor) -> Tensor:
-        n, _, h, w = x.shape
-        if self.size == "double":
-            shape = (n, weight.shape[1], 2 * h, 2 * w)
-        else:
-            by = 2 if self.size == "half" else 1
-            shape = (n, weight.shape[0], h // by, w // by)
-        y = empty_image(x, shape)
+        y = empty_image(x, result_shape(x, weight, self.size))
         kernels, (x, out) = self.kernels(weight), map(channels_last, (x, y))
         for part in self.parts(x, out):
             self.multiply(self.planes(x[part], first=True), kernels, out[part], first=True)
         return y
 
     def gradients(
-        self, x: Tensor, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
     ) -> tuple[Maybe, Maybe]:
-        x, grad = channels_last(x), channels_last(grad)
-        by_x, by_kernels = torch.empty_like(x), None
+        shape = image_shape(grad, weight, self.size)
+        by_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
+        by_kernels = None
         kernels = self.kernels(weight) if needed[0] else None
-        for part in self.parts(x, grad):
-            planes = self.planes(grad[part], first=False)
+        inner, outer = channels_last(by_x), channels_last(grad)
+        images = None if x is None else channels_last(x)
+        for part in self.parts(by_x, grad):
+            planes = self.planes(outer[part], first=False)
             if kernels is not None:
-                self.multiply(planes, kernels, by_x[part], first=False)
-            if needed[1]:
-                small, large = planes, self.planes(x[part], first=True)
+                self.multiply(planes, kernels, inner[part], first=False)
+            if needed[1] and images is not None:
+                small, large = planes, self.planes(images[part], first=True)
                 if self.size == "double":
                     small, large = large, small
                 by_kernels = add_product(by_kernels, small.transpose(1, 2), large)
         by_w = None if by_kernels is None else self.by_weight(by_kernels, weight)
-        return by_x.permute(0, 3, 1, 2) if needed[0] else None, by_w
+        return by_x if needed[0] else None, by_w
 
-    def parts(self, x: Tensor, y: Tensor) -> Iterator[slice]:
-        """Ranges of images whose planes fit together."""
-        each = max(x[0].numel(), y[0].numel()) * x.element_size() * 4
-        at_once = max(1, PART_BYTES // each)
-        return (slice(i, i + at_once) for i in range(0, len(x), at_once))
+    def parts(self, *images: Tensor) -> Iterator[slice]:
+        """Ranges of the images whose planes fit into a cache together."""
+        each = max(math.prod(x.shape[1:]) * x.element_size() for x in images) * 4
+        at_once, n = max(1, PART_BYTES // each), max(map(len, images))
+        return (slice(i, i + at_once) for i in range(0, n, at_once))
 
     def planes(self, image: Tensor, *, first: bool) -> Tensor:
         """Of the first image of the convolution, or of (the gradient of) the second."""
@@ -309,11 +333,6 @@ class Few:
     def by_weight(self, by_kernels: Tensor, weight: Tensor) -> Tensor:
         numbers = few.kernel_matrix(self.size, weight.dtype) * self.scale
         return torch.mm(by_kernels.flatten(1).t(), numbers).view(weight.shape)
-
-
-def empty_image(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """(N, C, H, W), channels last in memory; no view, so that it can be changed in place."""
-    return torch.empty(shape, dtype=x.dtype, memory_format=torch.channels_last)
 
 
 def channels_last(x: Tensor) -> Tensor:

@@ -1,0 +1,465 @@
+"""Contests: programs that take turns on one machine, each in a process of its own.
+
+A benchmark names contenders; `contest` builds all of them, then lets each run one repeat in turn,
+round after round, so that whatever else the machine does meets them alike. Never do two run at
+once. The script is also the worker: `python contest.py MODULE:FUNCTION` with settings on stdin.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import datetime
+import gc
+import importlib
+import importlib.metadata
+import io
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+GIB = 2**30
+MALLOC = {  # settings of glibc's allocator: its own, or memory that is kept to be used again
+    "default": {},
+    "tuned": {
+        "MALLOC_TRIM_THRESHOLD_": str(64 * GIB),
+        "MALLOC_MMAP_THRESHOLD_": str(64 * GIB),
+        "MALLOC_TOP_PAD_": str(GIB // 16),
+    },
+}
+WARM_CALLS = (2, 8)  # at least, and at most while they still become faster
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A program that takes part, under a name of its own."""
+
+    name: str
+    task: str  # module:function in this folder, which makes a `Trial` of the settings
+    settings: Mapping[str, Any] = field(default_factory=dict)  # plain values, as JSON has them
+    tree: Path = ROOT  # whose `stylegan` is imported
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Trial:
+    """What a worker has built: the call that is timed, and what else there is to tell."""
+
+    once: Callable[[], object]
+    device: str = "cpu"
+    facts: dict[str, Any] = field(default_factory=dict)  # plain values; may change in the calls
+    close: Callable[[], object] = lambda: None  # after the last call
+
+
+@dataclass
+class Result:
+    """One contender's part of a contest."""
+
+    name: str
+    seconds: list[float] = field(default_factory=list)  # per call, one for each round
+    calls: int = 0  # in a repeat
+    peak_bytes: int | None = None  # beyond what there was once built; None: unknown here
+    facts: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Of one number or more; quartiles are those of the sample."""
+        if len(values) == 1:
+            return cls(values[0], values[0], values[0])
+        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median, low, high)
+
+    def scaled(self, factor: float) -> "Spread":
+        return Spread(self.median * factor, self.low * factor, self.high * factor)
+
+    def per(self, amount: float) -> "Spread":
+        """The rates of `amount` in so many seconds."""
+        return Spread(amount / self.median, amount / self.high, amount / self.low)
+
+
+def ratio(slower: Result, faster: Result) -> Spread:
+    """How many times as long one takes as the other, round by round."""
+    pairs = zip(slower.seconds, faster.seconds, strict=False)  # one may have failed on the way
+    return Spread.of([a / b for a, b in pairs])
+
+
+def on_gpu(device: str) -> bool:
+    return device.startswith("cuda")
+
+
+def synchronize(device: str) -> None:
+    """Wait until a GPU has done what it was asked."""
+    if on_gpu(device):
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+class Memory:
+    """The most memory in use since this was made, beyond what was then: a GPU's as PyTorch
+    allocates it, or the resident memory of the process (on Linux)."""
+
+    STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        gc.collect()
+        if on_gpu(device):
+            import torch
+
+            torch.cuda.reset_peak_memory_stats(device)
+            self.before = torch.cuda.memory_allocated(device)
+        elif self.STATUS.exists():
+            with contextlib.suppress(AttributeError):  # not every C library has it
+                ctypes.CDLL(None).malloc_trim(0)
+            with contextlib.suppress(PermissionError):  # then building counts too
+                self.CLEAR.write_text("5")  # the peak becomes what there is now
+            self.before = self.resident("VmRSS")
+
+    def resident(self, name: str) -> int:
+        lines = dict(line.split(":", 1) for line in self.STATUS.read_text().splitlines())
+        return int(lines[name].split()[0]) * 1024
+
+    def peak(self) -> int | None:
+        if on_gpu(self.device):
+            import torch
+
+            return torch.cuda.max_memory_allocated(self.device) - self.before
+        return self.resident("VmHWM") - self.before if self.STATUS.exists() else None
+
+
+def seconds_per_call(trial: Trial, calls: int = 1) -> float:
+    synchronize(trial.device)
+    started = time.perf_counter()
+    for _ in range(calls):
+        trial.once()
+    synchronize(trial.device)
+    return (time.perf_counter() - started) / calls
+
+
+def warm_up(trial: Trial) -> float:
+    """Seconds of a call once calls no longer become faster."""
+    fewest, most = WARM_CALLS
+    seconds = [seconds_per_call(trial)]
+    while len(seconds) < fewest or (len(seconds) < most and seconds[-1] < 0.9 * seconds[-2]):
+        seconds.append(seconds_per_call(trial))
+    return seconds[-1]
+
+
+def serve(task: str) -> None:
+    """The worker: builds, then answers each line of stdin with one of JSON."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever is printed must not look like an answer
+
+    def answer(**values: Any) -> None:
+        answers.write(json.dumps(values) + "\n")
+
+    try:
+        settings = json.loads(sys.stdin.readline())
+        module, _, function = task.partition(":")
+        trial: Trial = getattr(importlib.import_module(module), function)(settings)
+        memory, calls = Memory(trial.device), 1
+        answer(built=True)
+        for line in sys.stdin:
+            if line.strip() == "warm":
+                repeat_seconds = float(settings.get("repeat_seconds", 0.3))
+                calls = max(1, round(repeat_seconds / warm_up(trial)))
+                answer(calls=calls)
+            else:
+                seconds = seconds_per_call(trial, calls)
+                answer(seconds=seconds, peak_bytes=memory.peak(), facts=trial.facts)
+        trial.close()
+    except Exception as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            traceback.print_exc()
+        answer(error=" ".join(f"{type(error).__name__}: {error}".split())[:300])
+
+
+class Worker:
+    """The process of one contender, and what it has answered."""
+
+    def __init__(self, contender: Contender, environment: Mapping[str, str]) -> None:
+        self.result = Result(contender.name)
+        paths = [str(contender.tree), environment.get("PYTHONPATH", "")]
+        variables = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, contender.task],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**variables, **contender.environment},
+            text=True,
+        )
+        self.say(json.dumps(dict(contender.settings)))
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # `hear` will tell that it is gone
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+
+    def hear(self) -> None:
+        """Wait for the answer to the last line."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if line:
+            values = json.loads(line)
+        else:
+            values = {"error": f"the process ended with exit code {self.process.wait()}"}
+        self.result.seconds += [values.pop("seconds")] if "seconds" in values else []
+        for name, value in values.items():
+            if name != "built":
+                setattr(self.result, name, value)
+
+    def ask(self, line: str) -> None:
+        self.say(line)
+        self.hear()
+
+    def close(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self.process.communicate()  # the end of its stdin ends it
+
+
+def environment_for(threads: int, malloc: str) -> dict[str, str]:
+    """The variables of every contender: the same threads and the same allocator."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    return {**kept, **dict.fromkeys(names, str(threads)), **MALLOC[malloc]}
+
+
+def contest(
+    contenders: Sequence[Contender],
+    environment: Mapping[str, str],
+    *,
+    seconds: float,
+    min_rounds: int = 3,
+) -> list[Result]:
+    """Rounds until `seconds` of repeats have passed, but at least `min_rounds`.
+
+    Who fails, or finds no memory, drops out with an `error`; the others go on.
+    """
+    with contextlib.ExitStack() as stack:
+        workers = []
+        for contender in contenders:
+            workers.append(Worker(contender, environment))
+            stack.callback(workers[-1].close)
+        for worker in workers:
+            worker.hear()
+        for worker in workers:
+            if not worker.result.error:
+                worker.ask("warm")
+        end, rounds = time.monotonic() + seconds, 0
+        while rounds < min_rounds or time.monotonic() < end:
+            running = [worker for worker in workers if not worker.result.error]
+            if not running:
+                break
+            for worker in running if rounds % 2 == 0 else reversed(running):
+                worker.ask("once")
+            rounds += 1
+    return [worker.result for worker in workers]
+
+
+@contextlib.contextmanager
+def tree_of(revision: str | None) -> Iterator[Path]:
+    """A folder with the package as it was at a git revision; None: the working tree."""
+    if revision is None:
+        yield ROOT
+        return
+    command = ["git", "-C", str(ROOT), "archive", "--format=tar", revision, "--"]
+    archive = subprocess.run([*command, "stylegan", "configs", "datasets"], capture_output=True)
+    if archive.returncode:
+        reason = archive.stderr.decode().strip().splitlines()[0]
+        raise ValueError(f"no git revision {revision!r} with the package: {reason}")
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
+            tar.extractall(folder, filter="data")
+        yield Path(folder)
+
+
+def git_revision() -> str:
+    """The commit of the working tree, `+` if files differ from it; empty outside of git."""
+
+    def git(*words: str) -> str:
+        found = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+        return found.stdout.strip() if found.returncode == 0 else ""
+
+    return git("rev-parse", "--short", "HEAD") + "+" * bool(git("status", "--porcelain"))
+
+
+def processor() -> str:
+    """The model of the CPU."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return " ".join(line.partition(":")[2].split())
+    return platform.processor() or platform.machine()
+
+
+def conditions(environment: Mapping[str, str], device: str = "cpu") -> dict[str, Any]:
+    """What the numbers depend on, to be kept beside them."""
+    gpu = {}
+    if on_gpu(device):
+        import torch
+
+        gpu = {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
+        with contextlib.suppress(FileNotFoundError):
+            command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+            gpu["driver"] = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    names = [name for name in environment if name.startswith(("MALLOC_", "LD_PRELOAD"))]
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "revision": git_revision(),
+        "cpu": processor(),
+        "cores": os.cpu_count(),
+        "threads": int(environment["OMP_NUM_THREADS"]),
+        "allocator": " ".join(f"{name}={environment[name]}" for name in names) or "default",
+        "python": platform.python_version(),
+        "torch": importlib.metadata.version("torch"),
+        "device": device,
+        **gpu,
+    }
+
+
+def number(value: float) -> str:
+    """Three significant digits, without exponents."""
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) >= 1e-4 else f"{value:.1e}"
+
+
+def spread(value: Spread, unit: str = "") -> str:
+    """`median (low-high)`."""
+    return f"{number(value.median)}{unit} ({number(value.low)}-{number(value.high)})"
+
+
+def markdown(rows: Sequence[Mapping[str, str]]) -> str:
+    """A table; a row may lack some of the names that others have."""
+    names = list(dict.fromkeys(name for row in sorted(rows, key=len)[::-1] for name in row))
+    widths = [max(len(n), *(len(row.get(n, "")) for row in rows)) for n in names]
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(c.rjust(w) for c, w in zip(cells, widths, strict=True)) + " |"
+
+    ruler = "|" + "|".join("-" * (w + 1) + ":" for w in widths) + "|"
+    return "\n".join([line(names), ruler, *(line([r.get(n, "") for n in names]) for r in rows)])
+
+
+def plain(value: Any) -> Any:
+    """For JSON: dataclasses as tables."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+
+def save(
+    out: Path, name: str, title: str, record: Mapping[str, Any], rows: Sequence[Mapping[str, str]]
+) -> str:
+    """Write the table and the record as `name.md` and `name.json` into `out`; the text."""
+    table = markdown(rows) if rows else "nothing could be measured"
+    about = ", ".join(f"{name} {value}" for name, value in record["conditions"].items())
+    text = f"# {title}\n\n{table}\n\n{about}\n"
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.md").write_text(text, encoding="utf-8")
+    (out / f"{name}.json").write_text(json.dumps(record, indent=1, default=plain) + "\n")
+    return text
+
+
+def plot(
+    path: Path, title: str, axes: tuple[str, str], lines: Mapping[str, Mapping[float, Spread]]
+) -> None:
+    """Lines through medians with bars of quartiles, both axes logarithmic."""
+    try:
+        import matplotlib.figure
+    except ImportError:
+        click.echo(f"no {path.name}: matplotlib is missing; pip install -e '.[dev]'", err=True)
+        return
+    figure = matplotlib.figure.Figure((7, 4.5), layout="constrained")
+    chart = figure.subplots()
+    chart.set(title=title, xlabel=axes[0], ylabel=axes[1])
+    chart.set_xscale("log", base=2)
+    chart.set_yscale("log")
+    for name, points in lines.items():
+        middle = [p.median for p in points.values()]
+        errors = [[p.median - p.low for p in points.values()]]
+        errors.append([p.high - p.median for p in points.values()])
+        chart.errorbar(list(points), middle, errors, marker="o", capsize=3, label=name)
+    ticks = sorted({x for points in lines.values() for x in points})
+    chart.set_xticks(ticks, [number(x) for x in ticks])
+    chart.grid(alpha=0.3)
+    if len(lines) > 1:
+        chart.legend()
+    figure.savefig(path, dpi=120)
+
+
+OPTIONS = {
+    "device": click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1."),
+    "threads": click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        envvar="OMP_NUM_THREADS",
+        default=os.cpu_count(),
+        show_default="all cores",
+        help="Of the CPU, the same for all.",
+    ),
+    "malloc": click.option(
+        "--malloc",
+        type=click.Choice(list(MALLOC)),
+        default="tuned",
+        show_default=True,
+        help="The C library's allocator, the same for all.",
+    ),
+    "seconds": click.option(
+        "--seconds",
+        type=click.FloatRange(min=0),
+        default=20,
+        show_default=True,
+        help="Of repeats for each row of the table.",
+    ),
+    "out": click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        default="out/benchmarks",
+        show_default=True,
+        help="Folder of the results.",
+    ),
+}
+
+
+def options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Options that several benchmarks have, by name."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for name in reversed(names):
+            command = OPTIONS[name](command)
+        return command
+
+    return decorate
+
+
+common_options = options(*OPTIONS)  # of every contest
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
