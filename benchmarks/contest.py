@@ -35,9 +35,10 @@ GIB = 2**30
 MALLOC = {  # settings of glibc's allocator: its own, or memory that is kept to be used again
     "default": {},
     "tuned": {
-        "MALLOC_TRIM_THRESHOLD_": str(64 * GIB),
-        "MALLOC_MMAP_THRESHOLD_": str(64 * GIB),
+        "MALLOC_TRIM_THRESHOLD_": str(2 * GIB - 1),
+        "MALLOC_MMAP_THRESHOLD_": str(GIB),
         "MALLOC_TOP_PAD_": str(GIB // 16),
+        "THP_MEM_ALLOC_ENABLE": "1",
     },
 }
 WARM_CALLS = (2, 8)  # at least, and at most while they still become faster
@@ -244,7 +245,7 @@ class Worker:
 
 def environment_for(threads: int, malloc: str) -> dict[str, str]:
     """The variables of every contender: the same threads and the same allocator."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "THP_"))}
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
     return {**kept, **dict.fromkeys(names, str(threads)), **MALLOC[malloc]}
 
@@ -327,7 +328,7 @@ def conditions(environment: Mapping[str, str], device: str = "cpu") -> dict[str,
         with contextlib.suppress(FileNotFoundError):
             command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
             gpu["driver"] = subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    names = [name for name in environment if name.startswith(("MALLOC_", "LD_PRELOAD"))]
+    names = [name for name in environment if name.startswith(("MALLOC_", "LD_PRELOAD", "THP_"))]
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "revision": git_revision(),

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from stylegan.ops import (
     ACTIVATIONS,
     Activation,
+    activate_with_noise,
     adain,
     at_least_float32,
     conv2d,
@@ -152,9 +153,6 @@ class Noise(nn.Module):
         self.strength = nn.Parameter(torch.zeros(channels))
         self.register_buffer("const", torch.randn(1, 1, resolution, resolution))
 
-    def forward(self, x: Tensor, noise: Tensor) -> Tensor:
-        return torch.addcmul(x, noise.to(x.dtype), self.strength.to(x.dtype)[:, None, None])
-
 
 class Style(nn.Module):
     """Learned affine map "A" of figure 1: w -> a scale (about 1) and a bias per channel."""
@@ -195,11 +193,8 @@ class Epilogue(nn.Module):
         self.style = Style(w_dim, channels, equalized=equalized) if style else None
 
     def forward(self, x: Tensor, w: Tensor, noise: Tensor | None) -> Tensor:
-        if self.noise is not None and noise is not None:
-            x = add_bias(self.noise(x, noise), self.bias)
-        else:
-            x = x + self.bias.to(x.dtype)[:, None, None]
-        x = self.activation(x)
+        strength = None if self.noise is None else self.noise.strength
+        x = activate_with_noise(x, noise, strength, self.bias, self.activation)
         if self.pixel_norm:
             x = pixel_norm(x)
         if self.style is None:

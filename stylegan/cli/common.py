@@ -1,5 +1,8 @@
 """What the commands share: errors in one line, devices, progress."""
 
+import ctypes
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
 
 
 DEBUG = "stylegan.debug"
+M_OPTIONS = {-3: 2**30, -1: 2**31 - 1, -2: 2**26}  # thresholds of mmap and trimming, top padding
 
 
 class Failure(click.ClickException):
@@ -66,6 +70,21 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
+def keep_memory() -> None:
+    """Tensors take the memory of those before them again, in huge pages where there are any.
+
+    glibc gives big blocks back to the system, which clears them page by page at their next use.
+    What the user has set stays. Without effect elsewhere than on Linux.
+    """
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at the first big tensor
+    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        for option, value in M_OPTIONS.items():
+            mallopt(option, value)
+
+
 def use_device(name: str) -> "torch.device":
     """The device of `--device`: `auto` takes a GPU if there is one. ValueError if it is not."""
     import torch
@@ -80,6 +99,8 @@ def use_device(name: str) -> "torch.device":
         raise ValueError(
             f"device {name} was asked for, but there are {count(torch.cuda.device_count(), 'GPU')}"
         )
+    if device.type == "cpu":
+        keep_memory()
     return device
 
 

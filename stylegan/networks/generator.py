@@ -105,7 +105,7 @@ class InputBlock(nn.Module):
 
     def forward(self, ws: Tensor, *noise: Tensor | None) -> Tensor:
         if self.constant_input:
-            x = self.const.expand(len(ws), -1, -1, -1)
+            x = self.const.repeat(len(ws), 1, 1, 1)
         else:
             x = self.dense(ws[:, 0]).unflatten(1, (-1, 4, 4))
         x = self.epilogue0(x, ws[:, 0], noise[0])

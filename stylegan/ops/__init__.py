@@ -64,6 +64,33 @@ def leaky_relu_(x: Tensor, slope: float = 0.2) -> Tensor:
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"lrelu": leaky_relu_, "relu": F.relu_}
 
 
+def activate_with_noise(
+    x: Tensor,
+    noise: Tensor | None,
+    strength: Tensor | None,
+    bias: Tensor,
+    activation: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """activation(x + noise * strength + bias); x (N, C, H, W) may be written over, noise
+    (1 or N, 1, H, W) or None, strength and bias (C,)."""
+    n, c, h, w = x.shape
+    if noise is None or strength is None:
+        return activation(x + bias.to(x.dtype)[:, None, None])
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        strength, bias = (v.to(x.dtype)[:, None, None] for v in (strength, bias))
+        return activation(torch.addcmul(x, noise.to(x.dtype), strength).add_(bias))
+    # channels last: one matrix product adds both, where the channels alone are a short way to go
+    pixels = noise.expand(n, 1, h, w).reshape(-1)
+    left = torch.stack([pixels, torch.ones_like(pixels)], dim=1)
+    right = torch.stack([strength, bias])
+    rows = x.permute(0, 2, 3, 1).reshape(-1, c)
+    if torch.is_grad_enabled() and (x.requires_grad or right.requires_grad):
+        rows = torch.addmm(rows, left, right)
+    else:
+        rows.addmm_(left, right)
+    return activation(rows).view(n, h, w, c).permute(0, 3, 1, 2)
+
+
 def pixel_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
     """Scale every feature vector (dim 1) to unit mean square. Karras et al. 2018, section 4.2."""
     wide = at_least_float32(x)
