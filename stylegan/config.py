@@ -40,6 +40,7 @@ class TrainConfig:
     generator_loss: GeneratorLoss = "nonsaturating"
     discriminator_loss: DiscriminatorLoss = "logistic"
     r1_gamma: float = 10.0
+    r1_interval: int = 1  # steps from one R1 to the next, which weighs as many times as much
     r2_gamma: float = 0.0
     gp_weight: float = 10.0  # of the gradient penalty of wgan_gp and hinge_gp
     gp_target: float = 1.0
@@ -80,7 +81,7 @@ class TrainConfig:
         for name in (*not_negative, "save_minutes", "milestone_kimg", "max_saturated_kimg"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name in ("keep_states", "snapshot_ticks", "max_skipped"):
+        for name in ("keep_states", "snapshot_ticks", "max_skipped", "r1_interval"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.seed >= 2**63:

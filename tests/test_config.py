@@ -34,6 +34,7 @@ PAPER = {  # appendix C, and the official program's settings where the paper is 
     "generator_loss": "nonsaturating",
     "discriminator_loss": "logistic",
     "r1_gamma": 10,
+    "r1_interval": 1,
     "r2_gamma": 0,
     "gp_weight": 10,
     "gp_target": 1,

@@ -12,6 +12,7 @@ from two_processes import float64_state
 
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.draws import mirror_flags
+from stylegan.training.log import Meter
 from stylegan.training.step import (
     Batch,
     GeneratorPass,
@@ -293,3 +294,23 @@ def test_terms_propagated_one_after_the_other_hold_one_graph_at_a_time():
     assert alone[real_terms] <= apart.peak < 1.05 * max(alone.values()) + 1
     assert together.peak >= sum(alone.values())
     assert math.isclose(together.peak - apart.peak, alone[fake_terms], rel_tol=0.2)
+
+
+def test_lazy_r1_comes_every_kth_step_and_weighs_k_times_as_much():
+    now = stage()
+    lazy = TrainState.create(tiny_config(r1_gamma=10.0, r1_interval=3))
+    for number in range(4):
+        plain = copy.deepcopy(lazy)
+        gamma = 30.0 if number % 3 == 0 else 0.0
+        plain.config = tiny_config(r1_gamma=gamma)
+        metrics = [step(state, now) for state in (lazy, plain)]
+        assert ("d/r1_penalty" in metrics[0]) == (number % 3 == 0)
+        assert metrics[0] == metrics[1]
+        assert not differing(lazy.discriminator.state_dict(), plain.discriminator.state_dict())
+
+
+def test_averages_of_metrics_count_the_steps_that_had_them():
+    meter = Meter()
+    meter.add({"a": torch.tensor(1.0), "b": torch.tensor(4.0)}, 4, 0.0)
+    meter.add({"a": torch.tensor(2.0)}, 4, 0.0)
+    assert meter.read() == {"a": 1.5, "b": 4.0}

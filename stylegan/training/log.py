@@ -43,7 +43,7 @@ class Meter:
     """Sums metrics and times between two log lines, without waiting for the device."""
 
     sums: Metrics = field(default_factory=dict)
-    steps: int = 0
+    counts: dict[str, int] = field(default_factory=dict)  # steps that had each metric
     images: int = 0
     waited: float = 0.0
     since: float = field(default_factory=time.perf_counter)
@@ -51,16 +51,16 @@ class Meter:
     def add(self, metrics: Metrics, batch_size: int, waited: float) -> None:
         for name, value in metrics.items():
             self.sums[name] = self.sums[name] + value if name in self.sums else value
-        self.steps += 1
+            self.counts[name] = self.counts.get(name, 0) + 1
         self.images += batch_size
         self.waited += waited
 
     def read(self) -> dict[str, float]:
-        """Averages over the steps and processes."""
+        """Averages over the steps that had them, and processes."""
         if not self.sums:
             return {}
         names = sorted(self.sums)
-        averages = distributed.mean(torch.stack([self.sums[n] for n in names]) / self.steps)
+        averages = distributed.mean(torch.stack([self.sums[n] / self.counts[n] for n in names]))
         return dict(zip(names, averages.tolist(), strict=True))
 
     def progress(self, images_seen: int, total: int, stage: Stage, skipped: int) -> Progress:

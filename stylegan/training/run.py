@@ -117,7 +117,7 @@ class Run:
     def end(self) -> None:
         """The last files. OSError if they cannot be written."""
         stage = stage_at(self.state.schedule_images, self.state.config.schedule)
-        if self.meter.steps:
+        if self.meter.images:
             self.write_log(stage)
         self.write_samples(stage)
         written = self.write_generator(stage), self.write_state()

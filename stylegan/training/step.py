@@ -1,5 +1,6 @@
 """One training step: the discriminator, the average generator, then the generator."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -156,7 +157,8 @@ def update_discriminator(
     state: TrainState, reals: Tensor, labels: Tensor | None, stage: Stage, draws: Draws
 ) -> Metrics:
     """Terms are propagated one after the other, so that only one graph lives at a time."""
-    config, network = state.config, state.parallel["discriminator"]
+    config = with_lazy_r1(state.config, state.images_seen, stage)
+    network = state.parallel["discriminator"]
     state.d_optimizer.zero_grad(set_to_none=True)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
@@ -182,6 +184,17 @@ def update_discriminator(
     state.skipped_d += not updated
     state.skipped_in_a_row_d = 0 if updated else state.skipped_in_a_row_d + 1
     return metrics
+
+
+def with_lazy_r1(config: TrainConfig, images_seen: int, stage: Stage) -> TrainConfig:
+    """What is in force at this step: R1 with a larger weight, or without it.
+
+    "Lazy regularization" of Karras et al. 2020, section 3.1; not in the paper of StyleGAN.
+    """
+    if config.r1_interval == 1:
+        return config
+    due = images_seen // stage.batch_size % config.r1_interval == 0
+    return dataclasses.replace(config, r1_gamma=config.r1_gamma * config.r1_interval * due)
 
 
 def update_generator(state: TrainState, stage: Stage, draws: PassDraws) -> Metrics:
