@@ -40,7 +40,7 @@ class TrainConfig:
     generator_loss: GeneratorLoss = "nonsaturating"
     discriminator_loss: DiscriminatorLoss = "logistic"
     r1_gamma: float = 10.0
-    r1_interval: int = 1  # steps from one R1 to the next, which weighs as many times as much
+    r1_interval: int = 1  # steps from one R1 (no other) to the next, which weighs as much more
     r2_gamma: float = 0.0
     gp_weight: float = 10.0  # of the gradient penalty of wgan_gp and hinge_gp
     gp_target: float = 1.0

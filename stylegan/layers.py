@@ -14,6 +14,7 @@ from stylegan.ops import (
     at_least_float32,
     conv2d,
     fast_format,
+    full_precision,
     instance_norm,
     pixel_norm,
     style_modulation,
@@ -77,8 +78,9 @@ class EqualizedLinear(Equalized):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        # the input is smaller than the weight
-        return F.linear(x * self.weight_scale, self.weight, self.scaled_bias())
+        if full_precision(x):  # the input is smaller than the weight
+            return F.linear(x * self.weight_scale, self.weight, self.scaled_bias())
+        return F.linear(x, self.weight * self.weight_scale, self.scaled_bias())
 
 
 class EqualizedConv2d(Equalized):

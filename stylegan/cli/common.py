@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 DEBUG = "stylegan.debug"
-M_OPTIONS = {-3: 2**30, -1: 2**31 - 1, -2: 2**26}  # thresholds of mmap and trimming, top padding
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>
+LARGEST = (2**30, 2**25)  # blocks that are kept; some versions of glibc refuse the first
 
 
 class Failure(click.ClickException):
@@ -76,13 +77,13 @@ def keep_memory() -> None:
     glibc gives big blocks back to the system, which clears them page by page at their next use.
     What the user has set stays. Without effect elsewhere than on Linux.
     """
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at the first big tensor
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
         return
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at the first big tensor
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        for option, value in M_OPTIONS.items():
-            mallopt(option, value)
+    if mallopt is not None and any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGEST):
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(M_TOP_PAD, 2**26)
 
 
 def use_device(name: str) -> "torch.device":

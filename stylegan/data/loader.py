@@ -97,7 +97,11 @@ def batches(
 
     order = _shares(_epochs(store.num_images, seed, start), batch_size, rank, world_size)
     ahead = _read_ahead(read, order, workers) if workers else map(read, order)
-    return _moved(ahead, device) if device.type == "cuda" else ahead
+    if device.type == "cuda":
+        return _moved(ahead, device)
+    return (
+        Batch(b.images.to(device), None if b.labels is None else b.labels.to(device)) for b in ahead
+    )
 
 
 def _rows(images: np.ndarray, indices: np.ndarray, *, pinned: bool) -> Tensor:

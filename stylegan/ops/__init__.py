@@ -1,4 +1,4 @@
-"""The mathematics of the networks as functions: no parameters, no state."""
+"""The mathematics of the networks as functions, without parameters."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from .convolution import conv2d as conv2d
 from .convolution import fast_format as fast_format
 from .convolution import gradients_by_inputs_only as gradients_by_inputs_only
 from .convolution import unchanged_weights as unchanged_weights
-from .precision import at_least_float32
+from .precision import at_least_float32, full_precision
 from .precision import without_autocast as without_autocast
 
 Activation = Literal["lrelu", "relu"]
@@ -41,8 +41,10 @@ class LeakyReLUGradient(torch.autograd.Function):
     def forward(ctx: Any, grad: Tensor, y: Tensor, slope: float) -> Tensor:
         ctx.slope = slope
         ctx.save_for_backward(y)
-        # so small a number moves nothing but 0, which it puts on the steep side
-        side = y + torch.finfo(y.dtype).tiny
+        # so small a number moves nothing but 0, which it puts on the steep side; the smallest of
+        # all is slow on CPUs, but the next is too large in float16
+        numbers = torch.finfo(y.dtype)
+        side = y + numbers.tiny * (numbers.eps if y.dtype == torch.float16 else 1)
         return torch.ops.aten.leaky_relu_backward(grad, side, slope, False)
 
     @staticmethod
@@ -61,6 +63,7 @@ def leaky_relu_(x: Tensor, slope: float = 0.2) -> Tensor:
     return F.leaky_relu_(x, slope)
 
 
+LARGE_IMAGE = 2**17  # numbers, from which on one by one is faster than in another order
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"lrelu": leaky_relu_, "relu": F.relu_}
 
 
@@ -76,13 +79,13 @@ def activate_with_noise(
     n, c, h, w = x.shape
     if noise is None or strength is None:
         return activation(x + bias.to(x.dtype)[:, None, None])
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+    if x.device.type != "cpu" or not full_precision(x):
         strength, bias = (v.to(x.dtype)[:, None, None] for v in (strength, bias))
         return activation(torch.addcmul(x, noise.to(x.dtype), strength).add_(bias))
     # channels last: one matrix product adds both, where the channels alone are a short way to go
-    pixels = noise.expand(n, 1, h, w).reshape(-1)
+    pixels = noise.to(x.dtype).expand(n, 1, h, w).reshape(-1)
     left = torch.stack([pixels, torch.ones_like(pixels)], dim=1)
-    right = torch.stack([strength, bias])
+    right = torch.stack([strength, bias]).to(x.dtype)
     rows = x.permute(0, 2, 3, 1).reshape(-1, c)
     if torch.is_grad_enabled() and (x.requires_grad or right.requires_grad):
         rows = torch.addmm(rows, left, right)
@@ -108,7 +111,7 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8) -> Tensor:
     n, c, h, w = x.shape
     scale, bias = at_least_float32(scale), at_least_float32(bias)
     normalize = partial(F.batch_norm, running_mean=None, running_var=None, training=True, eps=eps)
-    if x.device.type == "cpu":  # channels last
+    if x.device.type == "cpu" and c * h * w >= LARGE_IMAGE:  # channels last
         each = zip(x.split(1), scale, bias, strict=True)
         images = [normalize(image, weight=s, bias=b) for image, s, b in each]
         return images[0] if n == 1 else torch.cat(images)

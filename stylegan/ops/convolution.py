@@ -1,4 +1,4 @@
-"""3x3 convolutions, alone or with a change of size, that can be differentiated twice.
+"""3x3 convolutions, alone or with a change of size, that can be differentiated any number of times.
 
 The derivatives of a bilinear map are made of the map and its two transposes, and so are theirs,
 which R1 needs: two autograd functions serve every way to compute a convolution. There are two.
@@ -18,7 +18,6 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from . import few
 from .precision import without_autocast
@@ -32,7 +31,7 @@ MANY_CHANNELS = 256
 FEW_PIXELS = 128
 
 _inputs_only = False  # see gradients_by_inputs_only
-_planes_of_weights: dict[tuple[int, "Few"], tuple[Tensor, Tensor]] | None = None
+_planes_of_weights: dict[tuple[int, int, "Few"] | None, tuple[Tensor, Tensor]] | None = None
 
 
 def conv2d(x: Tensor, weight: Tensor, scale: float, *, size: Size = "same") -> Tensor:
@@ -42,7 +41,9 @@ def conv2d(x: Tensor, weight: Tensor, scale: float, *, size: Size = "same") -> T
     "double": of the image enlarged by nearest neighbour; weight (C, K, 3, 3) -> (N, K, 2H, 2W).
     """
     kind = x.device.type
-    if kind != "meta" and torch.is_autocast_enabled(kind):
+    if size == "half" and (x.shape[2] % 2 or x.shape[3] % 2):
+        raise ValueError(f"height and width must be even to be halved, not {tuple(x.shape[2:])}")
+    if x.dtype != torch.float64 and kind != "meta" and torch.is_autocast_enabled(kind):
         x = x.to(torch.get_autocast_dtype(kind))
     x = fast_format(x)
     way = choose(x, weight, size)(size, scale)
@@ -124,19 +125,23 @@ class Gradients(torch.autograd.Function):
             return way.gradients(x, w, grad, needed)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, by_x: Maybe, by_w: Maybe) -> tuple[Maybe, ...]:
         way: Way = ctx.way
         x, w, grad = ctx.saved_tensors
+        x_needed, w_needed, grad_needed = ctx.needs_input_grad[2:]
         of_x = of_w = of_grad = None
         with without_autocast(grad):
             if by_x is not None:
-                of_grad = way.output(by_x, w)
-                of_w = way.gradients(by_x, w, grad, (False, True))[1]
+                if grad_needed:
+                    of_grad = Product.apply(way, by_x, w)
+                if w_needed:
+                    of_w = Gradients.apply(way, (False, True), by_x, w, grad)[1]
             if by_w is not None:
-                of_x = way.gradients(None, by_w, grad, (True, False))[0]
-                more = way.output(x, by_w)
-                of_grad = more if of_grad is None else of_grad + more
+                if x_needed:
+                    of_x = Gradients.apply(way, (True, False), None, by_w, grad)[0]
+                if grad_needed:
+                    more = Product.apply(way, x, by_w)
+                    of_grad = more if of_grad is None else of_grad + more
         return None, None, of_x, of_w, of_grad
 
 
@@ -220,7 +225,7 @@ def box_spread(size: Size, dtype: torch.dtype, device: torch.device) -> Tensor:
 
     "half": their average. "double": of the kernel turned around, as transposed convolutions want.
     """
-    spread = torch.zeros(3, 3, 4, 4)
+    spread = torch.zeros(3, 3, 4, 4, device="cpu")
     for y, x, dy, dx in itertools.product(range(3), range(3), range(2), range(2)):
         spread[y, x, y + dy, x + dx] = 1
     spread = spread / 4 if size == "half" else spread.flip(0, 1)
@@ -321,12 +326,13 @@ class Few:
 
     def kernels(self, weight: Tensor) -> Tensor:
         """weight (a, b, 3, 3) -> (planes, a, b), a of the small image and b of the large one."""
-        key = weight.data_ptr(), self
+        keep = _planes_of_weights is not None and isinstance(weight, torch.nn.Parameter)
+        key = (weight.data_ptr(), weight._version, self) if keep else None
         if _planes_of_weights and key in _planes_of_weights:
             return _planes_of_weights[key][1]
         numbers = few.kernel_matrix(self.size, weight.dtype) * self.scale
         planes = torch.mm(numbers, weight.reshape(-1, 9).t()).view(-1, *weight.shape[:2])
-        if _planes_of_weights is not None:
+        if _planes_of_weights is not None and key is not None:
             _planes_of_weights[key] = weight, planes  # the address is its own while it lives
         return planes
 

@@ -27,7 +27,7 @@ KERNEL_NUMBERS = {  # of the planes, from (a, b, c)
 def kernel_matrix(size: str, dtype: torch.dtype) -> Tensor:
     """The (planes, 9) matrix that makes the numbers of all planes of a 3x3 kernel."""
     with torch.inference_mode(False):
-        along = torch.tensor(KERNEL_NUMBERS[size], dtype=dtype)
+        along = torch.tensor(KERNEL_NUMBERS[size], dtype=dtype, device="cpu")
         return torch.einsum("px,qy->pqyx", along, along).reshape(len(along) ** 2, 9)
 
 

@@ -16,3 +16,10 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     """Arithmetic on `x` in its own precision, also inside autocast; meta tensors have none."""
     kind = x.device.type
     return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
+
+
+def full_precision(x: Tensor) -> bool:
+    """Whether arithmetic on `x` is done in float32 or wider now."""
+    kind = x.device.type
+    half = x.dtype in (torch.float16, torch.bfloat16)
+    return not half and (kind == "meta" or not torch.is_autocast_enabled(kind))
