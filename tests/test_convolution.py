@@ -69,6 +69,24 @@ def test_numbers_and_two_derivatives_are_those_of_the_single_steps(
         assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("size", ["same", "half", "double"])
+@pytest.mark.parametrize("way", [Direct, Few])
+def test_third_derivatives_are_those_of_the_single_steps(way, size):
+    x, weight = inputs(size, (2, 2, 4, 4), out=3)
+    found = []
+    for y in (Product.apply(way(size, SCALE), x, weight), in_steps(x, weight, size)):
+        (first,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.square().sum(), x, create_graph=True)
+        found.append(torch.autograd.grad(second.square().sum(), (x, weight)))
+    for a, b in zip(*found, strict=True):
+        assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_odd_sizes_are_not_halved():
+    with pytest.raises(ValueError, match=r"must be even to be halved, not \(5, 6\)"):
+        convolution.conv2d(torch.ones(1, 2, 5, 6), torch.ones(2, 2, 3, 3), SCALE, size="half")
+
+
 @pytest.mark.parametrize(("way", "size", "shape"), CASES)
 @pytest.mark.parametrize("which", [0, 1], ids=["image", "weight"])
 def test_one_gradient_alone_is_the_same(way, size, shape, which):

@@ -205,6 +205,12 @@ def test_threads_read_ahead_and_end_with_the_loader(store: Store) -> None:
     assert reading_threads() == 0
 
 
+def test_batches_come_on_the_device_asked_for(store: Store) -> None:
+    batch = next(batches(store, 8, batch_size=2, start=0, seed=0, device="meta", labels=True))
+    assert batch.labels is not None
+    assert batch.images.device.type == batch.labels.device.type == "meta"
+
+
 def test_batches_may_be_changed_without_touching_the_store(store: Store) -> None:
     images, _ = next(batches(store, 8, batch_size=12, start=0, seed=0))
     images.zero_()

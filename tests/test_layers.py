@@ -149,3 +149,14 @@ def test_epilogue_is_noise_bias_activation_normalization_style_in_this_order():
     scale, bias = epilogue.style(w)
     expected = y * scale[:, :, None, None] + bias[:, :, None, None]
     assert_close(epilogue(x, w, noise), expected, rtol=0, atol=1e-12)
+
+
+def test_large_gradients_of_the_mapping_layers_stay_in_the_range_of_float16():
+    torch.manual_seed(0)
+    layer = EqualizedLinear(512, 512, lr_multiplier=0.01)
+    x = torch.randn(8, 512, requires_grad=True)
+    with torch.autocast("cpu", torch.float16):
+        y = layer(x)
+    y.backward(40 * torch.randn_like(y))
+    assert x.grad is not None
+    assert x.grad.isfinite().all()

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from stylegan.ops import (
+    activate_with_noise,
     adain,
     blur,
     downsample,
@@ -26,12 +27,27 @@ def normal(*shape, seed=0):
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def test_leaky_relu_has_slope_one_at_zero_and_a_fifth_below():
-    x = torch.tensor([-3.0, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_leaky_relu_has_slope_one_at_zero_and_a_fifth_below(dtype):
+    x = torch.tensor([-3.0, -1e-4, 0.0, 2.0], dtype=dtype, requires_grad=True)
     y = leaky_relu_(x.clone())
-    assert_close(y.detach(), torch.tensor([-0.6, 0.0, 2.0], dtype=torch.float64))
+    assert_close(y.detach(), torch.tensor([-0.6, -2e-5, 0.0, 2.0], dtype=dtype))
     (grad,) = torch.autograd.grad(y.sum(), x)
-    assert grad.tolist() == [0.2, 1.0, 1.0]
+    assert_close(grad, torch.tensor([0.2, 0.2, 1.0, 1.0], dtype=dtype), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_noise_and_bias_are_added_in_full_precision_whatever_the_types(images):
+    x, strength, bias = normal(3, 4, 4, 4), normal(4, seed=1), normal(4, seed=2)
+    noise = normal(images, 1, 4, 4, seed=3).float()
+    expected = x + noise * strength[:, None, None] + bias[:, None, None]
+    found = activate_with_noise(x.clone(), noise, strength, bias, torch.relu_)
+    assert_close(found, expected.relu(), rtol=0, atol=1e-14)
+    x, strength, bias = x.float().requires_grad_(), strength.float(), bias.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = activate_with_noise(x.bfloat16(), noise, strength, bias, torch.relu_)
+    assert rounded.dtype == torch.bfloat16
+    assert_close(rounded.double(), expected.relu(), rtol=0, atol=0.05)
 
 
 def test_leaky_relu_can_be_differentiated_twice():
