@@ -1,11 +1,14 @@
 """The mathematics of the networks against closed forms and plain loops, in float64."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
+from stylegan import ops
 from stylegan.ops import (
     activate_with_noise,
     adain,
@@ -61,6 +64,26 @@ def test_pixel_norm_gives_every_feature_vector_unit_mean_square():
         pixel_norm(x).square().mean(dim=1), torch.ones(2, 3, 3).double(), rtol=0, atol=1e-7
     )
     assert_close(pixel_norm(3 * x), pixel_norm(x), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("large", [0, 10**9])
+@pytest.mark.parametrize("n", [1, 2])
+def test_gradients_of_adain_do_not_depend_on_the_order_in_memory(monkeypatch, n, large, dtype):
+    monkeypatch.setattr(ops, "LARGE_IMAGE", large)
+    x, grad = normal(n, 3, 4, 4).to(dtype), normal(n, 3, 4, 4, seed=1).to(dtype)
+    scale, bias, found = torch.ones(n, 3, dtype=dtype), torch.zeros(n, 3, dtype=dtype), []
+    orders = (torch.contiguous_format, torch.channels_last)
+    for of_x, of_grad in itertools.product(orders, orders):
+        leaf = x.clone(memory_format=of_x).requires_grad_()
+        y = adain(leaf, scale, bias)
+        found += torch.autograd.grad(y, leaf, grad.clone(memory_format=of_grad))
+    leaf = x.clone().requires_grad_()
+    mean = leaf.mean(dim=(2, 3), keepdim=True)
+    y = (leaf - mean) * torch.rsqrt((leaf - mean).square().mean(dim=(2, 3), keepdim=True) + 1e-8)
+    (expected,) = torch.autograd.grad(y, leaf, grad)
+    for each in found:
+        assert_close(each, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_adain_gives_every_channel_the_asked_mean_and_standard_deviation():

@@ -111,7 +111,7 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8) -> Tensor:
     n, c, h, w = x.shape
     scale, bias = at_least_float32(scale), at_least_float32(bias)
     normalize = partial(F.batch_norm, running_mean=None, running_var=None, training=True, eps=eps)
-    if x.device.type == "cpu" and c * h * w >= LARGE_IMAGE:  # channels last
+    if x.device.type == "cpu" and (n == 1 or c * h * w >= LARGE_IMAGE):  # channels last
         each = zip(x.split(1), scale, bias, strict=True)
         images = [normalize(image, weight=s, bias=b) for image, s, b in each]
         return images[0] if n == 1 else torch.cat(images)
