@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -36,6 +36,9 @@ from PIL import Image
 
 from stylegan.cli.common import Command
 from stylegan.schedule import resolutions
+
+if TYPE_CHECKING:
+    from stylegan.data import Batch
 
 COUNTS = {256: 300, 1024: 60}  # images of a source, by their size
 PREPARED_COUNTS = {256: 120, 1024: 20}  # fewer, because encoding takes long
@@ -113,13 +116,11 @@ def steady(fetch: Callable[[], object], settings: dict[str, Any]) -> Trial:
     return Trial(once, facts={"images_per_second": rates})
 
 
-def from_store(settings: dict[str, Any]) -> Trial:
-    """Batches of a store; with `process`, as floats in [-1, 1], half of them mirrored."""
-    import torch
+def stream_of(settings: dict[str, Any]) -> Iterator["Batch"]:
+    """The batches of a store."""
+    from stylegan.data import Store, batches
 
-    from stylegan.data import Store, batches, process_reals
-
-    stream = batches(
+    return batches(
         Store(settings["store"]),
         settings["resolution"],
         batch_size=settings["batch"],
@@ -127,6 +128,15 @@ def from_store(settings: dict[str, Any]) -> Trial:
         seed=0,
         workers=settings["workers"],
     )
+
+
+def from_store(settings: dict[str, Any]) -> Trial:
+    """Batches of a store; with `process`, as floats in [-1, 1], half of them mirrored."""
+    import torch
+
+    from stylegan.data import process_reals
+
+    stream = stream_of(settings)
     mirror = torch.arange(settings["batch"]) % 2 == 0
 
     def once() -> None:
@@ -163,16 +173,7 @@ def from_image_folder(settings: dict[str, Any]) -> Trial:
 
 def waiting(settings: dict[str, Any]) -> Trial:
     """Steps of a GPU, in which the CPU has nothing to do, and how long each waits for its batch."""
-    from stylegan.data import Store, batches
-
-    stream = batches(
-        Store(settings["store"]),
-        settings["resolution"],
-        batch_size=settings["batch"],
-        start=0,
-        seed=0,
-        workers=settings["workers"],
-    )
+    stream = stream_of(settings)
     waits: list[float] = []
     trial = Trial(lambda: None)
 

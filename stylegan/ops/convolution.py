@@ -1,8 +1,9 @@
 """3x3 convolutions, alone or with a change of size, that can be differentiated any number of times.
 
 The derivatives of a bilinear map are made of the map and its two transposes, and so are theirs,
-which R1 needs: two autograd functions serve every way to compute a convolution. There are two.
-`Direct` leaves it to the libraries of PyTorch. `Few` multiplies less: 16 times instead of 36 for
+which R1 needs: two autograd functions serve every way to compute a convolution. There are three.
+`Direct` leaves it to the libraries of PyTorch. `Unfolded` is one matrix product, for images smaller
+than the weight. `Few` multiplies less: 16 times instead of 36 for
 four pixels of a plain convolution, 9 times instead of 16 where the size doubles or halves. It adds
 more, but as often for one pair of channels as for all; so it pays on CPUs where they are many.
 """
@@ -31,7 +32,7 @@ MANY_CHANNELS = 256
 FEW_PIXELS = 128
 
 _inputs_only = False  # see gradients_by_inputs_only
-_planes_of_weights: dict[tuple[int, int, "Few"] | None, tuple[Tensor, Tensor]] | None = None
+_planes_of_weights: dict[tuple[int, int, "Few"], tuple[Tensor, Tensor]] | None = None
 
 
 def conv2d(x: Tensor, weight: Tensor, scale: float, *, size: Size = "same") -> Tensor:
@@ -326,19 +327,24 @@ class Few:
 
     def kernels(self, weight: Tensor) -> Tensor:
         """weight (a, b, 3, 3) -> (planes, a, b), a of the small image and b of the large one."""
-        keep = _planes_of_weights is not None and isinstance(weight, torch.nn.Parameter)
-        key = (weight.data_ptr(), weight._version, self) if keep else None
-        if _planes_of_weights and key in _planes_of_weights:
-            return _planes_of_weights[key][1]
-        numbers = few.kernel_matrix(self.size, weight.dtype) * self.scale
-        planes = torch.mm(numbers, weight.reshape(-1, 9).t()).view(-1, *weight.shape[:2])
-        if _planes_of_weights is not None and key is not None:
-            _planes_of_weights[key] = weight, planes  # the address is its own while it lives
-        return planes
+        kept = _planes_of_weights if isinstance(weight, torch.nn.Parameter) else None
+        if kept is None:
+            return self.transform(weight)
+        key = weight.data_ptr(), weight._version, self
+        if key not in kept:
+            kept[key] = weight, self.transform(weight)  # the address is its own while it lives
+        return kept[key][1]
+
+    def transform(self, weight: Tensor) -> Tensor:
+        planes = torch.mm(self.numbers(weight), weight.reshape(-1, 9).t())
+        return planes.view(-1, *weight.shape[:2])
 
     def by_weight(self, by_kernels: Tensor, weight: Tensor) -> Tensor:
-        numbers = few.kernel_matrix(self.size, weight.dtype) * self.scale
-        return torch.mm(by_kernels.flatten(1).t(), numbers).view(weight.shape)
+        return torch.mm(by_kernels.flatten(1).t(), self.numbers(weight)).view(weight.shape)
+
+    def numbers(self, weight: Tensor) -> Tensor:
+        """The (planes, 9) matrix from a weight to what the images' planes are multiplied with."""
+        return few.kernel_matrix(self.size, weight.dtype) * self.scale
 
 
 def channels_last(x: Tensor) -> Tensor:
