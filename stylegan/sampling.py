@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from stylegan.networks import Generator, NetworkConfig, Noise
-from stylegan.ops import at_least_float32
+from stylegan.ops import at_least_float32, unchanged_weights
+from stylegan.ops.convolution import KeptPlanes
 from stylegan.schedule import check_resolution, resolutions
 
 if TYPE_CHECKING:
@@ -120,8 +121,10 @@ def generate(
         )
         return to_uint8(images)
 
+    kept: KeptPlanes = {}
     for start in range(0, len(seeds), batch):
-        with torch.inference_mode(), exact():  # not around the yield: it is the caller's
+        # not around the yield: it is the caller's
+        with torch.inference_mode(), exact(), unchanged_weights(kept):
             pictures = chunk(start)
         yield pictures
 

@@ -1,6 +1,8 @@
 """Every way to compute a convolution gives the same numbers, and the same first and second
 derivatives, as the operations that it is made of."""
 
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,8 +11,10 @@ from torch.testing import assert_close
 from two_processes import float64_state
 
 from stylegan import losses
-from stylegan.ops import blur, convolution, gradients_by_inputs_only, unchanged_weights
-from stylegan.ops.convolution import Direct, Few, Product, Unfolded, choose
+from stylegan.ops import blur, convolution, dense, gradients_by_inputs_only, unchanged_weights
+from stylegan.ops.bilinear import Product
+from stylegan.ops.convolution import Direct, Few, Unfolded, choose
+from stylegan.ops.dense import Dense
 from stylegan.training import Share, draw, train_step
 
 SCALE = 0.3
@@ -67,6 +71,53 @@ def test_numbers_and_two_derivatives_are_those_of_the_single_steps(
         derivatives(found, x, weight, grad), derivatives(expected, x, weight, grad), strict=True
     ):
         assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def dense_pair(x, weight):
+    return Product.apply(Dense(SCALE), x, weight), F.linear(x, weight * SCALE)
+
+
+def blurred_pair(x, weight):
+    found = convolution.conv2d(x, weight, SCALE, size="half", blur_first=True)
+    kernel = torch.tensor([[1.0, 2, 1], [2, 4, 2], [1, 2, 1]], dtype=x.dtype) / 16
+    kernel = kernel.expand(x.shape[1], 1, 3, 3)
+    return found, in_steps(F.conv2d(x, kernel, padding=1, groups=x.shape[1]), weight, "half")
+
+
+@pytest.mark.parametrize(
+    ("pair", "shapes"),
+    [(dense_pair, ((3, 5), (4, 5))), (blurred_pair, ((3, 5, 8, 6), (7, 5, 3, 3)))],
+)
+def test_dense_layers_and_blurred_images_are_differentiated_the_same_way(pair, shapes):
+    torch.manual_seed(0)
+    x, weight = (numbers(*shape) for shape in shapes)
+    found, expected = pair(x, weight)
+    assert_close(found, expected, rtol=0, atol=1e-13)
+    grad = numbers(*expected.shape)
+    for a, b in zip(
+        derivatives(found, x, weight, grad), derivatives(expected, x, weight, grad), strict=True
+    ):
+        assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_the_blurred_image_is_not_kept():
+    x, weight = inputs("half", (2, 3, 8, 8))
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        convolution.conv2d(x, weight, SCALE, size="half", blur_first=True)
+    assert [t.shape for t in kept] == [x.shape, weight.shape]
+    assert_close(kept[0], x, rtol=0, atol=0)
+
+
+def test_large_dense_layers_make_every_gradient_in_the_order_of_the_weight(monkeypatch):
+    monkeypatch.setattr(sys.modules["stylegan.ops.dense"], "LARGE_WEIGHT", 1)
+    x, weight, bias = numbers(3, 5), numbers(4, 5), numbers(4)
+    y = dense(x, weight, SCALE, bias)
+    assert_close(y, F.linear(x, weight * SCALE, bias), rtol=0, atol=1e-13)
+    (by_x,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
+    (by_x.square().sum() + y.sum()).backward()
+    assert weight.grad.is_contiguous()
+    assert bias.grad is not None
 
 
 @pytest.mark.parametrize("size", ["same", "half", "double"])
@@ -172,6 +223,29 @@ def test_steps_of_training_are_the_same_whichever_way_is_taken(
         a, b = (getattr(state, network).state_dict() for state in states)
         for name, value in a.items():
             assert_close(b[name], value, rtol=0, atol=1e-9, msg=f"{network} {name}")
+
+
+def test_planes_of_a_weight_are_made_once_for_as_long_as_it_stays_the_same(monkeypatch):
+    made = []
+    transform = Few.transform
+    monkeypatch.setattr(Few, "transform", lambda way, w: made.append(1) or transform(way, w))
+    x, weight = torch.randn(1, 3, 4, 4), torch.nn.Parameter(torch.randn(2, 3, 3, 3))
+    way, kept = Few("same", SCALE), {}
+    with torch.no_grad():
+        for _ in range(2):
+            with unchanged_weights(kept):
+                way.output(x, weight)
+        assert len(made) == 1
+        weight.mul_(2)
+        with unchanged_weights(kept):
+            assert_close(way.output(x, weight), in_steps(x, weight, "same"), rtol=1e-4, atol=1e-4)
+        assert len(made) == 2
+        monkeypatch.setattr(convolution, "KEPT_PIXELS", 15)
+        with unchanged_weights(kept):
+            way.output(x, weight)
+        assert len(made) == 3
+        way.output(x, weight)  # outside
+        assert len(made) == 4
 
 
 def test_the_penalty_of_a_user_who_knows_no_manager_reaches_the_weights():

@@ -93,6 +93,24 @@ def test_adain_gives_every_channel_the_asked_mean_and_standard_deviation():
     assert_close(y.std(dim=(2, 3), unbiased=False), scale.abs(), rtol=1e-8, atol=0)
 
 
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_adain_writes_over_large_images_where_it_may(monkeypatch, n, dtype):
+    monkeypatch.setattr(ops, "LARGE_IMAGE", 1)
+    x = (4 * normal(n, 3, 8, 8) + 7).to(dtype).contiguous(memory_format=torch.channels_last)
+    scale, bias = normal(n, 3, seed=1).to(dtype), normal(n, 3, seed=2).to(dtype)
+    before = x.clone()
+    expected = adain(x, scale, bias, overwrite=True)  # has gradients to think of
+    assert_close(x, before, rtol=0, atol=0)
+    with torch.no_grad():
+        adain(x, scale, bias)
+        assert_close(x, before, rtol=0, atol=0)
+        found = adain(x, scale, bias, overwrite=True)
+    assert found.data_ptr() == x.data_ptr()
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-13
+    assert_close(found, expected, rtol=0, atol=tolerance)
+
+
 def test_adain_is_instance_norm_then_style_modulation():
     x, scale, bias = normal(2, 3, 4, 4), normal(2, 3, seed=1), normal(2, 3, seed=2)
     separate = style_modulation(instance_norm(x), scale, bias)

@@ -10,7 +10,6 @@ from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, r
 from stylegan.ops import (
     ACTIVATIONS,
     at_least_float32,
-    blur,
     downsample,
     fade,
     minibatch_deviation,
@@ -35,19 +34,20 @@ class FromRGB(nn.Module):
 
 
 class DiscriminatorBlock(nn.Module):
-    """Halves the resolution: convolve; blur, convolve and average."""
+    """Halves the resolution: convolve; blur, convolve and average in one."""
 
     def __init__(self, config: NetworkConfig, resolution: int) -> None:
         super().__init__()
         channels, after = config.channels(resolution), config.channels(resolution // 2)
         self.conv0 = EqualizedConv2d(channels, channels, 3, equalized=config.equalized)
-        self.conv1 = EqualizedConvDown2d(channels, after, equalized=config.equalized)
-        self.blur = config.blur
+        self.conv1 = EqualizedConvDown2d(
+            channels, after, blur=config.blur, equalized=config.equalized
+        )
         self.activation = ACTIVATIONS[config.activation]
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.activation(self.conv0(x))
-        return self.activation(self.conv1(blur(x) if self.blur else x))  # (N, out, H/2, W/2)
+        return self.activation(self.conv1(x))  # (N, out, H/2, W/2)
 
 
 class DiscriminatorHead(nn.Module):

@@ -1,6 +1,6 @@
 """The mathematics of the networks as functions, without parameters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal
 
@@ -8,14 +8,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .bilinear import gradients_by_inputs_only as gradients_by_inputs_only
 from .convolution import conv2d as conv2d
 from .convolution import fast_format as fast_format
-from .convolution import gradients_by_inputs_only as gradients_by_inputs_only
 from .convolution import unchanged_weights as unchanged_weights
+from .dense import dense as dense
+from .filters import blur as blur
 from .precision import at_least_float32, full_precision
 from .precision import without_autocast as without_autocast
 
 Activation = Literal["lrelu", "relu"]
+
+PART = 2**20  # numbers, that stay in a cache
+LARGE_IMAGE = 2**17  # numbers, from which on one by one is faster than in another order
 
 
 class LeakyReLU(torch.autograd.Function):
@@ -44,12 +49,24 @@ class LeakyReLUGradient(torch.autograd.Function):
         # so small a number moves nothing but 0, which it puts on the steep side; the smallest of
         # all is slow on CPUs, but the next is too large in float16
         numbers = torch.finfo(y.dtype)
-        side = y + numbers.tiny * (numbers.eps if y.dtype == torch.float16 else 1)
-        return torch.ops.aten.leaky_relu_backward(grad, side, slope, False)
+        little = numbers.tiny * (numbers.eps if y.dtype == torch.float16 else 1)
+        out = torch.empty_like(grad)
+        for part in parts(y):
+            torch.ops.aten.leaky_relu_backward.grad_input(
+                grad[part], y[part] + little, slope, False, grad_input=out[part]
+            )
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return LeakyReLUGradient.apply(grad, *ctx.saved_tensors, ctx.slope), None, None
+
+
+def parts(x: Tensor) -> Iterator[slice]:
+    """Ranges along dim 0: on a CPU of at most `PART` numbers or one row, else everything."""
+    at_once = PART if x.device.type == "cpu" else x.numel()
+    rows = max(1, at_once * len(x) // max(1, x.numel()))
+    return (slice(start, start + rows) for start in range(0, len(x), rows))
 
 
 def leaky_relu_(x: Tensor, slope: float = 0.2) -> Tensor:
@@ -63,7 +80,6 @@ def leaky_relu_(x: Tensor, slope: float = 0.2) -> Tensor:
     return F.leaky_relu_(x, slope)
 
 
-LARGE_IMAGE = 2**17  # numbers, from which on one by one is faster than in another order
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"lrelu": leaky_relu_, "relu": F.relu_}
 
 
@@ -100,29 +116,48 @@ def pixel_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
     return (wide * torch.rsqrt(wide.square().mean(dim=1, keepdim=True) + eps)).to(x.dtype)
 
 
-def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8) -> Tensor:
+def adain(
+    x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8, *, overwrite: bool = False
+) -> Tensor:
     """Adaptive instance normalization, equation 1: every channel of every image gets the asked
     standard deviation and mean.
 
-    x (N, C, H, W); scale and bias (N, C). It is batch normalization of images one by one, or of one
-    image with N * C channels, which has a fused kernel everywhere and keeps its statistics in
-    float32.
+    x (N, C, H, W), which may be written over if `overwrite`; scale and bias (N, C). It is batch
+    normalization of images one by one, or of one image with N * C channels, which has a fused
+    kernel everywhere and keeps its statistics in float32.
     """
     n, c, h, w = x.shape
     scale, bias = at_least_float32(scale), at_least_float32(bias)
     normalize = partial(F.batch_norm, running_mean=None, running_var=None, training=True, eps=eps)
     if x.device.type == "cpu" and (n == 1 or c * h * w >= LARGE_IMAGE):  # channels last
         each = zip(x.split(1), scale, bias, strict=True)
+        if overwrite and not torch.is_grad_enabled() and full_precision(x) and is_channels_last(x):
+            for image, s, b in each:
+                adain_large_(image, s, b, eps)
+            return x
         images = [normalize(image, weight=s, bias=b) for image, s, b in each]
         return images[0] if n == 1 else torch.cat(images)
     flat = x.reshape(1, n * c, h, w)
     return normalize(flat, weight=scale.reshape(-1), bias=bias.reshape(-1)).reshape(n, c, h, w)
 
 
-def instance_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
+def is_channels_last(x: Tensor) -> bool:
+    return x.is_contiguous(memory_format=torch.channels_last)
+
+
+def adain_large_(image: Tensor, scale: Tensor, bias: Tensor, eps: float) -> None:
+    """`adain` of one image (1, C, H, W), channels last, in place: fresh memory costs more here
+    than arithmetic."""
+    mean, variance = torch.ops.aten.batch_norm_update_stats(image, None, None, 0.0)
+    factor = scale * torch.rsqrt(variance + eps)
+    rows = image.permute(0, 2, 3, 1)
+    torch.addcmul(bias - mean * factor, rows, factor, out=rows)
+
+
+def instance_norm(x: Tensor, eps: float = 1e-8, *, overwrite: bool = False) -> Tensor:
     """Zero mean and unit mean square for every channel of every image."""
     n, c = x.shape[:2]
-    return adain(x, x.new_ones(n, c), x.new_zeros(n, c), eps)
+    return adain(x, x.new_ones(n, c), x.new_zeros(n, c), eps, overwrite=overwrite)
 
 
 def style_modulation(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
@@ -138,28 +173,6 @@ def upsample(x: Tensor) -> Tensor:
 def downsample(x: Tensor) -> Tensor:
     """Half the height and width, 2x2 averages."""
     return F.avg_pool2d(x, 2)
-
-
-class Blur(torch.autograd.Function):
-    """The filter is its own transpose; the libraries would differentiate it by the kernel too."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        # 1, 2, 1 made where x is: a copy from the host would stall a GPU
-        taps = 2 - torch.arange(-1, 2, device=x.device, dtype=x.dtype).abs()
-        kernel = taps[:, None] * taps / 16
-        channels = x.shape[1]
-        return F.conv2d(x, kernel.expand(channels, 1, 3, 3), padding=1, groups=channels)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return blur(grad)
-
-
-def blur(x: Tensor) -> Tensor:
-    """Low-pass filter [1, 2, 1] x [1, 2, 1] / 16 with zeros beyond the border."""
-    y: Tensor = Blur.apply(x)
-    return y
 
 
 def minibatch_deviation(x: Tensor, group_size: int, features: int = 1) -> Tensor:

@@ -1,11 +1,10 @@
 """3x3 convolutions, alone or with a change of size, that can be differentiated any number of times.
 
-The derivatives of a bilinear map are made of the map and its two transposes, and so are theirs,
-which R1 needs: two autograd functions serve every way to compute a convolution. There are three.
-`Direct` leaves it to the libraries of PyTorch. `Unfolded` is one matrix product, for images smaller
-than the weight. `Few` multiplies less: 16 times instead of 36 for
-four pixels of a plain convolution, 9 times instead of 16 where the size doubles or halves. It adds
-more, but as often for one pair of channels as for all; so it pays on CPUs where they are many.
+There are three ways to compute one. `Direct` leaves it to the libraries of PyTorch. `Unfolded` is
+one matrix product, for images smaller than the weight. `Few` multiplies less: 16 times instead of
+36 for four pixels of a plain convolution, 9 times instead of 16 where the size doubles or halves.
+It adds more, but as often for one pair of channels as for all; so it pays on CPUs where they are
+many.
 """
 
 import itertools
@@ -14,29 +13,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from . import few
-from .precision import without_autocast
+from .bilinear import Maybe, product
+from .filters import OfBlurred
 
-Maybe = Tensor | None
 Size = Literal["same", "double", "half"]
 
 PART_BYTES = 2**24  # of the planes that exist at a time, about: they stay in a cache
 
 MANY_CHANNELS = 256
 FEW_PIXELS = 128
+KEPT_PIXELS = 2048  # of a batch, up to which a weight's planes take longer to make than to keep
 
-_inputs_only = False  # see gradients_by_inputs_only
-_planes_of_weights: dict[tuple[int, int, "Few"], tuple[Tensor, Tensor]] | None = None
+KeptPlanes = dict[tuple[int, int, "Few"], tuple[Tensor, Tensor]]  # of weights, with their owner
+
+_planes_of_weights: KeptPlanes | None = None  # see unchanged_weights
 
 
-def conv2d(x: Tensor, weight: Tensor, scale: float, *, size: Size = "same") -> Tensor:
-    """Convolution of x (N, C, H, W) with `scale` times a 3x3 kernel, zeros beyond the border.
+def conv2d(
+    x: Tensor, weight: Tensor, scale: float, *, size: Size = "same", blur_first: bool = False
+) -> Tensor:
+    """Convolution of x (N, C, H, W), as it is or blurred, with `scale` times a 3x3 kernel, zeros
+    beyond the border.
 
     "same": weight (K, C, 3, 3) -> (N, K, H, W). "half": and 2x2 averages, (N, K, H/2, W/2).
     "double": of the image enlarged by nearest neighbour; weight (C, K, 3, 3) -> (N, K, 2H, 2W).
@@ -48,11 +52,7 @@ def conv2d(x: Tensor, weight: Tensor, scale: float, *, size: Size = "same") -> T
         x = x.to(torch.get_autocast_dtype(kind))
     x = fast_format(x)
     way = choose(x, weight, size)(size, scale)
-    with without_autocast(x):
-        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-            y: Tensor = Product.apply(way, x, weight)
-            return y
-        return way.output(x, weight)
+    return product(OfBlurred(way) if blur_first else way, x, weight)
 
 
 def fast_format(x: Tensor) -> Tensor:
@@ -73,77 +73,17 @@ def choose(x: Tensor, weight: Tensor, size: Size) -> "type[Direct | Few | Unfold
 
 
 @contextmanager
-def gradients_by_inputs_only() -> Iterator[None]:
-    """Backward passes inside leave out the gradients by kernels, if nobody asks for them.
+def unchanged_weights(kept: KeptPlanes | None = None) -> Iterator[None]:
+    """What `Few` makes of weights is made once for as long as they do not change.
 
-    An autograd function is not told which of its gradients are wanted.
+    It is kept until the end, or as long as the caller's own `kept`, an empty dictionary at first.
     """
-    global _inputs_only
-    before, _inputs_only = _inputs_only, True
-    try:
-        yield
-    finally:
-        _inputs_only = before
-
-
-@contextmanager
-def unchanged_weights() -> Iterator[None]:
-    """Weights do not change inside: what `Few` makes of them is made once."""
     global _planes_of_weights
-    before, _planes_of_weights = _planes_of_weights, {}
+    before, _planes_of_weights = _planes_of_weights, {} if kept is None else kept
     try:
         yield
     finally:
         _planes_of_weights = before
-
-
-class Product(torch.autograd.Function):
-    """A convolution; only what goes into it is kept, and x only for the weight's gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, way: "Way", x: Tensor, weight: Tensor) -> Tensor:
-        ctx.way = way
-        ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight)
-        return way.output(x, weight)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Maybe, ...]:
-        needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2] and not _inputs_only
-        return None, *Gradients.apply(ctx.way, needed, *ctx.saved_tensors, grad)
-
-
-class Gradients(torch.autograd.Function):
-    """The gradients of a convolution by image and kernel."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, way: "Way", needed: tuple[bool, bool], x: Maybe, w: Tensor, grad: Tensor
-    ) -> tuple[Maybe, Maybe]:
-        ctx.way = way
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, w, grad)
-        with without_autocast(grad):
-            return way.gradients(x, w, grad, needed)
-
-    @staticmethod
-    def backward(ctx: Any, by_x: Maybe, by_w: Maybe) -> tuple[Maybe, ...]:
-        way: Way = ctx.way
-        x, w, grad = ctx.saved_tensors
-        x_needed, w_needed, grad_needed = ctx.needs_input_grad[2:]
-        of_x = of_w = of_grad = None
-        with without_autocast(grad):
-            if by_x is not None:
-                if grad_needed:
-                    of_grad = Product.apply(way, by_x, w)
-                if w_needed:
-                    of_w = Gradients.apply(way, (False, True), by_x, w, grad)[1]
-            if by_w is not None:
-                if x_needed:
-                    of_x = Gradients.apply(way, (True, False), None, by_w, grad)[0]
-                if grad_needed:
-                    more = Product.apply(way, x, by_w)
-                    of_grad = more if of_grad is None else of_grad + more
-        return None, None, of_x, of_w, of_grad
 
 
 def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
@@ -255,16 +195,35 @@ class Unfolded:
         rows = channels_last(grad).view(-1, len(weight))
         by_x = by_w = None
         if needed[0]:
-            columns = torch.mm(rows * self.scale, weight.flatten(1)).view(n, h * w, -1)
-            by_x = F.fold(columns.transpose(1, 2), (h, w), 3, padding=1)
+            columns = torch.mm(rows * self.scale, weight.flatten(1)).view(n, h, w, -1, 9)
+            by_x = empty_image(grad, image_shape(grad, weight, self.size)).zero_()
+            for tap, here, there in shifts(h, w):
+                channels_last(by_x)[there] += columns[here][..., tap]
         if needed[1] and x is not None:
             by_w = torch.mm(rows.t(), self.neighbourhoods(x)).view(weight.shape)
         return by_x, by_w
 
     def neighbourhoods(self, x: Tensor) -> Tensor:
-        """x (N, C, H, W) -> scaled (N H W, 9 C)."""
-        columns = F.unfold(x * self.scale, 3, padding=1)
-        return columns.transpose(1, 2).reshape(-1, columns.shape[1])
+        """x (N, C, H, W) -> scaled (N H W, C 9), zeros beyond the border."""
+        image = channels_last(x) * self.scale
+        n, h, w, c = image.shape
+        found = image.new_zeros(n, h, w, c, 9)
+        for tap, here, there in shifts(h, w):
+            found[here][..., tap] = image[there]
+        return found.view(n * h * w, c * 9)
+
+
+Window = tuple[slice, ...]  # of images (N, H, W, C)
+
+
+def shifts(h: int, w: int) -> Iterator[tuple[int, Window, Window]]:
+    """For each tap of a 3x3 kernel: pixels, and the neighbours there that it multiplies."""
+    for tap, (dy, dx) in enumerate(itertools.product((-1, 0, 1), repeat=2)):
+        spans = [(max(0, -d), size - max(0, d), d) for d, size in ((dy, h), (dx, w))]
+        here, there = (
+            [slice(first + by * d, end + by * d) for first, end, d in spans] for by in (0, 1)
+        )
+        yield tap, (slice(None), *here), (slice(None), *there)
 
 
 @dataclass(frozen=True)
@@ -280,7 +239,8 @@ class Few:
 
     def output(self, x: Tensor, weight: Tensor) -> Tensor:
         y = empty_image(x, result_shape(x, weight, self.size))
-        kernels, (x, out) = self.kernels(weight), map(channels_last, (x, y))
+        kernels = self.kernels(weight, pixels(x, y))
+        x, out = map(channels_last, (x, y))
         for part in self.parts(x, out):
             self.multiply(self.planes(x[part], first=True), kernels, out[part], first=True)
         return y
@@ -291,7 +251,7 @@ class Few:
         shape = image_shape(grad, weight, self.size)
         by_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
         by_kernels = None
-        kernels = self.kernels(weight) if needed[0] else None
+        kernels = self.kernels(weight, pixels(by_x, grad)) if needed[0] else None
         inner, outer = channels_last(by_x), channels_last(grad)
         images = None if x is None else channels_last(x)
         for part in self.parts(by_x, grad):
@@ -325,10 +285,10 @@ class Few:
         else:
             few.from_large_planes(torch.bmm(planes, kernels), out)
 
-    def kernels(self, weight: Tensor) -> Tensor:
+    def kernels(self, weight: Tensor, num_pixels: int) -> Tensor:
         """weight (a, b, 3, 3) -> (planes, a, b), a of the small image and b of the large one."""
-        kept = _planes_of_weights if isinstance(weight, torch.nn.Parameter) else None
-        if kept is None:
+        kept = _planes_of_weights if num_pixels <= KEPT_PIXELS else None
+        if kept is None or not isinstance(weight, torch.nn.Parameter) or weight.is_inference():
             return self.transform(weight)
         key = weight.data_ptr(), weight._version, self
         if key not in kept:
@@ -352,8 +312,10 @@ def channels_last(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1).contiguous()
 
 
+def pixels(*images: Tensor) -> int:
+    """Of the largest batch."""
+    return max(len(x) * math.prod(x.shape[2:]) for x in images)
+
+
 def add_product(total: Maybe, a: Tensor, b: Tensor) -> Tensor:
     return torch.bmm(a, b) if total is None else torch.baddbmm(total, a, b, out=total)
-
-
-Way = Direct | Unfolded | Few

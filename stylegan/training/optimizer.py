@@ -41,11 +41,17 @@ class Adam(torch.optim.Adam):
 def all_finite(params: Iterable[nn.Parameter]) -> bool:
     """Whether no gradient holds an infinity or a NaN.
 
-    The Euclidean norm is quick, but overflows before its parts do; then the maximum decides.
+    The sum of squares is quick, but overflows before its parts do; then the maximum decides.
     """
     grads: list[Tensor] = [p.grad for p in params if p.grad is not None]
-    norms = (torch.nn.utils.get_total_norm(grads, norm_type=order) for order in (2.0, math.inf))
-    return any(bool(norm.isfinite().item()) for norm in norms)
+    if all(g.device.type == "cpu" for g in grads):  # twice as fast as the norm there
+        squares = (torch.dot(g, g) for g in (g.flatten() for g in grads))
+        quick = sum(squares, torch.zeros((), dtype=torch.float64))
+    else:
+        quick = torch.nn.utils.get_total_norm(grads, norm_type=2.0)
+    if bool(quick.isfinite().item()):
+        return True
+    return bool(torch.nn.utils.get_total_norm(grads, norm_type=math.inf).isfinite().item())
 
 
 def guarded_update(optimizer: Adam, scaler: torch.amp.GradScaler, lr: float) -> bool:

@@ -176,7 +176,8 @@ def update_discriminator(
             for group in groups:
                 last = end == len(reals) and group is groups[-1]
                 with local_gradients(network, last=last):
-                    terms = group(config, network, batch, stage)
+                    with gradients_by_inputs_only():  # of which penalties are made
+                        terms = group(config, network, batch, stage)
                     backward(state.d_scaler, terms, share)
                 record(metrics, terms, share)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
@@ -252,9 +253,7 @@ def fake_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Sta
     terms.append(Term(f"d/{name}_fake", 1.0, FAKE_LOSSES[name](logits)))
     if config.r2_gamma > 0:
         weight = config.r2_gamma / 2 * full_size_factor(config, stage) ** 2
-        with gradients_by_inputs_only():
-            penalty = losses.r2_penalty(logits, images)
-        terms.append(Term("d/r2_penalty", weight, penalty))
+        terms.append(Term("d/r2_penalty", weight, losses.r2_penalty(logits, images)))
     return terms
 
 
@@ -269,9 +268,7 @@ def real_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Sta
         terms.append(Term(f"d/{name}_real", 1.0, REAL_LOSSES[name](logits)))
     if config.r1_gamma > 0:
         weight = config.r1_gamma / 2 * full_size_factor(config, stage) ** 2
-        with gradients_by_inputs_only():
-            penalty = losses.r1_penalty(logits, images)
-        terms.append(Term("d/r1_penalty", weight, penalty))
+        terms.append(Term("d/r1_penalty", weight, losses.r1_penalty(logits, images)))
     return terms
 
 
@@ -281,10 +278,9 @@ def mixed_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: St
     mixed = torch.lerp(batch.reals, batch.fakes, batch.mix[:, None, None, None])
     logits, images = judge(config, network, mixed, batch.labels, stage, True)
     norm_factor = full_size_factor(config, stage)
-    with gradients_by_inputs_only():
-        penalty = losses.gradient_penalty(
-            logits, images, target=config.gp_target, norm_factor=norm_factor
-        )
+    penalty = losses.gradient_penalty(
+        logits, images, target=config.gp_target, norm_factor=norm_factor
+    )
     name = f"d/{config.discriminator_loss}"
     return [Term(name, config.gp_weight / config.gp_target**2, penalty)]
 

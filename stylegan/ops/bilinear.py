@@ -1,0 +1,101 @@
+"""Bilinear maps of images and weights that can be differentiated any number of times.
+
+The derivatives of a bilinear map are made of the map and its two transposes, and so are theirs,
+which R1 needs: two autograd functions serve every such map, whatever the way to compute it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from .precision import without_autocast
+
+Maybe = Tensor | None
+
+_inputs_only = False  # see gradients_by_inputs_only
+
+
+@contextmanager
+def gradients_by_inputs_only() -> Iterator[None]:
+    """Backward passes inside leave out the gradients by kernels, if nobody asks for them.
+
+    An autograd function is not told which of its gradients are wanted.
+    """
+    global _inputs_only
+    before, _inputs_only = _inputs_only, True
+    try:
+        yield
+    finally:
+        _inputs_only = before
+
+
+class Way(Protocol):
+    """A bilinear map of x and a weight, and its two transposes, computed in some way."""
+
+    def output(self, x: Tensor, weight: Tensor) -> Tensor: ...
+
+    def gradients(
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
+    ) -> tuple[Maybe, Maybe]:
+        """By x and by the weight, where needed; x is None if its gradient alone is."""
+
+
+def product(way: Way, x: Tensor, weight: Tensor) -> Tensor:
+    """`way.output(x, weight)`, differentiable; in the precision of x, also inside autocast."""
+    with without_autocast(x):
+        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+            y: Tensor = Product.apply(way, x, weight)
+            return y
+        return way.output(x, weight)
+
+
+class Product(torch.autograd.Function):
+    """A bilinear map; only what goes into it is kept, and x only for the weight's gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, way: Way, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.way = way
+        ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight)
+        return way.output(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Maybe, ...]:
+        needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2] and not _inputs_only
+        return None, *Gradients.apply(ctx.way, needed, *ctx.saved_tensors, grad)
+
+
+class Gradients(torch.autograd.Function):
+    """The gradients of a bilinear map by x and by the weight."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, way: Way, needed: tuple[bool, bool], x: Maybe, w: Tensor, grad: Tensor
+    ) -> tuple[Maybe, Maybe]:
+        ctx.way = way
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, w, grad)
+        with without_autocast(grad):
+            return way.gradients(x, w, grad, needed)
+
+    @staticmethod
+    def backward(ctx: Any, by_x: Maybe, by_w: Maybe) -> tuple[Maybe, ...]:
+        way: Way = ctx.way
+        x, w, grad = ctx.saved_tensors
+        x_needed, w_needed, grad_needed = ctx.needs_input_grad[2:]
+        of_x = of_w = of_grad = None
+        with without_autocast(grad):
+            if by_x is not None:
+                if grad_needed:
+                    of_grad = Product.apply(way, by_x, w)
+                if w_needed:
+                    of_w = Gradients.apply(way, (False, True), by_x, w, grad)[1]
+            if by_w is not None:
+                if x_needed:
+                    of_x = Gradients.apply(way, (True, False), None, by_w, grad)[0]
+                if grad_needed:
+                    more = Product.apply(way, x, by_w)
+                    of_grad = more if of_grad is None else of_grad + more
+        return None, None, of_x, of_w, of_grad
