@@ -102,7 +102,8 @@ class Row:
     resolution: int
     batch: int
     precision: str
-    work: work.Work  # with every resampling fused, which is the least
+    done: work.Work  # as ours multiply
+    work: work.Work  # of plain convolutions with every resampling fused: more, on CPUs
     official_flops: float  # with the official fusing
     peaks: peaks.Peaks | None
     ours: Result
@@ -118,7 +119,7 @@ class Row:
         values |= {"seconds": seconds, "images_per_second": seconds.per(self.batch)}
         values["flops_per_second"] = rate
         if self.peaks:
-            bound = self.work.bound(self.peaks.convolution_flops, self.peaks.copy_bytes)
+            bound = self.done.bound(self.peaks.convolution_flops, self.peaks.copy_bytes)
             values["share_of_peak"] = rate / self.peaks.convolution_flops
             values["bound_seconds"], values["share_of_bound"] = bound, bound / seconds.median
         if theirs and theirs.seconds:
@@ -233,11 +234,13 @@ def measure(
             mixing=config.style_mixing,
             number_bytes=peaks.DTYPES[config.precision].itemsize,
         )
+        plain = on_gpu(question.device) or precision not in ("fp32", "tf32")
         rows.append(
             Row(
                 resolution,
                 batch,
                 precision,
+                count(fusing="everywhere" if plain else "winograd"),
                 count(fusing="everywhere"),
                 count(fusing="official").flops,
                 found.get(precision),

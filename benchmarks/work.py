@@ -10,14 +10,17 @@ count; filters, noise and everything else by pixel are less than a hundredth of 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from stylegan.networks import NetworkConfig
+from stylegan.ops.convolution import MANY_CHANNELS
 from stylegan.schedule import resolutions
 
-Fusing = Literal["nowhere", "official", "everywhere"]  # up- and downscaling with a convolution
+# of up- and downscaling with a convolution; "winograd": as `stylegan.ops` does it on CPUs
+Fusing = Literal["nowhere", "official", "everywhere", "winograd"]
 OFFICIAL_FUSING = 128  # the lowest resolution at which the official program fuses
+PLAIN_FACTOR, RESAMPLED_FACTOR = 16 / 36, 9 / 16  # multiplications of minimal filtering
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Layer:
     flops: float  # of its forward pass
     outputs: float  # numbers that it gives
     parameters: int  # bias and noise strength included
+    channels: int = 0  # the fewer of both sides, of a convolution
     first: bool = False  # nothing before it needs a gradient, but for images
 
 
@@ -65,20 +69,30 @@ class Work:
 def convolution(inputs: int, outputs: int, size: int, pixels: int, extra: int = 1) -> Layer:
     """`pixels` are those of the output; `extra` parameters for each of its channels."""
     weights = inputs * outputs * size**2
-    return Layer(2.0 * weights * pixels, outputs * pixels, weights + extra * outputs)
+    parameters = weights + extra * outputs
+    return Layer(2.0 * weights * pixels, outputs * pixels, parameters, min(inputs, outputs))
 
 
 def dense(inputs: int, outputs: int, times: float = 1.0, first: bool = False) -> Layer:
     flops, weights = 2.0 * inputs * outputs, inputs * outputs + outputs
-    return Layer(flops * times, outputs * times, weights, first)
+    return Layer(flops * times, outputs * times, weights, first=first)
 
 
 def resampled(layer: Layer, resolution: int, fusing: Fusing) -> Layer:
     """Fused with its resampling, a 3x3 kernel becomes one of 4x4 with stride 2: 4 taps for each
     pixel of the larger side in place of 9."""
-    fused = fusing == "everywhere" or (fusing == "official" and resolution >= OFFICIAL_FUSING)
+    fused = fusing in ("everywhere", "winograd")
+    fused |= fusing == "official" and resolution >= OFFICIAL_FUSING
     factor = 4 / 9 if fused else 1.0
-    return Layer(layer.flops * factor, layer.outputs, layer.parameters)
+    if fusing == "winograd" and layer.channels >= MANY_CHANNELS:
+        factor *= RESAMPLED_FACTOR
+    return replace(layer, flops=layer.flops * factor)
+
+
+def plain(layer: Layer, resolution: int, fusing: Fusing) -> Layer:
+    """At 4x4 a single matrix product takes the place of the convolution."""
+    few = fusing == "winograd" and layer.channels >= MANY_CHANNELS and resolution > 4
+    return replace(layer, flops=layer.flops * PLAIN_FACTOR) if few else layer
 
 
 def generator_layers(
@@ -95,7 +109,7 @@ def generator_layers(
             yield Layer(0.0, channels * pixels, 2 * channels)
         else:
             yield resampled(convolution(before, channels, 3, pixels, extra=2), r, fusing)
-        yield convolution(channels, channels, 3, pixels, extra=2)
+        yield plain(convolution(channels, channels, 3, pixels, extra=2), r, fusing)
         yield from [dense(config.w_dim, 2 * channels)] * 2
     for r in [resolution, resolution // 2][: 1 + (fading and resolution > 4)]:
         yield convolution(config.channels(r), config.image_channels, 1, r * r)
@@ -106,10 +120,10 @@ def discriminator_layers(
 ) -> Iterator[Layer]:
     for r in [resolution, resolution // 2][: 1 + (fading and resolution > 4)]:
         layer = convolution(config.image_channels, config.channels(r), 1, r * r)
-        yield Layer(layer.flops, layer.outputs, layer.parameters, first=True)
+        yield replace(layer, first=True)
     for r in reversed(resolutions(resolution)[1:]):
         channels, after = config.channels(r), config.channels(r // 2)
-        yield convolution(channels, channels, 3, r * r)
+        yield plain(convolution(channels, channels, 3, r * r), r, fusing)
         yield resampled(convolution(channels, after, 3, r * r), r, fusing)
     channels, hidden = config.channels(4), config.channels(2)
     yield convolution(channels + (config.deviation_group > 1), channels, 3, 16)

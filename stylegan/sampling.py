@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from stylegan.networks import Generator, NetworkConfig, Noise
-from stylegan.ops import at_least_float32, unchanged_weights
-from stylegan.ops.convolution import KeptPlanes
+from stylegan.ops import KeptPlanes, at_least_float32, unchanged_weights
 from stylegan.schedule import check_resolution, resolutions
 
 if TYPE_CHECKING:

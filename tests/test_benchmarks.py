@@ -103,6 +103,21 @@ def test_fused_resampling_has_four_of_nine_taps():
     assert down == work.resampled(work.convolution(5, 7, 3, 8 * 8), 8, "everywhere").flops
 
 
+def test_minimal_filtering_is_counted_where_it_is_used():
+    wide = NetworkConfig(resolution=16, max_channels=256)
+    for layers, arguments in (
+        (work.generator_layers, (wide, 16, False)),
+        (work.discriminator_layers, (wide, 16, False)),
+    ):
+        extra = (0.0,) if layers is work.generator_layers else ()
+        plainly = list(layers(*arguments, "everywhere", *extra))
+        ours = list(layers(*arguments, "winograd", *extra))
+        shares = [b.flops / a.flops for a, b in zip(plainly, ours, strict=True) if a.flops]
+        assert {round(s, 6) for s in shares} == {1.0, round(4 / 9, 6), 9 / 16}
+        assert shares.count(9 / 16) == 2  # 8 and 16 px
+        assert sum(round(s, 6) == round(4 / 9, 6) for s in shares) == 2
+
+
 @pytest.mark.parametrize(("resolution", "alpha"), GROWTH)
 def test_layers_have_all_active_parameters(resolution, alpha):
     config = tiny_config(network={**WIDE, "mapping_layers": 8})

@@ -1,26 +1,35 @@
 """Every way to compute a convolution gives the same numbers, and the same first and second
 derivatives, as the operations that it is made of."""
 
-import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 import torch.nn.functional as F
 from tiny_training import reals_for, stage, tiny_config
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 from two_processes import float64_state
 
 from stylegan import losses
-from stylegan.ops import blur, convolution, dense, gradients_by_inputs_only, unchanged_weights
+from stylegan.ops import (
+    blur,
+    convolution,
+    dense,
+    gradients_by_inputs_only,
+    linear,
+    unchanged_weights,
+)
 from stylegan.ops.bilinear import Product
-from stylegan.ops.convolution import Direct, Few, Unfolded, choose
-from stylegan.ops.dense import Dense
+from stylegan.ops.convolution import Direct, Unfolded, Winograd, box_spread, choose
+from stylegan.ops.linear import Dense
+from stylegan.ops.winograd import kernel_matrix
 from stylegan.training import Share, draw, train_step
 
 SCALE = 0.3
 CASES = [
     (way, size, shape)
-    for way in (Direct, Few, Unfolded)
+    for way in (Direct, Winograd, Unfolded)
     for size in ("same", "half", "double")
     for shape in ((3, 5, 8, 6), (1, 1, 2, 2), (2, 3, 4, 4))
     if way is not Unfolded or size == "same"
@@ -109,19 +118,19 @@ def test_the_blurred_image_is_not_kept():
     assert_close(kept[0], x, rtol=0, atol=0)
 
 
-def test_large_dense_layers_make_every_gradient_in_the_order_of_the_weight(monkeypatch):
-    monkeypatch.setattr(sys.modules["stylegan.ops.dense"], "LARGE_WEIGHT", 1)
-    x, weight, bias = numbers(3, 5), numbers(4, 5), numbers(4)
+def test_large_dense_layers_make_gradients_in_the_order_of_the_weight(monkeypatch):
+    monkeypatch.setattr(linear, "LARGE_WEIGHT", 1)
+    x, weight, bias, grad = numbers(3, 5), numbers(4, 5), numbers(4), numbers(3, 4)
     y = dense(x, weight, SCALE, bias)
     assert_close(y, F.linear(x, weight * SCALE, bias), rtol=0, atol=1e-13)
-    (by_x,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
-    (by_x.square().sum() + y.sum()).backward()
-    assert weight.grad.is_contiguous()
-    assert bias.grad is not None
+    assert type(y.grad_fn.next_functions[0][0]).__name__ == "ProductBackward"
+    assert Dense(SCALE).gradients(x, weight, grad, (False, True))[1].is_contiguous()
+    y.sum().backward()
+    assert_close(bias.grad, torch.full((4,), 3.0, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("size", ["same", "half", "double"])
-@pytest.mark.parametrize("way", [Direct, Few])
+@pytest.mark.parametrize("way", [Direct, Winograd])
 def test_third_derivatives_are_those_of_the_single_steps(way, size):
     x, weight = inputs(size, (2, 2, 4, 4), out=3)
     found = []
@@ -159,15 +168,17 @@ def test_few_multiplications_are_as_exact_in_float32_as_a_convolution(size):
     torch.manual_seed(0)
     x, weight = torch.randn(2, 128, 16, 16), torch.randn(128, 128, 3, 3)
     exact = in_steps(x.double(), weight.double(), size)
-    errors = [(way(size, SCALE).output(x, weight).double() - exact).norm() for way in (Few, Direct)]
+    errors = [
+        (way(size, SCALE).output(x, weight).double() - exact).norm() for way in (Winograd, Direct)
+    ]
     assert errors[0] < 2 * errors[1]
 
 
 def test_the_way_is_chosen_by_device_precision_channels_and_pixels():
     many, some = torch.empty(256, 256, 3, 3), torch.empty(256, 128, 3, 3)
-    assert choose(torch.empty(4, 256, 16, 16), many, "same") is Few
+    assert choose(torch.empty(4, 256, 16, 16), many, "same") is Winograd
     assert choose(torch.empty(4, 256, 4, 4), many, "same") is Unfolded
-    assert choose(torch.empty(4, 256, 4, 4), many, "double") is Few
+    assert choose(torch.empty(4, 256, 4, 4), many, "double") is Winograd
     assert choose(torch.empty(16, 256, 15, 16), many, "same") is Direct
     assert choose(torch.empty(4, 128, 16, 16), some, "half") is Direct
     assert choose(torch.empty(4, 256, 16, 16, dtype=torch.bfloat16), many, "same") is Direct
@@ -196,12 +207,36 @@ def test_the_managers_end_also_after_an_error():
         with pytest.raises(KeyError), manager():
             raise KeyError
     x, weight = inputs("same", (1, 2, 4, 4))
-    Product.apply(Few("same", SCALE), x, weight).sum().backward()
+    Product.apply(Winograd("same", SCALE), x, weight).sum().backward()
     assert weight.grad is not None
     with torch.no_grad():
-        before = Few("same", SCALE).output(x, weight)
+        before = Winograd("same", SCALE).output(x, weight)
         weight.mul_(2)
-        assert_close(Few("same", SCALE).output(x, weight), 2 * before)
+        assert_close(Winograd("same", SCALE).output(x, weight), 2 * before)
+
+
+def test_the_managers_end_in_any_order_and_planes_belong_to_a_thread():
+    first, second = gradients_by_inputs_only(), gradients_by_inputs_only()
+    first.__enter__(), second.__enter__()
+    first.__exit__(None, None, None), second.__exit__(None, None, None)
+    x, weight = inputs("same", (1, 2, 4, 4))
+    Product.apply(Winograd("same", SCALE), x, weight).sum().backward()
+    assert weight.grad is not None
+    with unchanged_weights(), ThreadPoolExecutor(1) as other:
+        assert other.submit(lambda: convolution._kept.planes).result() is None
+        assert convolution._kept.planes == {}
+    assert convolution._kept.planes is None
+
+
+@pytest.mark.parametrize("way", [Direct, Winograd])
+def test_constants_of_a_tracer_are_not_kept(way):
+    x, weight = torch.randn(1, 3, 4, 4), torch.randn(2, 3, 3, 3)
+    box_spread.cache_clear(), kernel_matrix.cache_clear()
+    with FakeTensorMode() as mode:
+        fake = way("half", SCALE).output(mode.from_tensor(x), mode.from_tensor(weight))
+    assert fake.shape == (1, 2, 2, 2)
+    found = way("half", SCALE).output(x, weight)
+    assert_close(found, in_steps(x, weight, "half"), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("few_pixels", [0, 128])
@@ -227,10 +262,10 @@ def test_steps_of_training_are_the_same_whichever_way_is_taken(
 
 def test_planes_of_a_weight_are_made_once_for_as_long_as_it_stays_the_same(monkeypatch):
     made = []
-    transform = Few.transform
-    monkeypatch.setattr(Few, "transform", lambda way, w: made.append(1) or transform(way, w))
+    transform = Winograd.transform
+    monkeypatch.setattr(Winograd, "transform", lambda way, w: made.append(1) or transform(way, w))
     x, weight = torch.randn(1, 3, 4, 4), torch.nn.Parameter(torch.randn(2, 3, 3, 3))
-    way, kept = Few("same", SCALE), {}
+    way, kept = Winograd("same", SCALE), {}
     with torch.no_grad():
         for _ in range(2):
             with unchanged_weights(kept):

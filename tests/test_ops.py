@@ -111,6 +111,18 @@ def test_adain_writes_over_large_images_where_it_may(monkeypatch, n, dtype):
     assert_close(found, expected, rtol=0, atol=tolerance)
 
 
+def test_the_gradient_of_the_leaky_relu_is_the_same_in_parts(monkeypatch):
+    x, grad = normal(5, 3, 2, 2), normal(5, 3, 2, 2, seed=1)
+    expected = torch.where(x >= 0, grad, 0.2 * grad)
+    for at_once in (2**20, 30, 7, 1):
+        monkeypatch.setattr(ops, "CACHED_NUMBERS", at_once)
+        leaf = x.clone().requires_grad_()
+        y = ops.leaky_relu_(leaf * 1)
+        by_last = grad.contiguous(memory_format=torch.channels_last)
+        (found,) = torch.autograd.grad(y, leaf, by_last)
+        assert_close(found, expected, rtol=0, atol=0)
+
+
 def test_adain_is_instance_norm_then_style_modulation():
     x, scale, bias = normal(2, 3, 4, 4), normal(2, 3, seed=1), normal(2, 3, seed=2)
     separate = style_modulation(instance_norm(x), scale, bias)

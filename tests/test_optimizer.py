@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny_training import tiny_config
 from torch import nn
+from torch.testing import assert_close
 
 from stylegan.schedule import Stage
 from stylegan.training import Share, TrainState, draw, train_step
@@ -185,3 +186,43 @@ def test_a_training_step_with_a_bad_gradient_is_counted_and_changes_no_weight(ne
     optimizers = (state.g_optimizer, state.d_optimizer)
     updates = tuple(o.param_groups[0]["updates"] for o in optimizers)
     assert updates == (3 - expected[0], 3 - expected[1])
+
+
+@pytest.mark.parametrize("beta1", [0.0, 0.5])
+def test_moments_have_memory_of_their_own_only_where_they_are_needed(beta1):
+    torch.manual_seed(0)
+    ours, theirs = (nn.Parameter(torch.ones(3, dtype=torch.float64)) for _ in range(2))
+    mine = Adam([ours], betas=(beta1, 0.99), eps=1e-8)
+    other = torch.optim.Adam([theirs], lr=0.1, betas=(beta1, 0.99), eps=1e-8)
+    for step in range(1, 4):
+        ours.grad = torch.randn(3, dtype=torch.float64)
+        theirs.grad = ours.grad.clone()
+        before = ours.grad.clone()
+        other.param_groups[0]["eps"] = 1e-8 / math.sqrt(1 - 0.99**step)
+        mine.update(0.1)
+        other.step()
+        assert_close(ours.grad, before, rtol=0, atol=0)
+    assert_close(ours, theirs, rtol=0, atol=1e-15)
+    assert ("exp_avg" in mine.state[ours]) == (beta1 > 0)
+
+
+def test_a_state_that_holds_the_first_moment_is_continued_the_same():
+    torch.manual_seed(0)
+    grads = torch.randn(4, 3, dtype=torch.float64)
+    found = []
+    for with_first in (False, True):
+        weight = nn.Parameter(torch.ones(3, dtype=torch.float64))
+        optimizer = Adam([weight], betas=(0.0, 0.99), eps=1e-8)
+        for grad in grads[:2]:
+            weight.grad = grad.clone()
+            optimizer.update(0.1)
+        saved = optimizer.state_dict()
+        if with_first:
+            saved["state"][0]["exp_avg"] = grads[1].clone()
+        optimizer = Adam([weight], betas=(0.0, 0.99), eps=1e-8)
+        optimizer.load_state_dict(saved)
+        for grad in grads[2:]:
+            weight.grad = grad.clone()
+            optimizer.update(0.1)
+        found.append(weight.detach())
+    assert_close(found[0], found[1], rtol=0, atol=0)

@@ -6,6 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from stylegan.networks import Generator, NetworkConfig
+from stylegan.ops import convolution
 from stylegan.sampling import (
     MAX_SEED,
     crop,
@@ -117,6 +118,22 @@ def test_a_seed_is_one_image_whatever_the_batch(generator, noise):
         together = pictures(generator, seeds, batch=batch, noise=noise)
         assert np.abs(together.astype(int) - one_by_one).max() <= 1
     assert one_by_one.std() > 20  # the pictures show something
+
+
+def test_a_weight_that_changes_between_two_chunks_changes_the_second(generator, monkeypatch):
+    monkeypatch.setattr(convolution, "MANY_CHANNELS", 1)
+    monkeypatch.setattr(convolution, "FEW_PIXELS", 0)
+    chunks = generate(generator, range(4), batch=2)
+    next(chunks)
+    weight = generator.synthesis.input.conv.weight
+    with torch.no_grad():
+        before = weight.clone()
+        weight.neg_()
+        second = next(chunks)
+        expected = next(generate(generator, range(2, 4), batch=2))
+        weight.copy_(before)
+    assert (second == expected).all()
+    assert (second != next(generate(generator, range(2, 4), batch=2))).any()
 
 
 def test_random_noise_differs_from_the_stored_maps_and_draws_nothing_global(generator):

@@ -9,17 +9,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .bilinear import gradients_by_inputs_only as gradients_by_inputs_only
+from .convolution import KeptPlanes as KeptPlanes
 from .convolution import conv2d as conv2d
 from .convolution import fast_format as fast_format
 from .convolution import unchanged_weights as unchanged_weights
-from .dense import dense as dense
 from .filters import blur as blur
-from .precision import at_least_float32, full_precision
+from .linear import dense as dense
+from .precision import at_least_float32, full_precision, traced
 from .precision import without_autocast as without_autocast
 
 Activation = Literal["lrelu", "relu"]
 
-PART = 2**20  # numbers, that stay in a cache
+CACHED_NUMBERS = 2**20  # stay in a processor's cache
 LARGE_IMAGE = 2**17  # numbers, from which on one by one is faster than in another order
 
 
@@ -63,8 +64,8 @@ class LeakyReLUGradient(torch.autograd.Function):
 
 
 def parts(x: Tensor) -> Iterator[slice]:
-    """Ranges along dim 0: on a CPU of at most `PART` numbers or one row, else everything."""
-    at_once = PART if x.device.type == "cpu" else x.numel()
+    """Ranges along dim 0: on a CPU of at most `CACHED_NUMBERS` or one row, else everything."""
+    at_once = CACHED_NUMBERS if x.device.type == "cpu" else x.numel()
     rows = max(1, at_once * len(x) // max(1, x.numel()))
     return (slice(start, start + rows) for start in range(0, len(x), rows))
 
@@ -129,7 +130,8 @@ def adain(
     n, c, h, w = x.shape
     scale, bias = at_least_float32(scale), at_least_float32(bias)
     normalize = partial(F.batch_norm, running_mean=None, running_var=None, training=True, eps=eps)
-    if x.device.type == "cpu" and (n == 1 or c * h * w >= LARGE_IMAGE):  # channels last
+    one_by_one = n == 1 or c * h * w >= LARGE_IMAGE  # then channels last can stay
+    if x.device.type == "cpu" and not traced() and one_by_one:
         each = zip(x.split(1), scale, bias, strict=True)
         if overwrite and not torch.is_grad_enabled() and full_precision(x) and is_channels_last(x):
             for image, s, b in each:

@@ -4,6 +4,7 @@ The derivatives of a bilinear map are made of the map and its two transposes, an
 which R1 needs: two autograd functions serve every such map, whatever the way to compute it.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -15,24 +16,28 @@ from .precision import without_autocast
 
 Maybe = Tensor | None
 
-_inputs_only = False  # see gradients_by_inputs_only
+_lock = threading.Lock()
+_inputs_only = 0  # managers that are open, see gradients_by_inputs_only
 
 
 @contextmanager
 def gradients_by_inputs_only() -> Iterator[None]:
-    """Backward passes inside leave out the gradients by kernels, if nobody asks for them.
+    """Backward passes inside leave out the gradients by weights, if nobody asks for them.
 
-    An autograd function is not told which of its gradients are wanted.
+    An autograd function is not told which of its gradients are wanted. It holds for all threads,
+    since a GPU's backward passes have their own: train one pair of networks per process.
     """
     global _inputs_only
-    before, _inputs_only = _inputs_only, True
+    with _lock:
+        _inputs_only += 1
     try:
         yield
     finally:
-        _inputs_only = before
+        with _lock:
+            _inputs_only -= 1
 
 
-class Way(Protocol):
+class BilinearMap(Protocol):
     """A bilinear map of x and a weight, and its two transposes, computed in some way."""
 
     def output(self, x: Tensor, weight: Tensor) -> Tensor: ...
@@ -43,7 +48,7 @@ class Way(Protocol):
         """By x and by the weight, where needed; x is None if its gradient alone is."""
 
 
-def product(way: Way, x: Tensor, weight: Tensor) -> Tensor:
+def product(way: BilinearMap, x: Tensor, weight: Tensor) -> Tensor:
     """`way.output(x, weight)`, differentiable; in the precision of x, also inside autocast."""
     with without_autocast(x):
         if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
@@ -56,7 +61,7 @@ class Product(torch.autograd.Function):
     """A bilinear map; only what goes into it is kept, and x only for the weight's gradient."""
 
     @staticmethod
-    def forward(ctx: Any, way: Way, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, way: BilinearMap, x: Tensor, weight: Tensor) -> Tensor:
         ctx.way = way
         ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight)
         return way.output(x, weight)
@@ -72,7 +77,7 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, way: Way, needed: tuple[bool, bool], x: Maybe, w: Tensor, grad: Tensor
+        ctx: Any, way: BilinearMap, needed: tuple[bool, bool], x: Maybe, w: Tensor, grad: Tensor
     ) -> tuple[Maybe, Maybe]:
         ctx.way = way
         ctx.set_materialize_grads(False)
@@ -82,7 +87,7 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, by_x: Maybe, by_w: Maybe) -> tuple[Maybe, ...]:
-        way: Way = ctx.way
+        way: BilinearMap = ctx.way
         x, w, grad = ctx.saved_tensors
         x_needed, w_needed, grad_needed = ctx.needs_input_grad[2:]
         of_x = of_w = of_grad = None

@@ -1,7 +1,8 @@
 """3x3 convolutions, alone or with a change of size, that can be differentiated any number of times.
 
 There are three ways to compute one. `Direct` leaves it to the libraries of PyTorch. `Unfolded` is
-one matrix product, for images smaller than the weight. `Few` multiplies less: 16 times instead of
+one matrix product, for images smaller than the weight. `Winograd` multiplies less (minimal
+filtering, Lavin and Gray 2015): 16 times instead of
 36 for four pixels of a plain convolution, 9 times instead of 16 where the size doubles or halves.
 It adds more, but as often for one pair of channels as for all; so it pays on CPUs where they are
 many.
@@ -9,7 +10,8 @@ many.
 
 import itertools
 import math
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,9 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import few
+from . import winograd
 from .bilinear import Maybe, product
 from .filters import OfBlurred
+from .precision import traced
 
 Size = Literal["same", "double", "half"]
 
@@ -29,11 +32,16 @@ PART_BYTES = 2**24  # of the planes that exist at a time, about: they stay in a 
 
 MANY_CHANNELS = 256
 FEW_PIXELS = 128
-KEPT_PIXELS = 2048  # of a batch, up to which a weight's planes take longer to make than to keep
+KEPT_PIXELS = 2048  # of a batch; for more, planes are made again: it costs little beside the rest
 
-KeptPlanes = dict[tuple[int, int, "Few"], tuple[Tensor, Tensor]]  # of weights, with their owner
+KeptPlanes = dict[tuple[int, int, "Winograd"], tuple[Tensor, Tensor]]  # weights and planes
 
-_planes_of_weights: KeptPlanes | None = None  # see unchanged_weights
+
+class _Kept(threading.local):  # by thread: `Winograd` runs on CPUs, also backward, in the caller's
+    planes: KeptPlanes | None = None
+
+
+_kept = _Kept()
 
 
 def conv2d(
@@ -55,13 +63,20 @@ def conv2d(
     return product(OfBlurred(way) if blur_first else way, x, weight)
 
 
+def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]:
+    """A function with a cache, without it for tensors that are not real (fake ones of tracers)."""
+    return make if type(like) in (Tensor, torch.nn.Parameter) else make.__wrapped__  # type: ignore
+
+
 def fast_format(x: Tensor) -> Tensor:
     """Images in the order of numbers in memory that convolutions like: on CPUs, channels last."""
     return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
 
 
-def choose(x: Tensor, weight: Tensor, size: Size) -> "type[Direct | Few | Unfolded]":
+def choose(x: Tensor, weight: Tensor, size: Size) -> "type[Direct | Winograd | Unfolded]":
     """The fastest way that there is for it; measured, see docs/performance.md."""
+    if traced():
+        return Direct
     n, _, h, w = x.shape
     exact = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     if not exact or min(weight.shape[:2]) < MANY_CHANNELS:
@@ -69,21 +84,21 @@ def choose(x: Tensor, weight: Tensor, size: Size) -> "type[Direct | Few | Unfold
     if size == "same" and n * h * w <= FEW_PIXELS:
         return Unfolded
     even = size == "double" or (h % 2 == 0 and w % 2 == 0)
-    return Few if even else Direct
+    return Winograd if even else Direct
 
 
 @contextmanager
 def unchanged_weights(kept: KeptPlanes | None = None) -> Iterator[None]:
-    """What `Few` makes of weights is made once for as long as they do not change.
+    """What `Winograd` makes of weights is made once for as long as they do not change.
 
     It is kept until the end, or as long as the caller's own `kept`, an empty dictionary at first.
+    Changes through `.data` are not seen.
     """
-    global _planes_of_weights
-    before, _planes_of_weights = _planes_of_weights, {} if kept is None else kept
+    before, _kept.planes = _kept.planes, {} if kept is None else kept
     try:
         yield
     finally:
-        _planes_of_weights = before
+        _kept.planes = before
 
 
 def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
@@ -148,7 +163,7 @@ class Direct:
         """What the images are convolved with, in their precision."""
         if self.size == "same":
             return (weight * self.scale).to(x.dtype)
-        spread = box_spread(self.size, weight.dtype, weight.device) * self.scale
+        spread = self.spread(weight)
         wide = (weight.reshape(-1, 9) @ spread).to(x.dtype)
         return wide.reshape(*weight.shape[:2], 4, 4)
 
@@ -156,8 +171,12 @@ class Direct:
         by_kernel = by_kernel.to(weight.dtype)
         if self.size == "same":
             return by_kernel * self.scale
-        spread = box_spread(self.size, weight.dtype, weight.device) * self.scale
+        spread = self.spread(weight)
         return (by_kernel.reshape(-1, 16) @ spread.t()).reshape(weight.shape)
+
+    def spread(self, weight: Tensor) -> Tensor:
+        make = constant(box_spread, weight)
+        return make(self.size, weight.dtype, weight.device) * self.scale
 
 
 @lru_cache
@@ -197,8 +216,9 @@ class Unfolded:
         if needed[0]:
             columns = torch.mm(rows * self.scale, weight.flatten(1)).view(n, h, w, -1, 9)
             by_x = empty_image(grad, image_shape(grad, weight, self.size)).zero_()
+            image = channels_last(by_x)
             for tap, here, there in shifts(h, w):
-                channels_last(by_x)[there] += columns[here][..., tap]
+                image[there].add_(columns[here][..., tap])
         if needed[1] and x is not None:
             by_w = torch.mm(rows.t(), self.neighbourhoods(x)).view(weight.shape)
         return by_x, by_w
@@ -227,8 +247,8 @@ def shifts(h: int, w: int) -> Iterator[tuple[int, Window, Window]]:
 
 
 @dataclass(frozen=True)
-class Few:
-    """Products of planes, see the module `few`; images go through it in parts.
+class Winograd:
+    """Products of planes, see the module `winograd`; images go through it in parts.
 
     A convolution that changes the size leads from a large image to a small one or back, and so do
     its derivatives. For "same", the first image of the convolution counts as the large one.
@@ -276,23 +296,24 @@ class Few:
         """Of the first image of the convolution, or of (the gradient of) the second."""
         along = 4 if self.size == "same" else 3
         large = first != (self.size == "double")
-        return few.large_planes(image, along) if large else few.small_planes(image, along)
+        return winograd.large_planes(image, along) if large else winograd.small_planes(image, along)
 
     def multiply(self, planes: Tensor, kernels: Tensor, out: Tensor, *, first: bool) -> None:
         """From the planes of one image to the other image."""
         if first != (self.size == "double"):
-            few.from_small_planes(torch.bmm(planes, kernels.transpose(1, 2)), out)
+            winograd.from_small_planes(torch.bmm(planes, kernels.transpose(1, 2)), out)
         else:
-            few.from_large_planes(torch.bmm(planes, kernels), out)
+            winograd.from_large_planes(torch.bmm(planes, kernels), out)
 
     def kernels(self, weight: Tensor, num_pixels: int) -> Tensor:
         """weight (a, b, 3, 3) -> (planes, a, b), a of the small image and b of the large one."""
-        kept = _planes_of_weights if num_pixels <= KEPT_PIXELS else None
+        kept = _kept.planes if num_pixels <= KEPT_PIXELS else None
         if kept is None or not isinstance(weight, torch.nn.Parameter) or weight.is_inference():
             return self.transform(weight)
         key = weight.data_ptr(), weight._version, self
         if key not in kept:
-            kept[key] = weight, self.transform(weight)  # the address is its own while it lives
+            # held, so that no other weight can have the address
+            kept[key] = weight.detach(), self.transform(weight)
         return kept[key][1]
 
     def transform(self, weight: Tensor) -> Tensor:
@@ -304,7 +325,7 @@ class Few:
 
     def numbers(self, weight: Tensor) -> Tensor:
         """The (planes, 9) matrix from a weight to what the images' planes are multiplied with."""
-        return few.kernel_matrix(self.size, weight.dtype) * self.scale
+        return constant(winograd.kernel_matrix, weight)(self.size, weight.dtype) * self.scale
 
 
 def channels_last(x: Tensor) -> Tensor:

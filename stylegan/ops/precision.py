@@ -18,6 +18,11 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     return nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
 
 
+def traced() -> bool:
+    """Whether the operations are recorded for other machines: plain ones, for any batch."""
+    return torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export()
+
+
 def full_precision(x: Tensor) -> bool:
     """Whether arithmetic on `x` is done in float32 or wider now."""
     kind = x.device.type

@@ -35,7 +35,20 @@ class Adam(torch.optim.Adam):
         correction = 1 - group["betas"][1] ** group["updates"]
         group["eps"] = group["uncorrected_eps"] / math.sqrt(correction)
         group["lr"] = lr
+        without_first = [p for p in group["params"] if p.grad is not None and not group["betas"][0]]
+        for parameter in without_first:
+            self.lend_gradient(parameter)
         self.step()
+        for parameter in without_first:
+            del self.state[parameter]["exp_avg"]
+
+    def lend_gradient(self, parameter: nn.Parameter) -> None:
+        """With beta1 = 0 the first moment is the gradient: it needs no memory of its own."""
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["exp_avg"] = parameter.grad
 
 
 def all_finite(params: Iterable[nn.Parameter]) -> bool:
@@ -45,8 +58,8 @@ def all_finite(params: Iterable[nn.Parameter]) -> bool:
     """
     grads: list[Tensor] = [p.grad for p in params if p.grad is not None]
     if all(g.device.type == "cpu" for g in grads):  # twice as fast as the norm there
-        squares = (torch.dot(g, g) for g in (g.flatten() for g in grads))
-        quick = sum(squares, torch.zeros((), dtype=torch.float64))
+        flat = (g.flatten() for g in grads)
+        quick = sum((torch.dot(f, f) for f in flat), torch.zeros((), dtype=torch.float64))
     else:
         quick = torch.nn.utils.get_total_norm(grads, norm_type=2.0)
     if bool(quick.isfinite().item()):

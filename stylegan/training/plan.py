@@ -128,7 +128,7 @@ def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
             discriminator(fakes, labels).sum().backward()
     g, d = (sum(p.numel() for p in network.parameters()) for network in (generator, discriminator))
     kept = max(reals_kept.most, fakes_kept.most)
-    return kept + 4 * (5 * g + 4 * d)  # weights, gradients, two moments; and the average
+    return kept + 4 * (4 * g + 3 * d)  # weights, gradients, second moments; and the average
 
 
 @contextmanager

@@ -140,11 +140,11 @@ def disk_warning(config: TrainConfig, folder: Path) -> str:
 
 
 def state_bytes(config: TrainConfig) -> int:
-    """Size of the weights, the average and both moments in a state file."""
+    """Size of the weights, the average and the second moments in a state file."""
     with torch.device("meta"):
         networks = Generator(config.network), Discriminator(config.network)
     g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
-    return 4 * (4 * g + 3 * d)
+    return 4 * (3 * g + 2 * d)
 
 
 def gib(size: float) -> str:

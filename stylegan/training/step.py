@@ -15,7 +15,12 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from stylegan import distributed, losses
 from stylegan.config import TrainConfig
 from stylegan.networks import Generator
-from stylegan.ops import at_least_float32, gradients_by_inputs_only, unchanged_weights
+from stylegan.ops import (
+    KeptPlanes,
+    at_least_float32,
+    gradients_by_inputs_only,
+    unchanged_weights,
+)
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, PassDraws
 from stylegan.training.optimizer import guarded_update
@@ -163,6 +168,7 @@ def update_discriminator(
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     groups = discriminator_terms(config)
+    kept: KeptPlanes = {}
     for start, end in micro_batches(len(reals), config.batch_gpu):
         share = (end - start) / len(reals)
         part_labels = None if labels is None else labels[start:end]
@@ -172,7 +178,7 @@ def update_discriminator(
         w_mean += w * share
         mix = None if draws.penalty_mix is None else draws.penalty_mix[start:end]
         batch = Batch(reals[start:end], fakes, part_labels, mix)
-        with unchanged_weights():
+        with unchanged_weights(kept):
             for group in groups:
                 last = end == len(reals) and group is groups[-1]
                 with local_gradients(network, last=last):
@@ -205,10 +211,11 @@ def update_generator(state: TrainState, stage: Stage, draws: PassDraws) -> Metri
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     n = len(draws.latents)
+    kept: KeptPlanes = {}
     for start, end in micro_batches(n, config.batch_gpu):
         share = (end - start) / n
         part = draws.part(start, end)
-        with local_gradients(network, last=end == n), unchanged_weights():
+        with local_gradients(network, last=end == n), unchanged_weights(kept):
             with autocast(config, w_mean.device):
                 fakes, w = network(part, part.labels, stage)
                 logits = state.discriminator(fakes, part.labels, alpha=stage.alpha)
