@@ -1,4 +1,4 @@
-"""All benchmarks of this machine in a given time, each in a process of its own, and one summary."""
+"""All benchmarks but that of loading in a given time, each in a process of its own, and one summary."""
 
 import json
 import os
@@ -36,6 +36,7 @@ def gpu_parts(device: str, out: Path, minutes: float) -> list[Part]:
     return [
         Part("iteration", [script("iteration"), *sizes, *precisions, *seconds, *where], 5.0),
         Part("generation", [script("generation"), *seconds, "--no-peaks", *where], 1.0),
+        Part("startup", [script("startup"), *seconds, *where], 0.3),
         Part("flat", [script("flat"), *where], 0.5),
         Part("tests", ["-m", "pytest", "-q", "-m", "gpu", str(ROOT / "tests")], 0.5),
         Part("precision", [script("precision"), "tf32", "bf16", "fp16", *where], 1.0),
@@ -103,7 +104,7 @@ def tables(out: Path, part: Part) -> str:
 )
 @options("device", "out")
 def main(minutes: float, device: str, out: Path) -> None:
-    """Measure everything that this machine has: one command for a borrowed GPU.
+    """Measure all but loading: one command for a borrowed GPU.
 
     What fails or finds no time is said so; the rest runs. Results, logs and `summary.md` go into
     the folder of --out. Times are those of a machine that does nothing else.
