@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from stylegan.networks import NetworkConfig
-from stylegan.ops.convolution import MANY_CHANNELS
 from stylegan.schedule import resolutions
 
 # of up- and downscaling with a convolution; "winograd": as `stylegan.ops` does it on CPUs
 Fusing = Literal["nowhere", "official", "everywhere", "winograd"]
 OFFICIAL_FUSING = 128  # the lowest resolution at which the official program fuses
 PLAIN_FACTOR, RESAMPLED_FACTOR = 16 / 36, 9 / 16  # multiplications of minimal filtering
+MANY_CHANNELS = 256  # from which on it is used; written again for older revisions, that lack it
 
 
 @dataclass(frozen=True)

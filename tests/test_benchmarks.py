@@ -13,6 +13,7 @@ from tiny_training import stage, tiny_config
 from torch.utils.flop_counter import FlopCounterMode
 
 from stylegan.networks import NetworkConfig
+from stylegan.ops.convolution import MANY_CHANNELS
 from stylegan.schedule import resolutions
 from stylegan.training import Share, TrainState, draw
 
@@ -104,6 +105,7 @@ def test_fused_resampling_has_four_of_nine_taps():
 
 
 def test_minimal_filtering_is_counted_where_it_is_used():
+    assert work.MANY_CHANNELS == MANY_CHANNELS
     wide = NetworkConfig(resolution=16, max_channels=256)
     for layers, arguments in (
         (work.generator_layers, (wide, 16, False)),
