@@ -9,6 +9,8 @@ from torch import Tensor
 
 from .bilinear import BilinearMap, Maybe
 
+LARGE_IMAGE = 2**17  # numbers, from which on a second one in memory is worth avoiding
+
 
 def low_pass(x: Tensor, *, overwrite: bool = False) -> Tensor:
     """The filter itself; `overwrite` writes it to x image by image."""
@@ -60,5 +62,6 @@ class OfBlurred:
         blurred = low_pass(x) if x is not None and needed[1] else None
         by_x, by_weight = self.way.gradients(blurred, weight, grad, needed)
         if by_x is not None:
-            by_x = low_pass(by_x, overwrite=by_x.device.type == "cpu" and len(by_x) > 1)
+            large = by_x.device.type == "cpu" and by_x[:1].numel() >= LARGE_IMAGE
+            by_x = low_pass(by_x, overwrite=large)
         return by_x, by_weight
