@@ -51,6 +51,8 @@ class LeakyReLUGradient(torch.autograd.Function):
         # all is slow on CPUs, but the next is too large in float16
         numbers = torch.finfo(y.dtype)
         little = numbers.tiny * (numbers.eps if y.dtype == torch.float16 else 1)
+        if y.numel() <= CACHED_NUMBERS or y.device.type != "cpu":
+            return torch.ops.aten.leaky_relu_backward(grad, y + little, slope, False)
         out = torch.empty_like(grad)
         for part in parts(y):
             torch.ops.aten.leaky_relu_backward.grad_input(
@@ -64,9 +66,8 @@ class LeakyReLUGradient(torch.autograd.Function):
 
 
 def parts(x: Tensor) -> Iterator[slice]:
-    """Ranges along dim 0: on a CPU of at most `CACHED_NUMBERS` or one row, else everything."""
-    at_once = CACHED_NUMBERS if x.device.type == "cpu" else x.numel()
-    rows = max(1, at_once * len(x) // max(1, x.numel()))
+    """Ranges along dim 0, of at most `CACHED_NUMBERS` or one row."""
+    rows = max(1, CACHED_NUMBERS * len(x) // x.numel())
     return (slice(start, start + rows) for start in range(0, len(x), rows))
 
 
