@@ -1,4 +1,4 @@
-"""All benchmarks but that of loading in a given time, each in a process of its own, and one summary."""
+"""All benchmarks but loading in a given time, each in a process of its own, and one summary."""
 
 import json
 import os
