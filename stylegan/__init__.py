@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.version import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
 
-__version__ = "0.1.0"
-__all__ = ["Discriminator", "Generator", "NetworkConfig", "load_generator"]
+__all__ = ["Discriminator", "Generator", "NetworkConfig", "__version__", "load_generator"]
 
 
 def load_generator(

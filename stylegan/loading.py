@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from stylegan import checkpoint, interop
+from stylegan import checkpoint, interop, portable
 from stylegan.messages import readable
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import ScheduleConfig, check_resolution, stage_at
@@ -20,7 +20,9 @@ from stylegan.schedule import ScheduleConfig, check_resolution, stage_at
 WEIGHTS = Path(__file__).parent / "weights"
 BUNDLED = ("emoji32",)  # networks that ship as `weights/NAME-<first digits of SHA-256>.pt`
 ACCEPTED = (
-    "a run folder, a generator or state file of this project (.pt), an official snapshot (.pkl), "
+    "a run folder, a generator or state file of this project (.pt), an exported one (.safetensors, "
+    ".npz), an official snapshot (.pkl), "
+    "a checkpoint of rosinality, genforce or huangzh13 (.model, .pth), "
     f"an https address with #sha256=... of such a file, or a bundled name ({', '.join(BUNDLED)})"
 )
 PSI, CUTOFF = 0.7, 8  # truncation of pictures unless the file says otherwise, as officially
@@ -52,29 +54,35 @@ def load_generator(
 
 
 def load_source(source: str | Path, *, map_location: str | torch.device = "cpu") -> LoadedGenerator:
-    """The generator of a run folder, one of our files, an official .pkl, an https address or a
-    bundled name. A name comes before a path (write ./emoji32 for a folder called that).
+    """The generator of a run folder, one of our files, an official .pkl, a checkpoint of another
+    program (see `stylegan.interop`), an https address of a file or a bundled name. A name comes
+    before a path (write ./emoji32 for a folder called that).
 
     Of a run the newest generator file is taken, else the newest state that can be read; of a
     state its average generator. Nothing in a file is ever executed.
     """
+    path = located(source)
+    return load_run(path, map_location) if path.is_dir() else load_file(path, map_location)
+
+
+def located(source: str | Path) -> Path:
+    """The file or folder that `source` stands for, downloaded if it is an address."""
     if str(source) in BUNDLED:
-        return load_file(bundled_file(str(source)), map_location)
+        return bundled_file(str(source))
     if "://" in str(source):
-        return load_file(downloaded(str(source)), map_location)
+        return downloaded(str(source))
     path = Path(source)
-    if path.is_dir():
-        return load_run(path, map_location)
     if not path.exists():
         raise FileNotFoundError(f"there is no {path}; accepted are {ACCEPTED}")
-    return load_file(path, map_location)
+    return path
 
 
 def load_run(folder: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
     """The newest generator of a run that can be read, else that of the newest state."""
     generators, states = (checkpoint.numbered(folder, kind) for kind in ("generator", "state"))
+    shared = [path for path in [folder / portable.SHARED] if path.is_file()]
     damaged: list[str] = []
-    for path in [*reversed(generators), *reversed(states)]:
+    for path in [*reversed(generators), *reversed(states), *shared]:
         try:
             loaded = load_file(path, map_location)
         except ValueError as error:
@@ -85,33 +93,54 @@ def load_run(folder: Path, map_location: str | torch.device = "cpu") -> LoadedGe
     if damaged:
         raise ValueError(damaged[0])
     raise FileNotFoundError(
-        f"the folder {folder} holds neither generator-*.pt nor state-*.pt, so it is not a run "
-        f"that has saved anything; accepted are {ACCEPTED}"
+        f"the folder {folder} holds neither generator-*.pt nor state-*.pt nor {portable.SHARED}, "
+        f"so it is not a run that has saved anything; accepted are {ACCEPTED}"
     )
 
 
 def load_file(path: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
-    """The generator of one of our files or of an official snapshot."""
-    if is_pickle(path):
-        with torch.random.fork_rng(devices=[]):  # networks are made with random weights first
-            snapshot = interop.load_official(path)
-        generator = snapshot.generator_ema.to(map_location).eval()
-        return LoadedGenerator(
-            generator,
-            f"official snapshot {path}",
-            snapshot.psi,
-            snapshot.cutoff,
-            generator.config.resolution,
-        )
-    loaded = from_payload(checkpoint.load(path), path)
+    """The generator of one of our files, of an official snapshot or of another program."""
+    found = contents(path)
+    loaded = from_payload(found, path) if isinstance(found, dict) else from_imported(found, path)
     loaded.generator.to(map_location)
     return loaded
+
+
+def contents(path: Path) -> dict[str, Any] | interop.Imported:
+    """What a file holds: the payload of one of ours, or the networks of a foreign one."""
+    for recognised, read in portable.READERS:
+        if recognised(path):
+            return read(path)
+    if is_pickle(path):
+        with torch.random.fork_rng(devices=[]):  # networks are made with random weights first
+            return interop.import_official(path)
+    content = checkpoint.read(path)
+    if checkpoint.is_own(content):
+        return checkpoint.checked(content, path)
+    try:
+        return interop.import_weights(content)
+    except ValueError as error:
+        raise ValueError(f"{path} {error}") from error
 
 
 def is_pickle(path: Path) -> bool:
     """Whether the file is a bare pickle, as official snapshots are; ours are zip archives."""
     with open(path, "rb") as file:
-        return file.read(1) == b"\x80"
+        return file.read(1) == b"\x80" and not checkpoint.is_old(path)
+
+
+def from_imported(imported: interop.Imported, path: Path) -> LoadedGenerator:
+    """The generator of a foreign file, with what its publisher generates with."""
+    return LoadedGenerator(
+        imported.generator.eval(),
+        f"{imported.layout} {path}",
+        imported.psi,
+        imported.cutoff,
+        imported.resolution,
+        imported.alpha,
+        imported.images_seen,
+        active_rectangle=imported.active_rectangle,
+    )
 
 
 def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
@@ -182,22 +211,34 @@ def save_generator(
     active_rectangle: Sequence[int] | None = None,
 ) -> None:
     """Write a generator as a small file for users; the fields are those of `LoadedGenerator`."""
-    full = generator.config.resolution
-    checkpoint.save(
-        path,
-        "generator",
-        {
-            "config": dataclasses.asdict(generator.config),
-            "weights": {name: t.detach().cpu() for name, t in generator.state_dict().items()},
-            "images_seen": images_seen,
-            "resolution": check_resolution(full if resolution is None else resolution, full),
-            "alpha": alpha,
-            "psi": psi,
-            "cutoff": cutoff,
-            "label_names": list(label_names),
-            "active_rectangle": None if active_rectangle is None else list(active_rectangle),
-        },
+    loaded = LoadedGenerator(
+        generator,
+        "memory",
+        psi,
+        cutoff,
+        generator.config.resolution if resolution is None else resolution,
+        alpha,
+        images_seen,
+        label_names,
+        active_rectangle,
     )
+    checkpoint.save(path, "generator", payload_of(loaded))
+
+
+def payload_of(loaded: LoadedGenerator) -> dict[str, Any]:
+    """The fields of a generator file."""
+    network, rectangle = loaded.generator, loaded.active_rectangle
+    return {
+        "config": dataclasses.asdict(network.config),
+        "weights": {name: t.detach().cpu() for name, t in network.state_dict().items()},
+        "images_seen": loaded.images_seen,
+        "resolution": check_resolution(loaded.resolution, network.config.resolution),
+        "alpha": loaded.alpha,
+        "psi": loaded.psi,
+        "cutoff": loaded.cutoff,
+        "label_names": list(loaded.label_names),
+        "active_rectangle": None if rectangle is None else list(rectangle),
+    }
 
 
 def load_bundled(name: str, *, pretrained: bool = True) -> Generator:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from stylegan.networks import Generator, NetworkConfig, Noise
-from stylegan.ops import KeptPlanes, at_least_float32, unchanged_weights
+from stylegan.ops import KeptPlanes, at_least_float32, truncate, unchanged_weights
 from stylegan.schedule import check_resolution, resolutions
 
 if TYPE_CHECKING:
@@ -83,12 +83,14 @@ def generate(
     resolution: int | None = None,
     alpha: float = 1.0,
     batch: int | None = None,
+    ws: Tensor | None = None,
 ) -> Iterator[np.ndarray]:
     """Pictures of the seeds in their order, in chunks uint8 (n, H, W, C) with n <= `batch`.
 
     Runs where the generator is. `labels` (N, label_dim), or (1, label_dim) for all. With "random"
     each image's noise comes from its own seed. Pictures made one at a time are always the same
     bits; in a larger batch arithmetic may differ in the last bit, a picture by one gray level.
+    `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles.
     """
     check_seeds(seeds)
     full = generator.config.resolution
@@ -101,6 +103,9 @@ def generate(
         raise ValueError(f"labels must be {expected}, not {tuple(labels.shape)}")
     if labels is not None:
         labels = labels.expand(len(seeds), -1)
+    rows = (len(seeds), generator.config.num_styles(), generator.config.w_dim)
+    if ws is not None and ws.shape != rows:
+        raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
     average = generator.w_avg
     exact = partial(torch.backends.cudnn.flags, enabled=True, deterministic=True, allow_tf32=False)
 
@@ -109,16 +114,14 @@ def generate(
         maps = noise
         if isinstance(noise, str) and noise == "random":
             maps = [m.to(average) for m in seed_noise(some, generator.config, size)]
-        images = generator(
-            latents(some, generator.config.z_dim).to(average),
-            None if labels is None else labels[start : start + batch].to(average),
-            psi=psi,
-            cutoff=cutoff,
-            resolution=size,
-            alpha=alpha,
-            noise=maps,
-        )
-        return to_uint8(images)
+        if ws is None:
+            z = latents(some, generator.config.z_dim).to(average)
+            of_some = None if labels is None else labels[start : start + batch].to(average)
+            styles = generator.broadcast(generator.mapping(z, of_some))
+        else:
+            styles = ws[start : start + batch].to(average)
+        styles = truncate(styles, average, psi, cutoff)
+        return to_uint8(generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps))
 
     kept: KeptPlanes = {}
     for start in range(0, len(seeds), batch):

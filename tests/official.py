@@ -82,10 +82,11 @@ def official_network(cls, builder, settings, variables, components=None):
     return network
 
 
-def snapshot_objects(cls, settings=None, d_settings=None, extra=None):
+def snapshot_objects(cls, settings=None, d_settings=None, extra=None, labels=0):
     """(G, D, Gs); `settings` and `extra` variables go into G, which is also Gs."""
-    settings = SETTINGS | (settings or {})
-    variables = generator_variables()
+    label = {"label_size": labels} if labels else {}
+    settings = SETTINGS | label | (settings or {})
+    variables = generator_variables(**label)
     parts = {}
     for part in ("synthesis", "mapping"):
         prefix = f"G_{part}/"
@@ -93,5 +94,5 @@ def snapshot_objects(cls, settings=None, d_settings=None, extra=None):
         parts[part] = official_network(cls, f"G_{part}", settings, inner)
     own = {"lod": np.float32(0), "dlatent_avg": variables["dlatent_avg"], **(extra or {})}
     g = official_network(cls, "G_style", settings, own, parts)
-    d_kwargs = {"resolution": 8, "fmap_max": 4, **(d_settings or {})}
-    return g, official_network(cls, "D_basic", d_kwargs, discriminator_variables()), g
+    d_kwargs = {"resolution": 8, "fmap_max": 4, **label, **(d_settings or {})}
+    return g, official_network(cls, "D_basic", d_kwargs, discriminator_variables(**label)), g

@@ -17,7 +17,7 @@ Facts = dict[str, Any]
 @click.command(cls=Command)
 @click.argument("source")
 def info(source: str) -> None:
-    """Say what SOURCE is: a run folder, a checkpoint, an official .pkl, a store, or a name.
+    """Say what SOURCE is: a run folder, a checkpoint, a foreign one, a store, or a name.
 
     \b
     stylegan info runs/mine
@@ -28,27 +28,30 @@ def info(source: str) -> None:
 
 def facts_of(source: str) -> Facts:
     """Name -> value of all there is to say."""
-    from stylegan import checkpoint
     from stylegan.data import is_store
-    from stylegan.loading import is_pickle, load_source
+    from stylegan.loading import contents, from_imported, from_payload, load_source
 
-    path = Path(source)
+    path, own = Path(source), False
     if path.is_dir() and is_store(path):
         return store_facts(path)
-    if path.is_file() and not is_pickle(path):
-        payload = checkpoint.load(path)
-        if payload.get("kind") == "discriminator":
-            return discriminator_facts(path, payload)
-    facts = generator_facts(load_source(source))
     if path.is_file():
-        facts["file size"] = megabytes(path)
+        found = contents(path)
+        if isinstance(found, dict) and found["kind"] == "discriminator":
+            return discriminator_facts(path, found)
+        own = isinstance(found, dict)
+        loader: Any = from_payload if own else from_imported
+        loaded = loader(found, path)
+        facts = generator_facts(loaded) | {"file size": megabytes(path)}
+    else:
+        facts = generator_facts(load_source(source))
     if path.is_dir():
         facts |= run_facts(path)
     uses = [f"stylegan generate {source}"]
     if path.is_dir() and (path / "config.toml").is_file():
         uses.append(f"stylegan train --out {source} (with the options it was begun with: resumes)")
-    elif path.is_file() and not is_pickle(path):
+    elif path.is_file():
         uses.append(f"stylegan train --init-from {source}")
+        uses += [] if own else [f"stylegan convert {source} generator.pt"]
     return facts | {"use": "; ".join(uses)}
 
 

@@ -1,10 +1,14 @@
-"""Official TensorFlow weights -> our networks, without TensorFlow.
+"""Weights of other programs -> our networks: the official ones, without TensorFlow, and those of
+three in PyTorch.
 
-Networks are given as official variables and settings, or as an official `.pkl` file. Names and
-layouts are in `correspondence.py`, the safe reading of the file in `pickles.py`.
+Official networks are given as variables and settings, or as a `.pkl` file. Names and layouts are
+in `correspondence.py`, the safe reading of the file in `pickles.py`; what the importers of the
+others share is in `foreign.py`.
 """
 
 import dataclasses
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from stylegan.interop import genforce, huangzh13, rosinality
+from stylegan.interop.accounts import Account, Imported, official_accounts
 from stylegan.interop.correspondence import (
     DISCRIMINATOR_SETTINGS,
     GENERATOR_SETTINGS,
@@ -36,16 +42,23 @@ from stylegan.networks import (
     NetworkConfig,
     SynthesisNetwork,
 )
+from stylegan.schedule import resolutions
 
 __all__ = [
+    "Account",
+    "Imported",
     "Snapshot",
+    "centred",
     "discriminator_from_official",
     "generator_from_official",
+    "import_official",
+    "import_weights",
     "load_official",
     "mapping_from_official",
     "synthesis_from_official",
 ]
 
+LAYOUTS = (rosinality, genforce, huangzh13)
 NAMED_AT_MOST = 8  # variables in one message
 N = TypeVar("N", bound=nn.Module)
 Variables = Mapping[str, Any]  # official path, relative to its network -> array
@@ -121,13 +134,19 @@ def check_fit(expected: dict[str, tuple[int, ...]], arrays: dict[str, np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The three networks of an official file and the truncation it stands for."""
+    """The three networks of an official file, and what it tells about generating with them."""
 
     generator: Generator
     discriminator: Discriminator
     generator_ema: Generator  # the one to generate with
     psi: float  # 1.0 = no truncation
     cutoff: int | None  # layers truncated, None = all
+    resolution: int  # that training had reached
+    alpha: float  # how far that resolution had grown in
+    active_rectangle: tuple[int, int, int, int] | None  # top, bottom, left, right; rest is padding
+    settings: Settings  # with which the generator was built
+    accounts: tuple[Account, ...]  # of generator_ema
+    discriminator_accounts: tuple[Account, ...]
 
 
 def load_official(path: str | Path) -> Snapshot:
@@ -139,21 +158,96 @@ def load_official(path: str | Path) -> Snapshot:
     g, d, ema = read_networks(path)
     try:
         config, d_config = shared_configs(g, d)
-        networks = [
-            filled(
-                lambda: Generator(config),
-                generator_matches(config, fusion_from_official(official.settings)),
-                official.variables,
-            )
+        tables = [
+            list(generator_matches(config, fusion_from_official(official.settings)))
             for official in (g, ema)
         ]
-        discriminator = filled(
-            lambda: Discriminator(d_config), discriminator_matches(d_config), d.variables
+        networks = [
+            filled(lambda: Generator(config), table, official.variables)
+            for table, official in zip(tables, (g, ema), strict=True)
+        ]
+        judge = list(discriminator_matches(d_config))
+        return Snapshot(
+            networks[0],
+            filled(lambda: Discriminator(d_config), judge, d.variables),
+            networks[1],
+            *truncation_defaults(ema.settings),
+            *reached(ema.variables, config.resolution),
+            rectangle_in_name(Path(path).name, config.resolution),
+            ema.settings,
+            tuple(official_accounts(tables[1], ema.variables)),
+            tuple(official_accounts(judge, d.variables)),
         )
-        psi, cutoff = truncation_defaults(ema.settings)
     except ValueError as error:
         raise ForeignFileError(f"{path}: {error}") from error
-    return Snapshot(networks[0], discriminator, networks[1], psi, cutoff)
+
+
+def import_official(path: str | Path) -> Imported:
+    """As `load_official`, in the form that all importers share."""
+    snapshot = load_official(path)
+    settings = ", ".join(f"{name} {value}" for name, value in snapshot.settings.items())
+    return Imported(
+        "official snapshot",
+        snapshot.generator_ema,
+        snapshot.accounts,
+        snapshot.psi,
+        snapshot.cutoff,
+        snapshot.resolution,
+        snapshot.alpha,
+        active_rectangle=snapshot.active_rectangle,
+        trained=snapshot.generator,
+        discriminator=snapshot.discriminator,
+        discriminator_accounts=snapshot.discriminator_accounts,
+        notes=(f"settings given: {readable(settings, 1000)}; the rest is as officially",),
+    )
+
+
+def import_weights(content: object) -> Imported:
+    """The networks of a file of another PyTorch program, from its `content`, safely loaded.
+
+    ValueError says what does not fit, or that no layout known here has such names; what it says
+    goes on from the name of the file.
+    """
+    if isinstance(content, Mapping) and all(isinstance(name, str) for name in content):
+        for layout in LAYOUTS:
+            if layout.recognised(content):
+                try:
+                    return layout.read(content)
+                except ValueError as error:
+                    raise ValueError(f"looks like a {layout.LAYOUT}, but {error}") from error
+    raise ValueError(
+        "is a PyTorch file, but not a checkpoint of this project, nor of one of "
+        + ", ".join(layout.LAYOUT.removeprefix("checkpoint of ") for layout in LAYOUTS)
+    )
+
+
+def reached(variables: Variables, full: int) -> tuple[int, float]:
+    """Resolution and alpha of the level of detail of a generator; that of its synthesis follows."""
+    lod = np.asarray(variables.get("lod", variables.get("G_synthesis/lod", 0)))
+    if lod.size != 1 or not 0 <= lod.item() <= len(resolutions(full)) - 1:
+        raise ValueError(f"lod is {readable(str(lod))}, which is no level of {full}x{full} images")
+    level = float(lod.item())
+    return full >> math.floor(level), 1 - level % 1
+
+
+def rectangle_in_name(name: str, resolution: int) -> tuple[int, int, int, int] | None:
+    """The part of the images that is no padding, as the names of published files tell.
+
+    `karras2019stylegan-cars-512x384.pkl`: 512 wide, 384 high, in the middle of 512x512.
+    """
+    found = re.search(r"-(\d{1,5})x(\d{1,5})\.pkl$", name)
+    if found is None:
+        return None
+    return centred(int(found[1]), int(found[2]), resolution)
+
+
+def centred(width: int, height: int, resolution: int) -> tuple[int, int, int, int] | None:
+    """top, bottom, left, right of a rectangle in the middle; None if it does not touch two
+    opposite edges, or is everything."""
+    if width == height or max(width, height) != resolution or min(width, height) < 1:
+        return None
+    top, left = (resolution - height) // 2, (resolution - width) // 2
+    return top, top + height, left, left + width
 
 
 def shared_configs(g: OfficialNetwork, d: OfficialNetwork) -> tuple[NetworkConfig, NetworkConfig]:

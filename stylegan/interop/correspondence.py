@@ -131,6 +131,10 @@ class Match:
         ours = array.transpose(self.axes) if self.axes else array
         return np.flip(ours, (-2, -1)) if self.rotated else ours
 
+    def to_official(self, array: np.ndarray) -> np.ndarray:
+        turned = np.flip(array, (-2, -1)) if self.rotated else array
+        return turned.transpose(np.argsort(self.axes)) if self.axes else turned
+
     def official_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """What the shape of the official variable must be for ours to have `shape`."""
         return tuple(shape[self.axes.index(i)] for i in range(len(self.axes))) or shape

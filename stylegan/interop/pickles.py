@@ -75,7 +75,7 @@ ALLOWED: dict[tuple[str, str], type[Record]] = {
 REFUSED = {"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER"}
 EXPECTED = "an official StyleGAN version 1 snapshot, a .pkl file with the networks (G, D, Gs)"
 ORIGINS = {
-    "tfutil": "a Progressive GAN snapshot",
+    "tfutil": "a Progressive GAN snapshot (Karras et al. 2018), whose networks have no styles",
     "torch_utils": "a snapshot of StyleGAN2-ADA or StyleGAN3 for PyTorch",
     "torch": "a PyTorch file",
 }
@@ -156,7 +156,7 @@ def official_network(record: NetworkRecord, builder: str) -> OfficialNetwork:
         role = "generator" if builder.startswith("G") else "discriminator"
         raise ForeignFileError(
             f"has a {role} built by {readable(found)} instead of {builder}: it is of another "
-            "program, such as Progressive GAN or StyleGAN2"
+            "program, such as Progressive GAN (G_paper) or StyleGAN2 (G_main)"
         )
     for name, value in settings.items():
         if not isinstance(name, str) or not is_plain(value):

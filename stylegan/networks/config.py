@@ -38,6 +38,7 @@ class NetworkConfig:
     instance_norm: bool = True
     blur: bool = True
     equalized: bool = True
+    bias_before_blur: bool = False  # for networks of style-based-gan-pytorch; shows at borders
     deviation_group: int = 4  # images per group of the minibatch deviation; 0 or 1 = off
     deviation_features: int = 1
 

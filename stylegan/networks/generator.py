@@ -14,6 +14,7 @@ from stylegan.layers import (
     EqualizedConv2d,
     EqualizedConvTranspose2d,
     EqualizedLinear,
+    add_bias,
 )
 from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
 from stylegan.ops import (
@@ -120,13 +121,18 @@ class SynthesisBlock(nn.Module):
         before, channels = config.channels(resolution // 2), config.channels(resolution)
         self.conv0 = EqualizedConvTranspose2d(before, channels, equalized=config.equalized)
         self.blur = config.blur
+        self.bias_before_blur = config.blur and config.bias_before_blur
         self.epilogue0 = epilogue(config, resolution)
         self.conv1 = EqualizedConv2d(channels, channels, 3, bias=False, equalized=config.equalized)
         self.epilogue1 = epilogue(config, resolution)
 
     def forward(self, x: Tensor, ws: Tensor, *noise: Tensor | None) -> Tensor:
         x = self.conv0(x)  # (N, out, 2H, 2W)
-        x = self.epilogue0(blur(x) if self.blur else x, ws[:, 0], noise[0])
+        if self.bias_before_blur:  # the epilogue adds the bias again
+            x = add_bias(blur(add_bias(x, self.epilogue0.bias)), -self.epilogue0.bias)
+        elif self.blur:
+            x = blur(x)
+        x = self.epilogue0(x, ws[:, 0], noise[0])
         return self.epilogue1(self.conv1(x), ws[:, -1], noise[1])
 
 

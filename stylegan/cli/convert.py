@@ -1,0 +1,184 @@
+"""`stylegan convert`: a generator of another program as a file of this one."""
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stylegan.cli.common import Command, count
+
+if TYPE_CHECKING:
+    from stylegan.interop import Account, Imported
+    from stylegan.loading import LoadedGenerator
+
+Rectangle = tuple[int, int, int, int]
+
+
+class Size(click.ParamType):
+    """`512x384` as a width and a height."""
+
+    name = "WxH"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        width, cross, height = str(value).partition("x")
+        if not (cross and width.isdecimal() and height.isdecimal()):
+            self.fail(f"{value!r} is no size like 512x384", param, ctx)
+        return int(width), int(height)
+
+
+@click.command(cls=Command)
+@click.argument("source")
+@click.argument("destination", type=click.Path(path_type=Path))
+@click.option(
+    "--discriminator",
+    type=click.Path(path_type=Path),
+    help="Write the discriminator too, if SOURCE has one of our form.",
+)
+@click.option(
+    "--active",
+    type=Size(),
+    help="The part of the images, in their middle, that is no padding.  "
+    "[default: what a name like ...-512x384.pkl says, else everything]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+def convert(
+    source: str,
+    destination: Path,
+    discriminator: Path | None,
+    active: tuple[int, int] | None,
+    overwrite: bool,
+) -> None:
+    """Write the generator of SOURCE as a file of this project, DESTINATION (.pt).
+
+    SOURCE is an official .pkl (of which Gs is taken), a checkpoint of
+    rosinality/style-based-gan-pytorch (.model), genforce/genforce or huangzh13/StyleGAN.pytorch
+    (.pth), or any other source that `stylegan generate` takes. Nothing in it is executed. What
+    becomes of each of its variables is printed; one that has no place is an error.
+
+    \b
+    stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
+    """
+    from stylegan.checkpoint import save
+    from stylegan.loading import contents, from_imported, load_source, located, save_generator
+
+    path = located(source)
+    check_destinations(path, [destination, *([discriminator] if discriminator else [])], overwrite)
+    imported = None
+    if path.is_file() and not isinstance(found := contents(path), dict):
+        imported = found
+    if discriminator and (imported is None or imported.discriminator is None):
+        raise ValueError(f"{path} holds no discriminator of our form; leave --discriminator out")
+    loaded = load_source(source) if imported is None else from_imported(imported, path)
+    rectangle = active_rectangle(loaded, active)
+    for line in report(loaded, imported):
+        click.echo(line)
+    save_generator(
+        made(destination),
+        loaded.generator,
+        images_seen=loaded.images_seen,
+        resolution=loaded.resolution,
+        alpha=loaded.alpha,
+        psi=loaded.psi,
+        cutoff=loaded.cutoff,
+        label_names=loaded.label_names,
+        active_rectangle=rectangle,
+    )
+    click.echo(f"written   {described(destination)}")
+    if discriminator and imported is not None and imported.discriminator is not None:
+        payload = discriminator_payload(imported)
+        save(made(discriminator), "discriminator", payload)
+        click.echo(f"written   {described(discriminator)}")
+
+
+def check_destinations(source: Path, destinations: list[Path], overwrite: bool) -> None:
+    """ValueError before anything is done if a file would be lost."""
+    if len({path.resolve() for path in destinations}) < len(destinations):
+        raise ValueError(f"generator and discriminator cannot both be {destinations[0]}")
+    for path in destinations:
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; give the name of the file to write")
+        if path.exists() and os.path.samefile(path, source):
+            raise ValueError(f"{path} is the source; choose another name to write")
+        if path.exists() and not overwrite:
+            raise ValueError(f"{path} exists; pass --overwrite or choose another name")
+        if path.with_suffix(".partial") == path:
+            raise ValueError(f"{path} is named like an unfinished file; choose a name in .pt")
+
+
+def active_rectangle(
+    loaded: "LoadedGenerator", active: tuple[int, int] | None
+) -> "Rectangle | None":
+    """The rectangle of `--active`, else the one that the source tells."""
+    from stylegan.interop import centred
+
+    if active is None:
+        stored = loaded.active_rectangle
+        return None if stored is None else (stored[0], stored[1], stored[2], stored[3])
+    full = loaded.generator.config.resolution
+    if max(active) != full or min(active) < 1:
+        raise ValueError(
+            f"--active {active[0]}x{active[1]} does not fit images of {full}x{full}: the longer "
+            f"side must be {full}"
+        )
+    return centred(*active, full)
+
+
+def made(path: Path) -> Path:
+    """`path`, whose folder exists now."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def report(loaded: "LoadedGenerator", imported: "Imported | None") -> Iterator[str]:
+    """The table of variables, the notes, and what the generator is."""
+    from stylegan.cli.info import generator_facts
+
+    if imported is not None:
+        yield from table("generator", imported.accounts)
+        if imported.discriminator is not None:
+            yield from table("discriminator", imported.discriminator_accounts)
+        for note in imported.notes:
+            yield f"note      {note}"
+    for name, value in generator_facts(loaded).items():
+        yield f"{name:<9} {value}"
+
+
+def table(network: str, accounts: "Iterable[Account]") -> Iterator[str]:
+    """One line per variable: its name, ours, and what was done; then their number by kind."""
+    rows = list(accounts)
+    theirs = max(len(row.variable) for row in rows)
+    ours = max(len(row.name) for row in rows)
+    for row in rows:
+        what = row.kind + (f": {row.detail}" if row.detail else "")
+        yield f"{row.variable or '-':<{theirs}}  {row.name or '-':<{ours}}  {what}"
+    kinds = Counter(row.kind for row in rows if row.variable)
+    sums = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
+    new = sum(not row.variable for row in rows)
+    yield f"{network}: {count(sum(kinds.values()), 'variable')} of the file: {sums}" + (
+        f"; {count(new, 'tensor')} made here" if new else ""
+    )
+
+
+def discriminator_payload(imported: "Imported") -> dict[str, Any]:
+    """The fields of a discriminator file."""
+    import dataclasses
+
+    network = imported.discriminator
+    assert network is not None
+    weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
+    return {"config": dataclasses.asdict(network.config), "weights": weights}
+
+
+def described(path: Path) -> str:
+    """The name, size and hash of a file."""
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return f"{path}: {path.stat().st_size / 2**20:.1f} MiB, SHA-256 {digest[:16]}..."

@@ -1,0 +1,92 @@
+"""`stylegan export`: a generator as a file for other programs."""
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stylegan.cli.common import Command
+from stylegan.cli.generate import Cutoff
+
+if TYPE_CHECKING:
+    from stylegan.loading import LoadedGenerator
+
+WRONG = 0.05  # difference of images that rounding does not explain; usual is less than 1e-4
+
+
+@click.command(cls=Command)
+@click.argument("source")
+@click.argument("destination", type=click.Path(path_type=Path))
+@click.option("--psi", type=float, help="Truncation, as default.  [default: what SOURCE says]")
+@click.option(
+    "--cutoff",
+    type=Cutoff(),
+    help="How many layers truncation reaches, from the coarsest, or 'all'.  "
+    "[default: what SOURCE says]",
+)
+@click.option(
+    "--noise",
+    type=click.Choice(["input", "const", "none"]),
+    help="Of .onnx and .pt2: maps that are given, the stored ones, or none.  "
+    "[default: input for .onnx, with the stored maps as defaults; const for .pt2]",
+)
+@click.option("--half", is_flag=True, help="Round the weights of .safetensors to float16.")
+@click.option("--check/--no-check", default=True, help="Run .onnx, if onnxruntime is installed.")
+@click.option("--overwrite", is_flag=True, help="Replace DESTINATION if it exists.")
+def export(
+    source: str,
+    destination: Path,
+    psi: float | None,
+    cutoff: int | None,
+    check: bool,
+    overwrite: bool,
+    **choices: Any,
+) -> None:
+    """Write the generator of SOURCE for other programs; DESTINATION's ending says how.
+
+    \b
+    .safetensors  weights, and all else as JSON in the metadata
+    .npz          NumPy arrays under the names of the official program
+    .onnx         images from z, psi and noise, in any runtime
+    .pt2          the same as a program of torch.export, for torch alone
+
+    \b
+    stylegan export runs/mine mine.safetensors
+    stylegan export emoji32 emoji32.onnx --psi 0.5
+    """
+    from stylegan.export import export as write
+    from stylegan.loading import load_source
+
+    if destination.exists() and not overwrite:
+        raise ValueError(f"{destination} exists; pass --overwrite or choose another name")
+    loaded = with_truncation(load_source(source), psi, cutoff)
+    write(loaded, destination, overwrite=overwrite, **choices)
+    click.echo(
+        f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}"
+    )
+    if check and destination.suffix == ".onnx":
+        click.echo(checked(destination, loaded))
+
+
+def with_truncation(
+    loaded: "LoadedGenerator", psi: float | None, cutoff: int | None
+) -> "LoadedGenerator":
+    """`loaded` with the truncation asked for, where one is."""
+    asked: dict[str, Any] = {} if psi is None else {"psi": psi}
+    if cutoff is not None:
+        asked["cutoff"] = None if cutoff == Cutoff.ALL else cutoff
+    return dataclasses.replace(loaded, **asked)
+
+
+def checked(path: Path, loaded: "LoadedGenerator") -> str:
+    """What a run of the file in ONNX Runtime has shown. ValueError if it is not the same."""
+    from stylegan.export import check_onnx
+
+    if importlib.util.find_spec("onnxruntime") is None:
+        return "not run: onnxruntime is not installed (pip install 'stylegan[export]')"
+    most = check_onnx(path, loaded, num_images=2)
+    if not most <= WRONG:
+        raise ValueError(f"{path} differs by {most:.1e} from the generator in ONNX Runtime")
+    return f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's"

@@ -1,0 +1,268 @@
+"""`stylegan convert`: official snapshots as files of ours; what is kept and what is refused."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from official import dumps, network_class, snapshot_objects
+from PIL import Image
+
+from stylegan import checkpoint
+from stylegan.cli import main
+from stylegan.interop import load_official
+from stylegan.interop.correspondence import GENERATOR_SETTINGS, config_from_official
+from stylegan.loading import load_source
+from stylegan.networks import Discriminator, Generator, NetworkConfig
+
+REFERENCE = Path(__file__).parent / "reference"
+SNAPSHOT = REFERENCE / "official_snapshot.pkl"
+
+
+@pytest.fixture
+def official(monkeypatch):
+    return network_class(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with np.load(REFERENCE / "official_snapshot_expected.npz") as file:
+        return dict(file)
+
+
+def convert(*args):
+    return CliRunner().invoke(main, ["convert", *map(str, args)])
+
+
+def written(tmp_path, objects, name="network.pkl"):
+    path = tmp_path / name
+    path.write_bytes(dumps(objects))
+    return path
+
+
+def refused(*args):
+    """The one line that says why."""
+    result = convert(*args)
+    assert result.exit_code == 1, result.output
+    assert len(result.stderr.splitlines()) == 1
+    return result.stderr
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("case", "psi"), [("psi0.7", 0.7), ("psi1", 1.0)])
+def test_the_converted_snapshot_computes_the_official_images_and_scores(
+    tmp_path, expected, dtype, case, psi
+):
+    files = tmp_path / "g.pt", tmp_path / "d.pt"
+    result = convert(SNAPSHOT, files[0], "--discriminator", files[1])
+    assert result.exit_code == 0, result.output
+    loaded = load_source(files[0])
+    assert (loaded.psi, loaded.cutoff, loaded.resolution, loaded.alpha) == (0.7, 8, 32, 1.0)
+    generator = loaded.generator.to(dtype)
+    z = torch.from_numpy(expected["latents"]).to(dtype)
+    with torch.no_grad():
+        ws = generator.broadcast(generator.mapping(z))
+        images = generator(z, psi=psi, cutoff=loaded.cutoff, noise="const")
+    np.testing.assert_allclose(ws, expected["dlatents"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(images, expected[f"Gs_images/{case}"], rtol=0, atol=5e-5)
+    payload = checkpoint.load_kind(files[1], "discriminator")
+    discriminator = Discriminator(NetworkConfig(**payload["config"])).to(dtype)
+    checkpoint.load_weights(discriminator, payload["weights"])
+    given = torch.from_numpy(expected[f"Gs_images/{case}"]).to(dtype)
+    with torch.no_grad():
+        scores = discriminator(given)[:, None]
+    np.testing.assert_allclose(scores, expected[f"D_scores/{case}"], rtol=0, atol=5e-6)
+
+
+def test_the_table_names_every_variable_and_every_tensor_once(tmp_path):
+    result = convert(SNAPSHOT, tmp_path / "g.pt")
+    snapshot = load_official(SNAPSHOT)
+    rows = [line.split()[:2] for line in result.output.splitlines()]
+    ours = sorted(snapshot.generator_ema.state_dict())
+    assert sorted(row[1] for row in rows if len(row) == 2 and row[1] in ours) == ours
+    assert "generator: 75 variables of the file: 2 ignored, 46 copied, 27 transposed" in (
+        result.output
+    )
+    assert "discriminator: 27 variables of the file: 1 ignored" in result.output
+    assert re.search(r"^G_synthesis/lod +- +ignored: the level of detail", result.output, re.M)
+
+
+def test_kernels_of_the_fused_upscaling_are_listed_as_rotated(official, tmp_path):
+    path = written(tmp_path, snapshot_objects(official, {"fused_scale": True}))
+    result = convert(path, tmp_path / "g.pt")
+    row = r"^G_synthesis/8x8/Conv0_up/weight +synthesis.blocks.8.conv0.weight +rotated: by 180"
+    assert re.search(row, result.output, re.M)
+    assert "fused_scale True" in result.output
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"truncation_psi": 0.5, "truncation_cutoff": 4}, (0.5, 4)),
+        ({"truncation_psi": None}, (1.0, None)),
+    ],
+)
+def test_truncation_of_the_snapshot_becomes_the_default_of_the_file(
+    official, tmp_path, settings, expected
+):
+    path = written(tmp_path, snapshot_objects(official, settings))
+    assert convert(path, tmp_path / "g.pt").exit_code == 0
+    loaded = load_source(tmp_path / "g.pt")
+    assert (loaded.psi, loaded.cutoff) == expected
+
+
+def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tmp_path):
+    path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(0.25)}))
+    assert convert(path, tmp_path / "g.pt").exit_code == 0
+    for file in (path, tmp_path / "g.pt"):
+        loaded = load_source(file)
+        assert (loaded.resolution, loaded.alpha) == (8, 0.75)
+    path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(2)}))
+    assert "lod is 2.0, which is no level of 8x8 images" in refused(path, tmp_path / "other.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "size"),
+    [
+        ("karras2019stylegan-cars-8x6.pkl", [], (8, 6)),
+        ("karras2019stylegan-ffhq-8x8.pkl", [], (8, 8)),
+        ("other.pkl", ["--active", "4x8"], (4, 8)),
+        ("karras2019stylegan-cars-8x6.pkl", ["--active", "8x8"], (8, 8)),
+    ],
+)
+def test_pictures_of_a_rectangular_set_come_without_their_padding(
+    official, tmp_path, name, options, size
+):
+    path = written(tmp_path, snapshot_objects(official), name)
+    assert convert(path, tmp_path / "g.pt", *options).exit_code == 0
+    arguments = ["--seeds", "0", "--device", "cpu", "--out", str(tmp_path)]
+    result = CliRunner().invoke(main, ["generate", str(tmp_path / "g.pt"), *arguments])
+    assert result.exit_code == 0, result.output
+    with Image.open(tmp_path / "seed0000.png") as picture:
+        assert picture.size == size
+
+
+def test_a_rectangle_that_does_not_fit_is_refused(official, tmp_path):
+    path = written(tmp_path, snapshot_objects(official))
+    message = refused(path, tmp_path / "g.pt", "--active", "16x8")
+    assert "--active 16x8 does not fit images of 8x8" in message
+
+
+def test_a_conditional_snapshot_keeps_its_labels(official, tmp_path):
+    path = written(tmp_path, snapshot_objects(official, labels=3))
+    assert convert(path, tmp_path / "g.pt").exit_code == 0
+    snapshot, loaded = load_official(path), load_source(tmp_path / "g.pt")
+    z, labels = torch.randn(3, 6), torch.eye(3)
+    theirs = snapshot.generator_ema(z, labels, noise="const")
+    torch.testing.assert_close(loaded.generator(z, labels, noise="const"), theirs)
+    assert theirs.shape == (3, 3, 8, 8)
+
+
+def test_nothing_is_overwritten_unless_asked(official, tmp_path):
+    source, target = written(tmp_path, snapshot_objects(official)), tmp_path / "deep" / "g.pt"
+    assert convert(source, target).exit_code == 0
+    target.write_bytes(b"mine")
+    assert f"{target} exists; pass --overwrite" in refused(source, target)
+    other = tmp_path / "d.pt"
+    other.write_bytes(b"mine")
+    message = refused(source, tmp_path / "new.pt", "--discriminator", other)
+    assert f"{other} exists; pass --overwrite" in message
+    assert target.read_bytes() == other.read_bytes() == b"mine"
+    assert not (tmp_path / "new.pt").exists()
+    assert convert(source, target, "--overwrite").exit_code == 0
+    assert load_source(target).resolution == 8
+    before = source.read_bytes()
+    assert f"{source} is the source" in refused(source, source, "--overwrite")
+    assert source.read_bytes() == before
+    assert "is a folder" in refused(source, tmp_path, "--overwrite")
+    both = refused(source, tmp_path / "x.pt", "--discriminator", tmp_path / "x.pt")
+    assert "generator and discriminator cannot both be" in both
+
+
+def test_files_of_ours_become_generator_files_without_a_table(official, tmp_path):
+    source = written(tmp_path, snapshot_objects(official))
+    assert convert(source, tmp_path / "first.pt").exit_code == 0
+    result = convert(tmp_path / "first.pt", tmp_path / "second.pt")
+    assert result.exit_code == 0
+    assert "copied" not in result.output
+    first, second = (load_source(tmp_path / f"{name}.pt") for name in ("first", "second"))
+    for name, tensor in first.generator.state_dict().items():
+        assert torch.equal(tensor, second.generator.state_dict()[name])
+    message = refused(tmp_path / "first.pt", tmp_path / "g.pt", "--discriminator", tmp_path / "d")
+    assert "holds no discriminator of our form" in message
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "message"),
+    [
+        ("tfutil", "Network", "this is a Progressive GAN snapshot (Karras et al. 2018), whose"),
+        ("posix", "system", "names posix.system, which was not looked up or executed"),
+        ("numpy", "load", "names numpy.load, which was not looked up or executed"),
+    ],
+)
+def test_any_other_global_is_refused_by_name(tmp_path, module, name, message):
+    path = tmp_path / "evil.pkl"
+    path.write_bytes(b"\x80\x02c%s\n%s\nU\x01x\x85R." % (module.encode(), name.encode()))
+    assert message in refused(path, tmp_path / "g.pt")
+    assert os.listdir(tmp_path) == ["evil.pkl"]
+
+
+def test_progressive_gan_is_refused_also_under_the_later_class_name(official, tmp_path):
+    g, d, ema = snapshot_objects(official)
+    ema.build_func_name = g.build_func_name = "G_paper"
+    message = refused(written(tmp_path, (g, d, ema)), tmp_path / "g.pt")
+    assert "a generator built by G_paper instead of G_style" in message
+    assert "Progressive GAN" in message
+
+
+def test_missing_surplus_and_misshapen_variables_are_refused_by_name(official, tmp_path):
+    g, d, ema = snapshot_objects(official)
+    variables = dict(ema.components["mapping"].variables)
+    variables["Dense9/bias"] = variables.pop("Dense1/bias")
+    variables["Dense0/bias"] = np.zeros(3, np.float32)
+    ema.components["mapping"].variables = list(variables.items())
+    message = refused(written(tmp_path, (g, d, ema)), tmp_path / "g.pt")
+    assert "G_mapping/Dense1/bias is missing" in message
+    assert "G_mapping/Dense9/bias is not a variable of this network" in message
+    assert "G_mapping/Dense0/bias has shape (3,) instead of (7,)" in message
+
+
+def test_the_published_generator_has_the_published_number_of_parameters():
+    published = {"num_channels": 3, "resolution": 1024, "label_size": 0}
+    with torch.device("meta"):
+        generator = Generator(config_from_official(published, GENERATOR_SETTINGS))
+    assert sum(p.numel() for p in generator.parameters()) == 26_219_627
+
+
+CONVERSION = """
+import resource, sys
+from stylegan.cli import main
+main(sys.argv[1:], standalone_mode=False)
+used = resource.getrusage(resource.RUSAGE_SELF)
+print("used", used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="counts memory as Linux does")
+def test_a_snapshot_of_the_published_size_converts_within_a_minute_and_2_gib(tmp_path):
+    source, target = tmp_path / "ffhq-1024x1024.pkl", tmp_path / "ffhq.pt"
+    large = Path(__file__).parent / "large_snapshot.py"
+    subprocess.run([sys.executable, str(large), str(source)], check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", CONVERSION, "convert", str(source), str(target)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "26,219,627 in the generator" in found.stdout
+    _, seconds, gibibytes = found.stdout.splitlines()[-1].split()
+    assert float(seconds) < 60  # of a processor, whatever else the machine does
+    assert float(gibibytes) < 2e9 / 2**30
+    payload = checkpoint.load_kind(target, "generator")
+    assert (payload["psi"], payload["cutoff"], payload["resolution"]) == (0.7, 8, 1024)

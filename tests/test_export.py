@@ -1,0 +1,477 @@
+"""Generators as files for other programs, and back."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import safetensors.numpy
+import safetensors.torch
+import torch
+from click.testing import CliRunner
+from torch.testing import assert_close
+
+from stylegan.cli import main
+from stylegan.export import check_onnx, export
+from stylegan.interop import load_official
+from stylegan.loading import LoadedGenerator, load_generator, load_source, save_generator
+from stylegan.networks import Generator, NetworkConfig
+
+SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
+SIZES = {
+    "resolution": 16,
+    "z_dim": 6,
+    "w_dim": 5,
+    "mapping_layers": 2,
+    "mapping_width": 7,
+    "max_channels": 8,
+}
+ABLATIONS = [
+    {},
+    {"label_dim": 3},
+    {"styles": False},
+    {"constant_input": False},
+    {"noise": False},
+    {"pixel_norm": True, "instance_norm": False},
+    {"activation": "relu", "mapping_activation": "relu"},
+    {"blur": False},
+    {"equalized": False, "normalize_latents": False, "deviation_group": 2},
+]
+TOLD = {
+    "psi": -0.3,
+    "cutoff": 3,
+    "resolution": 8,
+    "alpha": 0.25,
+    "images_seen": 1200,
+    "label_names": ("cat", "dog"),
+    "active_rectangle": [2, 14, 0, 16],
+}
+
+
+def random_source(told=None, scale=1.0, **options):
+    """A generator none of whose numbers is special, with what a file may tell of it; `scale` is
+    the standard deviation of what a new network has as zeros."""
+    config = NetworkConfig(**SIZES | options)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        generator = Generator(config)
+        for name, tensor in generator.state_dict().items():
+            if name.endswith(("bias", "strength", "w_avg")):
+                tensor.normal_().mul_(scale)
+            elif name.endswith("input.const"):  # ones would be all rounding after normalization
+                tensor.normal_()
+    return LoadedGenerator(
+        generator.eval(), "memory", **{"resolution": config.resolution} | (told or {})
+    )
+
+
+def assert_same(a, b):
+    """Weights, configuration and all that is told."""
+    ours, back = (dict(loaded.generator.state_dict()) for loaded in (a, b))
+    assert_close(ours, back, rtol=0, atol=0)
+    for loaded in (a, b):
+        assert loaded.generator.config == a.generator.config
+        assert {name: getattr(loaded, name) for name in TOLD} == {
+            name: getattr(a, name) for name in TOLD
+        }
+
+
+def session(path):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+
+
+def images(loaded, z, **options):
+    stage = {"resolution": loaded.resolution, "alpha": loaded.alpha, "cutoff": loaded.cutoff}
+    with torch.no_grad():
+        return loaded.generator(z, **stage | options)
+
+
+def corrupted(path, position):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0xFF
+    path.write_bytes(data)
+
+
+def with_header(path, change):
+    """Rewrite a safetensors file with its header changed by `change`."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+
+def with_arrays(path, change):
+    """Rewrite a .npz file with its arrays changed by `change`."""
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    change(arrays)
+    np.savez(path, **arrays)
+
+
+# Weights, and back
+
+
+@pytest.mark.parametrize("options", ABLATIONS, ids=str)
+@pytest.mark.parametrize("ending", ["safetensors", "npz"])
+def test_every_number_and_all_that_is_told_come_back(tmp_path, ending, options):
+    source = random_source({**TOLD, "label_names": ("cat", "dog", "ox")}, **options)
+    export(source, tmp_path / f"mine.{ending}")
+    assert_same(source, load_source(tmp_path / f"mine.{ending}"))
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "npz"])
+def test_double_precision_and_no_cutoff_come_back(tmp_path, ending):
+    source = random_source({"cutoff": None, "psi": 1.0})
+    source.generator.double()
+    export(source, tmp_path / f"mine.{ending}")
+    back = load_source(tmp_path / f"mine.{ending}")
+    assert back.generator.w_avg.dtype == torch.float64
+    assert_same(source, back)
+
+
+def test_a_kernel_that_the_official_program_fuses_is_turned_there_and_back(tmp_path):
+    source = random_source(resolution=128, max_channels=2)
+    export(source, tmp_path / "mine.npz")
+    assert_same(source, load_source(tmp_path / "mine.npz"))
+    with np.load(tmp_path / "mine.npz") as arrays:
+        for r in (64, 128):
+            ours = source.generator.synthesis.blocks[str(r)].conv0.weight.detach().numpy()
+            ours = ours.transpose(2, 3, 0, 1)  # [kh, kw, in, out]
+            turned = ours[::-1, ::-1] if r == 128 else ours
+            assert np.array_equal(arrays[f"G_synthesis/{r}x{r}/Conv0_up/weight"], turned)
+
+
+def test_an_official_snapshot_becomes_its_own_variables_again(tmp_path):
+    from stylegan.interop.pickles import read_networks
+
+    export(load_source(SNAPSHOT), tmp_path / "official.npz")
+    variables = read_networks(SNAPSHOT)[2].variables
+    with np.load(tmp_path / "official.npz", allow_pickle=False) as arrays:
+        assert set(arrays.files) - set(variables) == {"static_kwargs", "meta"}
+        for name, value in variables.items():
+            assert np.array_equal(arrays[name], value), name
+        assert json.loads(str(arrays["static_kwargs"]))["fmap_max"] == 16
+
+
+def test_official_variables_with_their_arguments_alone_are_enough(tmp_path):
+    path = tmp_path / "official.npz"
+    export(random_source(TOLD), path)
+    with_arrays(path, lambda arrays: arrays.pop("meta"))
+    back = load_source(path)
+    assert (back.resolution, back.alpha, back.psi, back.cutoff) == (8, 0.25, -0.3, 3)
+    assert (back.images_seen, back.label_names) == (None, ())
+
+
+def test_other_programs_read_the_weights(tmp_path):
+    path, source = tmp_path / "mine.safetensors", random_source()
+    export(source, path)
+    weights = safetensors.torch.load_file(path)
+    assert_close(weights, dict(source.generator.state_dict()), rtol=0, atol=0)
+    with safetensors.safe_open(path, "numpy") as file:
+        told = json.loads(file.metadata()["stylegan"])
+    assert (told["format"], told["version"], told["kind"]) == ("stylegan", 1, "generator")
+    assert told["config"] == dataclasses.asdict(source.generator.config)
+
+
+def test_what_other_programs_wrote_in_another_order_is_read(tmp_path):
+    path, source = tmp_path / "mine.safetensors", random_source()
+    export(source, path)
+    with safetensors.safe_open(path, "pt") as file:
+        metadata = file.metadata()
+    metadata["stylegan"] = json.dumps(json.loads(metadata["stylegan"]) | {"sha256": None})
+    weights = dict(reversed(safetensors.torch.load_file(path).items()))
+    safetensors.torch.save_file(weights, path, metadata)
+    assert_same(source, load_source(path))
+
+
+def test_half_precision_rounds_each_number_to_the_nearest_and_is_read_as_single(tmp_path):
+    source = random_source()
+    export(source, tmp_path / "half.safetensors", half=True)
+    export(source, tmp_path / "full.safetensors")
+    back = load_generator(tmp_path / "half.safetensors").state_dict()
+    for name, tensor in source.generator.state_dict().items():
+        assert_close(back[name], tensor.half().float(), rtol=0, atol=0)
+    sizes = [len((tmp_path / f"{name}.safetensors").read_bytes()) for name in ("half", "full")]
+    saved = sum(t.numel() * 2 for t in back.values())
+    assert abs(sizes[1] - sizes[0] - saved) < 200
+
+
+def test_a_number_too_large_for_half_precision_is_named(tmp_path):
+    source = random_source()
+    source.generator.w_avg[0] = 1e5
+    with pytest.raises(ValueError, match="w_avg has numbers beyond 65504"):
+        export(source, tmp_path / "half.safetensors", half=True)
+    assert not list(tmp_path.iterdir())
+
+
+# What is damaged, foreign or hostile
+
+
+@pytest.fixture
+def tensors_file(tmp_path):
+    export(random_source(), tmp_path / "mine.safetensors")
+    return tmp_path / "mine.safetensors"
+
+
+def test_a_wrong_bit_or_a_missing_end_is_an_error(tensors_file):
+    data = tensors_file.read_bytes()
+    tensors_file.write_bytes(data[:-4])
+    with pytest.raises(ValueError, match=r"mine\.safetensors is truncated"):
+        load_source(tensors_file)
+    tensors_file.write_bytes(data + b"1234")
+    with pytest.raises(ValueError, match="4 bytes belong to no tensor"):
+        load_source(tensors_file)
+    tensors_file.write_bytes(data)
+    corrupted(tensors_file, -3)
+    with pytest.raises(ValueError, match="do not have the SHA-256"):
+        load_source(tensors_file)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"dtype": "F32", "shape": [2**40, 2**20], "data_offsets": [0, 20]}, "of shape"),
+        ({"dtype": "F32", "shape": [-5], "data_offsets": [0, 20]}, "of shape"),
+        ({"dtype": "F32", "shape": [5], "data_offsets": [4, 24]}, "at bytes 4 to 24"),
+        ({"dtype": "I64", "shape": [5], "data_offsets": [0, 40]}, "holds I64, not one of"),
+        ({"dtype": "F32", "shape": [5]}, "ill described"),
+        (7, "ill described"),
+    ],
+)
+def test_an_impossible_tensor_is_named(tensors_file, entry, message):
+    first = next(iter(load_generator(tensors_file).state_dict()))
+    with_header(tensors_file, lambda header: header.update({first: entry}))
+    with pytest.raises(ValueError, match=message) as error:
+        load_source(tensors_file)
+    assert first in str(error.value)
+
+
+def test_weights_without_our_metadata_are_told_apart(tmp_path):
+    path = tmp_path / "other.safetensors"
+    safetensors.numpy.save_file({"weight": np.zeros(3, np.float32)}, path)
+    with pytest.raises(ValueError, match="without the metadata of this project"):
+        load_source(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("psi", "much", "its psi is 'much'"),
+        ("psi", math.nan, "is no JSON"),
+        ("label_names", [1], "label_names are not all text"),
+        ("active_rectangle", [1, 2], "active_rectangle is"),
+        ("version", 99, "version 99"),
+        ("kind", "picture", "kind is 'picture'"),
+        ("config", {"resolution": 2**60}, "cannot be used"),
+        ("config", {"colour": 1}, "cannot be used"),
+    ],
+)
+def test_wrong_metadata_is_named(tensors_file, field, value, message):
+    def change(header):
+        told = json.loads(header["__metadata__"]["stylegan"]) | {field: value}
+        header["__metadata__"]["stylegan"] = json.dumps(told)
+
+    with_header(tensors_file, change)
+    with pytest.raises(ValueError, match=message):
+        load_source(tensors_file)
+
+
+def test_missing_surplus_and_misshapen_variables_are_named(tmp_path):
+    path = tmp_path / "mine.npz"
+    export(random_source(), path)
+
+    def change(arrays):
+        del arrays["dlatent_avg"]
+        arrays["colour"] = np.zeros(2, np.float32)
+        arrays["G_mapping/Dense0/bias"] = np.zeros(2, np.float32)
+
+    with_arrays(path, change)
+    with pytest.raises(ValueError, match=r"mine\.npz cannot be used.*dlatent_avg is missing") as e:
+        load_source(path)
+    assert "colour is not a variable" in str(e.value)
+    assert "G_mapping/Dense0/bias has shape (2,) instead of (7,)" in str(e.value)
+
+
+def test_arrays_without_arguments_objects_and_damage_are_refused(tmp_path):
+    path = tmp_path / "mine.npz"
+    export(random_source(), path)
+    data = path.read_bytes()
+    with_arrays(path, lambda arrays: arrays.pop("static_kwargs"))
+    with pytest.raises(ValueError, match="no entry static_kwargs"):
+        load_source(path)
+    np.savez(path, odd=np.array([None, "a"], dtype=object))
+    with pytest.raises(ValueError, match="Object arrays cannot be loaded"):
+        load_source(path)
+    np.savez_compressed(path, zeros=np.zeros(10))
+    with pytest.raises(ValueError, match="is compressed"):
+        load_source(path)
+    path.write_bytes(data)
+    corrupted(path, len(data) // 2)
+    with pytest.raises(ValueError, match="damaged"):
+        load_source(path)
+
+
+def test_what_officially_has_no_name_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no bias_before_blur"):
+        export(random_source(bias_before_blur=True), tmp_path / "mine.npz")
+
+
+# ONNX
+
+
+@pytest.mark.parametrize("options", [*ABLATIONS, {"bias_before_blur": True}], ids=str)
+def test_onnx_runtime_makes_the_same_images(tmp_path, options):
+    source = random_source({"psi": -0.3, "cutoff": 3, "alpha": 0.25}, **options)
+    export(source, tmp_path / "mine.onnx")
+    assert check_onnx(tmp_path / "mine.onnx", source, num_images=3) < 5e-5  # 2e-6 to 2e-5
+
+
+def test_onnx_takes_any_number_of_images_each_with_its_psi_and_noise(tmp_path):
+    source = random_source({"cutoff": 2, "resolution": 8})
+    export(source, tmp_path / "mine.onnx")
+    runtime = session(tmp_path / "mine.onnx")
+    stored = [m.clone() for m in source.generator.synthesis.noise_maps(1, 8, "const")]
+    names = ["z", "psi", *(f"noise_{i}" for i in range(4))]
+    needed = [i.name for i in runtime.get_inputs()]
+    optional = [i.name for i in runtime.get_overridable_initializers()]
+    assert (needed, sorted(optional)) == (["z"], sorted(names[1:]))
+    for n in (1, 5):
+        z = torch.randn(n, 6)
+        (found,) = runtime.run(None, {"z": z.numpy()})
+        assert_close(torch.from_numpy(found), images(source, z, psi=0.7, noise="const"))
+        psi = torch.linspace(-1, 1, n)
+        maps = [torch.randn(n, *m.shape[1:]) for m in stored[:2]] + stored[2:]
+        given = dict(zip(names, (x.numpy() for x in (z, psi, *maps)), strict=True))
+        (found,) = runtime.run(None, given)
+        for i in range(n):
+            own = [m[i : i + 1] if len(m) == n else m for m in maps]
+            expected = images(source, z[i : i + 1], psi=psi[i].item(), noise=own)
+            assert_close(torch.from_numpy(found[i : i + 1]), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("noise", ["const", "none"])
+def test_onnx_without_noise_inputs_holds_the_stored_maps_or_none(tmp_path, noise):
+    source = random_source()
+    export(source, tmp_path / "mine.onnx", noise=noise)
+    runtime = session(tmp_path / "mine.onnx")
+    assert [i.name for i in runtime.get_overridable_initializers()] == ["psi"]
+    z = torch.randn(2, 6)
+    (found,) = runtime.run(None, {"z": z.numpy()})
+    expected = images(source, z, psi=0.7, noise=noise)
+    assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=1e-5)
+    assert check_onnx(tmp_path / "mine.onnx", source) < 1e-5
+
+
+def test_onnx_tells_what_it_is(tmp_path):
+    source = random_source(TOLD)
+    export(source, tmp_path / "mine.onnx")
+    model = onnx.load(tmp_path / "mine.onnx")
+    told = json.loads({p.key: p.value for p in model.metadata_props}["stylegan"])
+    assert told["config"] == dataclasses.asdict(source.generator.config)
+    assert (told["psi"], told["images_seen"]) == (-0.3, 1200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("resolution", [256, 1024])
+def test_onnx_at_the_papers_size_is_within_a_ten_thousandth(tmp_path, resolution):
+    papers = {field: getattr(NetworkConfig, field) for field in SIZES}
+    source = random_source(scale=0.1, **papers | {"resolution": resolution})
+    for name, tensor in source.generator.state_dict().items():
+        if "to_rgb" in name:
+            tensor.mul_(0.1)  # images from about -1 to 1, as of trained networks
+    export(source, tmp_path / "big.onnx")
+    source.generator.double()  # the truth: float32 in PyTorch is up to 5e-4 off at 1024x1024
+    assert check_onnx(tmp_path / "big.onnx", source, num_images=1) < 1e-4
+
+
+# torch.export
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", ["const", "input"])
+def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noise):
+    source = random_source({"cutoff": 3}, label_dim=2)
+    export(source, tmp_path / "mine.pt2", noise=noise)
+    extra = {"stylegan.json": ""}
+    program = torch.export.load(tmp_path / "mine.pt2", extra_files=extra).module()
+    assert json.loads(extra["stylegan.json"])["cutoff"] == 3
+    stored = source.generator.synthesis.noise_maps(1, 16, "const")
+    for n in (1, 2, 5):
+        z, labels = torch.randn(n, 6), torch.eye(2)[torch.arange(n) % 2]
+        maps = [torch.randn(n, *m.shape[1:]) for m in stored]
+        given = {"noise": maps} if noise == "input" else {}
+        with torch.no_grad():
+            found = program(z, torch.tensor(-0.5), labels=labels, **given)
+        expected = images(source, z, psi=-0.5, labels=labels, noise=maps if given else "const")
+        assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+# Choices, and the command
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "message"),
+    [
+        ("mine.h5", {}, "ends in none of .safetensors, .npz, .onnx, .pt2"),
+        ("mine.npz", {"noise": "const"}, "leave noise out"),
+        ("mine.onnx", {"noise": "loud"}, "noise is input, const, none, not 'loud'"),
+        ("mine.npz", {"half": True}, "half precision is for .safetensors"),
+    ],
+)
+def test_a_choice_that_a_format_does_not_have_is_an_error(tmp_path, name, choices, message):
+    with pytest.raises(ValueError, match=message):
+        export(random_source(), tmp_path / name, **choices)
+
+
+def test_nothing_is_overwritten_unless_asked(tmp_path):
+    path, source = tmp_path / "mine.npz", random_source()
+    path.write_text("precious")
+    with pytest.raises(ValueError, match="exists"):
+        export(source, path)
+    assert path.read_text() == "precious"
+    export(source, path, overwrite=True)
+    assert_same(source, load_source(path))
+
+
+def test_the_command_exports_checks_and_its_files_make_the_same_pictures(tmp_path):
+    source = random_source()
+    save_generator(tmp_path / "mine.pt", source.generator)
+
+    def run(*arguments, code=0):
+        result = CliRunner().invoke(main, [str(a) for a in arguments])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    told = run("export", tmp_path / "mine.pt", tmp_path / "mine.onnx")
+    assert "images differ by" in told
+    pictures = {}
+    for name in ("mine.pt", "mine.npz", "mine.safetensors"):
+        if name != "mine.pt":
+            run("export", tmp_path / "mine.pt", tmp_path / name)
+        assert "psi 0.7" in run("info", tmp_path / name)
+        out = tmp_path / f"{name}-out"
+        run("generate", tmp_path / name, "--seeds", "1-2", "--out", out)
+        pictures[name] = [path.read_bytes() for path in sorted(out.iterdir())]
+    assert pictures["mine.pt"] == pictures["mine.npz"] == pictures["mine.safetensors"]
+    refused = run("export", tmp_path / "mine.pt", tmp_path / "mine.npz", code=1)
+    assert "exists; pass --overwrite" in refused
+    run("export", tmp_path / "mine.npz", tmp_path / "b.npz", "--psi", 0.5, "--cutoff", "all")
+    assert (load_source(tmp_path / "b.npz").psi, load_source(tmp_path / "b.npz").cutoff) == (
+        0.5,
+        None,
+    )
+
+
+def test_the_average_generator_of_a_snapshot_is_what_is_exported(tmp_path):
+    export(load_source(SNAPSHOT), tmp_path / "official.safetensors")
+    expected = dict(load_official(SNAPSHOT).generator_ema.state_dict())
+    found = dict(load_generator(tmp_path / "official.safetensors").state_dict())
+    assert_close(found, expected, rtol=0, atol=0)

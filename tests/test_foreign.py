@@ -1,0 +1,297 @@
+"""Checkpoints of other PyTorch programs compute here what their publishers' programs computed."""
+
+import pickle
+from pathlib import PurePosixPath
+
+import foreign_layouts
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from foreign_layouts import drawn, kept, latents, noise_maps
+from PIL import Image
+
+from stylegan.cli import main
+from stylegan.interop import import_weights
+from stylegan.interop.foreign import NORM_FACTOR, width_fields
+from stylegan.loading import load_source
+from stylegan.training.folder import weights_of
+
+FILES = {name: foreign_layouts.load(name) for name in ("rosinality", "genforce", "huangzh13")}
+DOUBLE, SINGLE = torch.float64, torch.float32
+TOLERANCE = {DOUBLE: 1e-11, SINGLE: 4e-6}  # times the largest value
+LABELS = torch.eye(3)[[0, 2]]
+
+
+def weights(layout, variant, dtype=SINGLE):
+    return foreign_layouts.weights(FILES[layout][0][variant], dtype)
+
+
+def assert_as_published(ours, layout, name):
+    theirs = FILES[layout][1][name]
+    tolerance = TOLERANCE[ours.dtype] * np.abs(theirs).max()
+    found = kept(ours) if ours.ndim == 4 else ours.detach().numpy()
+    np.testing.assert_allclose(found, theirs, rtol=0, atol=tolerance)
+
+
+def imported(layout, variant, dtype=SINGLE):
+    return import_weights(weights(layout, variant, dtype))
+
+
+@pytest.fixture(autouse=True)
+def without_graph():
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="module")
+def singles():
+    """One network per layout, in float32."""
+    names = {"rosinality": "full", "genforce": "generator", "huangzh13": "full"}
+    return {layout: imported(layout, variant) for layout, variant in names.items()}
+
+
+@pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
+def test_rosinality_computes_what_its_program_computes(dtype):
+    network = imported("rosinality", "full", dtype).generator
+    z = latents(2, 16).to(dtype)
+    noise = [m.to(dtype) for m in noise_maps(128, each=1) for _ in range(2)]
+    assert_as_published(network.mapping(z), "rosinality", "w")
+    assert_as_published(network(z, noise=noise), "rosinality", "images")
+    assert_as_published(network(z, noise=noise, alpha=0.3), "rosinality", "half")
+    assert_as_published(network(z, noise=noise, resolution=32), "rosinality", "small")
+    network.w_avg.copy_(drawn(998, (1, 16))[0])
+    truncated = network(z, noise=noise, resolution=32, psi=0.7)
+    assert_as_published(truncated, "rosinality", "truncated")
+
+
+@pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
+def test_genforce_computes_what_its_program_computes(dtype):
+    network = imported("genforce", "generator", dtype).generator
+    z = latents(2, 16).to(dtype)
+    assert_as_published(network.mapping(z), "genforce", "w")
+    assert_as_published(network(z, noise="const"), "genforce", "images")
+    psi = float(np.float32(0.7))  # a float32 number there
+    assert_as_published(network(z, noise="const", psi=psi, cutoff=5), "genforce", "truncated")
+    half = network(z, noise="const", resolution=16, alpha=0.4)  # lod 3.6, enlarged there
+    assert_as_published(half, "genforce", "half")
+    labelled = imported("genforce", "labels", dtype).generator
+    assert_as_published(labelled(z, LABELS, noise="const"), "genforce", "labels")
+    dense = imported("genforce", "dense", dtype).generator
+    assert_as_published(dense(z, noise="const"), "genforce", "dense")
+
+
+@pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
+def test_a_discriminator_of_genforce_scores_as_in_its_program(dtype):
+    networks = {
+        "generator_smooth": weights("genforce", "generator", dtype),
+        "discriminator": weights("genforce", "discriminator", dtype),
+    }
+    network = import_weights(networks).discriminator
+    scores = network(drawn(997, (8, 3, 128, 128)).to(dtype))
+    assert_as_published(scores[:, None], "genforce", "scores")
+
+
+@pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
+def test_huangzh13_computes_what_its_program_computes(dtype):
+    network = imported("huangzh13", "full", dtype).generator
+    z, noise = latents(2, 16).to(dtype), [m.to(dtype) for m in noise_maps(128)]
+    assert_as_published(network.mapping(z), "huangzh13", "w")
+    assert_as_published(network(z, noise=noise), "huangzh13", "full")
+    assert_as_published(network(z, noise=noise, resolution=16, alpha=0.3), "huangzh13", "half")
+    truncated = network(z, noise=noise, resolution=16, psi=0.7, cutoff=8)
+    assert_as_published(truncated, "huangzh13", "truncated")
+    labelled = imported("huangzh13", "labels", dtype).generator
+    assert_as_published(labelled(z, LABELS, noise=noise), "huangzh13", "labels")
+    sharp = imported("huangzh13", "sharp", dtype).generator
+    assert_as_published(sharp(z, noise=noise), "huangzh13", "sharp")
+
+
+def test_scaled_features_turn_one_epsilon_of_the_instance_norm_into_another():
+    x = drawn(0, (1, 1, 8, 8)) * 1e-3  # where epsilon matters
+    var = x.var(correction=0)
+    ours = NORM_FACTOR * (x - x.mean()) / torch.sqrt(NORM_FACTOR**2 * var + 1e-8)
+    torch.testing.assert_close(ours, (x - x.mean()) / torch.sqrt(var + 1e-5))
+
+
+@pytest.mark.parametrize("layout", FILES)
+def test_every_variable_and_every_tensor_is_accounted_for_once(singles, layout):
+    found = singles[layout]
+    theirs = sorted(account.variable for account in found.accounts if account.variable)
+    ours = sorted(account.name for account in found.accounts if account.name)
+    variant = "generator" if layout == "genforce" else "full"
+    assert theirs == sorted(weights(layout, variant))
+    assert ours == sorted(found.generator.state_dict())
+
+
+def test_what_a_file_lacks_is_made_the_same_each_time(singles):
+    first, again = singles["rosinality"].generator, imported("rosinality", "full").generator
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name]), name
+    w = first.mapping(torch.randn(4096, 16, generator=torch.Generator().manual_seed(1)))
+    spread = w.std(dim=0) / 64  # of a mean of 4,096
+    assert ((first.w_avg - w.mean(dim=0)).abs() < 6 * spread).all()
+    block = first.synthesis.blocks["8"]
+    assert torch.equal(block.epilogue0.noise.const, block.epilogue1.noise.const)
+    assert first.synthesis.input.epilogue0.bias.abs().max() == 0
+    own = singles["huangzh13"].generator.synthesis.blocks["8"]
+    assert not torch.equal(own.epilogue0.noise.const, own.epilogue1.noise.const)
+
+
+def test_defaults_of_truncation_are_the_publishers(singles):
+    kept_apart = {name: (found.psi, found.cutoff) for name, found in singles.items()}
+    assert kept_apart == {"rosinality": (0.7, None), "genforce": (0.7, 8), "huangzh13": (0.7, 8)}
+    without = imported("huangzh13", "labels")
+    assert (without.psi, without.cutoff) == (1.0, None)
+    assert without.generator.w_avg.abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    ("layout", "pattern"),
+    [("rosinality", "progression.{}.noise"), ("huangzh13", "blocks.{}.epi")],
+)
+def test_the_resolution_reached_shows_in_noise_strengths_that_left_zero(layout, pattern):
+    given = weights(layout, "full")
+    last = {"rosinality": 4, "huangzh13": 3}[layout]  # the block of 64x64
+    for name, tensor in given.items():
+        if "noise" in name and any(pattern.format(i) in name for i in (last, last + 1)):
+            tensor.zero_()
+    assert import_weights(given).resolution == 32
+    for name, tensor in given.items():
+        if "noise" in name:
+            tensor.zero_()
+    with pytest.raises(ValueError, match="all noise strengths are zero"):
+        import_weights(given)
+
+
+def test_the_level_of_detail_of_genforce_sets_resolution_and_alpha():
+    given = weights("genforce", "generator")
+    given["synthesis.lod"] = torch.tensor(1.25)
+    found = import_weights({"models": {"generator": given}, "running_metadata": {"seen_img": 7}})
+    assert (found.resolution, found.alpha, found.images_seen) == (64, 0.75, 7)
+    given["synthesis.lod"] = torch.tensor(6.0)
+    with pytest.raises(ValueError, match=r"synthesis.lod is \[6.0\], no level of this network"):
+        import_weights(given)
+
+
+def test_the_average_is_taken_and_the_rest_of_a_checkpoint_is_ignored_by_name():
+    given, other = weights("genforce", "generator"), weights("genforce", "generator")
+    other["truncation.w_avg"] += 1
+    models = {"generator": other, "generator_smooth": given}
+    found = import_weights({"models": models, "optimizers": {"x": 1}})
+    assert torch.equal(found.generator.w_avg, given["truncation.w_avg"])
+    ignored = {account.variable for account in found.accounts if account.kind == "ignored"}
+    assert ignored == {"generator", "optimizers"}
+    full = {"g_running": weights("rosinality", "full"), "generator": {}, "g_optimizer": {}}
+    assert {a.variable for a in import_weights(full).accounts if a.kind == "ignored"} == {
+        "generator",
+        "g_optimizer",
+    }
+
+
+@pytest.mark.parametrize(
+    ("layout", "variant", "name"),
+    [
+        ("rosinality", "full", "generator.progression.2.adain1.style.linear.weight_orig"),
+        ("genforce", "generator", "synthesis.layer3.style.bias"),
+        ("huangzh13", "full", "g_synthesis.blocks.1.epi1.style_mod.lin.weight"),
+    ],
+)
+def test_missing_surplus_and_misshapen_tensors_are_named(layout, variant, name):
+    given = weights(layout, variant)
+    tensor = given.pop(name)
+    with pytest.raises(ValueError, match=f"looks like a checkpoint of .*{name} is missing"):
+        import_weights(given)
+    with pytest.raises(ValueError, match=r"what\.ever is not a variable of this layout"):
+        import_weights(given | {name: tensor, "what.ever": torch.zeros(1)})
+    with pytest.raises(ValueError, match=rf"{name} has shape \(\d+"):
+        import_weights(given | {name: tensor[1:]})
+    with pytest.raises(ValueError, match=f"{name} holds torch.int64, not plain real numbers"):
+        import_weights(given | {name: tensor.long()})
+
+
+def test_other_low_pass_filters_are_refused_by_name():
+    given = weights("genforce", "generator")
+    given["synthesis.layer4.blur.kernel"] = torch.ones(16, 1, 3, 3) / 9
+    with pytest.raises(ValueError, match=r"synthesis.layer4.blur.kernel is not the low-pass"):
+        import_weights(given)
+
+
+def test_what_no_network_of_ours_can_be_is_refused():
+    given = weights("genforce", "generator")
+    given["mapping.dense2.weight"] = torch.zeros(160, 20)
+    with pytest.raises(ValueError, match="the mapping gives 160 numbers and a style takes 16"):
+        import_weights(given)
+    judge = {"from_rgb.0.weight": torch.zeros(4, 3, 1, 1), "final_block.conv.weight": torch.ones(1)}
+    with pytest.raises(ValueError, match="it is a discriminator; pictures need a generator"):
+        import_weights(judge)
+    with pytest.raises(ValueError, match=r"not a checkpoint of this project, nor of one of rosin"):
+        import_weights({"conv1.weight": torch.zeros(1)})
+    with pytest.raises(ValueError, match="not a checkpoint of this project"):
+        import_weights([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("channels", "expected"),
+    [
+        ([512] * 4 + [256, 128, 64, 32, 16], (1024, 8192, 512)),
+        ([512] * 4, (32, 8192, 512)),
+        ([16, 16, 8], (16, 64, 16)),
+        ([600, 600], (8, 8192, 600)),
+    ],
+)
+def test_widths_tell_the_settings_that_make_them(channels, expected):
+    assert tuple(width_fields(channels).values()) == expected
+
+
+@pytest.mark.parametrize("channels", [[8, 16], [16, 12, 4], [16, 16, 8, 8]])
+def test_widths_that_do_not_halve_are_refused(channels):
+    with pytest.raises(ValueError, match="only widths that halve with each doubling"):
+        width_fields(channels)
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_files_old_and_new_load_with_every_command(tmp_path, new):
+    path = tmp_path / "000100.model"
+    given = {f"module.{name}": tensor for name, tensor in weights("rosinality", "full").items()}
+    torch.save(given, path, _use_new_zipfile_serialization=new)
+    loaded = load_source(path)
+    assert (loaded.resolution, loaded.psi, loaded.cutoff) == (128, 0.7, None)
+    assert not loaded.generator.training
+    assert set(weights_of(path, torch.device("cpu"))) == {"generator", "generator_ema"}
+    out = CliRunner().invoke(main, ["info", str(path)])
+    assert out.exit_code == 0, out.output
+    assert "checkpoint of rosinality/style-based-gan-pytorch" in out.output
+    assert f"stylegan convert {path}" in out.output
+    args = ["generate", str(path), "--seeds", "1", "--out", str(tmp_path), "--device", "cpu"]
+    out = CliRunner().invoke(main, args)
+    assert out.exit_code == 0, out.output
+    with Image.open(tmp_path / "seed0001.png") as picture:
+        assert picture.size == (128, 128)
+
+
+class Evil:
+    """Runs `print` when it is unpickled."""
+
+    def __reduce__(self):
+        return print, ("executed",)
+
+
+@pytest.mark.parametrize("new", [True, False])
+@pytest.mark.parametrize(("thing", "name"), [(Evil(), "print"), (PurePosixPath("x"), "PosixPath")])
+def test_objects_in_a_checkpoint_are_refused_by_name(tmp_path, capsys, thing, name, new):
+    path = tmp_path / "evil.pth"
+    torch.save({"generator": weights("genforce", "labels"), "thing": thing}, path, pickle, 2, new)
+    with pytest.raises(ValueError, match=rf"holds objects \(\S*{name}\) that only running code"):
+        load_source(path)
+    assert "executed" not in capsys.readouterr().out
+
+
+def test_a_truncated_old_file_is_a_clean_error(tmp_path):
+    path = tmp_path / "cut.model"
+    torch.save(weights("genforce", "labels"), path, _use_new_zipfile_serialization=False)
+    data = path.read_bytes()
+    for length in (len(data) - 4, len(data) // 2, 60, 30):
+        path.write_bytes(data[:length])
+        with pytest.raises(ValueError, match=r"cut.model is damaged"):
+            load_source(path)

@@ -1,0 +1,101 @@
+"""The Hugging Face Hub's way of sharing a generator, in a local folder."""
+
+import json
+
+import huggingface_hub
+import pytest
+import torch
+from torch.testing import assert_close
+
+from stylegan.huggingface import Card, HubGenerator
+from stylegan.loading import LoadedGenerator, load_source
+from stylegan.networks import Generator, NetworkConfig
+
+TINY = NetworkConfig(
+    resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
+)
+CARD = Card("cc-by-nc-4.0", "91 smileys", {"fid": 12.5, "kid": 0.004}, "More in our paper.")
+
+
+@pytest.fixture
+def source():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        generator = Generator(TINY).eval()
+        generator.w_avg.normal_()
+    return LoadedGenerator(generator, "memory", 0.5, None, 8, 0.25, 1200, ("cat", "dog"))
+
+
+def test_a_saved_folder_comes_back_with_every_number_and_all_that_is_told(source, tmp_path):
+    HubGenerator.of(source, CARD).save_pretrained(tmp_path / "mine")
+    before = torch.get_rng_state()
+    back = HubGenerator.from_pretrained(tmp_path / "mine")
+    assert torch.equal(before, torch.get_rng_state())
+    state = dict(source.generator.state_dict())
+    assert_close(dict(back.state_dict()), state, rtol=0, atol=0)
+    assert (back.config, back.training) == (TINY, False)
+    for name in ("psi", "cutoff", "resolution", "alpha", "images_seen", "label_names"):
+        assert getattr(back.loaded, name) == getattr(source, name)
+    z = torch.randn(2, 8)
+    assert_close(back(z, noise="const"), source.generator(z, noise="const"), rtol=0, atol=0)
+    assert json.loads((tmp_path / "mine" / "config.json").read_text())["resolution"] == 16
+
+
+def test_such_a_folder_is_a_source_like_any_other(source, tmp_path):
+    HubGenerator.of(source, CARD).save_pretrained(tmp_path)
+    loaded = load_source(tmp_path)
+    assert (loaded.psi, loaded.cutoff, loaded.images_seen) == (0.5, None, 1200)
+    state = dict(source.generator.state_dict())
+    assert_close(dict(loaded.generator.state_dict()), state, rtol=0, atol=0)
+
+
+def test_the_card_tells_licence_and_metrics_to_the_hub_and_to_people(source, tmp_path):
+    HubGenerator.of(source, CARD).save_pretrained(tmp_path)
+    card = huggingface_hub.ModelCard.load(tmp_path / "README.md")
+    assert (card.data.license, card.data.library_name) == ("cc-by-nc-4.0", "stylegan")
+    found = {result.metric_type: result.metric_value for result in card.data.eval_results}
+    assert found == {"fid": 12.5, "kid": 0.004}
+    assert card.data.eval_results[0].dataset_name == "91 smileys"
+    number = sum(p.numel() for p in source.generator.parameters())
+    for said in (
+        "| images | 8x8, 3 channels |",
+        f"| parameters | {number:,} |",
+        "| trained on | 91 smileys, 1,200 images seen |",
+        "| licence of the weights | cc-by-nc-4.0 |",
+        "| metric fid | 12.5 |",
+        "psi=0.5",
+        "More in our paper.",
+    ):
+        assert said in card.text
+
+
+def test_a_card_without_metrics_is_valid_too(source, tmp_path):
+    HubGenerator.of(source, Card("mit")).save_pretrained(tmp_path)
+    card = huggingface_hub.ModelCard.load(tmp_path / "README.md")
+    assert (card.data.license, card.data.eval_results) == ("mit", None)
+
+
+def test_weights_without_a_licence_are_not_shared(source, tmp_path):
+    network = HubGenerator.of(source)
+    with pytest.raises(ValueError, match="under which licence"):
+        network.save_pretrained(tmp_path / "mine")
+    with pytest.raises(ValueError, match="under which licence"):
+        network.push_to_hub("someone/mine")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_shared_folder_is_not_overwritten_unless_asked(source, tmp_path):
+    (tmp_path / "README.md").write_text("precious")
+    network = HubGenerator.of(source, CARD)
+    with pytest.raises(ValueError, match=r"holds README\.md already"):
+        network.save_pretrained(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert (tmp_path / "README.md").read_text() == "precious"
+    network.save_pretrained(tmp_path, overwrite=True)
+    assert "cc-by-nc-4.0" in (tmp_path / "README.md").read_text()
+
+
+def test_a_folder_without_weights_says_so(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match=r"holds no model\.safetensors"):
+        HubGenerator.from_pretrained(tmp_path)
