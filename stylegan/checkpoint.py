@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import mmap
 import os
 import pickle
 import re
@@ -26,8 +27,11 @@ NETWORKS = {  # fields of a file that hold the weights of a network
     "discriminator": ("weights",),
 }
 
+# in the folder of a run, beside its checkpoints
+CONFIG_FILE, LOG_FILE, RESULTS_FILE = "config.toml", "log.jsonl", "metrics.jsonl"
 PARTIAL = ".partial"  # suffix of a file that is being written
 ZEROS = re.compile(rb"c(__builtin__|builtins)\nbytearray\n")  # makes any number of them
+OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # begins what torch 1.5 wrote
 SEAL = b"sha256:"  # begins the comment that ends a file; the digest follows
 
 
@@ -140,6 +144,13 @@ def check_entries(path: Path) -> None:
                 raise ValueError("it names builtins.bytearray, which no checkpoint needs")
 
 
+def check_old(path: Path) -> None:
+    """ValueError for what makes much memory of a small file."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        if ZEROS.search(data):
+            raise ValueError("it names builtins.bytearray, which no checkpoint needs")
+
+
 def is_zip(path: Path) -> bool:
     try:
         return zipfile.is_zipfile(path)
@@ -149,16 +160,29 @@ def is_zip(path: Path) -> bool:
 
 def load(path: Path) -> dict[str, Any]:
     """The payload of one of our files, on the CPU, loaded without running code from it."""
+    return checked(read(path), path)
+
+
+def is_old(path: Path) -> bool:
+    """Whether torch.save wrote the file in its form of before version 1.6, which is no archive."""
+    with open(path, "rb") as file:
+        return file.read(len(OLD_MAGIC)) == OLD_MAGIC
+
+
+def read(path: Path) -> object:
+    """What a file of torch.save holds, ours or not, loaded without running code from it."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
-    if not is_zip(path):
+    old = is_old(path)
+    if not old and not is_zip(path):
         raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
-    check_seal(path)
+    if not old:
+        check_seal(path)
     try:
-        check_entries(path)
+        check_old(path) if old else check_entries(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's remarks on what no good file contains
-            payload = torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:  # its message advises to load it unsafely
         found = re.search(r"GLOBAL (\S+)", str(error))
         named = f" ({readable(found[1])})" if found else ""
@@ -171,7 +195,16 @@ def load(path: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} is damaged or not a checkpoint of this project: {reason}"
         ) from error
-    if not isinstance(payload, dict) or payload.get("format") != FORMAT:
+
+
+def is_own(content: object) -> bool:
+    """Whether what a file holds says that it is of this project."""
+    return isinstance(content, dict) and content.get("format") == FORMAT
+
+
+def checked(payload: object, path: Path) -> dict[str, Any]:
+    """The content of `path` if it is a payload of ours that this version can use."""
+    if not isinstance(payload, dict) or not is_own(payload):
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")
     version, kind = payload.get("version"), payload.get("kind")
     if type(version) is not int:

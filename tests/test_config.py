@@ -90,6 +90,7 @@ PAPER = {  # appendix C, and the official program's settings where the paper is 
     "data.labels": False,
 }  # fmt: skip
 OWN = {
+    "network.bias_before_blur",
     "seed",
     "log_kimg",
     "keep_states",
@@ -295,7 +296,7 @@ def test_an_unknown_configuration_is_refused_with_a_near_name():
         load_config("ffhq256")
     with pytest.raises(FileNotFoundError, match=r"did you mean paper/table1-b-tuned\?"):
         load_config("table1-b-tuned")
-    with pytest.raises(FileNotFoundError, match="known: bedroom-256, car-512"):
+    with pytest.raises(FileNotFoundError, match="known: ablation-32, bedroom-256, car-512"):
         load_config("xyz")
 
 

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from processes import spawned
 from tiny_training import differing, flat, run, tiny_config
 from two_processes import BATCH, OPTIONS, STAGES, config_of, fed, ten_steps, work
 
@@ -18,8 +18,6 @@ from stylegan.data import cached_store
 from stylegan.distributed import meeting, seen
 from stylegan.schedule import Stage
 from stylegan.training import Share, draw
-
-TIMEOUT_SECONDS = 180
 
 
 def free_port():
@@ -47,13 +45,7 @@ def folder(tmp_path_factory, store):
     folder = tmp_path_factory.mktemp("two")
     (folder / "store").symlink_to(store.path)
     run(config_of("deviation", batch_gpu=2), store, folder / "moved", stop_at=60)
-    processes = torch.multiprocessing.spawn(work, (free_port(), str(folder)), 2, join=False)
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not processes.join(timeout=5):
-        if time.monotonic() > deadline:
-            for process in processes.processes:
-                process.kill()
-            pytest.fail(f"two processes were not done after {TIMEOUT_SECONDS} seconds")
+    spawned(work, (free_port(), str(folder)), 2)
     return folder
 
 

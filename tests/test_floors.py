@@ -10,12 +10,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = [
-    {"ops", "losses", "schedule", "distributed", "messages", "recompute"},
+    {"ops", "losses", "schedule", "distributed", "messages", "recompute", "version"},
     {"layers", "data"},
     {"networks"},
     {"config", "checkpoint", "sampling", "interop"},
+    {"portable"},
     {"loading", "figures"},
+    {"export", "huggingface"},
+    {"metrics"},
+    {"report"},
     {"training", "__init__"},  # `__init__` is the package's own door, for the surface alone
+    {"ablation"},
     {"cli"},
     {"__main__", "train.py", "generate.py", "hubconf.py", "datasets"},  # doors to the commands
 ]

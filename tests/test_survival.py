@@ -5,11 +5,13 @@ import math
 import os
 import resource
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
 from test_checkpoint import largest_file
-from tiny_training import QUIET, SCHEDULE, differing, run, tiny_config, tiny_store
+from tiny_training import QUIET, SCHEDULE, SHORT, differing, run, tiny_config, tiny_store
 
 from stylegan import checkpoint
 from stylegan.config import differences
@@ -113,6 +115,31 @@ def test_a_state_that_lacks_something_is_refused_by_name(name, store, tmp_path):
     checkpoint.save(path, "state", payload)
     with pytest.raises(ValueError, match=rf"state-000000020.pt cannot be continued: '{name}'"):
         open_run(out, tiny_config(), store, CPU)
+
+
+def test_two_processes_do_not_train_in_one_folder(store, tmp_path):
+    config = tiny_config(schedule=SHORT)
+    run(config, store, tmp_path / "run", stop_at=8)
+    files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    (tmp_path / "run" / "state-000000012.partial").write_bytes(b"being written")
+    code = (
+        "import sys, time; from pathlib import Path; from stylegan.training.folder import locked; "
+        "held = locked(Path(sys.argv[1])); print(held is not None, flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout.readline() == "True\n"
+        with pytest.raises(ValueError, match=r"another process is training in .*run; wait until"):
+            run(config, store, tmp_path / "run")
+        assert (tmp_path / "run" / "state-000000012.partial").read_bytes() == b"being written"
+        assert all(path.read_bytes() == content for path, content in files.items())
+    finally:
+        other.kill()
+        other.communicate()
+    state = run(config, store, tmp_path / "run")  # the lock has gone with its process
+    assert state.images_seen == 12
 
 
 def test_what_a_kill_left_of_a_save_is_removed(store, tmp_path):

@@ -121,9 +121,11 @@ def test_a_run_writes_its_configuration_log_pictures_states_and_generators(finis
     out = finished[0] / "run"
     assert sorted(path.name for path in out.iterdir()) == [
         "config.toml",
+        "data.txt",
         "generator-000000012.pt",
         "log.jsonl",
         "reals.png",
+        "report.html",
         "samples",
         "state-000000008.pt",
         "state-000000012.pt",

@@ -1,11 +1,11 @@
 """What each of the two processes of `test_distributed.py` does; also what one does alone."""
 
-import os
 import signal
 from collections import Counter
 from pathlib import Path
 
 import torch
+from processes import one_of
 from tiny_training import QUIET, tiny_config
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
@@ -144,16 +144,8 @@ def continued_by_two(store, out):
 
 def work(rank, port, folder):
     """The whole life of one of two processes; its results go into `folder`."""
-    torch.set_num_threads(1)
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
     store = Store(Path(folder) / "store")
-    with distributed.process_group(CPU):
+    with one_of(2, rank, port):
         results = {
             "steps": {name: ten_steps(config_of(name)) for name in OPTIONS},
             "exchanges": {name: exchanges(config_of(name)) for name in OPTIONS if name != "labels"},

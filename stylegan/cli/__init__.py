@@ -18,6 +18,11 @@ class Entry(NamedTuple):
 COMMANDS = {
     "train": Entry("stylegan.cli.train", "Train on a folder of images, or continue a run."),
     "generate": Entry("stylegan.cli.generate", "Write pictures from a trained generator."),
+    "convert": Entry("stylegan.cli.convert", "Make a file of ours of another program's."),
+    "export": Entry("stylegan.cli.export", "Write a generator for other programs."),
+    "metrics": Entry("stylegan.cli.metrics", "Measure how good a generator is."),
+    "ablation": Entry("stylegan.cli.ablation", "Train and compare the rows of table 1."),
+    "report": Entry("stylegan.cli.report", "Write one page about a run: report.html."),
     "schedule": Entry("stylegan.cli.schedule", "Show what a configuration trains when."),
     "prepare": Entry("stylegan.cli.data", "Make a store of a folder or zip of images."),
     "check": Entry("stylegan.cli.data", "Look at images before training on them."),

@@ -5,14 +5,18 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     import torch
 
+    from stylegan.data import Store
 
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 DEBUG = "stylegan.debug"
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>
 LARGEST = (2**30, 2**25)  # blocks that are kept; some versions of glibc refuse the first
@@ -105,6 +109,15 @@ def use_device(name: str) -> "torch.device":
     return device
 
 
+def data_option(default: str) -> Callable[[Decorated], Decorated]:
+    """`--data`: where the images are."""
+    return click.option(
+        "--data",
+        type=click.Path(path_type=Path),
+        help=f"Folder of images, zip, or prepared store.  [default: {default}]",
+    )
+
+
 @contextmanager
 def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr, shown from the first call with (done, total) on."""
@@ -123,3 +136,16 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     finally:
         if bar is not None:
             bar.close()
+
+
+def prepared_store(data: Path, **settings: Any) -> "Store":
+    """What `data.cached_store` gives; the first process of a machine prepares, the others find
+    that done."""
+    from stylegan import distributed
+    from stylegan.data import cached_store
+
+    if not data.exists():
+        raise FileNotFoundError(f"no folder, zip or store {data}; see datasets/README.md")
+    with distributed.first_of_machine_first(), progress_bar("img") as progress:
+        shown = progress if distributed.rank() == 0 else None
+        return cached_store(data, **settings, progress=shown)

@@ -14,9 +14,10 @@ import torch
 from stylegan import config as configuration
 from stylegan import distributed
 from stylegan.checkpoint import images_of, numbered
-from stylegan.cli.common import Command, count, progress_bar, use_device
+from stylegan.cli.common import Command, count, data_option, prepared_store, use_device
+from stylegan.cli.measuring import RunFolder, evaluation_of
 from stylegan.config import TrainConfig, bundled
-from stylegan.data import Store, cached_store
+from stylegan.data import Store
 from stylegan.training import LoopSettings, Progress, Share
 from stylegan.training import train as run_training
 from stylegan.training.folder import (
@@ -35,11 +36,7 @@ WEEK_MINUTES = 7 * 24 * 60
 
 
 @click.command(cls=Command)
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    help="Folder of images, zip, or prepared store.  [default: the bundled emoji]",
-)
+@data_option("the bundled emoji")
 @click.option(
     "--config",
     "config_name",
@@ -74,6 +71,16 @@ WEEK_MINUTES = 7 * 24 * 60
 @click.option("--tensorboard/--no-tensorboard", default=True, show_default=True)
 @click.option("--histograms", is_flag=True, help="Weights and gradients in TensorBoard.")
 @click.option("--graph", is_flag=True, help="The generator's graph in TensorBoard.")
+@click.option("--metrics", "names", help="Measured while training, as in fid5k,swd,own-fd.")
+@click.option(
+    "--metrics-every",
+    "every_kimg",
+    type=click.FloatRange(min=0.001),
+    help="How often, in thousands of images.  [default: with every generator file]",
+)
+@click.option(
+    "--weights", type=click.Path(path_type=Path), help="Of public networks, for --metrics."
+)
 @click.option("--debug", is_flag=True, help="Anomaly detection, synchronous launches, tracebacks.")
 def train(
     data: Path | None,
@@ -91,6 +98,9 @@ def train(
     tensorboard: bool,
     histograms: bool,
     graph: bool,
+    names: str | None,
+    every_kimg: float | None,
+    weights: Path | None,
     **settings: Any,
 ) -> None:
     """Train, or continue a run: the same command does both.
@@ -102,6 +112,8 @@ def train(
     """
     if debug:
         enable_debugging()
+    if every_kimg and not names:
+        raise ValueError("--metrics-every says how often; pass --metrics too, to say what")
     chosen = use_device(device)
     name = config_name or DEFAULT_CONFIG
     out = out or Path("runs") / Path(name).stem
@@ -114,9 +126,12 @@ def train(
         stored = stored_config(out)
         processes = stored.schedule.num_processes if stored else distributed.world_size()
         config = configuration.load_config(name, asked, processes)
-        store = open_store(data or bundled(BUNDLED_DATA), config, strict)
+        data = data or bundled(BUNDLED_DATA)
+        store = open_store(data, config, strict)
         config = fit_to_data(config, store)
         set_precision(config)
+        run = RunFolder(out, config)
+        evaluation = evaluation_of(names, every_kimg, run, store, weights) if names else None
         share = Share(distributed.rank(), distributed.world_size(), chosen)
         if dry_run:
             say("\n".join(plan_lines(config, chosen, share)))
@@ -126,14 +141,34 @@ def train(
         state, resumed = open_run(out, config, store, chosen, init_from=init_from, tell=say)
         announce(config, store, out, resumed, chosen)
         say("\n".join(checks))
+        if share.rank == 0:
+            run.remember(data)
+        begun = state.images_seen
         loop = LoopSettings(workers, tensorboard, histograms, graph, hang_minutes)
         with status_line(config, state.images_seen) as report:
-            stopped_by = run_training(state, store, out, settings=loop, report=report, tell=say)
+            stopped_by = run_training(
+                state, store, out, settings=loop, report=report, tell=say, evaluation=evaluation
+            )
         if stopped_by:
             say(f"stopped after {state.images_seen} images; the same command continues")
             sys.exit(128 + stopped_by)
+        if share.rank == 0 and state.images_seen > begun:
+            write_page(out, chosen)
         say(f"{out} is finished, with {state.images_seen} images seen")
         say(f"samples are in {out / 'samples'}; for more: python generate.py {out} --seeds 0-31")
+
+
+def write_page(out: Path, device: torch.device) -> None:
+    """The report of a finished run; that it cannot be written is told."""
+    from stylegan.loading import load_run
+    from stylegan.report import Drawings, truncation_sweep, write_report
+
+    try:
+        page = write_report(out, Drawings(truncation_sweep(load_run(out, device))))
+    except (OSError, ValueError) as error:
+        say(f"the report of {out} could not be written: {error}")
+    else:
+        say(f"its report is {page}")
 
 
 def as_overrides(
@@ -191,19 +226,15 @@ def try_steps(config: TrainConfig, device: torch.device, share: Share, out: Path
 
 
 def open_store(data: Path, config: TrainConfig, strict: bool) -> Store:
-    """The prepared images; the first process of a machine prepares, the others find them done."""
-    if not data.exists():
-        raise FileNotFoundError(f"no folder, zip or store {data}; see datasets/README.md")
-    with distributed.first_of_machine_first(), progress_bar("img") as progress:
-        return cached_store(
-            data,
-            resolution=config.network.resolution,
-            crop=config.data.crop,
-            channels=config.network.image_channels,
-            include=config.data.include,
-            strict=strict,
-            progress=progress if distributed.rank() == 0 else None,
-        )
+    """The prepared images, as the configuration wants them."""
+    return prepared_store(
+        data,
+        resolution=config.network.resolution,
+        crop=config.data.crop,
+        channels=config.network.image_channels,
+        include=config.data.include,
+        strict=strict,
+    )
 
 
 def announce(
@@ -229,7 +260,9 @@ def status_line(config: TrainConfig, start: int) -> Iterator[Callable[[Progress]
     form = "{percentage:3.0f}%|{bar:20}| {n:.1f}/{total:.1f} kimg  {desc}"
     hidden = distributed.rank() > 0
     time_left = TimeLeft(config)
-    with tqdm(total=total / 1000, initial=start / 1000, bar_format=form, disable=hidden) as bar:
+    with tqdm(
+        total=total / 1000, initial=min(start, total) / 1000, bar_format=form, disable=hidden
+    ) as bar:
 
         def show(progress: Progress) -> None:
             stage, values = progress.stage, progress.metrics

@@ -1,14 +1,18 @@
 """A run's folder: made once, found again, never mixed up with another run's."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from stylegan import checkpoint, distributed, interop, loading
+from stylegan import checkpoint, distributed, loading
+from stylegan.checkpoint import CONFIG_FILE
 from stylegan.config import (
     TrainConfig,
     check_batches,
@@ -17,9 +21,15 @@ from stylegan.config import (
     to_toml,
 )
 from stylegan.data import Store
+from stylegan.metrics.together import from_first
 from stylegan.training.state import TrainState
 
-CONFIG_FILE = "config.toml"
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL)  # of NFS, too
 NAMED_AT_MOST = 5  # tensors that were not copied
 
 
@@ -171,16 +181,63 @@ def make_folder(folder: Path, config: TrainConfig, store: Store) -> None:
     distributed.barrier()
     if distributed.rank() == 0:
         folder.mkdir(parents=True, exist_ok=True)
-        for kind in ("state", "generator"):
-            for partial in folder.glob(
-                f"{kind}-*{checkpoint.PARTIAL}"
-            ):  # of a save that was killed
-                partial.unlink()
         checkpoint.write_text(folder / CONFIG_FILE, to_toml(config))  # first: it marks a run
         if store.skipped:
             lines = [f"{name}\t{reason}\n" for name, reason in store.skipped]
             checkpoint.write_text(folder / "skipped.txt", "".join(lines))
     distributed.barrier()
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Meanwhile no other call trains in the folder: ValueError if one does already, in all
+    processes. Where the system or its files know no locks, nothing is checked. What a killed save
+    has left is removed."""
+    descriptor = None
+
+    def enter() -> bool:
+        nonlocal descriptor
+        descriptor = locked(folder)
+        for kind in ("state", "generator"):
+            for partial in folder.glob(f"{kind}-*{checkpoint.PARTIAL}"):
+                partial.unlink()
+        return True
+
+    from_first(enter)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def locked(folder: Path) -> int | None:
+    """An open folder that is locked until it is closed or the process ends; None without locks."""
+    if fcntl is None:
+        return None
+    descriptor = os.open(folder, os.O_RDONLY)
+    if not lock(descriptor):
+        os.close(descriptor)
+        raise ValueError(
+            f"another process is training in {folder}; wait until it has finished or end it, "
+            "or choose another --out"
+        )
+    return descriptor
+
+
+def lock(descriptor: int) -> bool:
+    """Lock what is open, for as long as anybody has it open; False if another process has. Where
+    the system or its files know no locks, True."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    return True
 
 
 def check_same_data(
@@ -198,7 +255,8 @@ def initialize_from(state: TrainState, source: Path) -> list[str]:
     """Copy the weights of another run that fit (transfer); returns what was copied and what not.
 
     A state file (or a run folder with one) gives all three networks; a generator file the
-    generator and its average; an official snapshot all three.
+    generator and its average; an official snapshot all three; a file of another program what it
+    has of them.
     """
     networks = weights_of(source, state.device)
     told = []
@@ -228,10 +286,17 @@ def weights_of(source: Path, device: torch.device) -> dict[str, Mapping[str, Ten
         if not files:
             raise FileNotFoundError(f"the folder {source} holds no state-*.pt or generator-*.pt")
         path = files[-1]
-    if path.is_file() and loading.is_pickle(path):
-        snapshot = interop.load_official(path)
-        return {name: getattr(snapshot, name).state_dict() for name in names}
-    payload = checkpoint.load(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no checkpoint file {path}")
+    payload = loading.contents(path)
+    if not isinstance(payload, dict):
+        trained = payload.trained or payload.generator
+        networks = (trained, payload.discriminator, payload.generator)
+        return {
+            name: network.state_dict()
+            for name, network in zip(names, networks, strict=True)
+            if network is not None
+        }
     if payload["kind"] == "state":
         return {name: payload[name] for name in names}
     if payload["kind"] == "generator":

@@ -1,7 +1,6 @@
 """What a run tells: log.jsonl always, TensorBoard events, and progress for whoever watches."""
 
 import json
-import math
 import os
 import time
 import warnings
@@ -15,6 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from stylegan import distributed
+from stylegan.checkpoint import LOG_FILE
+from stylegan.metrics.engine import finite
 from stylegan.networks import Generator
 from stylegan.schedule import Stage
 from stylegan.training.step import Metrics
@@ -136,13 +137,9 @@ class Log:
     def line(self, event: str, **values: Any) -> None:
         """Append one JSON object to log.jsonl; a number that is not finite becomes null."""
         if self.enabled:
-            finite = {
-                name: None if isinstance(value, float) and not math.isfinite(value) else value
-                for name, value in values.items()
-            }
-            record = {"event": event, "time": round(time.time(), 3), **finite}
+            record = {"event": event, "time": round(time.time(), 3), **finite(values)}
             try:
-                append_line(self.folder / "log.jsonl", json.dumps(record))
+                append_line(self.folder / LOG_FILE, json.dumps(record))
                 self.refused = False
             except OSError as error:
                 if not self.refused:
@@ -162,6 +159,8 @@ class Log:
             "speed/data_wait_share": progress.data_wait_share,
             "health/skipped_updates": progress.skipped_updates,
         }
+        if torch.cuda.is_initialized():
+            scalars["memory/peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         self.line("progress", images_seen=progress.images_seen, **scalars)
         self.scalars(scalars, progress.images_seen)
 

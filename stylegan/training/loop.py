@@ -14,6 +14,7 @@ from stylegan.data import Store
 from stylegan.schedule import Stage, stage_at
 from stylegan.training.draws import draw
 from stylegan.training.feed import Feed, label_pool
+from stylegan.training.folder import alone_in
 from stylegan.training.health import explained
 from stylegan.training.run import Evaluation, LoopSettings, Report, Run, Tell, unfinished
 from stylegan.training.state import TrainState
@@ -45,7 +46,8 @@ def train(
     run = Run(state, store, out, settings, report, tell, evaluation)
     if run.generator_file().exists() and not unfinished(state):
         return 0
-    with requests() as asked, Watchdog(settings.hang_minutes) as watchdog:
+    with alone_in(out), requests() as asked, Watchdog(settings.hang_minutes) as watchdog:
+        run.unwatched = watchdog.rest
         try:
             with explained(state.config, stage_of(state), state.images_seen):
                 run.begin()

@@ -1,5 +1,6 @@
 """The files of a run, and what is done with them when."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from stylegan import checkpoint, distributed, loading, sampling
 from stylegan.data import Store
+from stylegan.metrics.engine import device_name, versions
 from stylegan.schedule import Stage, stage_at
 from stylegan.training.draws import Share
 from stylegan.training.health import Health
@@ -36,17 +38,22 @@ class LoopSettings:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good the average generator is, measured with every generator file."""
+    """How good the average generator is, measured again and again, and at the end."""
 
     measure: Callable[[TrainState, Stage], dict[str, float]]  # in all processes, equal results
     best_by: str  # the name of the result that tells which generator is best
     lower_is_better: bool = True
+    every_kimg: float | None = None  # None: with every generator file
 
     def is_best(self, scores: list[dict[str, float]]) -> bool:
-        """Whether the last is better than all before."""
+        """Whether the last is better than all before; if scores tell a `resolution`, of its own."""
+        *before, last = scores
+        if self.best_by not in last:  # it could not be measured
+            return False
         sign = 1 if self.lower_is_better else -1
-        *before, last = (sign * score[self.best_by] for score in scores if self.best_by in score)
-        return all(last < other for other in before)
+        rivals = [s for s in before if s.get("resolution") == last.get("resolution")]
+        values = [sign * score[self.best_by] for score in rivals if self.best_by in score]
+        return all(sign * last[self.best_by] < value for value in values)
 
 
 def unfinished(state: TrainState) -> bool:
@@ -71,6 +78,7 @@ class Run:
         self.report = report or (lambda progress: None)
         self.tell = tell or (lambda text: None)
         self.evaluation = evaluation
+        self.unwatched: Callable[[], None] = lambda: None  # called before what may take hours
         self.log = Log(out, self.tell, tensorboard=settings.tensorboard, start=state.images_seen)
         self.meter = Meter()
         self.health = Health(state)
@@ -89,7 +97,10 @@ class Run:
             event,
             images_seen=self.state.images_seen,
             device=str(self.state.device),
+            device_name=device_name(self.state.device),
             processes=distributed.world_size(),
+            hardware={"cpus": os.cpu_count(), "threads": torch.get_num_threads()},
+            versions=versions(),
         )
         if self.state.images_seen == 0 and distributed.rank() == 0:
             self.write_grid(self.out / "reals.png", self.real_pictures(), "reals")
@@ -102,10 +113,13 @@ class Run:
         self.health.check_updates()
         config = self.state.config
         tick = stage.tick_kimg
+        files_kimg = tick * config.snapshot_ticks
+        evaluation = self.evaluation
         periodic: list[tuple[float, Callable[[Stage], Any]]] = [
             (config.log_kimg, self.write_log),
             (tick, self.write_samples),
-            (tick * config.snapshot_ticks, self.write_generator),
+            ((evaluation and evaluation.every_kimg) or files_kimg, self.measure),
+            (files_kimg, self.write_generator),
             (tick, self.write_state_unless_in_doubt),
         ]
         now = self.state.images_seen
@@ -120,7 +134,7 @@ class Run:
         if self.meter.images:
             self.write_log(stage)
         self.write_samples(stage)
-        written = self.write_generator(stage), self.write_state()
+        written = self.measure(stage), self.write_generator(stage), self.write_state()
         if not all(written):
             raise OSError(
                 f"the end of {self.out} could not be written, see above; {self.last_state()}. Make "
@@ -266,32 +280,39 @@ class Run:
 
         return self.attempt_for_all(path.name, write)
 
-    def write_generator(self, stage: Stage) -> bool:
-        """The average generator alone, for users; and once more if it is the best so far."""
-        path = self.generator_file()
-        paths = [path]
-        if self.evaluation is not None:
-            scores = self.evaluation.measure(self.state, stage)
-            self.state.scores.append({"images_seen": self.state.images_seen, **scores})
-            self.log.scores(scores, self.state.images_seen)
-            if self.evaluation.is_best(self.state.scores):
-                paths.insert(0, self.out / BEST_FILE)  # the other file says that all was done
-
-        def write() -> None:
-            for target in paths:
-                loading.save_generator(
-                    target,
-                    self.state.generator_ema,
-                    images_seen=self.state.images_seen,
-                    resolution=stage.resolution,
-                    alpha=stage.alpha,
-                    **self.about_data(),
-                )
-
-        written = self.attempt_for_all(path.name, write)
-        if self.evaluation is not None and not written:
+    def measure(self, stage: Stage) -> bool:
+        """How good the average generator is; its file if it is the best so far. Whether nothing
+        that should be written was not."""
+        if self.evaluation is None:
+            return True
+        started = time.perf_counter()
+        self.unwatched()
+        scores = self.evaluation.measure(self.state, stage)
+        self.state.scores.append({"images_seen": self.state.images_seen, **scores})
+        self.log.scores(scores, self.state.images_seen)
+        best = self.evaluation.is_best(self.state.scores)
+        written = not best or self.save_generator(self.out / BEST_FILE, stage)
+        if not written:
             self.state.scores.pop()  # a best one must not hide that it was never written
+        self.meter.since += time.perf_counter() - started  # it is no part of training's speed
         return written
+
+    def write_generator(self, stage: Stage) -> bool:
+        """The average generator alone, for users."""
+        return self.save_generator(self.generator_file(), stage)
+
+    def save_generator(self, path: Path, stage: Stage) -> bool:
+        def write() -> None:
+            loading.save_generator(
+                path,
+                self.state.generator_ema,
+                images_seen=self.state.images_seen,
+                resolution=stage.resolution,
+                alpha=stage.alpha,
+                **self.about_data(),
+            )
+
+        return self.attempt_for_all(path.name, write)
 
     def identity(self) -> str:
         return self.store.identity(self.state.config.network.resolution)

@@ -32,10 +32,15 @@ class Watchdog:
         """Something begins: the process waits `doing`."""
         self.report = (time.monotonic(), doing, stage, images_seen)
 
+    def rest(self) -> None:
+        """Something begins that may take any time."""
+        self.report = None
+
     def watch(self) -> None:
         while not self.ended.wait(self.seconds / POLLS):
-            if self.report is not None:
-                since, doing, stage, images_seen = self.report
+            report = self.report  # the other thread may change it
+            if report is not None:
+                since, doing, stage, images_seen = report
                 if time.monotonic() - since > self.seconds:
                     self.give_up(f"{doing}, {where(stage, images_seen)}")
 

@@ -1,0 +1,178 @@
+"""What the commands that measure share: a run's data, results kept, progress shown."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stylegan.checkpoint import CONFIG_FILE, RESULTS_FILE
+from stylegan.cli.common import prepared_store, progress_bar
+
+if TYPE_CHECKING:
+    from stylegan.config import TrainConfig
+    from stylegan.data import Crop, Store
+    from stylegan.loading import LoadedGenerator
+    from stylegan.metrics import Request, Result, Subject, Tools
+    from stylegan.schedule import Stage
+    from stylegan.training import Evaluation, TrainState
+
+DATA_FILE = "data.txt"  # of a run: where its images are
+Plan = Sequence[tuple["Subject", Sequence["Request"]]]
+
+
+def note(text: str) -> None:
+    """What is no result; only one process speaks."""
+    from stylegan import distributed
+
+    if distributed.rank() == 0:
+        click.echo(text, err=True)
+
+
+def measuring_tools(
+    weights: Path | None = None, classifiers: tuple[Path, ...] = (), *, crop_faces: bool = False
+) -> "Tools":
+    """With the cache of this user, telling what is no result on stderr."""
+    from stylegan.data import default_cache_dir
+    from stylegan.metrics import Tools
+
+    cache = default_cache_dir() / "metrics"
+    return Tools(cache, weights, classifiers, tell=note, crop_faces=crop_faces)
+
+
+def keep(result: "Result", out: Path | None) -> None:
+    from stylegan import distributed
+    from stylegan.training.log import append_line
+
+    if distributed.rank() == 0 and out is not None:
+        append_line(out, result.line())
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What a run tells of its data."""
+
+    folder: Path
+    config: "TrainConfig"
+
+    @staticmethod
+    def at(source: str) -> "RunFolder | None":
+        """Of the run in a folder; None for other sources."""
+        from stylegan.training.folder import stored_config
+
+        folder = Path(source)
+        config = stored_config(folder) if (folder / CONFIG_FILE).is_file() else None
+        return None if config is None else RunFolder(folder, config)
+
+    def remember(self, data: Path) -> None:
+        """Write down where its images are."""
+        from stylegan import checkpoint
+
+        checkpoint.write_text(self.folder / DATA_FILE, f"{data.resolve()}\n")
+
+    def data(self) -> Path | None:
+        """Where its images were; None if a run of an older version did not say."""
+        path = self.folder / DATA_FILE
+        return Path(path.read_text(encoding="utf-8").strip()) if path.is_file() else None
+
+
+def open_store(
+    data: Path | None, run: RunFolder | None, loaded: "LoadedGenerator"
+) -> "Store | None":
+    """The real images, prepared as for training; None where nobody says which."""
+    known = run.data() if run else None
+    path = data or known
+    if path is None or (data is None and not path.exists()):
+        if path is not None:
+            note(f"the run's images are no longer at {path}; pass --data")
+        return None
+    trained_on = run is not None and known is not None and path.resolve() == known
+    if run is not None and run.config.data.include and not trained_on:
+        note(f"all of {path} is used, not only {', '.join(run.config.data.include)} as by the run")
+    network = loaded.generator.config
+    crop: Crop = "center" if loaded.active_rectangle is None else "pad"
+    return prepared_store(
+        path,
+        resolution=network.resolution,
+        crop=run.config.data.crop if run else crop,
+        channels=network.image_channels,
+        include=run.config.data.include if run and trained_on else (),
+    )
+
+
+def marks(subject: "Subject", requests: "Sequence[Request]") -> Plan:
+    """The yardsticks, and of what was asked that which compares with reals; of half of the reals
+    no more images than there are."""
+    from stylegan.metrics import KINDS, AverageImage, OtherHalf
+
+    compared = [request for request in requests if KINDS[request.kind].reals]
+    most = len(subject.real_images()) // 2 * (2 if subject.mirror else 1)
+    fewer = [request._replace(images=min(request.images, most)) for request in compared]
+    return [(OtherHalf.beside(subject), fewer), (AverageImage.beside(subject), compared)]
+
+
+@contextmanager
+def progress_of_images() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on stderr for every pass over images, of the first process's share."""
+    from stylegan import distributed
+
+    with ExitStack() as stack:
+        current: tuple[str, Callable[[int, int], None]] | None = None
+
+        def show(what: str, done: int, total: int) -> None:
+            nonlocal current
+            if distributed.rank() > 0:
+                return
+            if current is None or current[0] != what:
+                stack.close()
+                current = what, stack.enter_context(progress_bar(f"img {what}"))
+            current[1](done, total)
+            if done >= total:
+                stack.close()
+                current = None
+
+        yield show
+
+
+def evaluation_of(
+    names: str,
+    every_kimg: float | None,
+    run: RunFolder,
+    store: "Store",
+    weights: Path | None = None,
+) -> "Evaluation":
+    """What a training run measures, on the images that it is trained on; the first of `names`
+    tells which generator is best."""
+    from stylegan import sampling
+    from stylegan.metrics import KINDS, Subject, evaluate, parse, score_name
+    from stylegan.training import Evaluation
+
+    requests = parse(names)
+    if any(KINDS[request.kind].network == "classifiers" for request in requests):
+        raise ValueError("ls needs classifiers, which a run cannot be given; use stylegan metrics")
+    tools = measuring_tools(weights)
+
+    def measure(state: "TrainState", stage: "Stage") -> dict[str, float]:
+        with progress_of_images() as progress:
+            subject = Subject(
+                state.generator_ema,
+                store,
+                mirror=run.config.data.mirror,
+                resolution=stage.resolution,
+                alpha=stage.alpha,
+                batch=min(sampling.default_batch(stage.resolution), stage.batch_size),
+                progress=progress,
+                origin=f"the run {run.folder}",
+                images_seen=state.images_seen,
+            )
+            scores: dict[str, float] = {"resolution": stage.resolution}
+            for result in evaluate(subject, requests, tools, tell=note):
+                keep(result, run.folder / RESULTS_FILE)
+                scores |= result.scores()
+        return scores
+
+    first = requests[0]
+    best_by = score_name(first.name, KINDS[first.kind].best_by)
+    return Evaluation(measure, best_by, bool(KINDS[first.kind].lower_is_better), every_kimg)

@@ -1,0 +1,254 @@
+"""`stylegan metrics`: how good a generator is."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import click
+
+from stylegan.checkpoint import RESULTS_FILE
+from stylegan.cli.common import Command, data_option, use_device
+from stylegan.cli.measuring import (
+    Plan,
+    RunFolder,
+    keep,
+    marks,
+    measuring_tools,
+    note,
+    open_store,
+    progress_of_images,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from stylegan.metrics import Request, Result, Subject
+
+DEFAULT_METRICS = "swd,own-fd,own-pr"
+
+
+class Numbers(click.ParamType):
+    """Numbers with commas between them."""
+
+    name = "numbers"
+
+    def __init__(self, kind: type[int] | type[float], least: float = -math.inf) -> None:
+        self.kind, self.least = kind, least
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[Any]:
+        try:
+            numbers = [self.kind(text) for text in str(value).split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is no list of {self.kind.__name__}s, as in 1,2")
+        if not all(math.isfinite(number) and number >= self.least for number in numbers):
+            self.fail(f"{value}: a number is missing, infinite or below {self.least:g}")
+        return list(dict.fromkeys(numbers))
+
+
+@click.command(cls=Command)
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@data_option("what a run was trained on")
+@click.option(
+    "--metrics",
+    "names",
+    default=DEFAULT_METRICS,
+    show_default=True,
+    help="Of fid, kid, pr, is, ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end, ls, swd, own-fd, "
+    "own-pr; a number of images may follow, as in fid50k. The default needs no download.",
+)
+@click.option(
+    "--mirror/--no-mirror", default=None, help="Flip half of the reals.  [default: as the run did]"
+)
+@click.option(
+    "--psi",
+    "psis",
+    type=Numbers(float),
+    default="1",
+    show_default=True,
+    help="1: no truncation. Several, as in 1,0.7,0.5, for a sweep.",
+)
+@click.option(
+    "--mixed",
+    type=Numbers(int, least=1),
+    default="1",
+    show_default=True,
+    help="Latents that an image's styles come from; 1,2,3,4 for table 2 of the paper.",
+)
+@click.option("--yardsticks", is_flag=True, help="Also half of the reals, and their average.")
+@click.option(
+    "--noise", type=click.Choice(["random", "const"]), default="random", show_default=True
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the first generated image; the next one's is one more.",
+)
+@click.option("--batch", type=click.IntRange(min=1), help="Images at once; fewer need less memory.")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps.")
+@click.option(
+    "--weights", type=click.Path(path_type=Path), help="Weights of public networks: file or folder."
+)
+@click.option(
+    "--classifier",
+    "classifiers",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="TorchScript file, images to logits, for ls; a program that is run. May be repeated.",
+)
+@click.option("--crop-faces", is_flag=True, help="Path length of the faces alone (FFHQ, CelebA).")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Results are appended to this file.  [default: metrics.jsonl of a run]",
+)
+def metrics(
+    sources: tuple[str, ...],
+    names: str,
+    psis: list[float],
+    mixed: list[int],
+    yardsticks: bool,
+    device: str,
+    weights: Path | None,
+    classifiers: tuple[Path, ...],
+    crop_faces: bool,
+    out: Path | None,
+    **looked_at: Any,
+) -> None:
+    """Measure how good the generators of SOURCE... are: one line of JSON per result.
+
+    A generator that is still growing is measured at the resolution it has reached. If there is
+    more to compare than one generator as it is, a table follows on stderr.
+
+    \b
+    stylegan metrics runs/mine --yardsticks
+    stylegan metrics runs/mine --metrics own-fd --psi 1,0.8,0.6,0.4
+    stylegan metrics runs/e runs/f --metrics own-fd --mixed 1,2,3,4
+    stylegan metrics ffhq.pkl --data ffhq/ --metrics fid50k,ppl-w-end --mirror
+    torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
+    """
+    from stylegan import distributed
+    from stylegan.metrics import evaluate, parse
+
+    if out is not None:
+        check_results(out)
+    requests, chosen = parse(names), use_device(device)
+    tools = measuring_tools(weights, classifiers, crop_faces=crop_faces)
+    rows: list[Row] = []
+    with distributed.process_group(chosen), progress_of_images() as progress:
+        for source in sources:
+            run = RunFolder.at(source)
+            subject = subject_of(source, run, requests, chosen, progress=progress, **looked_at)
+            place = out or (run.folder / RESULTS_FILE if run else None)
+            plan: Plan = [
+                (replace(subject, psi=psi, mixed=n), requests) for psi in psis for n in mixed
+            ]
+            for variant, wanted in [*plan, *(marks(subject, requests) if yardsticks else ())]:
+                results = evaluate(variant, wanted, tools, tell=note)
+                shown = [show(result, place) for result in results]
+                rows.append(Row(source, variant, wanted, shown))
+        if len(rows) > 1:
+            note(table(rows))
+    missing = dict.fromkeys(name for row in rows for name in row.missing())
+    if missing:
+        raise ValueError(f"not measured, see above: {', '.join(missing)}")
+
+
+class Row(NamedTuple):
+    """What was measured of one generator, looked at in one way."""
+
+    source: str
+    subject: "Subject"
+    wanted: "Sequence[Request]"
+    results: "list[Result]"
+
+    def missing(self) -> list[str]:
+        known = {result.metric for result in self.results}
+        return [request.name for request in self.wanted if request.name not in known]
+
+
+def subject_of(
+    source: str,
+    run: RunFolder | None,
+    requests: "Sequence[Request]",
+    device: "torch.device",
+    *,
+    data: Path | None,
+    mirror: bool | None,
+    noise: Literal["random", "const"],
+    seed: int,
+    batch: int | None,
+    progress: Callable[[str, int, int], None],
+) -> "Subject":
+    """The generator of a source and what it is compared with, if something asks for that."""
+    from stylegan import sampling
+    from stylegan.loading import load_source
+    from stylegan.metrics import KINDS, Subject
+    from stylegan.metrics.together import in_all
+
+    loaded = in_all(lambda: load_source(source, map_location=device))
+    reals = any(KINDS[request.kind].reals for request in requests)
+    return Subject(
+        loaded.generator,
+        open_store(data, run, loaded) if reals or loaded.generator.config.label_dim else None,
+        mirror=run.config.data.mirror if mirror is None and run else bool(mirror),
+        resolution=loaded.resolution,
+        alpha=loaded.alpha,
+        cutoff=loaded.cutoff,
+        noise=noise,
+        seed=seed,
+        batch=batch or sampling.default_batch(loaded.resolution),
+        progress=progress,
+        origin=loaded.origin,
+        images_seen=loaded.images_seen,
+    )
+
+
+def check_results(path: Path) -> None:
+    """ValueError unless results can be added to what is there: it ends with one, or is empty."""
+    from stylegan.training.log import LONGEST_LINE
+
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with open(path, "rb") as file:
+        file.seek(-min(path.stat().st_size, LONGEST_LINE), os.SEEK_END)
+        tail = file.read()
+    try:
+        ours = tail.endswith(b"\n") and "metric" in json.loads(tail.splitlines()[-1])
+    except (ValueError, TypeError):
+        ours = False
+    if not ours:
+        raise ValueError(
+            f"{path} does not end with a line of results, so none is added; choose another --out"
+        )
+
+
+def show(result: "Result", out: Path | None) -> "Result":
+    """Print the result and keep it."""
+    from stylegan import distributed
+
+    if distributed.rank() == 0:
+        click.echo(result.line())
+    keep(result, out)
+    return result
+
+
+def table(rows: Sequence[Row]) -> str:
+    """In Markdown: a line for each way of looking at each generator."""
+    from stylegan.metrics import Yardstick
+
+    scores = [{n: s for r in row.results for n, s in r.scores().items()} for row in rows]
+    columns = list(dict.fromkeys(name for found in scores for name in found))
+    lines = [["", "psi", "mixed", *columns], ["---"] * (3 + len(columns))]
+    for row, found in zip(rows, scores, strict=True):
+        name = row.subject.name if isinstance(row.subject, Yardstick) else row.source
+        cells = (f"{found[score]:.4g}" if score in found else "" for score in columns)
+        lines.append([name, f"{row.subject.psi:g}", f"{row.subject.mixed}", *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,120 @@
+"""`stylegan report`: one page about a run."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stylegan.cli.common import Command, data_option, use_device
+from stylegan.cli.measuring import (
+    RunFolder,
+    measuring_tools,
+    open_store,
+    progress_of_images,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+    from stylegan.loading import LoadedGenerator
+    from stylegan.metrics import Subject
+    from stylegan.report import Drawings, Shown
+
+SAMPLES, NEIGHBOURS = 5, 9  # rows and columns of the nearest training images
+LARGEST_SHOWN = 128  # pixels of each
+
+
+@click.command(cls=Command)
+@click.argument("run", type=click.Path(path_type=Path))
+@data_option("what the run was trained on")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="File to write.  [default: report.html of RUN]"
+)
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps.")
+def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
+    """Write report.html of a run, finished or not: curves, samples, truncation, neighbours.
+
+    \b
+    stylegan report runs/mine
+    """
+    from stylegan.report import REPORT_FILE, check_place, write_report
+    from stylegan.report.record import read_run
+
+    chosen = use_device(device)
+    read_run(run)  # what is wrong is told before anything takes time
+    check_place(out or run / REPORT_FILE)
+    written = write_report(run, drawings_of(run, data, chosen), out)
+    click.echo(f"the report is {written}")
+
+
+def drawings_of(run: Path, data: Path | None, device: "torch.device") -> "Drawings":
+    """What the newest generator of the run shows; where there is none, the reason."""
+    from stylegan.loading import load_run
+    from stylegan.report import Drawings, truncation_sweep
+
+    try:
+        loaded = load_run(run, device)
+    except FileNotFoundError:
+        text = "The run has not saved a generator yet."
+        return Drawings(text, text)
+    except ValueError as error:
+        text = f"No generator of the run can be read: {error}"
+        return Drawings(text, text)
+    return Drawings(truncation_sweep(loaded), neighbours_of(str(run), loaded, data))
+
+
+def neighbours_of(run: str, loaded: "LoadedGenerator", data: Path | None) -> "Shown | str":
+    """The training images nearest to some pictures; a reason where there are none."""
+    try:
+        return look_for_neighbours(run, loaded, data)
+    except (ValueError, OSError) as error:
+        if data is not None:
+            raise
+        return f"Not looked for: {error}"
+
+
+def look_for_neighbours(run: str, loaded: "LoadedGenerator", data: Path | None) -> "Shown | str":
+    """Distances are between features of our own network, which sees 64x64 pixels at most."""
+    from stylegan import sampling
+    from stylegan.metrics import Subject
+    from stylegan.metrics.neighbours import nearest, picture, samples
+    from stylegan.metrics.own import network_of
+    from stylegan.metrics.own_network import LARGEST
+    from stylegan.report import Shown
+
+    source = RunFolder.at(run)
+    store = open_store(data, source, loaded)
+    if store is None:
+        return "Not looked for: the training images are gone; stylegan report --data finds them."
+    with progress_of_images() as progress:
+        subject = Subject(
+            loaded.generator,
+            store,
+            mirror=source is not None and source.config.data.mirror,
+            resolution=loaded.resolution,
+            alpha=loaded.alpha,
+            batch=sampling.default_batch(loaded.resolution),
+            progress=progress,
+        )
+        network = network_of(subject, measuring_tools())
+        pictures = samples(subject, SAMPLES)
+        found = nearest(*reduced(pictures, subject, LARGEST), network, NEIGHBOURS)
+        text = (
+            f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
+            f"nearest to each among {len(store.images(subject.size)):,}, by features of a small "
+            "network trained on them. Below: the distance in units of that between a training "
+            "image and its nearest other one, so far below 1 is nearly a copy."
+        )
+        return Shown(picture(*reduced(pictures, subject, LARGEST_SHOWN), found), text)
+
+
+def reduced(
+    pictures: "torch.Tensor", subject: "Subject", largest: int
+) -> tuple["torch.Tensor", "Subject"]:
+    """The pictures, averaged down to at most `largest`, and their subject at that size."""
+    from torch.nn.functional import avg_pool2d
+
+    size = min(subject.size, largest)
+    small = avg_pool2d(pictures.float(), subject.size // size).round().to(pictures.dtype)
+    return small, dataclasses.replace(subject, resolution=size)

@@ -1,0 +1,131 @@
+"""Arrays that can be made again, kept by everything that defines them; and big ones on the disk."""
+
+import hashlib
+import json
+import math
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from stylegan import checkpoint, distributed
+from stylegan.metrics.images import share_of
+from stylegan.metrics.together import at_once
+
+BYTES_AT_ONCE = 2**24  # that are hashed, written, or travel between processes
+
+
+class Entry(NamedTuple):
+    """One array of a cache: plain numbers, and after them their SHA-256."""
+
+    path: Path
+    kind: str  # `<f4`, `<f8`
+    shape: tuple[int, ...]
+
+    def read(self, tell: Callable[[str], None]) -> np.ndarray | None:
+        """The array, in pages of the file; None if it is not there. A damaged one is told."""
+        if not self.path.is_file():
+            return None
+        size = math.prod(self.shape) * np.dtype(self.kind).itemsize
+        digest = hashlib.sha256()
+        with open(self.path, "rb") as file:
+            left = size
+            while left > 0 and (some := file.read(min(left, BYTES_AT_ONCE))):
+                digest.update(some)
+                left -= len(some)
+            sound = left == 0 and file.read() == digest.digest()
+        if not sound:
+            tell(f"{self.path} is damaged and made again")
+            return None
+        return np.memmap(self.path, self.kind, "c", shape=self.shape)
+
+    def write(self, array: np.ndarray) -> None:
+        """Atomically. OSError if there is no room."""
+        rows = np.ascontiguousarray(array, self.kind).reshape(-1).view(np.uint8)
+        digest = hashlib.sha256()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        own = self.path.with_stem(f"{self.path.stem}-{secrets.token_hex(4)}")  # others may write it
+        with checkpoint.replacing(own) as file:
+            for start in range(0, len(rows), BYTES_AT_ONCE):
+                some = rows[start : start + BYTES_AT_ONCE].tobytes()
+                digest.update(some)
+                file.write(some)
+            file.write(digest.digest())
+        os.replace(own, self.path)
+
+    def keep(self, array: np.ndarray, tell: Callable[[str], None]) -> None:
+        """Write it, if there is room."""
+        try:
+            self.write(array)
+        except OSError as error:
+            tell(f"{self.path.name} could not be kept ({error}); going on")
+
+
+def entry(
+    folder: Path, name: str, about: Mapping[str, Any], kind: str, shape: tuple[int, ...]
+) -> Entry:
+    """The place of an array that `about` defines (JSON); `name` tells it from others of that."""
+    defined = json.dumps([name, about, kind, shape], sort_keys=True)
+    key = hashlib.sha256(defined.encode()).hexdigest()[:24]
+    return Entry(folder / f"{name}-{key}.bin", kind, shape)
+
+
+class Rows:
+    """Rows of numbers of all images in their order. They wait in a file, not in memory."""
+
+    def __init__(self, images: int, dim: int, folder: Path) -> None:
+        self.images, self.dim, self.folder = images, dim, folder
+
+    @cached_property
+    def file(self) -> IO[bytes]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryFile(dir=self.folder)
+
+    def add(self, rows: Tensor) -> None:
+        """rows (n, dim), of the next images of this process's share."""
+        self.file.write(rows.detach().cpu().numpy().astype("<f4").tobytes())
+        self.file.flush()  # a full disk is told here
+
+    def gathered(self) -> np.ndarray | None:
+        """float32 (images, dim) in pages of a file, in the first process; None in others."""
+        with self.file:
+            shape = (self.images, self.dim)
+            if distributed.world_size() == 1:
+                return np.memmap(self.file, "<f4", "r+", shape=shape)
+            return self.merged(shape)
+
+    def merged(self, shape: tuple[int, int]) -> np.ndarray | None:
+        """`gathered` of several processes."""
+        whole: np.ndarray | None = None
+
+        def make() -> None:
+            nonlocal whole
+            if distributed.rank() == 0:
+                whole = blank(shape, self.folder)
+
+        at_once(make)
+        shares = [share_of(self.images, rank) for rank in range(distributed.world_size())]
+        self.file.seek(0)
+        rows_at_once = max(1, BYTES_AT_ONCE // (4 * self.dim))
+        for done in range(0, max(map(len, shares)), rows_at_once):
+            some = np.frombuffer(self.file.read(rows_at_once * self.dim * 4), "<f4")
+            for share, rows in zip(shares, distributed.gather(some), strict=True):
+                if whole is not None and len(rows):
+                    start = share.start + done
+                    whole[start : start + len(rows) // self.dim] = rows.reshape(-1, self.dim)
+        return whole
+
+
+def blank(shape: tuple[int, int], folder: Path) -> np.ndarray:
+    """float32 zeros in a file that vanishes with them. OSError if the disk has no room."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, max(1, 4 * math.prod(shape)))
+        return np.memmap(file, "<f4", "w+", shape=shape)

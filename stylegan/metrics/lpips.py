@@ -1,0 +1,83 @@
+"""LPIPS with VGG16 (Zhang et al. 2018), the distance of perceptual path length.
+
+From torchmetrics: its package holds the weights of the linear layers (version 0.1), and the network
+can be made without its trunk's, which are then loaded here. torch-fidelity's downloads both as soon
+as it is made. The trunk is torchvision's VGG16. The paper's numbers come from a network for
+TensorFlow by the same authors (`vgg16_zhang_perceptual.pkl`), which nobody has compared with this
+one here: they should be near, but are not exactly comparable.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stylegan.loading import hash_prefix
+from stylegan.metrics.features import as_rgb
+from stylegan.metrics.weights import public_weights
+
+WEIGHTS = "https://download.pytorch.org/models/vgg16-397923af.pth"  # IMAGENET1K_V1
+SMALLEST = 16  # pixels a side: VGG16 halves the image four times
+
+
+@dataclass(frozen=True, eq=False)
+class Lpips:
+    """A distance of images, and what a result must say of it."""
+
+    network: nn.Module = field(repr=False)
+    trunk_sha256: str
+    heads_sha256: str  # of the linear layers
+
+    def distance(self, images: Tensor, others: Tensor) -> Tensor:
+        """images and others (n, 1 or 3, r, r), nominally in [-1, 1] -> (n,)."""
+        height, width = images.shape[2:]
+        if min(height, width) < SMALLEST:
+            raise ValueError(
+                f"LPIPS compares images from {SMALLEST}x{SMALLEST} pixels on, not {height}x{width}"
+            )
+        distances: Tensor = self.network(as_rgb(images).float(), as_rgb(others).float())
+        return distances.flatten()
+
+    def about(self) -> dict[str, Any]:
+        published = self.trunk_sha256.startswith(str(hash_prefix(WEIGHTS)))
+        return {
+            "network": "LPIPS 0.1 on VGG16" if published else "LPIPS on a VGG16 of one's own",
+            "sha256": self.trunk_sha256,
+            "heads_sha256": self.heads_sha256,
+        }
+
+
+def load_lpips(weights: Path | None, device: torch.device) -> Lpips:
+    """With the trunk's weights from where `public_weights` finds them."""
+    from torchmetrics.functional.image import lpips as library
+
+    trunk = public_weights(WEIGHTS, weights)
+    with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
+        network = library._NoTrainLpips(net="vgg", pnet_rand=True)
+    load_trunk(network.net, trunk.tensors, weights)
+    heads = Path(library.__file__).parent / "lpips_models" / "vgg.pth"
+    heads_sha256 = hashlib.sha256(heads.read_bytes()).hexdigest()
+    return Lpips(network.to(device), trunk.sha256, heads_sha256)
+
+
+def load_trunk(trunk: nn.Module, tensors: Mapping[str, Tensor], origin: Path | None) -> None:
+    """Of torchvision's VGG16; it knows layers by other names. ValueError if they do not fit."""
+    own = trunk.state_dict()
+    found = {name: tensors.get(torchvision_name(name)) for name in own}
+    for name, tensor in found.items():
+        if tensor is None or tensor.shape != own[name].shape:
+            raise ValueError(
+                f"{origin} does not hold the weights of torchvision's VGG16: "
+                f"{torchvision_name(name)} should be {tuple(own[name].shape)}, and is "
+                f"{'missing' if tensor is None else tuple(tensor.shape)}; the file is {WEIGHTS}"
+            )
+    trunk.load_state_dict(found)
+
+
+def torchvision_name(name: str) -> str:
+    """slice2.5.weight, with the number that the layer has there -> features.5.weight."""
+    return "features." + name.partition(".")[2]

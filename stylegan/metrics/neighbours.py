@@ -1,0 +1,100 @@
+"""Does the generator repeat its training images? Those nearest to its pictures, and a picture."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from stylegan import distributed
+from stylegan.figures import grid
+from stylegan.metrics.features import FeatureNetwork
+from stylegan.metrics.images import Subject, share_of
+from stylegan.metrics.pairwise import distances, smallest
+
+YARDSTICKS = 1000  # training images, at most, whose own neighbours are looked for
+
+
+class Neighbours(NamedTuple):
+    """The k training images nearest to each of n pictures, nearest first."""
+
+    indices: np.ndarray  # (n, k) in the store
+    mirrored: np.ndarray  # bool (n, k): flipped left to right it is nearer
+    distances: np.ndarray  # (n, k) between features
+    typical: float  # median distance of a training image to its nearest other one
+
+    @property
+    def relative(self) -> np.ndarray:
+        """(n, k) distances in units of the typical one: far below 1 is nearly a copy."""
+        relative: np.ndarray = self.distances / max(self.typical, np.finfo(np.float64).tiny)
+        return relative
+
+
+def samples(subject: Subject, num: int) -> Tensor:
+    """The first `num` generated images, in every process: uint8 (num, C, r, r)."""
+    shares = distributed.gather(list(subject.fakes(num)))
+    return torch.cat([part for share in shares for part in share])
+
+
+def nearest(pictures: Tensor, subject: Subject, network: FeatureNetwork, k: int = 3) -> Neighbours:
+    """Of pictures uint8 (n, C, r, r) among all training images; either way round if they are
+    mirrored. k is smaller where there are fewer of them.
+
+    All processes give the same pictures; each looks through its share of the data, whose features
+    are not kept: memory depends on n alone.
+    """
+    images = subject.real_images()
+    yardsticks = np.linspace(0, len(images) - 1, min(len(images), YARDSTICKS)).astype(np.int64)
+    queries = torch.cat(
+        [network(some).cpu() for some in pictures.split(subject.batch)]
+        + [
+            network(torch.from_numpy(images[yardsticks[i : i + subject.batch]])).cpu()
+            for i in range(0, len(yardsticks), subject.batch)
+        ]
+    )
+    itself = torch.cat([torch.full((len(pictures),), -1), torch.from_numpy(yardsticks)])
+    best, names = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
+    own = share_of(len(images))
+    for start in range(own.start, own.stop, subject.batch):
+        stop = min(start + subject.batch, own.stop)
+        reals = torch.from_numpy(images[start:stop].copy())
+        found = distances(queries, network(reals).cpu())
+        flipped = torch.full_like(found, torch.inf)
+        if subject.mirror:
+            flipped = distances(queries, network(reals.flip(3)).cpu())
+        ways = 2 * torch.arange(start, stop) + (flipped < found)  # index and way round, (n, batch)
+        found = found.minimum(flipped)
+        found[itself[:, None] == torch.arange(start, stop)] = torch.inf
+        best, names = smallest(best, names, found, ways, k)
+        subject.progress("training images", stop - own.start, len(own))
+    best, names = merged(distributed.gather((best, names)), k)
+    n = len(pictures)
+    numbers, typical = names[:n].numpy(), float(best[n:, 0].median())
+    return Neighbours(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical)
+
+
+def merged(parts: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
+    """The k nearest of those that the processes found."""
+    best, names = parts[0]
+    for theirs in parts[1:]:
+        best, names = smallest(best, names, *theirs, k)
+    return best, names
+
+
+def picture(pictures: Tensor, subject: Subject, found: Neighbours) -> Image.Image:
+    """Each of the pictures at the left of a row of its neighbours, whose relative distances stand
+    below them."""
+    images = subject.real_images()
+    cells: list[np.ndarray] = []
+    labels: list[str] = []
+    for i, row in enumerate(found.indices):
+        cells.append(pictures[i].numpy())
+        labels.append(f"{i}")
+        for index, mirrored, relative in zip(
+            row, found.mirrored[i], found.relative[i], strict=True
+        ):
+            cells.append(images[index, :, :, ::-1] if mirrored else images[index])
+            labels.append(f"{relative:.2f}")
+    channels_last = [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in cells]
+    return grid(channels_last, columns=1 + found.indices.shape[1], labels=labels)

@@ -1,0 +1,154 @@
+"""Perceptual path length: how much images change along short steps in a latent space.
+
+Karras et al. 2019, section 4.1, as the official program measures it. It draws the noise maps anew
+for each batch and gives all of its images the same; here each pair has noise of its own, from its
+seed, which both ends share. The expectation is the same, and no batch is to be seen in the result.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stylegan.metrics.features import Measured, Tools
+from stylegan.metrics.images import Subject, share_of
+from stylegan.metrics.synthesis import (
+    LARGEST,
+    averaged_down,
+    exact_arithmetic,
+    mapped,
+    noise_of,
+    synthesized,
+)
+from stylegan.metrics.together import at_once
+
+EPSILON = 1e-4  # length of a step, of the whole path between two latents
+TRIM_PERCENT = 1  # of the pairs, at either end
+PATH_STREAM = 4  # tells the seeds of these draws from others of the same seed
+Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (n,)
+
+
+def measure_path_length(
+    subject: Subject, kinds: Collection[str], images: int, tools: Tools
+) -> Measured:
+    """ppl-z-full, ppl-w-full, ppl-z-end and ppl-w-end, of `images` pairs.
+
+    8 bytes a pair are kept. OSError if there are no weights of VGG16.
+    """
+    subject.require_one_latent()
+    from stylegan.metrics.lpips import load_lpips  # with torchmetrics, slow to import
+
+    lpips = load_lpips(tools.weights, subject.device)
+    values = {}
+    for kind in kinds:
+        lengths = measured_lengths(subject, kind, images, lpips.distance, tools.crop_faces)
+        values[kind] = {kind: trimmed_mean(lengths)}
+    return Measured(values, {"pairs": images, **lpips.about(), **protocol(tools.crop_faces)})
+
+
+def protocol(crop_faces: bool) -> dict[str, Any]:
+    """What defines the number beside the generator and the distance, for a result."""
+    return {
+        "epsilon": EPSILON,
+        "interpolation": "spherical in z, linear in w",
+        "ends": "the same label and the same noise",
+        "crop_faces": crop_faces,
+        "resize": f"box averages down to {LARGEST}, none up",
+        "trim": f"lowest and highest {TRIM_PERCENT} %",
+    }
+
+
+def measured_lengths(
+    subject: Subject, kind: str, pairs: int, distance: Distance, crop_faces: bool = False
+) -> np.ndarray:
+    """Squared lengths of steps between `pairs` pairs of latents, all processes' in order."""
+    _, space, where = kind.split("-")  # ppl, z or w, full or end
+
+    def own_lengths() -> np.ndarray:
+        own = share_of(pairs)
+        lengths = [np.empty(0)]
+        for start in range(own.start, own.stop, subject.batch):
+            indices = range(start, min(start + subject.batch, own.stop))
+            sample = path(subject, indices, space, where == "end", crop_faces)
+            lengths.append(path_lengths(sample, distance).double().cpu().numpy())
+            subject.progress(kind, indices.stop - own.start, len(own))
+        return np.concatenate(lengths)
+
+    with exact_arithmetic():
+        return np.concatenate(at_once(own_lengths))
+
+
+def path_lengths(
+    sample: Callable[[float], Tensor], distance: Distance, epsilon: float = EPSILON
+) -> Tensor:
+    """distance / epsilon^2 between the images `sample(0)` and those a step further on: (n,)."""
+    return distance(sample(0), sample(epsilon)) / epsilon**2
+
+
+def path(
+    subject: Subject, indices: range, space: str, from_start: bool, crop_faces: bool
+) -> Callable[[float], Tensor]:
+    """Images a step further on from random places of the paths, or from their starts.
+
+    Places are interpolated in float64: in float32 the step itself would be off by 1e-3 of it.
+    In z the vectors have the length that latents have. Officially it is 1; the mapping takes
+    that away first, but a label beside them would be too loud.
+    """
+    z0, z1, t = latent_pairs(subject, indices)
+    t = torch.zeros_like(t) if from_start else t
+    noise = noise_of(subject, indices)
+    if space == "w":
+        w0, w1 = (mapped(subject, z, indices).cpu().double() for z in (z0, z1))
+
+    def sample(step: float) -> Tensor:
+        if space == "z":
+            z = slerp(z0, z1, t + step) * math.sqrt(z0.shape[1])
+            w = mapped(subject, z, indices)
+        else:
+            w = torch.lerp(w0, w1, t + step).to(subject.generator.w_avg)
+        images = synthesized(subject, w, noise)
+        return averaged_down(face_region(images) if crop_faces else images)
+
+    return sample
+
+
+def latent_pairs(subject: Subject, indices: range) -> tuple[Tensor, Tensor, Tensor]:
+    """z0 and z1 (n, z_dim), t (n, 1) from U(0, 1), in float64; pair i of (seed, i) alone."""
+    seeds = [np.random.SeedSequence((subject.seed, PATH_STREAM, i)) for i in indices]
+    streams = [np.random.RandomState(np.random.MT19937(seed)) for seed in seeds]
+    z_dim = subject.generator.config.z_dim
+    z = torch.from_numpy(np.stack([stream.randn(2, z_dim) for stream in streams]))
+    t = torch.tensor([[stream.random_sample()] for stream in streams], dtype=torch.float64)
+    return z[:, 0], z[:, 1], t
+
+
+def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """The unit vectors at `t` of the way from a / |a| to b / |b| along great circles.
+
+    a and b (n, d), t (n, 1).
+    """
+    a, b = (v / v.norm(dim=1, keepdim=True) for v in (a, b))
+    cosine = (a * b).sum(dim=1, keepdim=True)
+    across = b - cosine * a
+    across = across / across.norm(dim=1, keepdim=True)
+    angle = t * cosine.clamp(-1, 1).acos()
+    return a * angle.cos() + across * angle.sin()
+
+
+def trimmed_mean(lengths: np.ndarray, percent: float = TRIM_PERCENT) -> float:
+    """Of the values between two percentiles, both of which are values and included."""
+    if not np.isfinite(lengths).all():
+        bad = len(lengths) - int(np.isfinite(lengths).sum())
+        raise ValueError(f"{bad} of {len(lengths)} path lengths are no finite numbers")
+    low = np.percentile(lengths, percent, method="lower")
+    high = np.percentile(lengths, 100 - percent, method="higher")
+    return float(lengths[(low <= lengths) & (lengths <= high)].mean())
+
+
+def face_region(images: Tensor) -> Tensor:
+    """The part of FFHQ's and CelebA-HQ's aligned pictures that shows the face: a half by a half."""
+    eighth = images.shape[2] // 8
+    return images[:, :, 3 * eighth : 7 * eighth, 2 * eighth : 6 * eighth]

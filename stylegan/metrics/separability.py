@@ -1,0 +1,191 @@
+"""Linear separability: how well a flat cut through a latent space tells an attribute.
+
+Karras et al. 2019, section 4.2, as the official program measures it: exp(sum_i H(Y_i | X_i)), where
+Y_i is what a classifier says of an image and X_i on which side of a plane its latent lies. It has
+entropies in bits and 2 to the power of their sum, which is the same; here they are in nats. Its
+support vector machine, LIBLINEAR's, draws random numbers and may stop early; here the same problem
+is solved in its primal form, which does neither.
+"""
+
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stylegan import sampling
+from stylegan.metrics.cache import Rows
+from stylegan.metrics.features import Measured, Tools
+from stylegan.metrics.images import Subject, share_of
+from stylegan.metrics.synthesis import (
+    LARGEST,
+    averaged_down,
+    exact_arithmetic,
+    mapped,
+    noise_of,
+    synthesized,
+)
+from stylegan.metrics.together import at_once, from_first, in_all
+
+# Float images (n, C, r, r), nominally in [-1, 1], r at most 256 -> logits: (n,) or (n, 1), positive
+# for images with the attribute; or (n, 2), of those without and of those with it.
+Classifier = Callable[[Tensor], Tensor]
+
+
+def measure_separability(
+    subject: Subject, kinds: Collection[str], images: int, tools: Tools
+) -> Measured:
+    """ls, of `images` images and the attributes that `tools.classifiers` tell.
+
+    Latents and logits wait in a file. In memory is the half of one space that a machine is fitted
+    to, in the first process: 1.4 GB for 200,000 images and 512 numbers each.
+    """
+    subject.require_one_latent()
+    if not tools.classifiers:
+        raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
+    names = [path.stem for path in tools.classifiers]
+    if len(set(names)) < len(names):
+        raise ValueError(f"classifiers are told apart by their file names: {', '.join(names)}")
+    files = [in_all(partial(load_classifier, path, subject.device)) for path in tools.classifiers]
+    classifiers = {name: classifier for name, (classifier, _) in zip(names, files, strict=True)}
+    entropies = attribute_entropies(subject, classifiers, images, tools.cache)
+    values = {"ls-z": score(entropies["z"]), "ls-w": score(entropies["w"])}
+    for space in entropies:
+        values |= {f"entropy-{space}/{name}": h for name, h in entropies[space].items()}
+    about = {
+        "images": images,
+        "kept_per_attribute": images // 2,
+        "entropy": "nats",
+        "resize": f"box averages down to {LARGEST}, none up",
+        "classifiers": {name: sha256 for name, (_, sha256) in zip(names, files, strict=True)},
+    }
+    return Measured(dict.fromkeys(kinds, values), about)
+
+
+def load_classifier(path: Path, device: torch.device) -> tuple[Classifier, str]:
+    """A TorchScript file, and its SHA-256.
+
+    No pickled Python is restored, but the file is a program that is run: use only trusted ones.
+    """
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch would rather have torch.export
+            network = torch.jit.load(path, map_location=device).eval()
+    except RuntimeError as error:
+        reason = str(error).split("\n")[0]
+        raise ValueError(f"{path} is not a TorchScript file, or a damaged one: {reason}") from error
+
+    def classify(images: Tensor) -> Tensor:
+        try:
+            logits: Tensor = network(images)
+        except RuntimeError as error:
+            reason = str(error).strip().split("\n")[-1]
+            raise ValueError(
+                f"{path} cannot classify images {tuple(images.shape)}: {reason}"
+            ) from error
+        return logits
+
+    return classify, sha256
+
+
+def attribute_entropies(
+    subject: Subject, classifiers: Mapping[str, Classifier], images: int, folder: Path
+) -> dict[str, dict[str, float]]:
+    """H(Y | X) in nats, of the spaces z and w and of each attribute; equal in all processes."""
+    config = subject.generator.config
+    widths = [config.z_dim, config.w_dim, len(classifiers)]
+    rows = Rows(images, sum(widths), folder)
+    with exact_arithmetic():
+        at_once(lambda: classify_own(subject, classifiers, images, rows))
+    table = rows.gathered()
+
+    def fit() -> dict[str, dict[str, float]]:
+        assert table is not None
+        z, w, logits = np.split(table, np.cumsum(widths[:-1]), axis=1)
+        found: dict[str, dict[str, float]] = {"z": {}, "w": {}}
+        for i, name in enumerate(classifiers):
+            kept = most_confident(logits[:, i], images // 2)
+            present = logits[kept, i] >= 0
+            for space, latents in (("z", z), ("w", w)):
+                sides = sides_of_plane(latents[kept], present)
+                found[space][name] = conditional_entropy(sides, present)
+                subject.progress(f"fitted {name} in {space}", 1, 1)
+        return found
+
+    return from_first(fit)
+
+
+def classify_own(
+    subject: Subject, classifiers: Mapping[str, Classifier], images: int, rows: Rows
+) -> None:
+    """Add z, w and logits of this process's images to `rows`."""
+    own = share_of(images)
+    for start in range(own.start, own.stop, subject.batch):
+        indices = range(start, min(start + subject.batch, own.stop))
+        z = sampling.latents(subject.seeds(indices), subject.generator.config.z_dim)
+        w = mapped(subject, z, indices)
+        pictures = averaged_down(synthesized(subject, w, noise_of(subject, indices))).float()
+        logits = [one_logit(f(pictures), name).cpu() for name, f in classifiers.items()]
+        rows.add(torch.cat([z, w.cpu().float(), torch.stack(logits, dim=1)], dim=1))
+        subject.progress("classified", indices.stop - own.start, len(own))
+
+
+def one_logit(logits: Tensor, name: str) -> Tensor:
+    """What a classifier says as float32 (n,). ValueError for what is no logits."""
+    if logits.ndim == 2 and logits.shape[1] == 2:
+        logits = (logits[:, 1] - logits[:, 0]) / 2
+    elif logits.ndim == 2 and logits.shape[1] == 1:
+        logits = logits[:, 0]
+    if logits.ndim != 1 or not logits.isfinite().all():
+        what = f"{tuple(logits.shape)}" if logits.ndim != 1 else "some that are not finite"
+        raise ValueError(
+            f"the classifier {name} must give logits (n,), (n, 1) or (n, 2), not {what}"
+        )
+    return logits.float()
+
+
+def most_confident(logits: np.ndarray, keep: int) -> np.ndarray:
+    """Indices of the `keep` images of which the classifier is surest.
+
+    By its probability in float32, as officially: beyond a logit of about 9 that is 1, and of all
+    such images the first are kept.
+    """
+    magnitude = torch.from_numpy(np.abs(logits, dtype=np.float32))
+    probability = torch.softmax(torch.stack([magnitude, -magnitude], dim=1), dim=1)[:, 0]
+    return np.argsort(-probability.numpy(), kind="stable")[:keep]
+
+
+def sides_of_plane(latents: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """Which rows of `latents` lie on the side of `present`, bool (n,), by the best plane.
+
+    Officially a linear support vector machine, with squared hinge and C = 1. Where there is
+    nothing to tell apart all lie on one side.
+    """
+    from sklearn.svm import LinearSVC
+
+    if present.all() or not present.any():
+        return present
+    sides: np.ndarray = LinearSVC(dual=False).fit(latents, present).predict(latents)
+    return sides
+
+
+def conditional_entropy(given: np.ndarray, told: np.ndarray) -> float:
+    """H(told | given) in nats, of two bools each; (n,) both."""
+    entropy = 0.0
+    for side in (False, True):
+        of_side = told[given == side]
+        for count in (int(of_side.sum()), int((~of_side).sum())):
+            if count:
+                entropy -= count / len(told) * math.log(count / len(of_side))
+    return entropy
+
+
+def score(entropies: Mapping[str, float]) -> float:
+    """exp(sum of H); 1 if all attributes are separable, 2^n if of n none is at all."""
+    return math.exp(sum(entropies.values()))

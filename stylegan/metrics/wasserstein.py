@@ -1,0 +1,189 @@
+"""Sliced Wasserstein distance of patches of Laplacian pyramids. Karras et al. 2018, section 5.
+
+No network judges here. Each level of the pyramid shows one range of scales, so its distance tells
+at which of them the images differ: the finest level tells of noise and sharpness, the coarsest of
+colours and layout. Each set's channels are normalized, so brightness and contrast of all its images
+together do not show.
+"""
+
+import math
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stylegan.metrics.cache import Rows
+from stylegan.metrics.features import Measured, Tools
+from stylegan.metrics.images import Subject, share_of
+from stylegan.metrics.together import at_once, from_first
+
+PATCH = 7  # pixels, both ways
+PATCHES = 128  # of every level of every image
+DIRECTIONS = 512
+COARSEST = 16  # resolution of the last level, but where images are smaller
+SMALLEST = 8  # resolution of images: the smallest power of two that holds a patch
+PATCH_STREAM, DIRECTION_STREAM = 5, 6  # tell these draws from others of the same seed
+VALUES_AT_ONCE = 2**26  # of projections or patches in memory: few passes over the patches
+Shape = tuple[int, int, int, int]
+
+
+def measure_swd(subject: Subject, kinds: Collection[str], images: int, tools: Tools) -> Measured:
+    """`swd`, the average of the levels, and each of them, as `swd-32`; all times 1000, as
+    officially. Where the data has fewer images they are used again, with patches elsewhere."""
+    store = subject.require_store()
+    num_reals = min(images, len(subject.real_images()))
+    shape = (images, store.channels, subject.size, subject.size)
+    distances = sliced_wasserstein(
+        subject.reals(images, evenly=True),
+        subject.fakes(images),
+        shape,
+        seed=subject.seed,
+        folder=tools.cache,
+    )
+    about = {
+        "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
+        "directions": DIRECTIONS,
+        "patch_seed": subject.seed,
+        "images": images,
+        "reals": {**subject.about_reals(), "number": num_reals, "chosen": "evenly"},
+    }
+    return Measured({kind: distances for kind in kinds}, about)
+
+
+def sliced_wasserstein(
+    a: Iterable[Tensor], b: Iterable[Tensor], shape: Shape, *, seed: int = 0, folder: Path
+) -> dict[str, float]:
+    """Between two sets of images of one shape (N, C, r, r), each in batches uint8 (n, C, r, r).
+
+    With several processes each gives its part of either set; N is that of all, and so is the
+    result. Patches wait in files in `folder`, 25 C kB for each image and level, which vanish
+    with the process; in memory are the projections of one level onto a few directions.
+    Equal sets have distance 0: where image i is looked at depends on (seed, i) alone.
+    """
+    levels = level_sizes(shape[-1])
+    from_first(lambda: check_space(shape, folder))
+    patches = [level_patches(images, shape, seed, folder) for images in (a, b)]
+    rows = [[level.gathered() for level in of_set] for of_set in patches]
+
+    def compare() -> dict[str, float]:
+        found = {}
+        for level, size in enumerate(levels):
+            ours, theirs = (normalized(of_set[level], shape[1]) for of_set in rows)
+            found[f"swd-{size}"] = 1000 * distance(ours, theirs, (seed, DIRECTION_STREAM, level))
+        return {"swd": sum(found.values()) / len(found), **found}
+
+    return from_first(compare)
+
+
+def level_sizes(resolution: int) -> list[int]:
+    """Resolutions of the levels, the finest first: 64, 32, 16. ValueError if none fits."""
+    if resolution < SMALLEST:
+        raise ValueError(
+            f"images of {resolution}x{resolution} are too small for swd, whose patches have "
+            f"{PATCH}x{PATCH} pixels; it needs {SMALLEST}x{SMALLEST} or more"
+        )
+    return [resolution >> i for i in range(max(1, int(math.log2(resolution / COARSEST)) + 1))]
+
+
+def check_space(shape: Shape, folder: Path) -> bool:
+    """OSError if the patches of both sets do not fit on the disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    needed = 2 * shape[0] * len(level_sizes(shape[-1])) * PATCHES * shape[1] * PATCH**2 * 4
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(
+            f"swd of {shape[0]} images needs {needed / 2**30:.1f} GiB in {folder} for a while, "
+            f"where {free / 2**30:.1f} GiB are free; ask for fewer images, as in swd2048, or name "
+            "another folder"
+        )
+    return True
+
+
+def level_patches(images: Iterable[Tensor], shape: Shape, seed: int, folder: Path) -> list[Rows]:
+    """For each level the patches of all images: rows of PATCHES * C * 49 numbers, one per image."""
+    levels = level_sizes(shape[-1])
+    rows = [Rows(shape[0], PATCHES * shape[1] * PATCH**2, folder) for _ in levels]
+
+    def collect() -> None:
+        index = share_of(shape[0]).start
+        for batch in images:
+            add_patches(batch, index, seed, rows)
+            index += len(batch)
+
+    at_once(collect)
+    return rows
+
+
+def add_patches(batch: Tensor, index: int, seed: int, rows: list[Rows]) -> None:
+    """The patches of images from number `index` on, to the rows of each level."""
+    seeds = [np.random.SeedSequence((seed, PATCH_STREAM, index + i)) for i in range(len(batch))]
+    draws = [np.random.default_rng(seed) for seed in seeds]
+    for level, part in zip(laplacian_pyramid(batch.float(), len(rows)), rows, strict=True):
+        last = level.shape[-1] - PATCH
+        places = np.array([rng.integers(0, last + 1, (2, PATCHES)) for rng in draws])
+        y, x = torch.from_numpy(places).unbind(1)
+        windows = level.unfold(2, PATCH, 1).unfold(3, PATCH, 1)  # (n, C, rows, columns, 7, 7)
+        chosen = windows[torch.arange(len(batch))[:, None], :, y, x]  # (n, patches, C, 7, 7)
+        part.add(chosen.flatten(1))
+
+
+def laplacian_pyramid(images: Tensor, levels: int) -> Iterator[Tensor]:
+    """Each level without what the next one can show, from the finest to the coarsest, which keeps
+    everything. Burt and Adelson 1983."""
+    for _ in range(levels - 1):
+        coarser = binomial(images)[:, :, ::2, ::2]
+        spread = torch.zeros_like(images)
+        spread[:, :, ::2, ::2] = coarser
+        yield images - binomial(spread) * 4
+        images = coarser
+    yield images
+
+
+def binomial(images: Tensor) -> Tensor:
+    """Filter [1, 4, 6, 4, 1] / 16 both ways; beyond the border the image is mirrored.
+
+    Made of sums, so that an image's result does not depend on those beside it.
+    """
+    for axis in (2, 3):
+        ends = (0, 0, 2, 2) if axis == 2 else (2, 2, 0, 0)
+        padded = F.pad(images, ends, mode="reflect")
+        taps = [padded.narrow(axis, i, images.shape[axis]) for i in range(5)]
+        images = (taps[0] + taps[4] + 4 * (taps[1] + taps[3]) + 6 * taps[2]) / 16
+    return images
+
+
+def normalized(rows: np.ndarray | None, channels: int) -> np.ndarray:
+    """Patches (n, C * 49): each channel brought, in place, to mean 0 and variance 1 over all."""
+    assert rows is not None
+    patches = rows.reshape(-1, channels, PATCH**2)
+    step = VALUES_AT_ONCE // (channels * PATCH**2)
+    parts = [patches[start : start + step] for start in range(0, len(patches), step)]
+    count = len(patches) * PATCH**2
+    mean = sum(part.sum(axis=(0, 2), dtype=np.float64) for part in parts) / count
+    centered = (np.square(part - mean[:, None]).sum(axis=(0, 2)) for part in parts)
+    deviation = np.sqrt(sum(centered) / count)
+    scale = np.where(deviation > 0, deviation, 1)  # a channel that is constant stays 0
+    for part in parts:
+        part[:] = (part - mean[:, None]) / scale[:, None]
+    return patches.reshape(len(patches), -1)
+
+
+def distance(a: np.ndarray, b: np.ndarray, seeds: tuple[int, ...]) -> float:
+    """Mean over random directions of the Wasserstein-1 distance of the projections onto them;
+    a and b are (n, dim)."""
+    directions = np.random.default_rng(np.random.SeedSequence(seeds)).normal(
+        size=(DIRECTIONS, a.shape[1])
+    )
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    step = min(max(1, VALUES_AT_ONCE // len(a)), DIRECTIONS)
+    total = 0.0
+    for some in np.split(directions.astype(np.float32), range(step, DIRECTIONS, step)):
+        ours, theirs = some @ a.T, some @ b.T
+        ours.sort(axis=1)
+        theirs.sort(axis=1)
+        total += float(np.abs(ours - theirs).mean(axis=1, dtype=np.float64).sum())
+    return total / DIRECTIONS

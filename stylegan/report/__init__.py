@@ -1,0 +1,75 @@
+"""One page about a run, `report.html`: no server, no program in it, nothing from outside."""
+
+from pathlib import Path
+
+from stylegan import checkpoint
+from stylegan.report import curves, sections
+from stylegan.report.drawings import Drawings, Shown, Sweep, truncation_sweep
+from stylegan.report.markup import Html, tag
+from stylegan.report.record import Record, read_run
+from stylegan.version import __version__
+
+REPORT_FILE = "report.html"
+MARK = "stylegan report"  # who made the page, in its head
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+__all__ = ["REPORT_FILE", "Drawings", "Shown", "Sweep", "truncation_sweep", "write_report"]
+
+
+def write_report(folder: Path, drawings: Drawings | None = None, out: Path | None = None) -> Path:
+    """Write the page about the run in `folder`, there unless `out` says otherwise; its path.
+
+    A page of ours is replaced, any other file refused. FileNotFoundError where there is no run.
+    """
+    record = read_run(folder)
+    out = out or folder / REPORT_FILE
+    check_place(out)
+    checkpoint.write_text(out, page(record, drawings or Drawings()))
+    return out
+
+
+def check_place(out: Path) -> None:
+    """ValueError unless nothing or a report of ours is at `out`."""
+    if out.is_dir():
+        raise ValueError(f"{out} is a folder; --out names the file to write, as {REPORT_FILE}")
+    if out.exists():
+        with open(out, "rb") as file:
+            ours = f'content="{MARK}"'.encode() in file.read(1000)
+        if not ours:
+            raise ValueError(f"{out} exists and is no report of ours; choose another --out")
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {out.parent} for {out.name}; make it first")
+
+
+def page(record: Record, drawings: Drawings) -> str:
+    """The whole document."""
+    bands = sections.growth_bands(record)
+    parts = {
+        "Newest samples": sections.newest(record),
+        "Metrics": curves.metrics(record, bands),
+        "Losses": curves.losses(record, bands),
+        "Speed and health": curves.speed(record, bands),
+        "Samples over time": sections.over_time(record),
+        "Truncation": sections.truncation(drawings),
+        "Nearest training images": sections.neighbours(drawings),
+        "Settings": sections.settings(record),
+        "Hardware and versions": sections.hardware(record),
+    }
+    shown = [(f"part{i}", title, part) for i, (title, part) in enumerate(parts.items()) if part]
+    links = tag("nav", *(tag("a", title, href=f"#{place}") for place, title, _ in shown))
+    main = tag(
+        "main", *(tag("section", tag("h2", title), part, id=place) for place, title, part in shown)
+    )
+    style = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="generator", content=MARK),
+        tag("title", f"{record.name}: StyleGAN report"),
+        tag("style", Html(style)),
+    )
+    top = sections.headline(record, curves.scores(record))
+    body = tag("body", top, links, main, sections.footer(record, __version__))
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"

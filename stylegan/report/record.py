@@ -1,0 +1,212 @@
+"""What the files of a run tell. They are read as data of unknown quality."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from stylegan.checkpoint import CONFIG_FILE, LOG_FILE, RESULTS_FILE
+from stylegan.config import TrainConfig, read_stored_config
+
+BEGINNINGS = ("start", "resume")
+ENDS = ("finished", "stopped", "failed")
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A line of metrics.jsonl."""
+
+    metric: str
+    values: Mapping[str, float | None]
+    protocol: Mapping[str, Any]
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        """A table of the protocol, empty if it is not there."""
+        found = self.protocol.get(name)
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def images_seen(self) -> float | None:
+        return number(self.part("generator").get("images_seen"))
+
+    @property
+    def resolution(self) -> float | None:
+        return number(self.part("fakes").get("resolution"))
+
+    @property
+    def psi(self) -> float | None:
+        return number(self.part("fakes").get("psi"))
+
+    def setting(self) -> dict[str, Any]:
+        """What two measurements of one generator may differ in."""
+        fakes = {k: v for k, v in self.part("fakes").items() if k not in ("resolution", "alpha")}
+        reals = {f"reals' {k}": self.part("reals").get(k) for k in ("data", "number", "mirror")}
+        return {**fakes, **reals, "network": self.protocol.get("sha256")}
+
+    @property
+    def yardstick(self) -> str | None:
+        """What stood for a generator's images, if something did."""
+        generator = self.part("generator")
+        known = "sha256" in generator and generator["sha256"] is None
+        return str(generator.get("origin")) if known else None
+
+
+@dataclass(frozen=True)
+class Session:
+    """From a start or a resume to the last line before the next."""
+
+    events: list[Event]
+
+    @property
+    def first(self) -> Event:
+        return self.events[0]
+
+    @property
+    def seconds(self) -> float:
+        times = [t for t in (number(event.get("time")) for event in self.events) if t is not None]
+        return max(times, default=0.0) - min(times, default=0.0)
+
+    @property
+    def images(self) -> tuple[float, float]:
+        """Images seen, before and after it."""
+        seen = [s for s in (number(e.get("images_seen")) for e in self.events) if s is not None]
+        return (seen[0], seen[-1]) if seen else (0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run."""
+
+    folder: Path
+    config: TrainConfig
+    toml: str
+    events: list[Event]
+    results: list[Result]
+    samples: list[tuple[int, Path]]  # thousands of images and the grid of then, oldest first
+    unreadable: Mapping[str, int]  # lines left out, by file
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def images_seen(self) -> int:
+        seen = [number(event.get("images_seen")) for event in self.events]
+        return int(next((s for s in reversed(seen) if s is not None), 0))
+
+    def sessions(self) -> list[Session]:
+        parts: list[list[Event]] = []
+        for event in self.events:
+            if event["event"] in BEGINNINGS or not parts:
+                parts.append([])
+            parts[-1].append(event)
+        return [Session(part) for part in parts]
+
+    def progress(self) -> list[Event]:
+        """The lines that count, in the order of images seen: a run that was killed repeats what
+        came after its last saved state."""
+        kept: list[Event] = []
+        for event in self.events:
+            seen = number(event.get("images_seen"))
+            if seen is None:
+                continue
+            if event["event"] in BEGINNINGS:
+                kept = [old for old in kept if old["images_seen"] <= seen]
+            elif event["event"] == "progress":
+                kept.append(event)
+        return kept
+
+    def last_of(self, *names: str) -> Event | None:
+        return next((event for event in reversed(self.events) if event["event"] in names), None)
+
+
+def read_run(folder: Path) -> Record:
+    """FileNotFoundError where there is no run, ValueError where its configuration is damaged."""
+    if not folder.is_dir():
+        found = "is a file" if folder.is_file() else "does not exist"
+        raise FileNotFoundError(f"{folder} {found}; a report is made of a run folder")
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{folder} holds no {CONFIG_FILE}, so it is not the folder of a run; give one that "
+            "train.py has written"
+        )
+    config = read_stored_config(path)
+    events, bad_events = read_lines(folder / LOG_FILE, "event")
+    lines, bad_results = read_lines(folder / RESULTS_FILE, "metric")
+    results = [result_of(line) for line in lines]
+    return Record(
+        folder,
+        config,
+        path.read_text(encoding="utf-8-sig"),
+        events,
+        results,
+        sorted(numbered_samples(folder / "samples")),
+        {LOG_FILE: bad_events, RESULTS_FILE: bad_results},
+    )
+
+
+def read_lines(path: Path, name: str) -> tuple[list[Event], int]:
+    """The JSON objects in a file that have text at `name`, and how many lines are none."""
+    if not path.is_file():
+        return [], 0
+    found, bad = [], 0
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):  # a run that was killed cuts the last one short
+                value = None
+            if isinstance(value, dict) and isinstance(value.get(name), str):
+                found.append(value)
+            else:
+                bad += 1
+    return found, bad
+
+
+def result_of(line: Mapping[str, Any]) -> Result:
+    values, protocol = (
+        part if isinstance(part, Mapping) else {}
+        for part in (line.get("values"), line.get("protocol"))
+    )
+    return Result(line["metric"], {name: number(v) for name, v in values.items()}, protocol)
+
+
+def numbered_samples(folder: Path) -> Iterator[tuple[int, Path]]:
+    for path in folder.glob("*.png"):
+        if re.fullmatch(r"[0-9]{1,12}", path.stem):
+            yield int(path.stem), path
+
+
+def number(value: object) -> float | None:
+    """A finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+
+
+def moment(value: object) -> str:
+    """Seconds since 1970 as `2026-01-31 12:00 UTC`."""
+    try:
+        return f"{datetime.fromtimestamp(number(value) or 0, UTC):%Y-%m-%d %H:%M} UTC"
+    except (OverflowError, OSError, ValueError):
+        return "an unknown time"
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `12 min`, `3 h 20 min`, `4 d 2 h`."""
+    minutes = round(seconds / 60)
+    hours, days = minutes // 60, minutes // 1440
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{hours} h {minutes % 60} min" if days < 2 else f"{days} d {hours % 24} h"

@@ -1,0 +1,242 @@
+"""The parts of the page that show what a run was, is and looked like."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from stylegan.config import DERIVED, build_config, flatten, to_dict, toml_value
+from stylegan.report.charts import Band, short
+from stylegan.report.drawings import Drawings
+from stylegan.report.markup import Html, joined, picture, table, tag
+from stylegan.report.record import ENDS, Record, Result, Session, duration, moment, number
+from stylegan.schedule import phases, stage_at
+
+NEWEST_SIDE, GRID_SIDE = 1024, 768  # pixels at most
+GRIDS = 12  # over time
+PIXELATED = 640  # a narrower picture is enlarged without smoothing
+
+
+def note(text: object) -> Html:
+    return tag("p", text, class_="note")
+
+
+def headline(record: Record, scores: Sequence[tuple[str, str]]) -> Html:
+    """Where the run is; `scores` are names and values that should be seen at once."""
+    config, sessions = record.config, record.sessions()
+    stage = stage_at(record.images_seen, config.schedule)
+    total = config.schedule.total_images
+    until = f" of {total:,}" if record.images_seen < total else ""
+    growing = f" (fading in, alpha {stage.alpha:.2f})" if stage.alpha < 1 else ""
+    times = [event["time"] for event in record.events if number(event.get("time")) is not None]
+    facts = [
+        ("Images seen", f"{record.images_seen:,}{until}"),
+        ("Resolution", f"{stage.resolution}×{stage.resolution}{growing}"),  # noqa: RUF001
+        ("Training time", duration(sum(session.seconds for session in sessions))),
+        *scores,
+    ]
+    tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
+    dates = f"{moment(times[0])} to {moment(times[-1])}" if times else "not begun yet"
+    penalty = f", R1 gamma {config.r1_gamma:g}" if config.r1_gamma else ""
+    return tag(
+        "header",
+        tag("p", "StyleGAN training run", class_="kind"),
+        tag("h1", record.name),
+        tag("p", *status(record), " ", dates, class_="status"),
+        tag("dl", *tiles, class_="tiles"),
+        note(
+            f"{config.network.resolution}×{config.network.resolution}, "  # noqa: RUF001
+            f"{config.network.image_channels} channels, {config.generator_loss} and "
+            f"{config.discriminator_loss} loss{penalty}, {config.precision}, seed {config.seed}"
+        ),
+    )
+
+
+def status(record: Record) -> list[Html]:
+    """Whether it has finished, and if not, why."""
+    last = record.last_of("start", "resume", *ENDS)
+    event = last["event"] if last else ""
+    text = {
+        "finished": "Finished",
+        "stopped": "Stopped; the same command continues",
+        "failed": "Failed",
+    }.get(event, "Not finished" if last else "Not begun")
+    kind = event if event in ENDS else "open"
+    reason = last.get("reason") if last else None
+    return [
+        tag("span", text, class_=f"badge {kind}"),
+        *([tag("span", reason, class_="reason")] if event == "failed" and reason else []),
+    ]
+
+
+def file_picture(path: Path, side: int, alt: str) -> Html:
+    """A picture of the run, at most `side` wide and high."""
+    try:
+        with Image.open(path) as opened:
+            image = opened.convert("RGBA" if "A" in opened.getbands() else "RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        return note(f"{path.name} cannot be shown: {error}")
+    image.thumbnail((side, side))
+    return picture(image, alt, **({"class_": "pixels"} if image.width < PIXELATED else {}))
+
+
+def captioned(image: Html, caption: str) -> Html:
+    return tag("figure", image, tag("figcaption", caption))
+
+
+def newest(record: Record) -> Html:
+    """The last grid of samples beside the training images."""
+    reals = record.folder / "reals.png"
+    figures = []
+    if record.samples:
+        kimg, path = record.samples[-1]
+        caption = f"Generated, after {kimg:,} kimg: fixed seeds, average generator, psi 1"
+        figures.append(captioned(file_picture(path, NEWEST_SIDE, "generated images"), caption))
+    else:
+        figures.append(note("The run has not written samples yet."))
+    if reals.is_file():
+        image = file_picture(reals, NEWEST_SIDE, "training images")
+        figures.append(captioned(image, "Training images"))
+    return tag("div", *figures, class_="two")
+
+
+def over_time(record: Record) -> Html:
+    """Some of the grids, evenly over the run."""
+    figures = [
+        captioned(file_picture(path, GRID_SIDE, f"samples after {kimg} kimg"), caption)
+        for kimg, path in evenly(record.samples)
+        for stage in [stage_at(kimg * 1000, record.config.schedule)]
+        for caption in [f"{kimg:,} kimg, {stage.resolution}×{stage.resolution}"]  # noqa: RUF001
+    ]
+    if not figures:
+        return Html()
+    text = note(f"The same seeds, {len(figures)} of {len(record.samples)} grids.")
+    return joined([text, tag("div", *figures, class_="two")])
+
+
+def evenly(samples: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:
+    """At most `GRIDS` of them: those nearest to evenly spread times, the first and the last."""
+    if len(samples) <= GRIDS:
+        return list(samples)
+    first, last = samples[0][0], samples[-1][0]
+    wanted = [first + (last - first) * i / (GRIDS - 1) for i in range(GRIDS)]
+    return sorted({min(samples, key=lambda s, t=t: abs(s[0] - t)) for t in wanted})  # type: ignore[misc]
+
+
+def growth_bands(record: Record) -> list[Band]:
+    """The resolutions over thousands of images, shaded while they fade in."""
+    bands: list[Band] = []
+    seen = record.images_seen / 1000
+    for first, end, stage in phases(record.config.schedule):
+        start, stop = first / 1000, min(end / 1000, seen)
+        name = str(stage.resolution)
+        if start >= seen:
+            break
+        if bands and bands[-1].name == name:
+            bands[-1] = bands[-1]._replace(end=stop)
+        else:
+            bands.append(Band(start, stop if stage.alpha < 1 else start, stop, name))
+    return bands
+
+
+def truncation(drawings: Drawings) -> Html:
+    """Seeds against psi."""
+    if isinstance(drawings.sweep, str):
+        return note(drawings.sweep)
+    sweep = drawings.sweep
+    heads = ["", *(f"ψ = {psi:g}" for psi in sweep.psis)]
+    rows = [
+        (
+            name,
+            *(
+                picture(cell, f"{name}, psi {psi:g}", class_="pixels" if cell.width < 96 else "")
+                for psi, cell in zip(sweep.psis, cells, strict=True)
+            ),
+        )
+        for name, cells in sweep.rows
+    ]
+    text = (
+        f"{sweep.about} 1 is full variety, 0 the average image, below 0 the opposites of the seeds."
+    )
+    return joined([note(text), table(heads, rows, class_="sweep")])
+
+
+def neighbours(drawings: Drawings) -> Html:
+    found = drawings.neighbours
+    if isinstance(found, str):
+        return note(found)
+    image = picture(found.image, "generated images and those nearest to them", class_="paper")
+    return joined([note(found.about), image])
+
+
+def settings(record: Record) -> Html:
+    """What was configured: the differences, and everything."""
+    processes = record.config.schedule.num_processes
+    ours, papers = (
+        flatten(to_dict(config)) for config in (record.config, build_config({}, processes))
+    )
+    rows = [
+        (tag("code", name), tag("code", toml_value(value)), tag("code", toml_value(papers[name])))
+        for name, value in ours.items()
+        if name != DERIVED and value != papers[name]
+    ]
+    found = table(["option", "this run", "default"], rows) if rows else note("All are defaults.")
+    return joined([found, folded("The whole configuration", record.toml)])
+
+
+def folded(title: str, text: str) -> Html:
+    """Long text that opens when asked."""
+    return tag("details", tag("summary", title), tag("pre", text))
+
+
+def hardware(record: Record) -> Html:
+    """Where each part of the run was computed, and with which versions."""
+    rows = [session_row(session) for session in record.sessions()]
+    heads = ["begun", "images seen", "time", "images/s in all", "device", "processes", "ended"]
+    found = table(heads, rows) if rows else note("The log tells nothing yet.")
+    return joined([found, *environment(record)])
+
+
+def session_row(session: Session) -> list[str]:
+    first, last = session.first, session.events[-1]
+    start, end = session.images
+    seconds = session.seconds
+    device = first.get("device_name") or first.get("device") or "?"
+    return [
+        moment(first.get("time")),
+        f"{start:,.0f} to {end:,.0f}",
+        duration(seconds),
+        short((end - start) / seconds) if seconds > 0 else "",
+        str(device),
+        str(first.get("processes", "?")),
+        last["event"] if last["event"] in ENDS else "no end logged",
+    ]
+
+
+def environment(record: Record) -> Iterator[Html]:
+    """Tables of the newest `hardware` and `versions` that the log or a measurement tells."""
+    told: dict[str, Mapping[str, object]] = {}
+    for source in (*(r.protocol for r in record.results), *record.events):
+        for name in ("hardware", "versions"):
+            found = source.get(name)
+            if isinstance(found, Mapping):
+                told[name] = found
+    for name, values in told.items():
+        pairs = joined((tag("span", f"{key} {value}") for key, value in values.items()), " ")
+        yield tag("p", tag("b", f"{name.capitalize()}: "), pairs, class_="facts")
+
+
+def protocol(result: Result) -> Html:
+    text = json.dumps(result.protocol, indent=2, ensure_ascii=False, default=str)
+    return folded(f"Protocol of {result.metric}", text)
+
+
+def footer(record: Record, version: str) -> Html:
+    bad = [
+        f"{n} unreadable line{'s' * (n > 1)} of {name} left out"
+        for name, n in record.unreadable.items()
+        if n
+    ]
+    made = f"Made by stylegan {version} of what the run had written."
+    return tag("footer", " ".join([made, *(f"{text}." for text in bad)]))

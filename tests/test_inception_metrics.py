@@ -1,0 +1,432 @@
+"""FID, KID, precision and recall, IS: the same numbers as torch-fidelity's and torchmetrics' own.
+
+The network has random weights. Where the numbers are not the point it looks at 75x75 pixels.
+"""
+
+import hashlib
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from tiny_training import tiny_config, write_pictures
+
+from stylegan.cli import main
+from stylegan.config import to_toml
+from stylegan.data import cached_store
+from stylegan.loading import load_generator, load_source
+from stylegan.metrics import Subject, Tools, evaluate, inception, parse
+from stylegan.metrics.weights import public_weights, read_weights, weights_file
+
+fidelity = pytest.importorskip("torch_fidelity")
+InceptionV3 = fidelity.FeatureExtractorInceptionV3
+ZIP = Path(__file__).parent.parent / "datasets" / "emoji-32.zip"
+FAKES, REALS = 24, 20
+CPU = torch.device("cpu")
+
+
+class Unread(InceptionV3):
+    """With the weights that it draws."""
+
+    def load_state_dict(self, weights):
+        pass
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A file of random weights, of which features and logits are of the usual sizes."""
+    nothing = io.BytesIO()
+    torch.save({}, nothing)
+    nothing.seek(0)
+    network = Unread("random", ["2048"], feature_extractor_weights_path=nothing)
+    random = torch.Generator().manual_seed(0)
+    tensors = network.state_dict()
+    for tensor in tensors.values():
+        if tensor.ndim > 1:
+            tensor.normal_(generator=random).mul_((2 / tensor[0].numel()) ** 0.5)
+    images = torch.cat(list(subject_of(None).fakes(8)))
+    scale = 0.5 / network(images)[0].mean()
+    tensors["Conv2d_1a_3x3.conv.weight"].mul_(scale)  # scales all features: there are no biases
+    features = network(images)[0]
+    fc, mean = tensors["fc.weight"], features.mean(dim=0)
+    fc.sub_(torch.outer(fc @ mean, mean) / mean.square().sum())  # or all are of one class
+    fc.mul_(2 / (features @ fc.T).std())
+    path = tmp_path_factory.mktemp("weights") / "random.pth"
+    torch.save(tensors, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    pictures = write_pictures(folder / "pictures", n=REALS, size=32)
+    return cached_store(pictures, resolution=32, cache_dir=folder / "cache")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Inception looks at 75x75 pixels, the least it can, and takes a fifteenth of the time."""
+    monkeypatch.setattr(InceptionV3, "INPUT_IMAGE_SIZE", 75)
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    """No network, and nothing downloaded before."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def subject_of(store, **options):
+    return Subject(load_generator("emoji32"), store, batch=8, **options)
+
+
+class Images(torch.utils.data.Dataset):
+    """For torch-fidelity."""
+
+    def __init__(self, batches):
+        self.images = torch.cat(list(batches))
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        return self.images[index]
+
+
+# Against the libraries
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Metric .* will save all extracted features:UserWarning")
+@pytest.mark.filterwarnings(r"ignore:std\(\). degrees of freedom:UserWarning")  # of one split
+def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(weights, store, tmp_path):
+    from torchmetrics.image.fid import FrechetInceptionDistance, NoTrainInceptionV3
+    from torchmetrics.image.inception import InceptionScore
+    from torchmetrics.image.kid import KernelInceptionDistance
+
+    subject, tools = subject_of(store, mirror=True), Tools(tmp_path, weights)
+    kinds = ["fid", "kid", "pr", "is"]
+    ours = inception.measure_inception(subject, kinds, FAKES, tools).values
+    fakes, reals = Images(subject.fakes(FAKES)), Images(subject.reals(REALS))
+    theirs = fidelity.calculate_metrics(
+        input1=fakes,
+        input2=reals,
+        feature_extractor="inception-v3-compat",  # else precision and recall look with VGG16
+        feature_extractor_weights_path=str(weights),
+        kid_subset_size=REALS,
+        cuda=False,
+        cache=False,
+        save_cpu_ram=True,  # no processes that load images
+        verbose=False,
+        **dict.fromkeys(("fid", "kid", "prc", "isc"), True),
+    )
+    expected = {
+        "fid": {"fid": theirs["frechet_inception_distance"]},
+        "kid": {
+            "kid": theirs["kernel_inception_distance_mean"],
+            "kid_std": theirs["kernel_inception_distance_std"],
+        },
+        "pr": {"precision": theirs["precision"], "recall": theirs["recall"]},
+        "is": {"is": theirs["inception_score_mean"], "is_std": theirs["inception_score_std"]},
+    }
+    for kind in kinds:
+        assert ours[kind] == pytest.approx(expected[kind], rel=1e-3)
+    features, logits = (
+        NoTrainInceptionV3("inception", [name], str(weights), antialias=False)
+        for name in ("2048", "logits_unbiased")
+    )
+    fid = FrechetInceptionDistance(features)
+    kid = KernelInceptionDistance(features, subsets=2, subset_size=REALS)
+    score = InceptionScore(logits, splits=1)
+    for metric in (fid, kid):
+        metric.update(reals.images, real=True)
+    fid.update(fakes.images, real=False)
+    kid.update(fakes.images[:REALS], real=False)  # all in each subset: nothing is drawn
+    score.update(fakes.images)
+    assert ours["fid"]["fid"] > 1  # all are of a size that can be compared
+    assert ours["kid"]["kid"] > 0.01
+    assert ours["is"]["is"] > 1.1
+    assert ours["fid"]["fid"] == pytest.approx(fid.compute().item(), rel=1e-3)
+    as_many = inception.measure_inception(subject, ["kid"], REALS, tools).values["kid"]["kid"]
+    assert as_many == pytest.approx(kid.compute()[0].item(), rel=1e-3)
+    network = inception.inception(tools, CPU)
+    seen = inception.look(network, subject.fakes(FAKES), FAKES, {"logits"}, tools)
+    assert seen.logits is not None
+    whole = inception.inception_score(seen.logits, splits=1)["is"]
+    assert whole == pytest.approx(score.compute()[0].item(), rel=1e-3)
+
+
+def test_every_metric_puts_a_worse_set_of_emoji_behind_a_better_one(weights, small, tmp_path):
+    store = cached_store(ZIP, resolution=32, include=["smileys"], cache_dir=tmp_path)
+    emoji = torch.from_numpy(store.images(32)[:90].copy())
+    reals, other = emoji[::2], emoji[1::2]
+    noise = 80 * torch.randn(other.shape, generator=torch.Generator().manual_seed(0))
+    noisy = (other + noise).round().clamp(0, 255).to(torch.uint8)
+    average = other.float().mean(dim=0).round().to(torch.uint8).expand_as(other)
+    tools = Tools(tmp_path, weights)
+    network = inception.inception(tools, CPU)
+    needs = {"moments", "features", "logits"}
+    seen = [
+        inception.look(network, x.split(9), 45, needs, tools)
+        for x in (reals, other, noisy, average)
+    ]
+    found = [
+        {
+            kind: inception.measure(kind, fakes, seen[0], subject_of(store))
+            for kind in inception.NEEDS
+        }
+        for fakes in seen[1:]
+    ]
+    fid, kid, precision, recall, score = (
+        [values[kind][name] for values in found]
+        for kind, name in (
+            ("fid", "fid"),
+            ("kid", "kid"),
+            ("pr", "precision"),
+            ("pr", "recall"),
+            ("is", "is"),
+        )
+    )
+    assert fid[0] < fid[1] < fid[2]
+    assert kid[0] < kid[1] < kid[2]
+    assert precision[0] > precision[1]
+    assert recall[0] > recall[1] >= recall[2] == 0
+    assert score[0] > score[2] == pytest.approx(1)
+
+
+def test_features_are_those_of_torch_fidelitys_network(weights, small, store, tmp_path):
+    network = inception.inception(Tools(tmp_path, weights), CPU)
+    reference = InceptionV3("x", ["2048"], feature_extractor_weights_path=str(weights))
+    images = torch.cat(list(subject_of(store).reals(4)))
+    features = network(images)
+    torch.testing.assert_close(features[:, :2048], reference(images)[0])
+    assert features[:, :2048].std(dim=0).mean() > 1e-3  # the images are told from each other
+    torch.testing.assert_close(network(images[:, :1]), network(images[:, :1].repeat(1, 3, 1, 1)))
+
+
+def test_the_score_of_splits_one_by_one_is_torch_fidelitys():
+    from torch_fidelity.metric_isc import isc_features_to_metric
+
+    logits = np.random.default_rng(0).standard_normal((203, 1008)).astype(np.float32) * 3
+    expected = isc_features_to_metric(torch.from_numpy(logits))
+    assert inception.inception_score(logits) == pytest.approx(
+        {"is": expected["inception_score_mean"], "is_std": expected["inception_score_std"]},
+        rel=1e-12,
+    )
+
+
+def test_precision_and_recall_in_small_tiles_are_those_of_the_whole(monkeypatch):
+    from torch_fidelity.metric_prc import prc_features_to_metric
+
+    random = np.random.default_rng(0)
+    fakes, reals = (random.standard_normal((n, 6)).astype(np.float32) for n in (90, 70))
+    reals *= 1.3
+    whole = prc_features_to_metric(torch.tensor(fakes), torch.tensor(reals), verbose=False)
+    monkeypatch.setattr(inception, "DISTANCES_AT_ONCE", 7 * 90)
+    found = inception.precision_recall(fakes, reals, CPU)
+    assert found == {"precision": whole["precision"], "recall": whole["recall"]}
+    assert 0.5 < found["recall"] < found["precision"] < 1
+
+
+def test_the_kernel_distance_of_few_images_is_that_of_smaller_subsets():
+    from torch_fidelity.metric_kid import kid_features_to_metric
+
+    random = np.random.default_rng(0)
+    fakes, reals = (random.standard_normal((n, 50)).astype(np.float32) for n in (30, 25))
+    options = {"kid_subset_size": 25, "verbose": False}
+    whole = kid_features_to_metric(torch.tensor(fakes), torch.tensor(reals), **options)
+    found = inception.kernel_distance(fakes, reals)
+    assert found["kid"] == whole["kernel_inception_distance_mean"]
+    assert found["kid_std"] > 0
+
+
+@pytest.mark.parametrize(("name", "least"), [("pr3", 4), ("is9", 10)])
+def test_too_few_images_are_refused_before_anything_is_generated(name, least, store, tmp_path):
+    told = []
+    assert not list(evaluate(subject_of(store), parse(name), Tools(tmp_path), tell=told.append))
+    assert f"needs at least {least} images" in told[0]
+
+
+# Weights
+
+
+def test_our_address_of_the_weights_is_torch_fidelitys():
+    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
+
+    assert inception.WEIGHTS == URL_INCEPTION_V3
+
+
+def test_a_file_is_taken_whatever_its_hash_and_the_hash_is_told(weights):
+    found = public_weights(inception.WEIGHTS, weights)
+    assert found.sha256 == hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert found.tensors["fc.weight"].shape == (1008, 2048)
+
+
+def test_a_folder_or_torch_home_must_hold_the_file_with_the_known_hash(tmp_path, offline):
+    name = inception.WEIGHTS.rpartition("/")[2]
+    (tmp_path / name).write_bytes(b"something else")
+    with pytest.raises(ValueError, match="is damaged: its SHA-256 begins with"):
+        weights_file(inception.WEIGHTS, tmp_path)
+    home = tmp_path / "torch" / "hub" / "checkpoints"
+    home.mkdir(parents=True)
+    (home / name).write_bytes(b"something else")
+    with pytest.raises(ValueError, match="is damaged: its SHA-256 begins with"):
+        weights_file(inception.WEIGHTS, None)
+
+
+def test_a_file_that_would_run_code_is_refused_and_runs_none(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return open, (str(tmp_path / "ran"), "w")
+
+    torch.save({"fc.weight": Evil()}, tmp_path / "evil.pth")
+    torch.save([torch.ones(1)], tmp_path / "list.pth")
+    for name in ("evil", "list"):
+        with pytest.raises(ValueError, match="no weights that can be read safely"):
+            read_weights(tmp_path / f"{name}.pth")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_weights_of_another_network_are_refused(tmp_path):
+    torch.save({"fc.weight": torch.ones(2)}, tmp_path / "other.pth")
+    with pytest.raises(ValueError, match="does not hold the Inception network's weights"):
+        inception.inception(Tools(tmp_path, tmp_path / "other.pth"), CPU)
+
+
+def test_offline_without_weights_there_is_one_message_with_address_hash_and_path(
+    offline, store, tmp_path, monkeypatch
+):
+    told = []
+    subject = subject_of(store)
+    requests = parse("fid4,kid4,is10")
+    assert not list(evaluate(subject, requests, Tools(tmp_path / "cache"), tell=told.append))
+    assert len(told) == 2  # of 4 and of 10 images
+    path = tmp_path / "torch" / "hub" / "checkpoints" / "weights-inception-2015-12-05-6726825d.pth"
+    for text in (inception.WEIGHTS, "6726825d,", str(path), "--weights"):
+        assert text in told[0]
+
+
+# Statistics of reals, results, the command
+
+
+def test_statistics_of_reals_are_kept_and_made_again_when_damaged(weights, small, store, tmp_path):
+    passes, told = [], []
+
+    def count(what, done, total):
+        passes.extend([what] * (done == total))
+
+    subject = subject_of(store, progress=count)
+    tools = Tools(tmp_path, weights, tell=told.append)
+    network = inception.inception(tools, CPU)
+    needs = {"moments", "features"}
+
+    def reals():
+        return inception.seen_reals(subject, network, needs, 6, tools)
+
+    first, second = reals(), reals()
+    for one, other in zip(first, second, strict=True):
+        assert one is other is None or np.array_equal(one, other)
+    assert (passes, told) == (["real"], [])
+    files = sorted(tmp_path.glob("inception-*.bin"))
+    assert [path.name.split("-")[1] for path in files] == ["features", "moments"]
+    content = files[0].read_bytes()
+    files[0].unlink()  # it is in use
+    files[0].write_bytes(content[:100])
+    reals()
+    assert (passes, told) == (["real"] * 2, [f"{files[0]} is damaged and made again"])
+    assert files[0].read_bytes() == content
+    rows = first.features
+    np.testing.assert_allclose(first.moments[0], rows.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(first.moments[1:], np.cov(rows, rowvar=False), rtol=1e-3, atol=1e-5)
+    inception.seen_reals(subject_of(store, mirror=True), network, needs, 6, tools)
+    assert len(list(tmp_path.glob("inception-*.bin"))) == 4  # mirrored ones are others
+
+
+def test_a_pass_over_the_images_serves_all_metrics_of_a_number(weights, small, store, tmp_path):
+    passes = []
+
+    def count(what, done, total):
+        passes.extend([what] * (done == total))
+
+    subject = subject_of(store, progress=count, psi=0.5)
+    found = list(evaluate(subject, parse("kid10,is10,pr10"), Tools(tmp_path, weights)))
+    assert sorted(passes) == ["generated", "real"]
+    assert [result.metric for result in found] == ["kid10", "is10", "pr10"]
+    protocol = json.loads(found[0].line())["protocol"]
+    assert protocol["reals"]["number"] == protocol["images"] == 10
+    assert protocol["reals"]["data"] == store.identity(32)
+    assert protocol["sha256"] == public_weights(inception.WEIGHTS, weights).sha256
+    assert protocol["fakes"]["psi"] == 0.5
+    names = ("subsets", "subset_size", "subset_seed")
+    assert [protocol[name] for name in names] == [100, 10, 2020]
+    assert {"stylegan", "torch", "torch-fidelity"} <= protocol["versions"].keys()
+
+
+def test_the_command_writes_lines_and_goes_on_after_what_cannot_be_measured(
+    weights, small, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "results.jsonl"
+    command = ["metrics", "emoji32", "--metrics", "is10,pr3,kid4", "--weights", str(weights)]
+    data = str(write_pictures(tmp_path / "pictures", n=6, size=32))
+    for _ in range(2):
+        found = CliRunner().invoke(main, [*command, "--data", data, "--out", str(out)])
+        assert found.exit_code == 1
+        assert "pr3 could not be measured: pr needs at least 4 images" in found.stderr
+        assert found.stderr.endswith("Error: not measured, see above: pr3\n")
+        lines = [json.loads(line) for line in found.stdout.splitlines()]
+        assert [line["metric"] for line in lines] == ["is10", "kid4"]
+    kept = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["values"] for line in kept] == [line["values"] for line in lines] * 2
+    assert lines[1]["protocol"]["generator"]["origin"].startswith("generator file")
+
+
+def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(
+    weights, small, offline, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    out, data = tmp_path / "run", write_pictures(tmp_path / "pictures")
+    toml = tmp_path / "tiny.toml"
+    toml.write_text(to_toml(tiny_config(schedule={"total_kimg": 0.07})))
+    train = ["train", "--data", str(data), "--config", str(toml), "--out", str(out)]
+    options = ["--no-tensorboard", "--no-preflight", "--device", "cpu"]
+    measuring = ["--metrics", "swd4,is10", "--metrics-every", "0.016"]
+    trained = CliRunner().invoke(main, [*train, *options, *measuring])
+    assert trained.exit_code == 0, trained.output
+    assert trained.stderr.count("swd4 could not be measured: images of 4x4 are too small") == 2
+    assert trained.stderr.count("is10 could not be measured: the weights of a network") == 5
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["protocol"]["generator"]["images_seen"] for line in lines] == [48, 64, 72]
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    scores = [line for line in log if line["event"] == "metrics"]
+    assert [(line["images_seen"], line["resolution"]) for line in scores] == [
+        (16, 4),
+        (32, 4),
+        (48, 8),
+        (64, 8),
+        (72, 8),
+    ]
+    assert [line.get("swd4") for line in scores] == [
+        *(None, None),
+        *(line["values"]["swd"] for line in lines),
+    ]
+    assert load_source(out / "generator-best.pt").images_seen in (48, 64, 72)
+    command = ["metrics", str(out), "--metrics", "is10,kid4", "--weights", str(weights)]
+    found = CliRunner().invoke(main, command)
+    assert found.exit_code == 0, found.output
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()][3:]
+    assert [line["metric"] for line in lines] == ["is10", "kid4"]
+    assert lines[1]["protocol"]["reals"]["mirror"] is True
+    assert lines[0]["protocol"]["fakes"]["resolution"] == 8  # still growing
+    assert 0 < lines[0]["protocol"]["fakes"]["alpha"] < 1
+    assert lines[0]["protocol"]["generator"]["images_seen"] > 0
+    data.rename(tmp_path / "elsewhere")
+    found = CliRunner().invoke(main, command)
+    assert found.exit_code == 1
+    assert "the run's images are no longer at" in found.stderr

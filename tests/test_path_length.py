@@ -1,0 +1,297 @@
+"""Perceptual path length: closed forms of a linear generator. LPIPS: what torchmetrics says."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from linear_generator import (
+    KINDS,
+    linear_subject,
+    measured,
+    squared_distance,
+    work,
+)
+from processes import spawned
+from scipy.stats import chi2
+from test_distributed import free_port
+from torch.testing import assert_close
+from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
+from torchvision.models import vgg16
+
+from stylegan.metrics import Subject, Tools
+from stylegan.metrics.lpips import WEIGHTS, load_lpips, load_trunk
+from stylegan.metrics.path_length import (
+    EPSILON,
+    face_region,
+    latent_pairs,
+    measure_path_length,
+    measured_lengths,
+    path_lengths,
+    slerp,
+    trimmed_mean,
+)
+from stylegan.metrics.synthesis import averaged_down
+from stylegan.networks import Generator, NetworkConfig
+
+CPU = torch.device("cpu")
+TINY = NetworkConfig(resolution=16, max_channels=8, z_dim=16, w_dim=16, mapping_width=16)
+
+
+def lengths(subject, kind, pairs, **options):
+    return measured_lengths(subject, kind, pairs, squared_distance, **options)
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    rng = torch.Generator().manual_seed(0)
+    a, b = torch.randn(2, 50, 7, generator=rng, dtype=torch.float64)
+    return a, b, torch.rand(50, 1, generator=rng, dtype=torch.float64)
+
+
+def angle(a, b):
+    return torch.nn.functional.cosine_similarity(a, b).acos()[:, None]
+
+
+def test_slerp_gives_unit_vectors(vectors):
+    assert_close(slerp(*vectors).norm(dim=1), torch.ones(50, dtype=torch.float64))
+
+
+def test_slerp_divides_the_angle_in_proportion(vectors):
+    a, b, t = vectors
+    assert_close(angle(a, slerp(a, b, t)), t * angle(a, b))
+    assert_close(angle(slerp(a, b, t), b), (1 - t) * angle(a, b))
+
+
+def test_slerp_begins_and_ends_at_the_normalized_vectors(vectors):
+    a, b, t = vectors
+    assert_close(slerp(a, b, 0 * t), a / a.norm(dim=1, keepdim=True))
+    assert_close(slerp(a, b, 0 * t + 1), b / b.norm(dim=1, keepdim=True))
+
+
+def test_pairs_are_standard_normal_and_places_uniform():
+    z0, z1, t = latent_pairs(linear_subject(), range(2000))
+    for z in (z0, z1):
+        assert abs(z.mean().item()) < 4 / math.sqrt(z.numel())
+        assert abs(z.var().item() - 1) < 4 * math.sqrt(2 / z.numel())
+    assert abs((z0 * z1).mean().item()) < 4 / math.sqrt(z0.numel())
+    assert abs(t.mean().item() - 0.5) < 4 / math.sqrt(12 * 2000)
+    assert 0 <= t.min() < 0.01 < 0.99 < t.max() < 1
+
+
+def test_length_in_w_is_that_of_the_difference_of_both_images():
+    subject = linear_subject(dim=5)
+    z0, z1, _ = latent_pairs(subject, range(100))
+    expected = ((z1 - z0) @ subject.generator.matrix.T).square().sum(dim=1)
+    for kind in ("ppl-w-full", "ppl-w-end"):  # a straight line is as long everywhere
+        assert_close(torch.from_numpy(lengths(subject, kind, 100)), expected, rtol=1e-9, atol=0)
+
+
+def test_mean_length_in_w_is_twice_the_trace():
+    """E |A (w1 - w0)|^2 = 2 tr(A A^T), of variance 8 tr((A A^T)^2)."""
+    subject = linear_subject(dim=5)
+    product = subject.generator.matrix @ subject.generator.matrix.T
+    error = math.sqrt(8 * product.square().sum().item() / 2000)
+    mean = lengths(subject, "ppl-w-full", 2000).mean()
+    assert abs(mean - 2 * product.trace().item()) < 3 * error
+
+
+def test_trimmed_mean_in_w_is_that_of_a_chi_squared_distribution():
+    """|w1 - w0|^2 / 2 is chi-squared with k = 16 degrees of freedom; its density times x is k times
+    the density with k + 2."""
+    k, pairs = 16, 2000
+    ends = chi2.ppf([0.01, 0.99], k)
+    expected = 2 * k * np.diff(chi2.cdf(ends, k + 2)).item() / 0.98
+    found = trimmed_mean(lengths(linear_subject(), "ppl-w-end", pairs))
+    assert abs(found - expected) < 3 * math.sqrt(8 * k / pairs)
+    assert expected < 2 * k - 0.1  # the outliers matter
+
+
+@pytest.mark.parametrize("kind", ["ppl-z-full", "ppl-z-end"])
+def test_length_in_z_of_the_identity_is_the_squared_angle(kind):
+    """A chord of the circle of radius sqrt(k): |2 sin(epsilon angle / 2) / epsilon|^2 k."""
+    subject = linear_subject()
+    z0, z1, _ = latent_pairs(subject, range(100))
+    chord = 2 * torch.sin(EPSILON * angle(z0, z1) / 2) / EPSILON
+    expected = 16 * chord.square().flatten()
+    assert_close(torch.from_numpy(lengths(subject, kind, 100)), expected, rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["ppl-z-full", "ppl-z-end"])
+def test_mean_length_in_z_is_that_of_random_directions_on_a_sphere(kind):
+    """In 3 dimensions angles have the density sin / 2, so E angle^2 = (pi^2 - 4) / 2; the direction
+    of a step is independent of it and of any other: k tr(A^T A) / k times that."""
+    subject, pairs = linear_subject(dim=3), 2000
+    found = lengths(subject, kind, pairs)
+    trace = subject.generator.matrix.square().sum().item()
+    expected = (math.pi**2 - 4) / 2 * trace
+    assert abs(found.mean() - expected) < 3 * found.std() / math.sqrt(pairs)
+    assert found.std() / math.sqrt(pairs) < 0.02 * expected
+
+
+def test_noise_is_the_same_at_both_ends_of_a_step():
+    quiet, noisy = (lengths(linear_subject(loud=loud), "ppl-w-end", 20) for loud in (0.0, 100.0))
+    np.testing.assert_allclose(quiet, noisy, rtol=1e-6)
+
+
+def test_truncation_shortens_paths():
+    whole = linear_subject()
+    half = dataclasses.replace(whole, psi=0.5)
+    np.testing.assert_allclose(
+        lengths(half, "ppl-w-full", 20), lengths(whole, "ppl-w-full", 20) / 4, rtol=1e-9
+    )
+
+
+def test_path_lengths_divide_by_the_squared_step():
+    def sample(step):
+        return torch.full((3, 1, 2, 2), 2 * step)
+
+    assert_close(path_lengths(sample, squared_distance, 0.5), torch.full((3,), 16.0))
+
+
+def test_the_lowest_and_the_highest_of_a_hundred_are_dropped():
+    values = np.arange(101.0)  # percentiles 1 and 99 are 1 and 99
+    values[0], values[100] = -1e9, 1e12
+    assert trimmed_mean(values) == np.arange(1.0, 100.0).mean() == 50
+
+
+def test_percentiles_between_two_values_keep_both():
+    """Of 151 values the 1 % point lies at 1.5 and the 99 % point at 148.5: 1 and 149 are kept."""
+    values = np.arange(151.0) ** 2
+    np.random.RandomState(0).shuffle(values)
+    assert trimmed_mean(values) == pytest.approx((np.arange(1.0, 150.0) ** 2).mean())
+
+
+def test_nan_is_an_error_and_not_a_result():
+    with pytest.raises(ValueError, match="1 of 3 path lengths are no finite numbers"):
+        trimmed_mean(np.array([1.0, np.nan, 2.0]))
+
+
+def test_face_region_is_rows_3_to_7_and_columns_2_to_6_of_eighths():
+    image = torch.arange(256.0).view(1, 1, 16, 16)
+    assert_close(face_region(image), image[:, :, 6:14, 4:12])
+
+
+def test_large_images_are_averaged_to_256_and_small_ones_left():
+    image = torch.randn(1, 2, 1024, 1024)
+    boxes = image.view(1, 2, 256, 4, 256, 4).mean(dim=(3, 5))
+    assert_close(averaged_down(image), boxes)
+    assert averaged_down(image[:, :, :256, :256]).shape[2] == 256
+
+
+def test_the_crop_looks_at_a_quarter_of_the_image():
+    subject = linear_subject(size=8)
+    z0, z1, _ = latent_pairs(subject, range(30))
+    region = (z1 - z0).view(-1, 8, 8)[:, 3:7, 2:6]
+    found = lengths(subject, "ppl-w-end", 30, crop_faces=True)
+    assert_close(torch.from_numpy(found), region.square().sum(dim=(1, 2)), rtol=1e-8, atol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_batch_and_no_later_pair_changes_a_length(kind):
+    one, many = (linear_subject(dim=8, loud=1.0, batch=batch) for batch in (1, 7))
+    np.testing.assert_allclose(lengths(one, kind, 10), lengths(many, kind, 17)[:10], rtol=1e-9)
+
+
+def test_another_seed_gives_other_paths_of_the_same_length_on_average():
+    first, second = (lengths(linear_subject(seed=seed), "ppl-w-end", 1000) for seed in (0, 1))
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.13
+    assert first.mean() == pytest.approx(second.mean(), rel=0.06)
+
+
+def test_two_processes_measure_what_one_does(tmp_path):
+    """Both families."""
+    spawned(work, (free_port(), tmp_path), 2)
+    alone = measured(tmp_path, batch=16)
+    for rank in range(2):
+        together = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
+        for kind in KINDS:
+            np.testing.assert_allclose(together["lengths"][kind], alone.lengths[kind], rtol=1e-9)
+        assert together["entropies"] == alone.entropies
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float32_is_enough_for_the_small_step(kind):
+    """Measured in float32 and in float64, the mean differs by less than a thousandth."""
+    torch.manual_seed(0)
+    generator = Generator(TINY).eval()
+    with torch.no_grad():
+        for parameter in generator.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    found = lengths(Subject(generator), kind, 64).mean()
+    exact = lengths(Subject(generator.double()), kind, 64).mean()
+    assert found == pytest.approx(exact, rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def vgg_file(tmp_path_factory):
+    """torchvision's VGG16 with random weights, under the published name, small on the disk."""
+    path = tmp_path_factory.mktemp("hub") / "hub" / "checkpoints" / WEIGHTS.rpartition("/")[2]
+    path.parent.mkdir(parents=True)
+    rng = torch.Generator().manual_seed(0)
+    with torch.device("meta"):
+        shapes = {name: tensor.shape for name, tensor in vgg16(weights=None).state_dict().items()}
+    weights = {
+        name: torch.randn(shape, generator=rng) * math.sqrt(2 / max(1, math.prod(shape[1:])))
+        if name.startswith("features")
+        else torch.zeros(1).expand(shape)
+        for name, shape in shapes.items()
+    }
+    torch.save(weights, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def lpips(vgg_file):
+    return load_lpips(vgg_file, CPU)
+
+
+def test_lpips_is_that_of_torchmetrics_with_the_same_file(lpips, vgg_file, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(vgg_file.parents[2]))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    rng = torch.Generator().manual_seed(1)
+    images, others = torch.rand(2, 3, 3, 24, 24, generator=rng) * 2 - 1
+    expected = learned_perceptual_image_patch_similarity(
+        images, others, net_type="vgg", reduction="none"
+    )
+    assert_close(lpips.distance(images, others), expected, rtol=1e-6, atol=0)
+    assert expected.min() > 0
+    gray = images[:, :1], others[:, :1]
+    colored = (x.repeat(1, 3, 1, 1) for x in gray)
+    assert_close(lpips.distance(*gray), lpips.distance(*colored))
+    assert lpips.about()["network"] == "LPIPS on a VGG16 of one's own"
+    with pytest.raises(ValueError, match="from 16x16 pixels on, not 8x8"):
+        lpips.distance(images[:, :, :8, :8], others[:, :, :8, :8])
+
+
+def test_kinds_are_measured_with_lpips(lpips, vgg_file, tmp_path):
+    torch.manual_seed(0)
+    subject, kinds = Subject(Generator(TINY).eval()), ["ppl-z-full", "ppl-w-end"]
+    found = measure_path_length(subject, kinds, 2, Tools(tmp_path, vgg_file))
+    assert list(found.values) == kinds
+    for kind in kinds:
+        expected = trimmed_mean(measured_lengths(subject, kind, 2, lpips.distance))
+        assert found.values[kind] == {kind: expected} and expected > 0
+    assert found.about["sha256"] == lpips.trunk_sha256 and found.about["epsilon"] == 1e-4
+
+
+def test_without_weights_and_network_the_message_says_what_to_put_where(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(OSError, match=r"vgg16-397923af\.pth") as caught:
+        measure_path_length(linear_subject(size=16), KINDS, 4, Tools(tmp_path))
+    message = str(caught.value)
+    assert WEIGHTS in message and "397923af" in message.replace(WEIGHTS, "")
+    assert str(tmp_path / "hub" / "checkpoints" / "vgg16-397923af.pth") in message
+
+
+def test_weights_of_another_network_are_refused_by_name_and_shape(lpips):
+    shapes = r"other\.pth .* features\.0\.weight should be \(64, 3, 3, 3\), and is \(64, 3, 5, 5\)"
+    with pytest.raises(ValueError, match=shapes):
+        load_trunk(lpips.network.net, {"features.0.weight": torch.zeros(64, 3, 5, 5)}, "other.pth")
+    with pytest.raises(ValueError, match=r"features\.0\.weight .* is missing"):
+        load_trunk(lpips.network.net, {}, "other.pth")

@@ -1,0 +1,190 @@
+"""Linear separability, against closed forms of the entropy."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from linear_generator import linear_subject
+
+from stylegan.metrics import Tools
+from stylegan.metrics.separability import (
+    attribute_entropies,
+    conditional_entropy,
+    measure_separability,
+    most_confident,
+    one_logit,
+    score,
+    sides_of_plane,
+)
+
+
+def flip_entropy(p):
+    return -p * math.log(p) - (1 - p) * math.log(1 - p)
+
+
+def table(counts):
+    """Pairs of bools, `counts[given][told]` times."""
+    pairs = [(g, t) for g in (0, 1) for t in (0, 1) for _ in range(counts[g][t])]
+    given, told = np.array(pairs, bool).T
+    return given, told
+
+
+def test_what_is_told_exactly_has_no_entropy():
+    assert conditional_entropy(*table([[30, 0], [0, 70]])) == 0
+    assert conditional_entropy(*table([[0, 30], [70, 0]])) == 0  # the sides may have any names
+
+
+def test_an_independent_attribute_keeps_all_its_entropy():
+    assert conditional_entropy(*table([[20, 20], [30, 30]])) == pytest.approx(math.log(2))
+    assert conditional_entropy(*table([[10, 30], [10, 30]])) == pytest.approx(flip_entropy(0.25))
+
+
+def test_a_known_rate_of_errors_has_its_closed_form():
+    assert conditional_entropy(*table([[90, 10], [10, 90]])) == pytest.approx(flip_entropy(0.1))
+    expected = 0.25 * flip_entropy(0.2) + 0.75 * flip_entropy(0.4)
+    assert conditional_entropy(*table([[40, 10], [60, 90]])) == pytest.approx(expected)
+
+
+def test_a_single_side_tells_nothing():
+    assert conditional_entropy(*table([[0, 0], [25, 75]])) == pytest.approx(flip_entropy(0.25))
+
+
+def test_the_score_is_two_to_the_power_of_the_sum_in_bits():
+    entropies = {"a": 0.3, "b": math.log(2), "c": 0.0}
+    assert score(entropies) == pytest.approx(2 ** (0.3 / math.log(2) + 1))
+    assert score({}) == 1
+
+
+def test_the_most_confident_are_kept_whatever_they_say():
+    logits = np.array([0.1, -3, 2, -0.2, 1, -1.5], np.float32)
+    assert most_confident(logits, 3).tolist() == [1, 2, 5]
+
+
+def test_of_the_equally_certain_the_first_are_kept():
+    logits = np.array([12, -30, 1, 9.5, -11], np.float32)  # probability 1 in float32, but for 1
+    assert most_confident(logits, 3).tolist() == [0, 1, 3]
+
+
+def test_logits_of_all_shapes_say_the_same():
+    logits = torch.randn(5)
+    pair = torch.stack([-logits, logits], dim=1)
+    for shape in (logits, logits[:, None], pair, pair + 3):
+        torch.testing.assert_close(one_logit(shape, "smile"), logits)
+    with pytest.raises(ValueError, match=r"smile must give .* not \(5, 3\)"):
+        one_logit(torch.zeros(5, 3), "smile")
+    with pytest.raises(ValueError, match=r"smile must give .* not finite"):
+        one_logit(torch.tensor([1.0, math.nan]), "smile")
+
+
+def test_one_class_alone_lies_on_one_side():
+    present = np.ones(8, bool)
+    assert sides_of_plane(np.zeros((8, 2)), present).all()
+
+
+def test_the_plane_does_not_depend_on_chance():
+    latents = np.random.RandomState(0).randn(300, 4)
+    present = latents[:, 0] + np.random.RandomState(1).randn(300) > 0
+    once, again = sides_of_plane(latents, present), sides_of_plane(latents, present)
+    assert (once == again).all()
+
+
+def direction(images):
+    return images[:, 0, 0, 0]
+
+
+def unrelated(images):
+    return images[:, 0, 3, 3] * 1e6  # a coordinate that is noise alone, by its loudness
+
+
+def by_noise(rate):
+    """The sign of a coordinate, flipped where noise of another pixel is above a quantile."""
+    above = torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor(1 - rate)).item()
+
+    def classify(images):
+        return torch.where(images[:, 0, 3, 3] > above, -1, 1) * images[:, 0, 0, 0]
+
+    return classify
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """w = z = 4 coordinates, the first of which is the first pixel; the last pixel is noise."""
+    subject = linear_subject(dim=4, loud=1.0)
+    matrix = torch.zeros(16, 4, dtype=torch.float64)
+    matrix[0, 0] = 1
+    subject.generator.matrix = matrix
+    synthesis = subject.generator.synthesis
+
+    def only_the_last_pixel_is_noisy(ws, *, resolution, alpha, noise):
+        mask = torch.zeros(4, 4, dtype=torch.float64)
+        mask[3, 3] = 1
+        return synthesis(ws, resolution=resolution, alpha=alpha, noise=[noise[0] * mask])
+
+    subject.generator.synthesis = only_the_last_pixel_is_noisy
+    return subject
+
+
+def test_a_separable_attribute_has_score_one(toy, tmp_path):
+    entropies = attribute_entropies(toy, {"a": direction}, 2000, tmp_path)
+    assert entropies == {"z": {"a": 0.0}, "w": {"a": 0.0}}
+    assert score(entropies["w"]) == 1
+
+
+def test_an_attribute_that_has_nothing_to_do_with_latents_costs_a_factor_of_two(toy, tmp_path):
+    entropies = attribute_entropies(toy, {"a": unrelated, "b": direction}, 2000, tmp_path)
+    for space in "zw":
+        assert entropies[space]["b"] == 0
+        assert score(entropies[space]) == pytest.approx(2, abs=0.02)
+        assert score(entropies[space]) < 2
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2])
+def test_an_attribute_that_is_wrong_at_a_known_rate_has_its_entropy(rate, toy, tmp_path):
+    images = 2000
+    found = attribute_entropies(toy, {"a": by_noise(rate)}, images, tmp_path)
+    slope = math.log((1 - rate) / rate)  # of the entropy; the rate itself varies with the draws
+    error = slope * math.sqrt(rate * (1 - rate) / (images / 2))
+    assert abs(found["w"]["a"] - flip_entropy(rate)) < 3 * error
+    assert found["z"] == found["w"]  # the mapping is the identity
+
+
+class Brightness(torch.nn.Module):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images[:, 0, 0, 0]
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "bright.pt"
+    with pytest.warns(FutureWarning):
+        torch.jit.save(torch.jit.script(Brightness()), path)
+    return path
+
+
+def test_a_torchscript_file_classifies_as_the_function_does(toy, script, tmp_path):
+    found = measure_separability(toy, ["ls"], 500, Tools(tmp_path, classifiers=(script,)))
+    expected = attribute_entropies(toy, {"bright": direction}, 500, tmp_path)
+    assert found.values["ls"] == {
+        "ls-z": score(expected["z"]),
+        "ls-w": score(expected["w"]),
+        "entropy-z/bright": expected["z"]["bright"],
+        "entropy-w/bright": expected["w"]["bright"],
+    }
+    assert found.about["kept_per_attribute"] == 250
+    assert len(found.about["classifiers"]["bright"]) == 64
+
+
+def test_bad_classifier_files_are_named(toy, script, tmp_path):
+    def measure(*classifiers):
+        return measure_separability(toy, ["ls"], 10, Tools(tmp_path, classifiers=classifiers))
+
+    with pytest.raises(ValueError, match="pass --classifier"):
+        measure()
+    with pytest.raises(ValueError, match="told apart by their file names: bright, bright"):
+        measure(script, script)
+    with pytest.raises(FileNotFoundError, match=r"none\.pt"):
+        measure(tmp_path / "none.pt")
+    (tmp_path / "text.pt").write_text("no program")
+    with pytest.raises(ValueError, match=r"text\.pt is not a TorchScript file"):
+        measure(tmp_path / "text.pt")

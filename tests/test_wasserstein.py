@@ -1,0 +1,211 @@
+"""Sliced Wasserstein distance: against closed forms, and on emoji that are more and more spoilt."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from stylegan.data import cached_store
+from stylegan.loading import load_generator
+from stylegan.metrics import Subject, Tools
+from stylegan.metrics.wasserstein import (
+    DIRECTION_STREAM,
+    DIRECTIONS,
+    PATCH,
+    PATCHES,
+    binomial,
+    distance,
+    laplacian_pyramid,
+    level_patches,
+    level_sizes,
+    measure_swd,
+    normalized,
+    sliced_wasserstein,
+)
+
+ZIP = Path(__file__).parent.parent / "datasets" / "emoji-32.zip"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    return cached_store(ZIP, resolution=32, include=["smileys"], cache_dir=cache)
+
+
+@pytest.fixture(scope="module")
+def emoji(store):
+    return torch.from_numpy(store.images(32)[:48].copy())
+
+
+def swd(a, b, folder, *, batch=32, seed=0):
+    batches = (images.split(batch) for images in (a, b))
+    return sliced_wasserstein(*batches, tuple(a.shape), seed=seed, folder=folder)
+
+
+def as_bytes(images):
+    return images.round().clamp(0, 255).to(torch.uint8)
+
+
+# The pyramid
+
+
+def filtered_with_numpy(image):
+    """The outer product of 1, 4, 6, 4, 1 over 256, written out."""
+    taps = np.array([1, 4, 6, 4, 1]) / 16
+    padded = np.pad(image, 2, mode="reflect")
+    height, width = image.shape
+    return sum(
+        taps[i] * taps[j] * padded[i : i + height, j : j + width]
+        for i in range(5)
+        for j in range(5)
+    )
+
+
+def test_the_pyramid_is_the_one_of_burt_and_adelson():
+    image = np.random.default_rng(0).integers(0, 256, (32, 32)).astype(np.float64)
+    half = filtered_with_numpy(image)[::2, ::2]
+    spread = np.zeros_like(image)
+    spread[::2, ::2] = half
+    fine, coarse = laplacian_pyramid(torch.from_numpy(image)[None, None], 2)
+    np.testing.assert_allclose(coarse[0, 0], half, rtol=1e-12)
+    np.testing.assert_allclose(
+        fine[0, 0], image - 4 * filtered_with_numpy(spread), rtol=0, atol=1e-10
+    )
+
+
+def test_only_the_coarsest_level_sees_a_plain_colour():
+    levels = list(laplacian_pyramid(torch.full((1, 3, 64, 64), 77.0), 3))
+    assert [level.shape[-1] for level in levels] == level_sizes(64) == [64, 32, 16]
+    assert [level.abs().max().item() for level in levels] == [0, 0, 77]
+
+
+@pytest.mark.parametrize(
+    ("resolution", "sizes"),
+    [(8, [8]), (16, [16]), (32, [32, 16]), (1024, [1024, 512, 256, 128, 64, 32, 16])],
+)
+def test_levels_end_at_16_pixels(resolution, sizes):
+    assert level_sizes(resolution) == sizes
+
+
+def test_images_smaller_than_a_patch_are_refused():
+    with pytest.raises(ValueError, match="4x4 are too small for swd"):
+        level_sizes(4)
+
+
+# Patches and distance
+
+
+def test_patches_lie_within_the_image_and_channels_get_mean_0_and_variance_1(tmp_path):
+    x, y = torch.meshgrid(torch.arange(16), torch.arange(16), indexing="xy")
+    images = torch.stack([x, y, x + 0 * y + 3]).to(torch.uint8).expand(5, 3, 16, 16)
+    (level,) = level_patches([images], (5, 3, 16, 16), 0, tmp_path)
+    patches = level.gathered().reshape(-1, 3, PATCH, PATCH)
+    assert len(patches) == 5 * PATCHES
+    np.testing.assert_array_equal(
+        patches[:, 0, 0] - patches[:, 0, 0, :1], [range(7)] * len(patches)
+    )
+    np.testing.assert_array_equal(patches[:, 2], patches[:, 0] + 3)
+    assert set(patches[:, 0, 0, 0]) == set(patches[:, 1, 0, 0]) == set(range(10))
+    rows = normalized(patches.reshape(5, -1), 3).reshape(-1, 3, 49)
+    np.testing.assert_allclose(rows.mean(axis=(0, 2)), 0, atol=1e-6)
+    np.testing.assert_allclose(rows.std(axis=(0, 2)), 1, rtol=1e-6)
+
+
+def test_a_constant_channel_stays_zero(tmp_path):
+    rows = normalized(np.full((3, 2 * 49), 9, np.float32), 2)
+    np.testing.assert_array_equal(rows, 0)
+
+
+def test_the_distance_of_a_shifted_set_is_the_mean_length_of_the_projected_shift():
+    rows = np.random.default_rng(0).normal(size=(500, 20)).astype(np.float32)
+    shift = np.linspace(-1, 2, 20, dtype=np.float32)
+    seeds = (3, DIRECTION_STREAM, 0)
+    directions = np.random.default_rng(np.random.SeedSequence(seeds)).normal(size=(DIRECTIONS, 20))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    shuffled = np.random.default_rng(1).permutation(rows + shift)
+    expected = np.abs(directions @ shift).mean()
+    assert distance(rows, shuffled, seeds) == pytest.approx(expected, rel=1e-5)
+
+
+# Images
+
+
+def test_equal_sets_have_distance_zero_at_every_level(emoji, tmp_path):
+    assert swd(emoji, emoji.clone(), tmp_path) == {"swd": 0, "swd-32": 0, "swd-16": 0}
+
+
+def test_batches_make_no_difference_and_other_seeds_little(emoji, tmp_path):
+    a, b = emoji[::2], emoji[1::2]
+    whole = swd(a, b, tmp_path, batch=40)
+    assert swd(a, b, tmp_path, batch=7) == whole
+    assert whole["swd"] == pytest.approx((whole["swd-32"] + whole["swd-16"]) / 2)
+    for name, value in swd(a, b, tmp_path, seed=1).items():
+        assert value == pytest.approx(whole[name], rel=0.2)
+        assert value != whole[name]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_grows_with_blur_noise_and_the_share_of_shuffled_channels(emoji, tmp_path):
+    emoji = emoji[:24]
+    noise = torch.randn(emoji.shape, generator=torch.Generator().manual_seed(0))
+    noisy = [as_bytes(emoji + strength * noise) for strength in (5, 20, 60)]
+    blurred = [emoji.float()]
+    for _ in range(3):
+        blurred.append(binomial(blurred[-1]))
+    shuffled = [torch.cat([emoji[:n, [1, 0, 2]], emoji[n:]]) for n in (6, 12, 24)]
+    for spoilt in (noisy, [as_bytes(images) for images in blurred[1:]], shuffled):
+        found = [swd(emoji, images, tmp_path)["swd"] for images in spoilt]
+        assert 0 < found[0] < found[1] < found[2]
+        assert found[2] > 1.5 * found[0]
+
+
+def test_noise_shows_at_the_finest_level_and_colour_at_the_coarsest(emoji, tmp_path):
+    a, b = emoji[::2], emoji[1::2]
+    noise = torch.randn(b.shape, generator=torch.Generator().manual_seed(0))
+    half, noisy, tinted = (
+        swd(a, images, tmp_path) for images in (b, as_bytes(b + 20 * noise), b[:, [1, 2, 0]])
+    )
+    growth = {name: (noisy[name] - half[name], tinted[name] - half[name]) for name in half}
+    assert growth["swd-32"][0] > 2 * growth["swd-16"][0]
+    assert growth["swd-16"][1] > 2 * growth["swd-32"][1]
+
+
+def test_another_half_of_the_reals_is_nearer_than_the_average_image(emoji, tmp_path):
+    a, b = emoji[::2], emoji[1::2]
+    average = as_bytes(b.float().mean(0, keepdim=True)).expand_as(b)
+    assert 1.8 * swd(a, b, tmp_path)["swd"] < swd(a, average, tmp_path)["swd"]
+
+
+def test_the_contrast_of_a_whole_set_does_not_show_as_channels_are_normalized(emoji, tmp_path):
+    darker = emoji // 4 * 4
+    assert swd(darker, darker // 2 + 32, tmp_path)["swd"] < 1e-3
+
+
+@pytest.mark.parametrize(("channels", "size"), [(1, 8), (4, 16)])
+def test_other_channels_and_sizes(channels, size, tmp_path):
+    random = torch.Generator().manual_seed(0)
+    a, b = torch.randint(0, 256, (2, 20, channels, size, size), generator=random).to(torch.uint8)
+    found = swd(a, b, tmp_path)
+    assert list(found) == ["swd", f"swd-{size}"]
+    assert 0 < found["swd"] < swd(a, as_bytes(binomial(b.float())), tmp_path)["swd"]
+
+
+def test_a_full_disk_is_foreseen(tmp_path):
+    shape = (10**12, 3, 32, 32)
+    with pytest.raises(OSError, match=r"needs 280380\d+\.\d GiB .* ask for fewer images"):
+        sliced_wasserstein([], [], shape, folder=tmp_path)
+
+
+# The generator
+
+
+def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(store, tmp_path):
+    subject = Subject(load_generator("emoji32"), store, mirror=True, resolution=16)
+    values, about, *_ = measure_swd(subject, ["swd"], 100, Tools(tmp_path))
+    assert list(values["swd"]) == ["swd", "swd-16"]
+    assert about["reals"]["number"] == len(store) == 91
+    reals = torch.cat(list(subject.reals(182, evenly=True)))
+    torch.testing.assert_close(reals[91:], reals[:91].flip(3))
+    fewer = torch.cat(list(subject.reals(30, evenly=True)))
+    torch.testing.assert_close(fewer, reals[[i * 91 // 30 for i in range(30)]])
