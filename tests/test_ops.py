@@ -19,6 +19,7 @@ from stylegan.ops import (
     leaky_relu_,
     minibatch_deviation,
     pixel_norm,
+    statistics,
     style_modulation,
     truncate,
     upsample,
@@ -91,6 +92,14 @@ def test_adain_gives_every_channel_the_asked_mean_and_standard_deviation():
     y = adain(x, scale, bias)
     assert_close(y.mean(dim=(2, 3)), bias, rtol=0, atol=1e-12)
     assert_close(y.std(dim=(2, 3), unbiased=False), scale.abs(), rtol=1e-8, atol=0)
+
+
+def test_statistics_stay_exact_over_a_million_pixels():
+    x = (3 * torch.randn(1, 2, 1024, 1024) + 1.7).to(memory_format=torch.channels_last)
+    mean, variance = statistics(x)
+    exact = x.double()
+    assert_close(mean.double(), exact.mean(dim=(0, 2, 3)), rtol=0, atol=1e-5)
+    assert_close(variance.double(), exact.var(dim=(0, 2, 3), correction=0), rtol=2e-5, atol=0)
 
 
 @pytest.mark.parametrize("n", [1, 3])

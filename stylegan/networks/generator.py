@@ -60,7 +60,7 @@ class MappingNetwork(nn.Module):
         config = self.config
         if z.ndim != 2 or z.shape[1] != config.z_dim:
             raise ValueError(f"latents must be (N, {config.z_dim}), not {tuple(z.shape)}")
-        check_labels(labels, config.label_dim, len(z))
+        check_labels(labels, config.label_dim, z.shape[0])  # torch.export fixes what `len` tells
         if labels is not None and self.label_embedding is not None:
             z = torch.cat([z, labels.to(z.dtype) @ self.label_embedding.to(z.dtype)], dim=1)
         w = pixel_norm(z) if config.normalize_latents else z
@@ -106,7 +106,7 @@ class InputBlock(nn.Module):
 
     def forward(self, ws: Tensor, *noise: Tensor | None) -> Tensor:
         if self.constant_input:
-            x = self.const.repeat(len(ws), 1, 1, 1)
+            x = self.const.repeat(ws.shape[0], 1, 1, 1)
         else:
             x = self.dense(ws[:, 0]).unflatten(1, (-1, 4, 4))
         x = self.epilogue0(x, ws[:, 0], noise[0])
@@ -191,7 +191,7 @@ class SynthesisNetwork(nn.Module):
             rows = [ws[:, i : i + 2] for i in range(0, config.num_layers(resolution), 2)]
         else:
             rows = [ws] * len(resolutions(resolution))
-        maps = self.noise_maps(len(ws), resolution, noise)
+        maps = self.noise_maps(ws.shape[0], resolution, noise)
         run = recompute if self.recompute_blocks else call
         coarse = x = run(self.input, rows[0], *maps[:2])
         for i, r in enumerate(resolutions(resolution)[1:], start=1):

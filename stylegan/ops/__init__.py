@@ -22,6 +22,7 @@ Activation = Literal["lrelu", "relu"]
 
 CACHED_NUMBERS = 2**20  # stay in a processor's cache
 LARGE_IMAGE = 2**17  # numbers, from which on one by one is faster than in another order
+STRIP = 2**15  # pixels; heights are powers of two, so that all strips are of a size
 
 
 class LeakyReLU(torch.autograd.Function):
@@ -151,10 +152,26 @@ def is_channels_last(x: Tensor) -> bool:
 def adain_large_(image: Tensor, scale: Tensor, bias: Tensor, eps: float) -> None:
     """`adain` of one image (1, C, H, W), channels last, in place: fresh memory costs more here
     than arithmetic."""
-    mean, variance = torch.ops.aten.batch_norm_update_stats(image, None, None, 0.0)
+    mean, variance = statistics(image)
     factor = scale * torch.rsqrt(variance + eps)
     rows = image.permute(0, 2, 3, 1)
     torch.addcmul(bias - mean * factor, rows, factor, out=rows)
+
+
+def statistics(image: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance (C,) of the channels of one image (1, C, H, W).
+
+    The kernel adds up one pixel after the other, and loses four digits over a million of them in
+    float32. Hence it is given strips, whose statistics are put together.
+    """
+    height, width = image.shape[2:]
+    strips = [
+        torch.ops.aten.batch_norm_update_stats(strip, None, None, 0.0)
+        for strip in image.tensor_split(max(1, height * width // STRIP), dim=2)
+    ]
+    means, variances = (torch.stack(parts) for parts in zip(*strips, strict=True))
+    mean = means.mean(dim=0)
+    return mean, (variances + (means - mean).square()).mean(dim=0)
 
 
 def instance_norm(x: Tensor, eps: float = 1e-8, *, overwrite: bool = False) -> Tensor:
