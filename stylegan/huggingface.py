@@ -1,7 +1,7 @@
 """Generators on the Hugging Face Hub, or in a folder like those there."""
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,8 +13,9 @@ except ImportError as error:
     raise ImportError("this needs huggingface_hub: pip install 'stylegan[export]'") from error
 
 from stylegan import portable
+from stylegan.hub import SeededGenerator
 from stylegan.loading import LoadedGenerator, load_file, payload_of
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.networks import NetworkConfig
 
 TASK = "unconditional-image-generation"
 README = "README.md"
@@ -28,18 +29,18 @@ images = G(torch.randn(4, G.config.z_dim), psi={psi:g})  # (4, {channels}, {size
 """
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Card:
     """What the model card says that the weights do not tell."""
 
     licence: str  # of the weights, as the Hub writes it: "mit", "cc-by-nc-4.0", ...
     data: str = "not told"  # what it was trained on, in a word or two
-    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)  # by name
+    metrics: Mapping[str, float] = field(default_factory=dict)  # by name
     text: str = ""  # anything more, in Markdown
 
 
 class HubGenerator(
-    Generator,
+    SeededGenerator,
     ModelHubMixin,
     library_name="stylegan",
     pipeline_tag=TASK,
@@ -57,24 +58,13 @@ class HubGenerator(
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__(config)
         self.card: Card | None = None  # needed to share it
-        self.told: dict[str, Any] = {"resolution": config.resolution}  # as in a LoadedGenerator
 
     @classmethod
     def of(cls, loaded: LoadedGenerator, card: Card | None = None) -> Self:
         """A copy of a loaded generator, in eval mode."""
-        with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
-            network = cls(loaded.generator.config)
-        network.to(loaded.generator.w_avg)
-        network.load_state_dict(loaded.generator.state_dict())
-        fields = {field.name for field in dataclasses.fields(loaded)} - {"generator", "origin"}
-        network.told = {name: getattr(loaded, name) for name in fields}
+        network = super().of(loaded)
         network.card = card
-        return network.eval()
-
-    @property
-    def loaded(self) -> LoadedGenerator:
-        """This network with what its file told, for `stylegan.export` and others."""
-        return LoadedGenerator(self, "Hugging Face Hub", **self.told)
+        return network
 
     def checked_card(self) -> Card:
         if self.card is None or not self.card.licence:

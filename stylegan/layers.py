@@ -104,7 +104,9 @@ class EqualizedConv2d(Equalized):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.shape[-1] == 1:
-            return F.conv2d(fast_format(x), self.weight * self.weight_scale, self.bias)
+            weight = (self.weight * self.weight_scale).to(x.dtype)  # of a half network: widened
+            bias = None if self.bias is None else self.bias.to(x.dtype)
+            return F.conv2d(fast_format(x), weight, bias)
         return add_bias(conv2d(x, self.weight, self.weight_scale), self.bias)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import torch
@@ -14,18 +14,19 @@ from torch import Tensor
 
 from stylegan import checkpoint, interop, portable
 from stylegan.messages import readable
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import ScheduleConfig, check_resolution, stage_at
 
 WEIGHTS = Path(__file__).parent / "weights"
-BUNDLED = ("emoji32",)  # networks that ship as `weights/NAME-<first digits of SHA-256>.pt`
+BUNDLED = ("emoji32",)  # ship as `weights/NAME-<first 8 digits of SHA-256>.safetensors` or `.pt`
 ACCEPTED = (
-    "a run folder, a generator or state file of this project (.pt), an exported one (.safetensors, "
-    ".npz), an official snapshot (.pkl), "
+    f"a run folder, a folder with {portable.SHARED}, a generator or state file of this project "
+    "(.pt), an exported one (.safetensors, .npz), an official snapshot (.pkl), "
     "a checkpoint of rosinality, genforce or huangzh13 (.model, .pth), "
     f"an https address with #sha256=... of such a file, or a bundled name ({', '.join(BUNDLED)})"
 )
 PSI, CUTOFF = 0.7, 8  # truncation of pictures unless the file says otherwise, as officially
+Network = TypeVar("Network", Generator, Discriminator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +164,7 @@ def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
             )
             resolution, alpha = stage.resolution, stage.alpha
             truncation = PSI, CUTOFF
-        network = generator_of(config, weights)
+        network = network_of(Generator, config, weights)
         return LoadedGenerator(
             network,
             f"{kind} file {path}",
@@ -181,21 +182,23 @@ def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
         ) from error
 
 
-def generator_of(config: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Generator:
-    """The generator that holds `weights`, in their type and place; eval mode."""
+def network_of(
+    kind: type[Network], config: Mapping[str, Any], weights: Mapping[str, Tensor]
+) -> Network:
+    """The network that holds `weights`, in their type and place; eval mode."""
     checkpoint.check_weights(weights)
-    network = NetworkConfig(**config)
+    sizes = NetworkConfig(**config)
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
-        problems = checkpoint.misfits(Generator(network), weights)
+        problems = checkpoint.misfits(kind(sizes), weights)
     if problems:
         raise ValueError(f"the weights do not fit the network; {'; '.join(problems)}")
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
-        generator = Generator(network)
+        network = kind(sizes)
     for some in weights.values():
-        generator.to(some.device, some.dtype)
+        network.to(some.device, some.dtype)
         break
-    checkpoint.load_weights(generator, weights)
-    return generator.eval()
+    checkpoint.load_weights(network, weights)
+    return network.eval()
 
 
 def save_generator(
@@ -241,20 +244,14 @@ def payload_of(loaded: LoadedGenerator) -> dict[str, Any]:
     }
 
 
-def load_bundled(name: str, *, pretrained: bool = True) -> Generator:
-    """A network that ships with the package, or one of its sizes with random weights."""
-    generator = load_file(bundled_file(name)).generator
-    return generator if pretrained else Generator(generator.config).eval()
-
-
 def bundled_file(name: str) -> Path:
     """The file of a bundled network, whose content must agree with the hash in its name."""
-    pattern = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}\.pt")
-    files = [p for p in sorted(WEIGHTS.glob(f"{name}-*.pt")) if pattern.fullmatch(p.name)]
+    pattern = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}\.(safetensors|pt)")
+    files = [p for p in sorted(WEIGHTS.glob(f"{name}-*")) if pattern.fullmatch(p.name)]
     if len(files) != 1:
         raise FileNotFoundError(
-            f"{len(files)} files {name}-<hash>.pt are in {WEIGHTS}, where there should be one; "
-            "get the whole repository or install the package again"
+            f"{len(files)} files {name}-<hash>.safetensors or .pt are in {WEIGHTS}, where there "
+            "should be one; get the whole repository or install the package again"
         )
     return verified(files[0], str(hash_prefix(files[0].name)))
 

@@ -1,5 +1,8 @@
 """The repository as torch.hub sees it."""
 
+import copy
+import dataclasses
+import doctest
 import hashlib
 import json
 import os
@@ -8,15 +11,36 @@ import subprocess
 import sys
 from pathlib import Path
 
+import foreign_layouts
+import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
+from official import SETTINGS, dumps, network_class, snapshot_objects
+from PIL import Image
+from test_w_avg_leak import replica_of
+from tiny_training import tiny_config
 from torch.testing import assert_close
 
-from stylegan.loading import save_generator
-from stylegan.networks import Generator, NetworkConfig
+from stylegan import checkpoint, hub, portable
+from stylegan.cli import main
+from stylegan.interop import load_official
+from stylegan.interop.correspondence import GENERATOR_SETTINGS, config_from_official
+from stylegan.loading import (
+    BUNDLED,
+    LoadedGenerator,
+    bundled_file,
+    load_source,
+    payload_of,
+    save_generator,
+)
+from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.training import TrainState
 
 ROOT = Path(__file__).parent.parent
 SNAPSHOT = ROOT / "tests" / "reference" / "official_snapshot.pkl"
+OFFICIAL = ("ffhq1024", "celebahq1024", "bedrooms256", "cars512", "cats256")
+ENTRIES = ("generator", "discriminator", "emoji32", "emoji64", *OFFICIAL)
 TINY = NetworkConfig(
     resolution=32, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
 )
@@ -32,32 +56,88 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 import torch
 clone, weights = sys.argv[1:]
+repository = "someone/stylegan:main"
 cached = {{"skip_validation": True, "trust_repo": True}}
-found = {{"list": torch.hub.list("someone/stylegan:main", **cached)}}
-found["help"] = torch.hub.help("someone/stylegan:main", "emoji32", **cached)
+entries = torch.hub.list(repository, **cached)
+found = {{"list": entries}}
+found["help"] = {{name: torch.hub.help(repository, name, **cached) for name in entries}}
 z = torch.randn(2, 8, generator=torch.Generator().manual_seed(1))
 local = torch.hub.load(clone, "emoji32", source="local")
-remote = torch.hub.load("someone/stylegan:main", "emoji32", **cached)
+remote = torch.hub.load(repository, "emoji64", **cached)
 chosen = torch.hub.load(clone, "generator", weights, source="local")
 for name, G in {{"local": local, "remote": remote, "chosen": chosen}}.items():
     found[name] = G(z, psi=0.7, noise="const").flatten().tolist()
+found["sample"] = chosen.sample([3, 4]).flatten().tolist()
 untrained = torch.hub.load(clone, "emoji32", source="local", pretrained=False)
 found["untrained"] = list(untrained(z).shape)
-found["kinds"] = [type(local).__name__, str(local.w_avg.device), local.training]
+found["kinds"] = [isinstance(local, torch.nn.Module), str(local.w_avg.device), local.training]
 found["w"] = list(local.mapping(z).shape)
 found["by parts"] = local.synthesis(local.broadcast(local.mapping(z))).shape[1:] == (3, 32, 32)
+D = torch.hub.load(clone, "discriminator", sys.argv[1] + "/critic.pt", source="local")
+found["logits"] = list(D(local(z)).shape)
+found["absent"] = {{}}
+for name in {official}:
+    try:
+        torch.hub.load(clone, name, source="local")
+    except FileNotFoundError as error:
+        found["absent"][name] = str(error)
+cats = torch.hub.load(clone, "cats256", source="local", pretrained=False)
+found["cats"] = [cats.config.resolution, cats.training]
 from stylegan import sampling
 found["picture"] = sampling.picture(next(sampling.generate(local, [5]))[0]).size
 print(json.dumps(found))
 """
-ABSENT = ("click", "pydantic", "pydantic_core", "tqdm", "tensorboard", "torchvision", "scipy")
+ABSENT = (
+    *("click", "pydantic", "pydantic_core", "tqdm", "tensorboard", "torchvision", "scipy"),
+    *("safetensors", "huggingface_hub", "onnx", "onnxruntime", "sklearn", "matplotlib", "av"),
+    *("torchmetrics", "torch_fidelity", "gradio", "pandas", "requests"),
+)
+
+
+def random_generator(config=TINY, seed=3):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        generator = Generator(config).eval()
+        generator.w_avg.normal_()
+        for name, parameter in generator.named_parameters():
+            if name.endswith("noise.strength"):
+                parameter.data.normal_()
+    return generator
+
+
+def entry(name, *args, **settings):
+    return torch.hub.load(str(ROOT), name, *args, source="local", **settings)
+
+
+def save_critic(path, config=TINY):
+    discriminator = Discriminator(config)
+    payload = {"config": dataclasses.asdict(config), "weights": discriminator.state_dict()}
+    checkpoint.save(path, "discriminator", payload)
+    return discriminator
+
+
+def assert_same_weights(a, b):
+    assert_close(dict(a.state_dict()), dict(b.state_dict()), rtol=0, atol=0)
+
+
+def named_by_hash(path, name):
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.rename(path.with_name(f"{name}-{digest[:8]}{path.suffix}"))
+
+
+@pytest.fixture(autouse=True)
+def hub_home(tmp_path, monkeypatch):
+    """Where torch.hub keeps files: the folder of published ones, which is not there yet."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    return tmp_path / "torch" / "hub" / "checkpoints"
+
+
+# A session with nothing but torch, NumPy and Pillow
 
 
 @pytest.fixture(scope="module")
 def generator():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        return Generator(TINY)
+    return random_generator()
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +147,15 @@ def clone(tmp_path_factory, generator):
     folder = home / "clone"
     ignored = shutil.ignore_patterns("__pycache__", "weights")
     shutil.copytree(ROOT / "stylegan", folder / "stylegan", ignore=ignored)
+    weights = folder / "stylegan" / "weights"
+    weights.mkdir(exist_ok=True)
     shutil.copy(ROOT / "hubconf.py", folder)
-    (folder / "stylegan" / "weights").mkdir()
-    path = folder / "stylegan" / "weights" / "new.pt"
-    save_generator(path, generator)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    path.rename(path.with_name(f"emoji32-{digest[:8]}.pt"))
+    save_generator(weights / "new.pt", generator)
+    named_by_hash(weights / "new.pt", "emoji32")
+    payload = payload_of(LoadedGenerator(generator, "memory", resolution=32))
+    portable.save_safetensors(weights / "new.safetensors", payload)
+    named_by_hash(weights / "new.safetensors", "emoji64")
+    save_critic(folder / "critic.pt")
     shutil.copytree(folder, home / "torch" / "hub" / "someone_stylegan_main")
     return folder
 
@@ -85,8 +168,9 @@ def found(clone, tmp_path_factory, generator):
     save_generator(weights, generator)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment |= {"TORCH_HOME": str(clone.parent / "torch"), "OMP_NUM_THREADS": "1"}
+    session = SESSION.format(absent=ABSENT, official=OFFICIAL)
     done = subprocess.run(
-        [sys.executable, "-c", SESSION.format(absent=ABSENT), str(clone), str(weights)],
+        [sys.executable, "-c", session, str(clone), str(weights)],
         cwd=elsewhere,
         env=environment,
         capture_output=True,
@@ -97,17 +181,30 @@ def found(clone, tmp_path_factory, generator):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_the_entries_are_these_two_and_nothing_else(found):
-    assert sorted(found["list"]) == ["emoji32", "generator"]
+def test_the_entries_are_these_nine_and_nothing_else(found):
+    assert sorted(found["list"]) == sorted(ENTRIES)
 
 
-def test_help_is_a_page_with_usage_shapes_licence_and_source(found):
-    for word in ("pretrained", "(N, 3, 32, 32)", "[-1, 1]", "Usage", "Licence", "arxiv.org"):
-        assert word in found["help"]
+@pytest.mark.parametrize("name", ENTRIES)
+def test_help_is_a_page_with_shapes_ranges_usage_licence_and_source(found, name):
+    page = found["help"][name]
+    for word in ("map_location", "(N, ", "[-1, 1]", "Usage:", f'"{name}"', "Licence:", "arxiv.org"):
+        assert word in page
+    assert "{" not in page
+    assert max(map(len, page.splitlines())) <= 100
+    assert ("pretrained:" in page) == (name not in ("generator", "discriminator"))
 
 
-def test_entries_give_a_generator_on_the_cpu_in_eval_mode(found):
-    assert found["kinds"] == ["Generator", "cpu", False]
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_the_page_of_an_official_network_says_where_it_is_and_how_large(found, name):
+    published, page = hub.OFFICIAL[name], found["help"][name]
+    assert f"about\n{published.num_bytes / 1e6:.0f} MB" in page
+    for word in (hub.PUBLISHED, "CC BY-NC 4.0", f"stylegan convert {published.file} "):
+        assert word in page
+
+
+def test_entries_give_a_module_on_the_cpu_in_eval_mode(found):
+    assert found["kinds"] == [True, "cpu", False]
 
 
 @pytest.mark.parametrize("route", ["local", "remote", "chosen"])
@@ -118,24 +215,315 @@ def test_each_route_gives_the_images_of_the_weights(found, generator, route):
     assert_close(torch.tensor(found[route]), expected)
 
 
-def test_the_parts_of_the_generator_can_be_called(found):
+def test_the_parts_of_the_networks_can_be_called(found):
     assert found["w"] == [2, 8]
     assert found["by parts"]
+    assert found["logits"] == [2]
+    assert len(found["sample"]) == 2 * 3 * 32 * 32
 
 
 def test_without_pretraining_the_network_has_the_same_sizes(found):
     assert found["untrained"] == [2, 3, 32, 32]
+    assert found["cats"] == [256, False]
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_absent_official_weights_are_an_error_that_says_all_that_is_needed(found, clone, name):
+    published, message = hub.OFFICIAL[name], found["absent"][name]
+    folder = clone.parent / "torch" / "hub" / "checkpoints"
+    converted = str(folder / published.file).replace(".pkl", ".pt")
+    for word in (
+        f"the weights of {name} are not here",
+        "NVIDIA: https://github.com/NVlabs/stylegan",
+        "CC BY-NC 4.0",
+        f"{published.file}, about {published.num_bytes / 1e6:.0f} MB",
+        f"put it at      {folder / published.file}\n",
+        f"stylegan convert {published.file} {converted}\n",
+        "python -m stylegan convert",
+    ):
+        assert word in message
 
 
 def test_pictures_need_pillow_only(found):
     assert found["picture"] == [32, 32]
 
 
+# Any generator
+
+
 def test_official_weights_come_through_the_door_too():
-    generator = torch.hub.load(str(ROOT), "generator", weights=str(SNAPSHOT), source="local")
-    assert generator.config.resolution == 32
+    assert entry("generator", weights=str(SNAPSHOT)).config.resolution == 32
 
 
 def test_a_missing_file_is_an_error_of_the_library():
     with pytest.raises(FileNotFoundError, match="accepted are"):
-        torch.hub.load(str(ROOT), "generator", "nowhere.pt", source="local")
+        entry("generator", "nowhere.pt")
+
+
+@pytest.mark.parametrize("name", [n for n in ("emoji32", "emoji64") if n in BUNDLED])
+def test_bundled_networks_make_coloured_pictures_of_their_size(name):
+    assert bundled_file(name).stat().st_size <= 8_000_000
+    size = int(name.removeprefix("emoji"))
+    pictures = entry(name).sample(range(4))
+    assert (pictures.shape, pictures.dtype) == ((4, 3, size, size), torch.uint8)
+    assert pictures.float().std() > 10
+    assert not torch.equal(pictures[0], pictures[1])
+    assert entry(name, pretrained=False).config == entry(name).config
+
+
+def saved_picture(path):
+    with Image.open(path) as picture:
+        return torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("told", "options", "arguments"),
+    [
+        ({}, [], {}),
+        ({"psi": 0.4, "cutoff": 2, "resolution": 16, "alpha": 0.25}, [], {}),
+        ({"psi": 0.4, "cutoff": None}, [], {}),
+        ({}, ["--psi", "-0.5", "--cutoff", "all"], {"psi": -0.5, "cutoff": "all"}),
+        ({}, ["--psi", "1", "--cutoff", "3"], {"psi": 1.0, "cutoff": 3}),
+        ({"active_rectangle": [4, 28, 0, 32]}, ["--noise", "random"], {"noise": "random"}),
+        ({}, ["--noise", "none", "--batch", "1"], {"noise": "none", "batch": 1}),
+    ],
+)
+def test_sample_gives_the_pictures_that_generate_writes(tmp_path, told, options, arguments):
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator(), **told)
+    command = ["generate", str(path), "--seeds", "3,40000", "--device", "cpu", *options]
+    result = CliRunner().invoke(main, [*command, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    expected = [saved_picture(tmp_path / "out" / f"seed{n}.png") for n in ("0003", "40000")]
+    pictures = entry("generator", path).sample([3, 40000], **arguments)
+    assert torch.equal(pictures, torch.stack(expected))
+    assert pictures.shape[2:] == (
+        (24, 32) if "active_rectangle" in told else (told.get("resolution", 32),) * 2
+    )
+
+
+def test_sample_takes_labels_where_there_are_any(tmp_path):
+    config = dataclasses.replace(TINY, label_dim=3)
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator(config), label_names=("cat", "dog", "hen"))
+    command = ["generate", str(path), "--seeds", "0", "--class", "dog", "--device", "cpu"]
+    assert CliRunner().invoke(main, [*command, "--out", str(tmp_path)]).exit_code == 0
+    G = entry("generator", path)
+    assert list(G.loaded.label_names) == ["cat", "dog", "hen"]
+    dog = torch.eye(3)[1:2]
+    assert torch.equal(G.sample([0], labels=dog)[0], saved_picture(tmp_path / "seed0000.png"))
+    assert not torch.equal(G.sample([0], labels=dog), G.sample([0], labels=torch.eye(3)[:1]))
+    with pytest.raises(ValueError, match=r"labels of shape \(1, 3\) are needed"):
+        G.sample([0])
+
+
+def test_sample_refuses_what_names_no_picture():
+    G = entry("generator", SNAPSHOT)
+    with pytest.raises(ValueError, match="there are no seeds"):
+        G.sample([])
+    with pytest.raises(ValueError, match="a seed is a whole number from 0 to 4294967295, not -1"):
+        G.sample([-1])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most"), [(torch.float16, 5e-3), (torch.bfloat16, 4e-2), (torch.float64, 1e-5)]
+)
+def test_generators_of_other_precisions_make_nearly_the_same_images(dtype, most):
+    G, z = entry("emoji32"), torch.randn(4, entry("emoji32").config.z_dim)
+    with torch.no_grad():
+        exact = G(z, psi=0.7, noise="const")
+        images = G.to(dtype)(z.to(dtype), psi=0.7, noise="const")
+        by_parts = G.synthesis(G.broadcast(G.mapping(z.to(dtype))))
+    assert torch.isfinite(images).all()
+    assert torch.isfinite(by_parts).all()
+    assert (images.double() - exact).abs().mean() < most
+    pictures = G.sample([0, 1]).float()
+    assert (pictures - entry("emoji32").sample([0, 1])).abs().mean() < 128 * most + 0.01
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float16, 2e-2), (torch.bfloat16, 0.2)])
+def test_discriminators_of_other_precisions_give_nearly_the_same_logits(dtype, most):
+    D = entry("discriminator", SNAPSHOT)
+    images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    with torch.no_grad():
+        exact = D(images)
+        assert_close(D.to(dtype)(images.to(dtype)).float(), exact, rtol=most, atol=most)
+
+
+def test_data_parallel_and_its_replicas_compute_the_same():
+    G, z = entry("emoji32"), torch.randn(2, entry("emoji32").config.z_dim)
+    D = entry("discriminator", SNAPSHOT)
+    images = G(z, psi=0.7, noise="const")
+    for parallel in (torch.nn.DataParallel(G), replica_of(G)):
+        assert_close(parallel(z, psi=0.7, noise="const"), images)
+    assert_close(replica_of(D)(images), torch.nn.DataParallel(D)(images))
+
+
+def test_a_loaded_generator_can_be_copied_and_trained():
+    G = copy.deepcopy(entry("generator", SNAPSHOT))
+    before = G.sample([0])
+    G(torch.randn(1, G.config.z_dim)).square().mean().backward()
+    with torch.no_grad():
+        for parameter in G.parameters():
+            if parameter.grad is not None:
+                parameter -= parameter.grad
+    assert not torch.equal(G.sample([0]), before)
+    assert torch.equal(entry("generator", SNAPSHOT).sample([0]), before)
+
+
+# Discriminators
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run folder with two states, and the newer one's networks."""
+    folder = tmp_path_factory.mktemp("run")
+    for images_seen in (4, 8):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(images_seen)
+            state = TrainState.create(tiny_config())
+        checkpoint.save(folder / f"state-{images_seen:09}.pt", "state", state.to_payload())
+    save_generator(folder / "generator-000000012.pt", state.generator_ema)
+    return folder, state
+
+
+@pytest.mark.parametrize("name", ["", "state-000000008.pt"])
+def test_a_run_or_state_gives_its_discriminator(run, name):
+    folder, state = run
+    D = entry("discriminator", folder / name)
+    assert_same_weights(D, state.discriminator)
+    assert (D.training, D.config) == (False, state.discriminator.config)
+    assert D(torch.zeros(4, 3, 8, 8), alpha=0.5).shape == (4,)
+
+
+def test_a_converted_discriminator_is_that_of_the_snapshot(tmp_path):
+    files = [str(tmp_path / name) for name in ("g.pt", "d.pt")]
+    command = ["convert", str(SNAPSHOT), files[0], "--discriminator", files[1]]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    expected = load_official(SNAPSHOT).discriminator
+    for source in (SNAPSHOT, files[1]):
+        assert_same_weights(entry("discriminator", source), expected)
+
+
+def test_a_foreign_checkpoint_gives_its_discriminator(tmp_path):
+    variants = foreign_layouts.load("genforce")[0]
+    parts = {"generator_smooth": "generator", "discriminator": "discriminator"}
+    models = {name: foreign_layouts.weights(variants[part]) for name, part in parts.items()}
+    torch.save({"models": models}, tmp_path / "trained.pth")
+    D = entry("discriminator", tmp_path / "trained.pth")
+    assert D.config.resolution == 128
+    assert torch.equal(D.from_rgb["128"].conv.weight, models["discriminator"]["input0.weight"])
+
+
+def test_sources_without_a_discriminator_say_so(tmp_path, run):
+    save_generator(tmp_path / "mine.pt", random_generator())
+    for source in (tmp_path / "mine.pt", "emoji32"):
+        with pytest.raises(ValueError, match=r"holds no discriminator; those that do: state-\*"):
+            entry("discriminator", source)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"empty holds no state-\*\.pt, which alone keeps"):
+        entry("discriminator", tmp_path / "empty")
+    with pytest.raises(FileNotFoundError, match="accepted are"):
+        entry("discriminator", tmp_path / "gone.pt")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": {}}, "cannot be used: the weights do not fit the network; from_rgb"),
+        ({"config": {"resolution": 12}}, "cannot be used: resolution 12 is not a power of two"),
+        ({"config": None}, "cannot be used: "),
+    ],
+)
+def test_a_discriminator_file_whose_parts_do_not_fit_is_an_error(tmp_path, change, message):
+    path = tmp_path / "critic.pt"
+    save_critic(path)
+    torch.save(torch.load(path, weights_only=True) | change, path)
+    with pytest.raises(ValueError, match=rf"the discriminator file .*critic\.pt {message}"):
+        entry("discriminator", path)
+
+
+# Official networks
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """`cars512` as if NVIDIA had published a network of 8x8 with 8x6 pictures in it: the bytes."""
+    config = config_from_official(SETTINGS, GENERATOR_SETTINGS)
+    published = hub.Published("karras2019stylegan-cars-8x6.pkl", config)
+    monkeypatch.setitem(hub.OFFICIAL, "cars512", published)
+    return dumps(snapshot_objects(network_class(monkeypatch)))
+
+
+@pytest.mark.parametrize("ending", [".pkl", ".pt", ".safetensors"])
+def test_an_official_network_is_found_in_the_cache_official_or_converted(hub_home, small, ending):
+    hub_home.mkdir(parents=True)
+    official = hub_home / "karras2019stylegan-cars-8x6.pkl"
+    official.write_bytes(small)
+    expected = load_source(official)
+    if ending == ".pt":
+        command = ["convert", str(official), str(official.with_suffix(".pt"))]
+        assert CliRunner().invoke(main, command).exit_code == 0
+    elif ending == ".safetensors":
+        portable.save_safetensors(official.with_suffix(ending), payload_of(expected))
+    if ending != ".pkl":
+        official.unlink()
+    G = hub.load_published("cars512")
+    assert_same_weights(G, expected.generator)
+    assert str(official.with_suffix(ending)) in G.loaded.origin
+    assert (G.loaded.psi, G.loaded.cutoff, G.training) == (0.7, 8, False)
+    assert G.sample([0]).shape == (1, 3, 6, 8)
+
+
+def test_official_weights_may_lie_anywhere_and_the_padding_is_still_cut_off(tmp_path, small):
+    path = tmp_path / "renamed.pkl"
+    path.write_bytes(small)
+    for source in (path, str(path)):
+        assert hub.load_published("cars512", source).sample([0]).shape == (1, 3, 6, 8)
+    assert entry("generator", path).sample([0]).shape == (1, 3, 8, 8)
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_a_network_of_other_sizes_is_refused_by_what_differs(name):
+    size = hub.OFFICIAL[name].config.resolution
+    with pytest.raises(ValueError, match=rf"{name} takes .*resolution 32, not {size}; z_dim 16"):
+        entry(name, SNAPSHOT)
+
+
+def test_a_file_named_as_another_official_network_is_refused(tmp_path, small, monkeypatch):
+    bedrooms, cars = hub.OFFICIAL["bedrooms256"], hub.OFFICIAL["cars512"]
+    alike = dataclasses.replace(bedrooms, config=cars.config)
+    monkeypatch.setitem(hub.OFFICIAL, "bedrooms256", alike)
+    path = tmp_path / "karras2019stylegan-cats-256x256.pkl"
+    path.write_bytes(small)
+    with pytest.raises(ValueError, match="by its name, of the entry cats256, not of bedrooms256"):
+        hub.load_published("bedrooms256", path)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), list(zip(OFFICIAL, (1024, 1024, 256, 512, 256), strict=True))
+)
+def test_the_official_sizes_are_the_papers(name, size):
+    published = hub.OFFICIAL[name]
+    assert published.config == NetworkConfig(size)
+    rectangle = (64, 448, 0, 512) if name == "cars512" else None
+    assert published.active_rectangle == rectangle
+
+
+def test_official_networks_without_pretraining_are_cropped_alike_and_take_no_weights(small):
+    G = hub.load_published("cars512", pretrained=False)
+    assert (G.config.resolution, G.sample([0]).shape) == (8, (1, 3, 6, 8))
+    with pytest.raises(ValueError, match=r"weights=x\.pkl contradicts pretrained=False"):
+        entry("ffhq1024", "x.pkl", pretrained=False)
+
+
+def test_the_examples_of_the_page_are_true(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    done = doctest.testfile(str(ROOT / "docs" / "hub.md"), module_relative=False)
+    assert (done.failed, done.attempted > 8) == (0, True)
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_the_page_lists_every_official_file_with_its_size(name):
+    published, page = hub.OFFICIAL[name], (ROOT / "docs" / "hub.md").read_text(encoding="utf-8")
+    assert f"`{published.file}`, about {published.num_bytes / 1e6:.0f} MB |" in page

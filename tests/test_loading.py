@@ -10,14 +10,15 @@ import torch
 from torch.testing import assert_close
 
 import stylegan
-from stylegan import checkpoint, loading
+from stylegan import checkpoint, loading, portable
 from stylegan.config import TrainConfig
 from stylegan.interop import load_official
 from stylegan.loading import (
-    generator_of,
     hash_prefix,
     load_generator,
     load_source,
+    network_of,
+    payload_of,
     save_generator,
 )
 from stylegan.networks import Discriminator, Generator, NetworkConfig
@@ -293,7 +294,7 @@ def test_a_state_whose_weights_are_no_tensors_is_an_error_that_names_the_network
 @pytest.mark.parametrize("weights", [None, {"w_avg": None}, {"w_avg": torch.zeros(8), "x": 1}])
 def test_a_generator_is_made_of_tensors_only(weights):
     with pytest.raises(ValueError, match="weights must be tensors by name"):
-        generator_of(dataclasses.asdict(TINY), weights)
+        network_of(Generator, dataclasses.asdict(TINY), weights)
 
 
 @pytest.mark.parametrize("resolution", [0, 12, 32])
@@ -316,7 +317,7 @@ def bundled(tmp_path, monkeypatch):
 
 def named_by_hash(path, name):
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return path.rename(path.with_name(f"{name}-{digest[:8]}.pt"))
+    return path.rename(path.with_name(f"{name}-{digest[:8]}{path.suffix}"))
 
 
 def test_a_bundled_name_is_its_file(bundled):
@@ -339,16 +340,21 @@ def test_a_changed_bundled_file_is_refused(bundled):
 
 def test_a_missing_bundled_file_says_where_it_should_be(bundled, tmp_path):
     bundled.unlink()
-    with pytest.raises(FileNotFoundError, match=r"0 files emoji32-<hash>\.pt are in "):
+    with pytest.raises(FileNotFoundError, match=r"0 files emoji32-<hash>\..* or \.pt are in "):
         load_generator("emoji32")
 
 
-def test_a_bundled_network_without_its_weights_has_its_sizes(bundled):
-    generator = loading.load_bundled("emoji32", pretrained=False)
-    assert generator.config == TINY
-    assert not generator.training
-    assert not torch.equal(generator.synthesis.to_rgb["4"].weight, torch.zeros(3, 8, 1, 1))
-    assert torch.equal(generator.w_avg, torch.zeros(8))  # as before the first step
+def test_a_bundled_file_may_be_safetensors_and_is_checked_alike(bundled, tmp_path):
+    portable.save_safetensors(tmp_path / "new.safetensors", payload_of(load_source(bundled)))
+    with pytest.raises(FileNotFoundError, match="2 files emoji32"):
+        named_by_hash(tmp_path / "new.safetensors", "emoji32")
+        load_generator("emoji32")
+    bundled.unlink()
+    assert_same_weights(load_generator("emoji32"), random_generator())
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(ValueError, match="is damaged: its SHA-256 begins with"):
+        load_generator("emoji32")
 
 
 # Addresses

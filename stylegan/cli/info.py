@@ -49,9 +49,9 @@ def facts_of(source: str) -> Facts:
     uses = [f"stylegan generate {source}"]
     if path.is_dir() and (path / "config.toml").is_file():
         uses.append(f"stylegan train --out {source} (with the options it was begun with: resumes)")
-    elif path.is_file():
+    else:
         uses.append(f"stylegan train --init-from {source}")
-        uses += [] if own else [f"stylegan convert {source} generator.pt"]
+        uses += [f"stylegan convert {source} generator.pt"] if path.is_file() and not own else []
     return facts | {"use": "; ".join(uses)}
 
 
@@ -94,6 +94,8 @@ def run_facts(folder: Path) -> Facts:
     from stylegan import checkpoint
 
     counts = {kind: len(checkpoint.numbered(folder, kind)) for kind in ("generator", "state")}
+    if not any(counts.values()):  # a folder like those of the Hugging Face Hub
+        return {}
     return {"run folder": f"{counts['generator']} generator and {counts['state']} state files"}
 
 

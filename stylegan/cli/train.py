@@ -50,7 +50,9 @@ WEEK_MINUTES = 7 * 24 * 60
 @click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
 @click.option("--crop", type=click.Choice(["center", "pad"]), help="Square, or padded 4:3.")
 @click.option("--strict", is_flag=True, help="Refuse data with images that cannot be used.")
-@click.option("--init-from", type=click.Path(path_type=Path), help="Start from these weights.")
+@click.option(
+    "--init-from", metavar="SOURCE", help="Start from these weights: all that generate takes."
+)
 @click.option("--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]))
 @click.option("--batch-gpu", type=click.IntRange(min=1), help="Images at once per process.")
 @click.option("--checkpoint-activations", is_flag=True, help="Less memory, more time.")
@@ -89,7 +91,7 @@ def train(
     overrides: tuple[str, ...],
     device: str,
     debug: bool,
-    init_from: Path | None,
+    init_from: str | None,
     dry_run: bool,
     strict: bool,
     preflight: bool,

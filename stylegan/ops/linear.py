@@ -16,6 +16,7 @@ def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tenso
     """x (N, in) times `scale` times a weight (out, in), plus a bias (out,)."""
     if not full_precision(x):
         return F.linear(x, weight * scale, bias)
+    weight, bias = weight.to(x.dtype), None if bias is None else bias.to(x.dtype)
     if x.device.type != "cpu" or weight.numel() < LARGE_WEIGHT:
         return F.linear(x * scale, weight, bias)  # the input is smaller than the weight
     y = product(Dense(scale), x, weight)

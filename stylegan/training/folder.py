@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stylegan import checkpoint, distributed, loading
+from stylegan import checkpoint, distributed, loading, portable
 from stylegan.checkpoint import CONFIG_FILE
 from stylegan.config import (
     TrainConfig,
@@ -21,7 +21,7 @@ from stylegan.config import (
     to_toml,
 )
 from stylegan.data import Store
-from stylegan.metrics.together import from_first
+from stylegan.metrics.together import from_first, in_all
 from stylegan.training.state import TrainState
 
 try:
@@ -71,7 +71,7 @@ def open_run(
     store: Store,
     device: torch.device,
     *,
-    init_from: Path | None = None,
+    init_from: str | Path | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[TrainState, Path | None]:
     """The state to train from, and the file it was read from: None for a new run.
@@ -251,14 +251,14 @@ def check_same_data(
         )
 
 
-def initialize_from(state: TrainState, source: Path) -> list[str]:
+def initialize_from(state: TrainState, source: str | Path) -> list[str]:
     """Copy the weights of another run that fit (transfer); returns what was copied and what not.
 
     A state file (or a run folder with one) gives all three networks; a generator file the
     generator and its average; an official snapshot all three; a file of another program what it
-    has of them.
+    has of them. `source` may be all that `loading.load_source` takes.
     """
-    networks = weights_of(source, state.device)
+    networks = in_all(lambda: weights_of(source, state.device))
     told = []
     kernels = 0  # copied ones: noise maps and single biases fit every network
     for name, weights in networks.items():
@@ -277,17 +277,18 @@ def initialize_from(state: TrainState, source: Path) -> list[str]:
     return told
 
 
-def weights_of(source: Path, device: torch.device) -> dict[str, Mapping[str, Tensor]]:
+def weights_of(source: str | Path, device: torch.device) -> dict[str, Mapping[str, Tensor]]:
     """The networks that `source` holds, by their name in a TrainState."""
     names = checkpoint.NETWORKS["state"]
-    path = source
-    if source.is_dir():
-        files = checkpoint.numbered(source, "state") or checkpoint.numbered(source, "generator")
-        if not files:
-            raise FileNotFoundError(f"the folder {source} holds no state-*.pt or generator-*.pt")
-        path = files[-1]
-    if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint file {path}")
+    path = loading.located(source)
+    if path.is_dir():
+        shared = [file for file in [path / portable.SHARED] if file.is_file()]
+        files = checkpoint.numbered(path, "state") or checkpoint.numbered(path, "generator")
+        if not (files or shared):
+            raise FileNotFoundError(
+                f"the folder {source} holds no state-*.pt, generator-*.pt or {portable.SHARED}"
+            )
+        path = (files or shared)[-1]
     payload = loading.contents(path)
     if not isinstance(payload, dict):
         trained = payload.trained or payload.generator

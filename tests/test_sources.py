@@ -1,0 +1,148 @@
+"""Every command takes every source of a generator alike."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import foreign_layouts
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+from tiny_training import SHORT, tiny_config, write_pictures
+
+from stylegan import checkpoint, portable
+from stylegan.cli import main
+from stylegan.config import to_toml
+from stylegan.loading import load_source, payload_of, save_generator
+from stylegan.networks import Generator
+from stylegan.training import TrainState
+from stylegan.training.folder import weights_of
+
+SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
+FOREIGN = {  # file -> layout, variant without labels
+    "genforce.pth": ("genforce", "dense"),
+    "huangzh13.pth": ("huangzh13", "sharp"),
+    "rosinality.model": ("rosinality", "full"),
+}
+OURS = ("run", "generator.pt", "state-000000004.pt", "mine.safetensors", "mine.npz", "shared")
+KINDS = (*OURS, "official.pkl", *FOREIGN, "emoji32", "address")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One file or folder of every kind, under its name in KINDS; and pictures."""
+    folder = tmp_path_factory.mktemp("sources")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        state = TrainState.create(tiny_config())
+        generator = Generator(tiny_config().network)
+    save_generator(folder / "generator.pt", generator)
+    checkpoint.save(folder / "state-000000004.pt", "state", state.to_payload())
+    for name in ("run", "shared"):
+        (folder / name).mkdir()
+    shutil.copy(folder / "generator.pt", folder / "run" / "generator-000000004.pt")
+    payload = payload_of(load_source(folder / "generator.pt"))
+    for path in (folder / "mine.safetensors", folder / "shared" / "model.safetensors"):
+        portable.save_safetensors(path, payload)
+    portable.save_npz(folder / "mine.npz", payload, generator)
+    shutil.copy(SNAPSHOT, folder / "official.pkl")
+    for name, (layout, variant) in FOREIGN.items():
+        description = foreign_layouts.load(layout)[0][variant]
+        torch.save(foreign_layouts.weights(description), folder / name)
+    write_pictures(folder / "pictures", n=6, size=128)
+    return folder
+
+
+@pytest.fixture
+def source_of(folder, tmp_path, monkeypatch):
+    """What a user types for a kind of source, in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setenv("STYLEGAN_CACHE", str(folder / "cache"))
+
+    def source(kind):
+        if kind == "emoji32":
+            return kind
+        if kind == "address":  # as if downloaded before
+            content = (folder / "generator.pt").read_bytes()
+            digits = hashlib.sha256(content).hexdigest()
+            cached = tmp_path / "torch" / "hub" / "checkpoints" / digits / "mine.pt"
+            cached.parent.mkdir(parents=True)
+            cached.write_bytes(content)
+            return f"https://host.invalid/mine.pt#sha256={digits}"
+        return str(folder / kind)
+
+    return source
+
+
+def told(*words):
+    result = CliRunner().invoke(main, [*map(str, words)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def assert_same_weights(found, wanted):
+    torch.testing.assert_close(dict(found), dict(wanted), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_generate_makes_pictures_of_every_source(source_of, kind):
+    source = source_of(kind)
+    told("generate", source, "--seeds", "7", "--device", "cpu")
+    size = load_source(source).resolution
+    with Image.open("out/seed0007.png") as picture:
+        assert picture.size == (size, size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_info_says_what_every_source_is_and_what_it_is_good_for(source_of, kind):
+    source = source_of(kind)
+    text, config = told("info", source), load_source(source).generator.config
+    assert f"{config.resolution}x{config.resolution}, 3 channels" in text
+    assert f"stylegan generate {source}" in text
+    assert f"stylegan train --init-from {source}" in text
+    assert ("run folder" in text) == (kind == "run")
+    assert (f"stylegan convert {source}" in text) == (kind in ("official.pkl", *FOREIGN))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", [("convert", "new.pt"), ("export", "new.safetensors")])
+def test_convert_and_export_write_the_weights_of_every_source(source_of, command, kind):
+    source, (name, file) = source_of(kind), command
+    told(name, source, file)
+    found, wanted = load_source(file), load_source(source)
+    assert_same_weights(found.generator.state_dict(), wanted.generator.state_dict())
+    assert (found.psi, found.cutoff) == (wanted.psi, wanted.cutoff)
+    assert (found.resolution, found.alpha) == (wanted.resolution, wanted.alpha)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "state-000000004.pt"])
+def test_metrics_measures_every_source_that_makes_16x16_or_more(source_of, folder, kind):
+    options = ["--metrics", "swd12", "--data", folder / "pictures", "--device", "cpu"]
+    result = json.loads(told("metrics", source_of(kind), *options).splitlines()[-1])
+    assert (result["metric"], result["values"]["swd"] > 0) == ("swd12", True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_finds_the_weights_of_every_source(source_of, kind):
+    source = source_of(kind)
+    networks = weights_of(source, torch.device("cpu"))
+    wanted = load_source(source).generator.state_dict()
+    assert_same_weights(networks["generator_ema"], wanted)
+    assert networks.keys() >= {"generator", "generator_ema"}
+
+
+@pytest.mark.parametrize("kind", ["shared", "mine.safetensors", "mine.npz", "address"])
+def test_a_run_starts_from_exported_and_shared_generators(source_of, folder, kind):
+    source = source_of(kind)
+    still = {**SHORT, "g_lr": {4: 1e-30}, "d_lr": {4: 1e-30}}
+    Path("still.toml").write_text(to_toml(tiny_config(schedule=still, w_avg_decay=1.0)))
+    options = ["--config", "still.toml", "--out", "run", "--device", "cpu", "--no-tensorboard"]
+    text = told("train", "--data", folder / "pictures", *options, "--init-from", source)
+    wanted = load_source(source).generator.state_dict()
+    for network in ("generator", "generator_ema"):
+        assert f"{network}: {len(wanted)} of {len(wanted)} tensors copied from {source}\n" in text
+    found = load_source("run").generator.state_dict()
+    torch.testing.assert_close(dict(found), dict(wanted), rtol=0, atol=1e-20)
