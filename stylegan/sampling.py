@@ -84,13 +84,16 @@ def generate(
     alpha: float = 1.0,
     batch: int | None = None,
     ws: Tensor | None = None,
+    kept: KeptPlanes | None = None,
 ) -> Iterator[np.ndarray]:
     """Pictures of the seeds in their order, in chunks uint8 (n, H, W, C) with n <= `batch`.
 
     Runs where the generator is. `labels` (N, label_dim), or (1, label_dim) for all. With "random"
     each image's noise comes from its own seed. Pictures made one at a time are always the same
     bits; in a larger batch arithmetic may differ in the last bit, a picture by one gray level.
-    `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles.
+    `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles. Given
+    `noise` maps are (1, 1, r, r), or (N, 1, r, r) with one per picture. What is made of weights, the
+    same in each call, stays in `kept`, an empty dictionary at first.
     """
     check_seeds(seeds)
     full = generator.config.resolution
@@ -114,6 +117,9 @@ def generate(
         maps = noise
         if isinstance(noise, str) and noise == "random":
             maps = [m.to(average) for m in seed_noise(some, generator.config, size)]
+        elif not isinstance(noise, str):
+            part = slice(start, start + batch)
+            maps = [(m[part] if len(m) > 1 else m).to(average) for m in noise]
         if ws is None:
             z = latents(some, generator.config.z_dim).to(average)
             of_some = None if labels is None else labels[start : start + batch].to(average)
@@ -123,7 +129,7 @@ def generate(
         styles = truncate(styles, average, psi, cutoff)
         return to_uint8(generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps))
 
-    kept: KeptPlanes = {}
+    kept = {} if kept is None else kept
     for start in range(0, len(seeds), batch):
         # not around the yield: it is the caller's
         with torch.inference_mode(), exact(), unchanged_weights(kept):
@@ -139,11 +145,16 @@ def crop(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
     """
     if rectangle is None:
         return pictures
+    rows, columns = active_part(rectangle, *pictures.shape[1:3])
+    return pictures[:, rows, columns]
+
+
+def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, slice]:
+    """The rows and columns of pictures of that size which are no padding."""
     top, bottom, left, right = rectangle
-    height, width = pictures.shape[1:3]
     rows = slice(top * height // (top + bottom), -(-bottom * height // (top + bottom)))
     columns = slice(left * width // (left + right), -(-right * width // (left + right)))
-    return pictures[:, rows, columns]
+    return rows, columns
 
 
 def picture(pixels: np.ndarray) -> "Image":

@@ -80,9 +80,12 @@ def test_help_names_every_command_without_importing_any():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example(name):
-    text = told(name, "--help")
-    assert f"{name}" in text.split("Options:")[0].replace(f"Usage: main {name}", "", 1)
-    assert "--debug" in text
+    command = main.get_command(click.Context(main), name)
+    inner = [(name, kind) for kind in getattr(command, "commands", ())]  # of `figure`, `video`
+    for words in [(name,), *inner]:
+        text, called = told(*words, "--help"), " ".join(words)
+        assert called in text.split("Options:")[0].replace(f"Usage: main {called}", "", 1)
+        assert "--debug" in text or (inner and words == (name,))
 
 
 def test_an_unknown_command_is_a_usage_error():

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
+    from stylegan.figures import Points
     from stylegan.loading import LoadedGenerator
 
 Format = Literal["png", "webp", "jpg"]
@@ -26,6 +27,7 @@ SAVE_OPTIONS: dict[str, dict[str, Any]] = {
     "jpg": {"format": "JPEG", "quality": 95, "subsampling": 0},
 }
 MOST_SEEDS = 1_000_000
+DEFAULT_SEEDS = "0-31"
 GRID_SEEDS = 64  # a grid of more is only made when asked for
 
 
@@ -69,12 +71,24 @@ class Cutoff(click.ParamType):
 
 @click.command(cls=Command)
 @click.argument("source")
-@click.option("--seeds", type=SeedRange(), default="0-31", show_default=True, help="Which images.")
+@click.option(
+    "--seeds",
+    type=SeedRange(),
+    help="Which images; with --latents the numbers of those, from 0.  "
+    f"[default: {DEFAULT_SEEDS}; with --latents all]",
+)
+@click.option(
+    "--latents",
+    "latents_file",
+    metavar="FILE.npz",
+    type=click.Path(path_type=Path),
+    help="Images of this file (ws, w or z, and perhaps noise) instead of those that seeds name.",
+)
 @click.option(
     "--psi",
     type=float,
     help="Truncation: 0 = the average image, 1 = full variety, negative = the opposite.  "
-    "[default: what the file says, else 0.7]",
+    "[default: what the file says, else 0.7; with --latents 1]",
 )
 @click.option(
     "--cutoff",
@@ -85,9 +99,8 @@ class Cutoff(click.ParamType):
 @click.option(
     "--noise",
     type=click.Choice(["const", "random", "none"]),
-    default="const",
-    show_default=True,
-    help="Fine detail: the stored maps, drawn from each image's seed, or left out.",
+    help="Fine detail: the stored maps, drawn from each image's seed, or left out.  "
+    "[default: that of --latents if it has any, else const]",
 )
 @click.option("--class", "class_name", metavar="NAME|NUMBER", help="The label, if it has labels.")
 @click.option("--resolution", type=int, help="Of the images, 4 up to the network's.")
@@ -107,7 +120,8 @@ class Cutoff(click.ParamType):
 @click.option("--overwrite", is_flag=True, help="Replace files that show something else.")
 def generate(
     source: str,
-    seeds: list[int],
+    seeds: list[int] | None,
+    latents_file: Path | None,
     device: str,
     out: Path,
     file_format: Format,
@@ -115,10 +129,12 @@ def generate(
     grid: bool | None,
     **choices: Any,
 ) -> None:
-    """Write one picture per seed, and all of them in a grid.
+    """Write one picture per seed or latent, and all of them in a grid.
 
-    SOURCE is a run folder, a checkpoint file of this project, an official .pkl, an https address
-    of one, or a bundled name (emoji32).
+    SOURCE is a run folder, a generator or state file of this project (.pt), an exported one
+    (.safetensors, .npz; also a folder with model.safetensors), an official .pkl, a checkpoint of
+    genforce, huangzh13 (.pth) or rosinality (.model), an https address of such a file with
+    #sha256=..., or a bundled name (emoji32).
 
     \b
     python generate.py runs/mine --seeds 0-35 --psi 0.7 --out out/
@@ -130,46 +146,68 @@ def generate(
 
     files = PictureFolder(out, file_format, overwrite)
     loaded = load_source(source, map_location=use_device(device))
+    what, points = "seed", None
+    if latents_file is not None:
+        what, points = "latent", saved_points(loaded, latents_file, seeds, choices["class_name"])
+        seeds = list(points.seeds)
+    elif seeds is None:
+        seeds = SeedRange().convert(DEFAULT_SEEDS, None, None)
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
     kept = []
-    for seed, pixels in zip(seeds, pictures_of(loaded, seeds, **choices), strict=True):
-        files.save(f"seed{seed:04d}", picture(pixels))
+    for seed, pixels in zip(seeds, pictures_of(loaded, seeds, points, **choices), strict=True):
+        files.save(f"{what}{seed:04d}", picture(pixels))
         if grid:
             kept.append(pixels)
     if grid:
-        files.save("grid", figures.grid(kept, labels=[f"seed {seed}" for seed in seeds]))
+        files.save("grid", figures.grid(kept, labels=[f"{what} {seed}" for seed in seeds]))
     and_grid = " and their grid" if grid else ""
     click.echo(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")
+
+
+def saved_points(
+    loaded: "LoadedGenerator", path: Path, numbers: list[int] | None, class_name: str | None
+) -> "Points":
+    """The latents of a file that are wanted; None is all. Only z needs a class, if there are
+    any."""
+    from stylegan.figures import of_latents
+
+    labels = None if class_name is None else class_labels(loaded, class_name)
+    return of_latents(loaded, path, numbers, labels)
 
 
 def pictures_of(
     loaded: "LoadedGenerator",
     seeds: list[int],
+    points: "Points | None" = None,
     *,
     psi: float | None,
     cutoff: int | None,
-    noise: Literal["const", "random", "none"],
+    noise: Literal["const", "random", "none"] | None,
     class_name: str | None,
     resolution: int | None,
     batch: int | None,
 ) -> "Iterator[np.ndarray]":
-    """The pictures (H, W, C) one by one; what is None is as the file says."""
+    """The pictures (H, W, C) one by one; what is None is as the file says. `points`, one per seed,
+    are shown as they are unless psi asks otherwise; the seeds are then of random noise alone."""
     import torch
 
     from stylegan import sampling
 
-    labels = class_labels(loaded, class_name)
+    labels = class_labels(loaded, class_name) if points is None else None
+    default_psi = loaded.psi if points is None else 1.0
+    own_noise = None if points is None else points.noise
     loaded = at_resolution(loaded, resolution)
     chunks = sampling.generate(
         loaded.generator,
         seeds,
-        psi=loaded.psi if psi is None else psi,
+        psi=default_psi if psi is None else psi,
         cutoff=loaded.cutoff if cutoff is None else None if cutoff == Cutoff.ALL else cutoff,
         labels=labels,
-        noise=noise,
+        noise=noise or own_noise or "const",
         resolution=loaded.resolution,
         alpha=loaded.alpha,
         batch=batch,
+        ws=None if points is None else points.ws,
     )
     try:
         for chunk in chunks:

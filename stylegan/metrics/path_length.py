@@ -24,6 +24,7 @@ from stylegan.metrics.synthesis import (
     synthesized,
 )
 from stylegan.metrics.together import at_once
+from stylegan.paths import slerp
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
 TRIM_PERCENT = 1  # of the pairs, at either end
@@ -123,19 +124,6 @@ def latent_pairs(subject: Subject, indices: range) -> tuple[Tensor, Tensor, Tens
     z = torch.from_numpy(np.stack([stream.randn(2, z_dim) for stream in streams]))
     t = torch.tensor([[stream.random_sample()] for stream in streams], dtype=torch.float64)
     return z[:, 0], z[:, 1], t
-
-
-def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """The unit vectors at `t` of the way from a / |a| to b / |b| along great circles.
-
-    a and b (n, d), t (n, 1).
-    """
-    a, b = (v / v.norm(dim=1, keepdim=True) for v in (a, b))
-    cosine = (a * b).sum(dim=1, keepdim=True)
-    across = b - cosine * a
-    across = across / across.norm(dim=1, keepdim=True)
-    angle = t * cosine.clamp(-1, 1).acos()
-    return a * angle.cos() + across * angle.sin()
 
 
 def trimmed_mean(lengths: np.ndarray, percent: float = TRIM_PERCENT) -> float:

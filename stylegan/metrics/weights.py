@@ -32,6 +32,16 @@ def public_weights(url: str, given: Path | None) -> Weights:
     return in_all(lambda: read_weights(weights_file(url, given)))
 
 
+def in_hub_cache(url: str) -> bool:
+    """Whether the file has been downloaded, or put there by hand."""
+    return hub_path(url.rpartition("/")[2]).is_file()
+
+
+def hub_path(name: str) -> Path:
+    """Where torch.hub keeps a file of that name."""
+    return Path(torch.hub.get_dir()) / "checkpoints" / name
+
+
 def weights_file(url: str, given: Path | None) -> Path:
     """Where the file is. OSError that says where it should be."""
     name = url.rpartition("/")[2]
@@ -46,7 +56,7 @@ def weights_file(url: str, given: Path | None) -> Path:
     try:
         return loading.downloaded(url)
     except OSError as error:
-        path = Path(torch.hub.get_dir()) / "checkpoints" / name
+        path = hub_path(name)
         reason = error.__cause__ or error
         raise OSError(
             f"the weights of a network are missing and could not be downloaded ({reason}): get "

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from stylegan import sampling
+from stylegan.figures import of_seeds, swept
 from stylegan.loading import LoadedGenerator
 
 SEEDS = range(5)
@@ -47,25 +48,7 @@ def truncation_sweep(
     generator = loaded.generator
     classes = [i % max(generator.config.label_dim, 1) for i in range(len(seeds))]
     labels = torch.eye(generator.config.label_dim)[classes] if generator.config.label_dim else None
-    columns = [
-        sampling.crop(
-            np.concatenate(
-                list(
-                    sampling.generate(
-                        generator,
-                        seeds,
-                        psi=psi,
-                        cutoff=loaded.cutoff,
-                        labels=labels,
-                        resolution=loaded.resolution,
-                        alpha=loaded.alpha,
-                    )
-                )
-            ),
-            loaded.active_rectangle,
-        )
-        for psi in psis
-    ]
+    columns = swept(loaded, of_seeds(loaded, seeds, labels), psis)
     names = [f"seed {seed}" for seed in seeds]
     if loaded.label_names:
         names = [f"{name}, {loaded.label_names[i]}" for name, i in zip(names, classes, strict=True)]

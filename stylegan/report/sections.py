@@ -7,6 +7,7 @@ from pathlib import Path
 from PIL import Image
 
 from stylegan.config import DERIVED, build_config, flatten, to_dict, toml_value
+from stylegan.figures import evenly as spread
 from stylegan.report.charts import Band, short
 from stylegan.report.drawings import Drawings
 from stylegan.report.markup import Html, joined, picture, table, tag
@@ -117,11 +118,7 @@ def over_time(record: Record) -> Html:
 
 def evenly(samples: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:
     """At most `GRIDS` of them: those nearest to evenly spread times, the first and the last."""
-    if len(samples) <= GRIDS:
-        return list(samples)
-    first, last = samples[0][0], samples[-1][0]
-    wanted = [first + (last - first) * i / (GRIDS - 1) for i in range(GRIDS)]
-    return sorted({min(samples, key=lambda s, t=t: abs(s[0] - t)) for t in wanted})  # type: ignore[misc]
+    return [samples[i] for i in spread([kimg for kimg, _ in samples], GRIDS)]
 
 
 def growth_bands(record: Record) -> list[Band]:

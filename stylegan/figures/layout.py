@@ -1,0 +1,205 @@
+"""Where pictures and their labels go."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from stylegan.sampling import picture
+
+SMALLEST_CELL, LARGEST_CELL = 96, 512  # pixels; pictures are resized by whole factors toward that
+GAP = 4
+PAPER, INK = (255, 255, 255), (60, 60, 60)
+SMALLEST_TEXT, TEXT, LARGEST_TEXT = 9, 16, 32  # pixels
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+Band = tuple[str, int]  # what is written beside some rows, and how many they are
+
+
+def grid(
+    pictures: np.ndarray | Sequence[np.ndarray],
+    columns: int | None = None,
+    labels: Sequence[str] | None = None,
+) -> Image.Image:
+    """Pictures uint8 (N, H, W, C) in rows of `columns`, each over its label.
+
+    Small ones are enlarged without smoothing, so that every pixel stays a sharp square; large ones
+    are averaged down. Without `columns` the grid is about square.
+    """
+    return tiled([resized(picture(pixels)) for pixels in pictures], columns, labels)
+
+
+def tiled(
+    cells: Sequence[Image.Image],
+    columns: int | None = None,
+    labels: Sequence[str] | None = None,
+) -> Image.Image:
+    """As `grid`, of images of one size that stay as they are."""
+    if len(cells) == 0:
+        raise ValueError("a grid needs at least one picture")
+    if labels is not None and len(labels) != len(cells):
+        raise ValueError(f"{len(labels)} labels were given for {len(cells)} pictures")
+    columns = columns or default_columns(len(cells))
+    if columns < 1:
+        raise ValueError(f"a grid has at least 1 column, not {columns}")
+    width, height = cells[0].size
+    font = fitting_font(labels, width) if labels else None
+    line = text_height(font) if font else 0
+    rows = -(-len(cells) // columns)
+    columns = min(columns, len(cells))
+    step_x, step_y = width + GAP, height + GAP + line
+    canvas = Image.new("RGB", (columns * step_x + GAP, rows * step_y + GAP), PAPER)
+    draw = ImageDraw.Draw(canvas)
+    for i, cell in enumerate(cells):
+        x, y = GAP + i % columns * step_x, GAP + i // columns * step_y
+        paste(canvas, cell, (x, y))
+        if labels and font:
+            draw.text((x + width / 2, y + height), labels[i], fill=INK, font=font, anchor="ma")
+    return canvas
+
+
+def chart(
+    rows: Sequence[Sequence[np.ndarray | Image.Image | None]],
+    *,
+    columns: Sequence[str],
+    names: Sequence[str],
+    title: str = "",
+    bands: Sequence[Band] = (),
+    apart: bool = False,
+) -> Image.Image:
+    """Pictures (H, W, C) in a table: `columns` above, `names` of the rows at the left.
+
+    None leaves a place empty. Pictures may differ in size: all fill places as large as the finest
+    is shown. `title` stands above the columns; `bands` divide the rows and are written upwards
+    beside them. `apart` sets the first column off, which the title is then not about.
+    """
+    if not rows or not columns:
+        raise ValueError("a chart needs at least one row and one column")
+    if len(names) != len(rows) or any(len(row) != len(columns) for row in rows):
+        raise ValueError(
+            f"a chart of {len(names)} names and {len(columns)} columns was given "
+            f"{[len(row) for row in rows]} pictures in its rows"
+        )
+    bands = bands or [("", len(rows))]
+    if sum(size for _, size in bands) != len(rows):
+        raise ValueError(f"bands of {[size for _, size in bands]} rows do not make {len(rows)}")
+    cells = [[None if one is None else as_image(one) for one in row] for row in rows]
+    finest = max((cell for row in cells for cell in row if cell is not None), key=lambda c: c.width)
+    width, height = resized(finest).size
+    font = fitting_font([*columns, *names], width, text_size(width))
+    line = text_height(font)
+    upright = line + 2 * GAP if any(label for label, _ in bands) else 0
+    left = GAP + upright + max(int(font.getlength(name)) for name in names) + 2 * GAP
+    top = GAP + line * (1 + bool(title))
+    xs = steps(left, width, len(columns), {1} if apart else set())
+    ends = set(itertools.accumulate(size for _, size in bands))
+    ys = steps(top, height, len(rows), ends - {len(rows)})
+    canvas = Image.new("RGB", (xs[-1] + width + GAP, ys[-1] + height + GAP), PAPER)
+    draw = ImageDraw.Draw(canvas)
+    for x, label in zip(xs, columns, strict=True):
+        draw.text((x + width / 2, top - line), label, fill=INK, font=font, anchor="ma")
+    draw.text(((xs[apart] + xs[-1] + width) / 2, GAP), title, fill=INK, font=font, anchor="ma")
+    for y, name, row in zip(ys, names, cells, strict=True):
+        draw.text((xs[0] - 2 * GAP, y + height / 2), name, fill=INK, font=font, anchor="rm")
+        for x, cell in zip(xs, row, strict=True):
+            if cell is not None:
+                paste(canvas, filling(cell, (width, height)), (x, y))
+    for (label, size), end in zip(bands, itertools.accumulate(n for _, n in bands), strict=True):
+        first, last = ys[end - size], ys[end - 1] + height
+        canvas.paste(upwards(label, font, last - first), (GAP, first))
+    return canvas
+
+
+def span(smallest: int, largest: int) -> str:
+    """`4-8 px`, `4 px`."""
+    return f"{smallest} px" if smallest == largest else f"{smallest}-{largest} px"
+
+
+def steps(start: int, size: int, n: int, wide_before: set[int]) -> list[int]:
+    """Where n places of `size` begin; before some of them the gap is four times as wide."""
+    gaps = [0, *(4 * GAP if i in wide_before else GAP for i in range(1, n))]
+    return [start + i * size + gap for i, gap in enumerate(itertools.accumulate(gaps))]
+
+
+def upwards(text: str, font: Font, length: int) -> Image.Image:
+    """Text that reads from below, in the middle of `length`."""
+    strip = Image.new("RGB", (length, text_height(font) if text else 1), PAPER)
+    ImageDraw.Draw(strip).text((length / 2, 0), text, fill=INK, font=font, anchor="ma")
+    return strip.transpose(Image.Transpose.ROTATE_90)
+
+
+def captioned(image: Image.Image, text: str) -> Image.Image:
+    """An image above a line of text, of a size that depends on the image alone."""
+    font = ImageFont.load_default(min(max(SMALLEST_TEXT, image.width // 12), TEXT))
+    canvas = Image.new("RGB", (image.width, image.height + text_height(font) + GAP), PAPER)
+    paste(canvas, image, (0, 0))
+    place = image.width / 2, image.height
+    ImageDraw.Draw(canvas).text(place, text, fill=INK, font=font, anchor="ma")
+    return canvas
+
+
+def paste(canvas: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:
+    """What is transparent lies on paper."""
+    canvas.paste(image, place, image if image.mode == "RGBA" else None)
+
+
+def as_image(pixels: np.ndarray | Image.Image) -> Image.Image:
+    return pixels if isinstance(pixels, Image.Image) else picture(pixels)
+
+
+def default_columns(n: int) -> int:
+    """The fewest columns that n pictures fill without a gap in a square or wider grid of up to
+    four times its height; else those of a square with gaps."""
+    square = math.isqrt(n - 1) + 1
+    exact = [columns for columns in range(square, 2 * square) if n % columns == 0]
+    return exact[0] if exact else square
+
+
+def resized(image: Image.Image) -> Image.Image:
+    """Enlarged (pixels repeated) or reduced (averaged) by a whole factor to a viewable size."""
+    side = max(image.size)
+    if side < SMALLEST_CELL:
+        return enlarged(image, -(-SMALLEST_CELL // side))
+    if side > LARGEST_CELL:
+        return image.reduce(-(-side // LARGEST_CELL))
+    return image
+
+
+def enlarged(image: Image.Image, factor: int) -> Image.Image:
+    """Every pixel becomes a square of `factor` by `factor`."""
+    size = image.width * factor, image.height * factor
+    return image.resize(size, Image.Resampling.NEAREST)
+
+
+def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """The image in a place of `size`: by the whole factor that makes it as wide, its middle.
+
+    Only pictures that padding was cut off from have a height that does not follow; 4x4 pixels of a
+    network for 512x384 have half a row of padding above and below.
+    """
+    width, height = size
+    if image.width <= width:
+        shown = enlarged(image, width // image.width)
+    else:
+        shown = image.reduce(-(-image.width // width))
+    left, top = (shown.width - width) // 2, (shown.height - height) // 2
+    return shown.crop((left, top, left + width, top + height))
+
+
+def text_size(side: int) -> int:
+    """Of labels beside pictures of `side` pixels."""
+    return min(max(TEXT, side // 16), LARGEST_TEXT)
+
+
+def fitting_font(labels: Sequence[str], width: int, largest: int = TEXT) -> Font:
+    """Pillow's own font, as large as the longest label allows, from 9 to `largest` pixels."""
+    for size in range(largest, SMALLEST_TEXT, -1):
+        font = ImageFont.load_default(size)
+        if max(font.getlength(label) for label in labels) <= width:
+            return font
+    return ImageFont.load_default(SMALLEST_TEXT)
+
+
+def text_height(font: Font) -> int:
+    return int(font.getbbox("Ag")[3]) + 2  # the lower edge of "g", and a little air

@@ -1,0 +1,143 @@
+"""What the noise inputs do. Figures 4 and 5 of the paper."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from stylegan import sampling
+from stylegan.figures.layout import chart, span
+from stylegan.figures.points import Points, picture_size, pictures
+from stylegan.loading import LoadedGenerator
+from stylegan.networks import NetworkConfig
+from stylegan.schedule import resolutions
+
+REALIZATIONS = 100  # that the deviation is measured over, as in the paper
+EXAMPLES = 4
+ZOOMED_FROM, ZOOM = 128, 4  # pixels of a picture whose details are looked at, and how near
+FINE = 64  # pixels from which on noise counts as fine, in a network of that size
+
+
+def noise_detail(
+    loaded: LoadedGenerator,
+    points: Points,
+    *,
+    realizations: int = REALIZATIONS,
+    examples: int = EXAMPLES,
+    zoom: int | None = None,
+) -> Image.Image:
+    """A row for each point: its picture, `examples` with other noise, and how much each pixel
+    varies over `realizations`. Figure 4 of the paper.
+
+    From 128 pixels on the examples show the part that varies most, `zoom` times enlarged and
+    framed in the picture. The noise of number n is that which seed n draws.
+    """
+    check_noise(loaded.generator.config)
+    if not 0 < examples < realizations:
+        raise ValueError(
+            f"{realizations} realizations of noise cannot have a deviation and {examples} examples"
+        )
+    zoom = zoom or (ZOOM if loaded.resolution >= ZOOMED_FROM else 1)
+    if not 1 <= zoom <= min(picture_size(loaded)):
+        raise ValueError(f"a picture of {min(picture_size(loaded))} rows has no {zoom}th of them")
+    measured = [deviation(loaded, ws, realizations) for ws in points.ws.split(1)]
+    largest = max(float(some.max()) for some in measured)
+    rows = []
+    for ws, varying in zip(points.ws.split(1), measured, strict=True):
+        some = with_noise(loaded, ws, range(examples + 1))
+        part = liveliest(varying, zoom)
+        scaled = np.floor(varying / max(largest, 1e-9) * 255 + 0.5).astype(np.uint8)
+        first = framed(some[0], part) if zoom > 1 else some[0]
+        rows.append([first, *(picture[part] for picture in some[1:]), scaled[:, :, None]])
+    return chart(
+        rows,
+        columns=[
+            "noise 0",
+            *(f"noise {n}" for n in range(1, examples + 1)),
+            f"st. dev., 0-{largest:.0f}",
+        ],
+        names=points.names,
+    )
+
+
+def with_noise(loaded: LoadedGenerator, ws: Tensor, seeds: Sequence[int]) -> np.ndarray:
+    """Pictures uint8 (len(seeds), H, W, C) of one style ws (1, num_styles, w_dim)."""
+    return pictures(loaded, ws.expand(len(seeds), -1, -1), noise="random", seeds=seeds)
+
+
+def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int) -> np.ndarray:
+    """Of each pixel over noise, in gray levels: (H, W), root mean square over the channels."""
+    batch = sampling.default_batch(loaded.resolution)
+    total, squares = np.int64(0), np.int64(0)
+    for start in range(0, realizations, batch):
+        seeds = range(start, min(start + batch, realizations))
+        some = with_noise(loaded, ws, seeds).astype(np.int64)
+        total, squares = total + some.sum(axis=0), squares + np.square(some).sum(axis=0)
+    variance = (squares - total * total / realizations) / realizations
+    found: np.ndarray = np.sqrt(variance.clip(0).mean(axis=2))
+    return found
+
+
+def liveliest(varying: np.ndarray, zoom: int) -> tuple[slice, slice]:
+    """The part of (H, W), 1 / zoom of both sides, whose mean square is largest."""
+    height, width = (side // zoom for side in varying.shape)
+    sums = np.pad(np.square(varying).cumsum(axis=0).cumsum(axis=1), ((1, 0), (1, 0)))
+    inside = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width]
+    inside += sums[:-height, :-width]
+    top, left = (int(i) for i in np.unravel_index(inside.argmax(), inside.shape))
+    return slice(top, top + height), slice(left, left + width)
+
+
+def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
+    """The picture with a frame around a part of it."""
+    image = sampling.picture(pixels).convert("RGB")
+    rows, columns = part
+    width = math.ceil(max(image.size) / 256)
+    box = columns.start, rows.start, columns.stop - 1, rows.stop - 1
+    ImageDraw.Draw(image).rectangle(box, outline=(255, 255, 255), width=width)
+    return image
+
+
+def noise_components(
+    loaded: LoadedGenerator, points: Points, *, drawn: bool = False
+) -> Image.Image:
+    """A row for each point: all noise, none, that of fine layers alone, that of coarse ones alone.
+    Figure 5 of the paper, whose fine layers are those of 64 pixels on; a smaller network's are the
+    upper half of its resolutions. The stored noise, or with `drawn` that of the points' seeds.
+    """
+    config = loaded.generator.config
+    check_noise(config)
+    first_fine = fine_from(loaded.resolution)
+    if drawn:
+        maps = sampling.seed_noise(points.seeds, config, loaded.resolution)
+    else:
+        stored = loaded.generator.synthesis.noise_maps(1, loaded.resolution, "const")
+        maps = list(points.noise or (m for m in stored if m is not None))
+    kept: dict[str, Callable[[int], bool]] = {
+        "all noise": lambda r: True,
+        "no noise": lambda r: False,
+        f"fine, {span(first_fine, loaded.resolution)}": lambda r: r >= first_fine,
+        f"coarse, {span(4, first_fine // 2)}": lambda r: r < first_fine,
+    }
+    columns = [
+        pictures(loaded, points.ws, noise=[m * keep(m.shape[-1]) for m in maps])
+        for keep in kept.values()
+    ]
+    return chart(list(zip(*columns, strict=True)), columns=list(kept), names=points.names)
+
+
+def fine_from(resolution: int) -> int:
+    """The smallest resolution whose noise counts as fine."""
+    if resolution >= FINE:
+        return FINE
+    sizes = resolutions(resolution)
+    if len(sizes) < 2:
+        raise ValueError("at 4x4 there are no fine layers beside the coarse ones")
+    return sizes[len(sizes) // 2]
+
+
+def check_noise(config: NetworkConfig) -> None:
+    if not config.noise:
+        raise ValueError("this network has no noise inputs (network.noise is off)")

@@ -1,0 +1,81 @@
+"""How a generator came to be: the same points in the checkpoints of a run."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from stylegan import checkpoint
+from stylegan.figures.layout import chart
+from stylegan.figures.points import Points, shown
+from stylegan.loading import LoadedGenerator
+from stylegan.networks import Noise
+
+PointsOf = Callable[[LoadedGenerator], Points]
+
+
+def checkpoints(run: str | Path) -> list[Path]:
+    """Files of a run with its generator, one for each number of images, oldest first.
+
+    FileNotFoundError, saying what is needed, for what is no run.
+    """
+    folder = Path(run)
+    files = {
+        checkpoint.images_of(path): path
+        for kind in ("state", "generator")  # of both the smaller one
+        for path in checkpoint.numbered(folder, kind)
+    }
+    if not files:
+        what = "holds none" if folder.is_dir() else "is no folder"
+        raise FileNotFoundError(
+            f"this is made of the generator-*.pt and state-*.pt of a run folder, but {run} {what}"
+        )
+    return [files[images] for images in sorted(files)]
+
+
+def evenly(places: Sequence[float], most: int) -> list[int]:
+    """Indices of at most `most` of ascending places: those nearest to evenly spread ones, always
+    the first and the last."""
+    if most < 2:
+        raise ValueError(f"at least the first and the last are taken, not {most}")
+    if len(places) <= most:
+        return list(range(len(places)))
+    return sorted(set(nearest(places, most)))
+
+
+def nearest(places: Sequence[float], n: int) -> list[int]:
+    """Of each of n values, evenly spread from the first to the last of ascending places, the index
+    of the place nearest to it."""
+    wanted = np.linspace(places[0], places[-1], n)
+    distances = np.abs(np.asarray(places, np.float64) - wanted[:, None])
+    return [int(i) for i in distances.argmin(axis=1)]
+
+
+def growth(
+    snapshots: Iterable[LoadedGenerator], points_of: PointsOf, *, noise: Noise | None = None
+) -> Image.Image:
+    """A row for each point, a column for each resolution that snapshots of a run were at: the last
+    ones before the next grew in."""
+    last = {loaded.resolution: loaded for loaded in snapshots}
+    return timelapse(last.values(), points_of, noise=noise)
+
+
+def timelapse(
+    snapshots: Iterable[LoadedGenerator], points_of: PointsOf, *, noise: Noise | None = None
+) -> Image.Image:
+    """A row for each point, a column for each snapshot of a run."""
+    columns, labels, names = [], [], []
+    for loaded in snapshots:
+        points = points_of(loaded)
+        columns.append(shown(loaded, points, noise))
+        labels.append(moment(loaded))
+        names = list(points.names)
+    return chart(list(zip(*columns, strict=True)), columns=labels, names=names)
+
+
+def moment(loaded: LoadedGenerator) -> str:
+    """`1,200 kimg, 64 px`."""
+    kimg = (loaded.images_seen or 0) / 1000
+    number = f"{kimg:,.0f}" if kimg >= 10 else f"{kimg:.2g}"
+    return f"{number} kimg, {loaded.resolution} px"

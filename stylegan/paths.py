@@ -1,0 +1,113 @@
+"""Ways through given points, as functions of a place t: at whole numbers the points themselves."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Curve = Callable[[Tensor], Tensor]  # places (n,) -> points (n, ...) there
+
+
+def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
+    """The unit vectors at `t` of the way from a / |a| to b / |b| along great circles.
+
+    a and b (n, d), t (n, 1). Between opposite vectors there is no such way.
+    """
+    a, b = (v / v.norm(dim=1, keepdim=True) for v in (a, b))
+    cosine = (a * b).sum(dim=1, keepdim=True)
+    across = b - cosine * a
+    length = across.norm(dim=1, keepdim=True)
+    across = across / length.clamp_min(torch.finfo(across.dtype).tiny)  # of equal vectors: 0
+    angle = t * cosine.clamp(-1, 1).acos()
+    return a * angle.cos() + across * angle.sin()
+
+
+def spherical(points: Tensor, *, closed: bool) -> Curve:
+    """Along great circles from one of the points (N, d) to the next; lengths change evenly.
+
+    `closed`: from the last on to the first, which is there at t = N; then it begins again. Else t
+    is from 0 to N - 1.
+    """
+    points = points.double()
+
+    def at(t: Tensor) -> Tensor:
+        first, second, part = neighbours(t, len(points), closed)
+        a, b, part = points[first], points[second], part[:, None]
+        lengths = torch.lerp(a.norm(dim=1, keepdim=True), b.norm(dim=1, keepdim=True), part)
+        return lengths * slerp(a, b, part)
+
+    return at
+
+
+def linear(points: Tensor, *, closed: bool) -> Curve:
+    """Straight from one of the points (N, ...) to the next; `closed` as in `spherical`."""
+    points = points.double()
+
+    def at(t: Tensor) -> Tensor:
+        first, second, part = neighbours(t, len(points), closed)
+        a, b = points[first], points[second]
+        return torch.lerp(a, b, part.reshape(-1, *[1] * (points.ndim - 1)))
+
+    return at
+
+
+def spline(points: Tensor, *, closed: bool) -> Curve:
+    """The cubic spline through the points (N, ...), which has no corners: its first and second
+    derivatives are continuous. `closed` as in `spherical`; else it is natural, with zero second
+    derivatives at its ends.
+    """
+    points = points.double()
+    n = len(points)
+    sums = slope_sums(points, closed).reshape(n, -1)
+    slopes = torch.linalg.solve(slope_equations(n, closed), sums).reshape(points.shape)
+
+    def at(t: Tensor) -> Tensor:
+        first, second, s = neighbours(t, n, closed)
+        s = s.reshape(-1, *[1] * (points.ndim - 1))
+        ahead, behind = 1 - s, s
+        return ahead**2 * ((1 + 2 * s) * points[first] + s * slopes[first]) + behind**2 * (
+            (3 - 2 * s) * points[second] - ahead * slopes[second]
+        )
+
+    return at
+
+
+def slope_equations(n: int, closed: bool) -> Tensor:
+    """The matrix (n, n) whose product with the spline's slopes at the points is `slope_sums`."""
+    if closed:
+        one = torch.eye(n, dtype=torch.float64)
+        return 4 * one + one.roll(1, dims=0) + one.roll(-1, dims=0)
+    between = torch.ones(n - 1, dtype=torch.float64)
+    middle = torch.full((n,), 4.0, dtype=torch.float64)
+    middle[0] = middle[-1] = 2.0
+    return middle.diag() + between.diag(1) + between.diag(-1)
+
+
+def slope_sums(points: Tensor, closed: bool) -> Tensor:
+    """Three times the difference between the points after and before each, (N, ...)."""
+    if closed:
+        return 3 * (points.roll(-1, dims=0) - points.roll(1, dims=0))
+    padded = torch.cat([points[:1], points, points[-1:]])
+    return 3 * (padded[2:] - padded[:-2])
+
+
+def neighbours(t: Tensor, n: int, closed: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Indices of the points before and after each place (m,), and how far between them it is."""
+    if n < 2:
+        raise ValueError(f"a way needs at least 2 points, not {n}")
+    t = t.double()
+    if closed:
+        t = t.remainder(n)
+    elif t.numel() and not (t.min() >= 0 and t.max() <= n - 1):
+        raise ValueError(f"places of a way through {n} points are from 0 to {n - 1}")
+    first = t.floor().long().clamp_max(n - 1 if closed else n - 2)
+    return first, (first + 1) % n, t - first
+
+
+def places(frames: int, points: int, *, closed: bool) -> Tensor:
+    """Where evenly spread frames of a way are, float64 (frames,). The frame after the last of a
+    closed way would be the first again; an open one ends at its last point."""
+    if frames < 1:
+        raise ValueError(f"a way has at least 1 frame, not {frames}")
+    steps = torch.arange(frames, dtype=torch.float64)
+    return steps * points / frames if closed else steps * (points - 1) / max(frames - 1, 1)

@@ -1,0 +1,112 @@
+"""How different two pictures are, as a function that can be differentiated."""
+
+import importlib.util
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
+from stylegan.metrics.weights import in_hub_cache
+from stylegan.ops import downsample
+
+LARGEST = 256  # pixels a side, that LPIPS looks at; larger images are averaged down to it
+COARSEST = 4  # pixels a side, where the pyramid of pixel distances ends
+BEST_PSNR = 100.0  # dB; what is nearer is equal in any picture
+
+
+class Distance(Protocol):
+    """A distance of images, and what a result must say of it."""
+
+    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
+        """images and targets (N, C, r, r), nominally in [-1, 1] -> (N,)."""
+
+    def about(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class PixelDistance:
+    """Mean squared difference of pixels, averaged over the pyramid of 2x2 averages down to 4x4.
+
+    The coarse levels see what is in another place by a little, which pixels alone do not.
+    """
+
+    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
+        difference, levels = images - targets, []
+        while True:
+            levels.append(difference.square().mean(dim=(1, 2, 3)))
+            if difference.shape[2] <= COARSEST:
+                return torch.stack(levels).mean(dim=0)
+            difference = downsample(difference)
+
+    def about(self) -> dict[str, Any]:
+        return {"name": "pixels", "what": "mean squared difference of pixels at every scale"}
+
+
+@dataclass(frozen=True)
+class PerceptualDistance:
+    """LPIPS of images of at most 256x256."""
+
+    lpips: Lpips = field(repr=False)
+
+    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
+        return self.lpips.distance(at_most(images, LARGEST), at_most(targets, LARGEST))
+
+    def about(self) -> dict[str, Any]:
+        told = self.lpips.about()
+        return {"name": "lpips", "what": told.pop("network"), **told}
+
+
+def at_most(images: Tensor, side: int) -> Tensor:
+    """Images (N, C, r, r) averaged down to `side`, if they are larger."""
+    return F.avg_pool2d(images, images.shape[2] // side) if images.shape[2] > side else images
+
+
+def choose_distance(
+    name: Literal["auto", "lpips", "pixels"],
+    *,
+    resolution: int,
+    channels: int,
+    weights: Path | None,
+    device: torch.device,
+) -> tuple[Distance, str]:
+    """The distance to project images of that size with, and why it is that one, in words.
+
+    "auto" is LPIPS if everything that it needs is on this machine, else pixels. "lpips" downloads
+    the weights of VGG16 where `weights` (their file, or its folder) does not have them; ValueError
+    or OSError if that, or such images, cannot be.
+    """
+    if name == "pixels":
+        return PixelDistance(), "as asked"
+    obstacle = lpips_obstacle(resolution, channels)
+    if name == "lpips" and obstacle is not None:
+        raise ValueError(f"LPIPS cannot be used: {obstacle}; use --distance pixels")
+    if obstacle is None and name == "auto" and weights is None and not in_hub_cache(WEIGHTS):
+        obstacle = f"weights of VGG16 are not here, see --weights ({WEIGHTS})"
+    if obstacle is not None:
+        return PixelDistance(), f"no LPIPS: {obstacle}"
+    why = "as asked" if name == "lpips" else "its weights are here"
+    return PerceptualDistance(load_lpips(weights, device)), why
+
+
+def lpips_obstacle(resolution: int, channels: int) -> str | None:
+    """Why LPIPS cannot look at such images, if so."""
+    if channels not in (1, 3):
+        return f"it looks at gray or RGB, not at images of {channels} channels"
+    if resolution < SMALLEST:
+        return f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
+    if importlib.util.find_spec("torchmetrics") is None:
+        return "the library torchmetrics is missing (pip install 'stylegan[metrics]')"
+    return None
+
+
+def psnr(images: Tensor, targets: Tensor) -> Tensor:
+    """Peak signal-to-noise ratio in dB of images (N, C, r, r), cut off to [-1, 1]: (N,), up to 100.
+
+    10 log10 of the squared range over the mean squared difference.
+    """
+    mean_square = (images.clamp(-1, 1) - targets.clamp(-1, 1)).square().mean(dim=(1, 2, 3))
+    return (10 * torch.log10(4 / mean_square)).clamp(max=BEST_PSNR)

@@ -1,0 +1,197 @@
+"""The search itself: Adam on styles, and perhaps on noise, toward a picture.
+
+As Karras et al. describe it for StyleGAN2 (arXiv 1912.04958, appendix D): from the average w, with
+noise on w that vanishes, a rate that rises and falls, and maps of noise that are kept white.
+"""
+
+import copy
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from stylegan.networks import Generator
+from stylegan.networks.config import check_labels
+from stylegan.ops import KeptPlanes, unchanged_weights
+from stylegan.projection.distance import Distance
+from stylegan.projection.noise import autocorrelation_penalty, normalize_
+from stylegan.schedule import check_resolution
+
+Space = Literal["w", "w+"]
+CHUNK = 1000  # latents that are mapped at once
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to search; the defaults are the paper's. Times are parts of all steps."""
+
+    steps: int = 1000
+    space: Space = "w"  # one w for all layers, or one for each
+    fit_noise: bool = False  # else the stored maps are used
+    learning_rate: float = 0.1  # at most
+    rise: float = 0.05  # time in which the rate rises from 0
+    fall: float = 0.25  # time at the end in which it falls to 0
+    search_noise: float = 0.05  # on w, at first, in units of the spread of w
+    search_time: float = 0.75  # when it is 0
+    noise_weight: float = 1e5  # of the autocorrelation penalty of the maps
+    samples: int = 10_000  # of w, for its average and spread
+
+    def __post_init__(self) -> None:
+        if self.space not in get_args(Space):
+            raise ValueError(f"the space is {' or '.join(get_args(Space))}, not {self.space!r}")
+        for name, least in (("steps", 1), ("samples", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name in ("learning_rate", "rise", "fall", "search_time"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        for name in ("search_noise", "noise_weight"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step: a linear rise, a plateau, half a cosine down."""
+        time = step / self.steps
+        falling = 0.5 - 0.5 * math.cos(math.pi * min((1 - time) / self.fall, 1))
+        return self.learning_rate * falling * min(time / self.rise, 1)
+
+    def search_noise_at(self, step: int) -> float:
+        """Deviation of the noise on w at a step, in units of the spread of w."""
+        return self.search_noise * max(1 - step / self.steps / self.search_time, 0) ** 2
+
+
+class Projected(NamedTuple):
+    """Where the search is after `step` updates, of N pictures."""
+
+    step: int
+    ws: Tensor  # (N, num_styles, w_dim), not truncated
+    noise: list[Tensor] | None  # fitted maps (N, 1, r, r), None: the stored ones
+    images: Tensor  # (N, C, r, r), made of `ws` with the noise of the search, at the end without
+    distances: Tensor  # (N,) from the images to the targets
+
+
+class Spread(NamedTuple):
+    average: Tensor  # (w_dim,)
+    deviation: float  # root of the mean squared distance from the average
+
+
+def project(
+    generator: Generator,
+    targets: Tensor,
+    distance: Distance,
+    settings: Settings | None = None,
+    *,
+    labels: Tensor | None = None,
+    resolution: int | None = None,
+    alpha: float = 1.0,
+    seed: int = 0,
+) -> Iterator[Projected]:
+    """Search the latents that `generator` makes `targets` (N, C, r, r) in [-1, 1] of.
+
+    Yields where it is before the first update and after each; the last one is the result. All that
+    is random comes from `seed`, the same for each picture, so that none depends on the others but
+    by the last bit of arithmetic. `labels` (1, label_dim) are the class that w is averaged over.
+    Runs where the generator is, and leaves it as it is.
+    """
+    settings = settings or Settings()
+    config = generator.config
+    full = config.resolution
+    size = check_resolution(full if resolution is None else resolution, full)
+    expected = (config.image_channels, size, size)
+    if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != expected:
+        found = tuple(targets.shape)
+        raise ValueError(f"targets must be (N, {', '.join(map(str, expected))}), not {found}")
+    if settings.fit_noise and not config.noise:
+        raise ValueError("this network has no noise inputs, so there is no noise to fit")
+    check_labels(labels, config.label_dim, 1)
+    return search(generator, targets, distance, settings, labels, size, alpha, seed)
+
+
+def search(
+    generator: Generator,
+    targets: Tensor,
+    distance: Distance,
+    settings: Settings,
+    labels: Tensor | None,
+    resolution: int,
+    alpha: float,
+    seed: int,
+) -> Iterator[Projected]:
+    """What `project` yields, of arguments that it has checked."""
+    styles = generator.config.num_styles()
+    targets = targets.to(generator.w_avg)
+    rng = torch.Generator().manual_seed(seed)
+    spread = spread_of_w(generator, settings.samples, rng, labels)
+    w = spread.average.repeat(len(targets), styles if settings.space == "w+" else 1, 1)
+    maps = noise_to_fit(generator, len(targets), resolution) if settings.fit_noise else []
+    fitted = [w.requires_grad_(), *maps]
+    optimizer = torch.optim.Adam(fitted)
+    synthesis = copy.deepcopy(generator.synthesis).requires_grad_(False)
+    kept: KeptPlanes = {}
+    for step in range(settings.steps + 1):
+        deviation = settings.search_noise_at(step) * spread.deviation
+        offset = deviation * torch.randn(w.shape[1:], generator=rng).to(w)
+        with torch.enable_grad(), repeatable(), unchanged_weights(kept):
+            images = synthesis(
+                (w + offset).expand(-1, styles, -1),
+                resolution=resolution,
+                alpha=alpha,
+                noise=maps or "const",
+            )
+            distances = distance(images, targets)
+        yield Projected(
+            step,
+            w.detach().expand(-1, styles, -1).clone(),
+            [noise_map.detach().clone() for noise_map in maps] or None,
+            images.detach(),
+            distances.detach(),
+        )
+        if step == settings.steps:
+            return
+        with torch.enable_grad(), repeatable(), unchanged_weights(kept):
+            # a sum: the gradient of one picture's part does not depend on how many there are
+            loss = distances.sum()
+            for noise_map in maps:
+                loss = loss + settings.noise_weight * autocorrelation_penalty(noise_map).sum()
+            gradients = torch.autograd.grad(loss, fitted)
+        for tensor, gradient in zip(fitted, gradients, strict=True):
+            tensor.grad = gradient
+        optimizer.param_groups[0]["lr"] = settings.rate_at(step)
+        optimizer.step()
+        for noise_map in maps:
+            normalize_(noise_map)
+
+
+def repeatable() -> AbstractContextManager[None]:
+    """The same numbers each time, in full precision, also on a GPU."""
+    return torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
+
+
+@torch.no_grad()
+def spread_of_w(
+    generator: Generator, samples: int, rng: torch.Generator, labels: Tensor | None = None
+) -> Spread:
+    """Average and deviation of w, of that many latents; of the class `labels` (1, label_dim)."""
+    average = generator.w_avg
+    parts = []
+    for start in range(0, samples, CHUNK):
+        z = torch.randn(min(CHUNK, samples - start), generator.config.z_dim, generator=rng)
+        of_z = None if labels is None else labels.expand(len(z), -1).to(average)
+        parts.append(generator.mapping(z.to(average), of_z))
+    w = torch.cat(parts)
+    mean = w.mean(dim=0)
+    return Spread(mean, float((w - mean).square().sum(dim=1).mean().sqrt()))
+
+
+def noise_to_fit(generator: Generator, n: int, resolution: int) -> list[Tensor]:
+    """The stored maps up to `resolution`, one for each of n pictures, normalized."""
+    stored = generator.synthesis.noise_maps(n, resolution, "const")
+    maps = [m.detach().repeat(n, 1, 1, 1) for m in stored if m is not None]
+    for noise_map in maps:
+        normalize_(noise_map)
+        noise_map.requires_grad_()
+    return maps

@@ -1,0 +1,22 @@
+"""A picture as a generator could have made it."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from stylegan.data.images import Crop, decode, fit_square, planes, quiet_decoding
+
+
+def read_target(path: Path, *, resolution: int, channels: int, crop: Crop = "center") -> Tensor:
+    """The picture of a file as an image (1, channels, resolution, resolution) in [-1, 1].
+
+    Read and cropped as training data are (see `stylegan.data.read_image`), but smaller pictures are
+    enlarged. ValueError or FileNotFoundError, naming the file, if it cannot be read.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no image file {path}")
+    with quiet_decoding():
+        image = decode(path.read_bytes(), channels=channels, name=str(path))
+        pixels = planes(fit_square(image, resolution, crop))
+    return torch.from_numpy(pixels.copy()).float()[None] / 127.5 - 1

@@ -1,0 +1,194 @@
+"""Frames into a file: .mp4 through PyAV, .gif and .webp through Pillow."""
+
+import importlib.util
+import itertools
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import IO, Any, Final, cast
+
+import numpy as np
+from PIL import Image
+
+from stylegan.checkpoint import replacing
+
+SUFFIXES = (".mp4", ".gif", ".webp")
+H264: Final = "libx264"
+# Constant quality. One thread, because the bytes depend on their number, and no macroblock tree,
+# because with it x264 wrote other bytes in one of ten films of the same small frames.
+X264_OPTIONS = {"crf": "16", "preset": "medium", "threads": "1", "x264-params": "mbtree=0"}
+BT709 = 1  # primaries, transfer and matrix of high definition, in the numbers of ISO 23091-2
+LIMITED = 1  # levels from 16 on, in FFmpeg's numbers
+BRIGHTNESS = np.array([0.2126, 0.7152, 0.0722], np.float32)  # of red, green and blue in BT.709
+FASTEST_GIF = 50  # frames per second; programs show a shorter time than 1/50 s as 1/10 s
+WEBP_OPTIONS: dict[str, Any] = {"quality": 80, "method": 4}
+
+
+def check_video(path: Path, fps: float) -> None:
+    """ValueError if a film of `fps` frames per second cannot be written to `path` here."""
+    if path.suffix not in SUFFIXES:
+        known = ", ".join(SUFFIXES)
+        raise ValueError(f"{path} does not say what to write; its ending must be one of {known}")
+    if not 0 < fps <= 240:
+        raise ValueError(f"a film has more than 0 and at most 240 frames per second, not {fps:g}")
+    if path.suffix == ".gif" and fps > FASTEST_GIF:
+        raise ValueError(
+            f"a .gif shows at most {FASTEST_GIF} frames per second, not {fps:g}; "
+            "choose fewer, or .mp4 or .webp"
+        )
+    if path.suffix == ".mp4":
+        check_h264()
+
+
+def check_h264() -> None:
+    """ValueError unless PyAV is installed and can write H.264."""
+    if importlib.util.find_spec("av") is None:
+        raise ValueError(
+            'writing .mp4 needs PyAV: pip install ".[video]" in a clone, or '
+            "pip install 'stylegan[video]'; .gif and .webp need nothing more"
+        )
+    import av
+
+    if H264 not in av.codecs_available:
+        raise ValueError(
+            f"this PyAV ({av.__version__}) was built without {H264}, so it cannot write H.264; "
+            "install its wheel from PyPI, or write .gif or .webp"
+        )
+
+
+def write_video(path: Path, frames: Iterator[np.ndarray], *, count: int, fps: float) -> None:
+    """Write `count` frames uint8 (H, W, 3), all of one size, as they come.
+
+    No more than one of them is kept, but a .gif is gathered with one byte for a pixel, a .webp as
+    it is compressed. The same frames give the same bytes. `path` is never half a file. Frames of
+    an .mp4 with an odd width or height get a column or row more, as H.264 needs. ValueError for
+    frames that are fewer or more, or of several sizes.
+    """
+    check_video(path, fps)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    checked = checked_frames(frames, count)
+    with replacing(path) as file:
+        if path.suffix == ".mp4":
+            write_h264(file.name, checked, fps)
+        elif path.suffix == ".gif":
+            write_gif(file, checked, durations(count, fps, unit_ms=10))
+        else:
+            write_webp(file, checked, durations(count, fps, unit_ms=1))
+        next(checked, None)  # is there another one?
+
+
+def checked_frames(frames: Iterator[np.ndarray], count: int) -> Iterator[np.ndarray]:
+    """The frames; ValueError once they are not as many, or not all of one size."""
+    first: tuple[int, ...] | None = None
+    found = 0
+    for found, pixels in enumerate(frames, start=1):
+        first = first or pixels.shape
+        if pixels.shape != first or len(first) != 3 or first[2] != 3 or pixels.dtype != np.uint8:
+            raise ValueError(
+                f"frames are uint8 {first or '(H, W, 3)'}, not {pixels.dtype} {pixels.shape}"
+            )
+        if found > count:
+            break
+        yield pixels
+    if found != count or count < 1:
+        raise ValueError(f"{count} frames were promised, at least 1, but {found} came")
+
+
+def even(pixels: np.ndarray) -> np.ndarray:
+    """(H, W, 3) with its last row and column again where their number is odd."""
+    height, width = pixels.shape[:2]
+    return np.pad(pixels, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+
+
+def yuv420(pixels: np.ndarray) -> np.ndarray:
+    """Pixels uint8 (H, W, 3) in planes of BT.709: uint8 (1.5 H, W), H and W even.
+
+    The brightness of each pixel from 16 to 235, below it the two colour differences from 16 to 240,
+    averaged over squares of 2x2. By ourselves: not every version of PyAV converts to BT.709 when
+    asked to.
+    """
+    height, width = pixels.shape[:2]
+    rgb = pixels.astype(np.float32) / 255
+    small = rgb.reshape(height // 2, 2, width // 2, 2, 3).mean(axis=(1, 3))
+    planes = [16 + 219 * brightness(rgb)] + [
+        128 + 112 * (small[:, :, channel] - brightness(small)) / (1 - BRIGHTNESS[channel])
+        for channel in (2, 0)
+    ]
+    levels = np.concatenate([plane.ravel() for plane in planes])
+    return np.floor(levels + 0.5).astype(np.uint8).reshape(-1, width)
+
+
+def brightness(rgb: np.ndarray) -> np.ndarray:
+    """(H, W, 3) -> (H, W), by single products: a matrix product may round in any order."""
+    red, green, blue = BRIGHTNESS
+    found: np.ndarray = rgb[:, :, 0] * red + rgb[:, :, 1] * green + rgb[:, :, 2] * blue
+    return found
+
+
+def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
+    """An .mp4 that every player shows: H.264 in 8 bits with halved colours, BT.709."""
+    import av
+
+    rate = Fraction(fps).limit_denominator(1001)
+    flags = {"movflags": "+faststart", "fflags": "+bitexact"}
+    with av.open(name, "w", format="mp4", options=flags) as container:
+        stream = container.add_stream(H264, rate=rate, options=X264_OPTIONS)
+        stream.pix_fmt = "yuv420p"
+        context = stream.codec_context
+        context.color_primaries = context.color_trc = context.colorspace = BT709
+        context.color_range = LIMITED
+        for number, pixels in enumerate(frames):
+            frame = av.VideoFrame.from_ndarray(yuv420(even(pixels)), format="yuv420p")
+            if number == 0:
+                stream.width, stream.height = frame.width, frame.height
+            frame.pts, frame.time_base = number, 1 / rate
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+
+
+def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
+    """Milliseconds of each frame in whole units; no frame begins more than half of one off."""
+    times = [round(1000 * i / fps / unit_ms) * unit_ms for i in range(count + 1)]
+    return [end - start for start, end in itertools.pairwise(times)]
+
+
+def write_gif(file: IO[bytes], frames: Iterator[np.ndarray], times: list[int]) -> None:
+    """An animation that repeats for ever, each frame with the 256 colours that suit it."""
+    images = (Image.fromarray(pixels) for pixels in frames)
+    next(images).save(
+        file, format="GIF", save_all=True, append_images=images, duration=times, loop=0
+    )
+
+
+def write_webp(file: IO[bytes], frames: Iterator[np.ndarray], times: list[int]) -> None:
+    """An animation that repeats for ever."""
+    images = (Image.fromarray(pixels) for pixels in frames)
+    first = next(images)
+    rest = cast(Image.Image, Reel(images, len(times) - 1))
+    first.save(
+        file,
+        format="WEBP",
+        save_all=True,
+        append_images=[rest],
+        duration=times,
+        loop=0,
+        **WEBP_OPTIONS,
+    )
+
+
+class Reel:
+    """Images to come, as one of several frames: Pillow's WebP would else want them all at once.
+
+    What it asks of an image is answered by the frame that it has sought.
+    """
+
+    def __init__(self, images: Iterator[Image.Image], n_frames: int) -> None:
+        self.images, self.n_frames = images, n_frames
+        self.image: Image.Image | None = None
+
+    def seek(self, _: int) -> None:
+        """Frames are sought once each, in their order."""
+        self.image = next(self.images)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.image, name)

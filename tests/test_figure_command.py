@@ -1,0 +1,236 @@
+"""The command that draws the figures of the paper."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from PIL import Image
+
+from stylegan import figures, sampling
+from stylegan.cli import main
+from stylegan.cli.figure import figure
+from stylegan.cli.looking import LayerRanges, Numbers
+from stylegan.cli.video import video
+from stylegan.latents import write_latents
+from stylegan.loading import load_source, save_generator
+from stylegan.networks import Generator, NetworkConfig
+
+ROOT = Path(__file__).parent.parent
+TINY = NetworkConfig(
+    resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
+)
+STILL = ["grid", "mixing", "truncation", "noise-detail", "noise-components"]
+SHORT = {
+    "grid": ["--seeds", "0-3"],
+    "mixing": ["--seeds", "0,1", "--columns", "5,6"],
+    "truncation": ["--seeds", "0,1"],
+    "noise-detail": ["--seeds", "0", "--realizations", "5"],
+    "noise-components": ["--seeds", "0"],
+    "growth": ["--seeds", "0,1"],
+    "timelapse": ["--seeds", "0,1"],
+}
+
+
+def random_generator(config=TINY):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        generator = Generator(config)
+        generator.w_avg.normal_()
+        for layer in generator.synthesis.noise_layers(config.resolution):
+            torch.nn.init.normal_(layer.noise.strength)
+    return generator
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for images, resolution in ((1_000, 8), (2_000, 16)):
+        path = folder / f"generator-{images:09d}.pt"
+        save_generator(path, random_generator(), images_seen=images, resolution=resolution)
+    return folder
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["figure", *map(str, arguments), "--device", "cpu"])
+
+
+def drawn(out, *arguments):
+    result = run(*arguments, "--out", out)
+    assert result.exit_code == 0, result.output
+    with Image.open(out) as image:
+        assert f"{out}, {image.width}x{image.height}, from the" in result.stdout
+        return np.asarray(image.convert("RGB"))
+
+
+def refused(result, exit_code=1):
+    assert result.exit_code == exit_code, result.output
+    return result.stderr
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_every_kind_is_drawn_alike_as_png_and_webp_and_again(kind, run_folder, tmp_path):
+    arguments = [kind, run_folder, *SHORT[kind]]
+    png, webp, again = (tmp_path / name for name in ("a.png", "b.webp", "deeper/c.png"))
+    assert np.array_equal(drawn(png, *arguments), drawn(webp, *arguments))
+    drawn(again, *arguments)
+    assert png.read_bytes() == again.read_bytes()
+    drawn(png, *arguments)  # the same picture on top of itself
+
+
+def test_what_is_drawn_is_what_the_library_draws(run_folder, tmp_path):
+    loaded = load_source(run_folder)
+    a, b = (figures.of_seeds(loaded, seeds) for seeds in ([0, 1], [5, 6]))
+    found = drawn(tmp_path / "a.png", "mixing", run_folder, *SHORT["mixing"])
+    assert np.array_equal(found, np.asarray(figures.mixing(loaded, a, b)))
+    layers = [figures.StyleRange(0, 2), figures.StyleRange(5, 5)]
+    found = drawn(tmp_path / "b.png", "mixing", run_folder, *SHORT["mixing"], "--layers", "0-2,5")
+    assert np.array_equal(found, np.asarray(figures.mixing(loaded, a, b, layers)))
+
+
+def test_truncation_reaches_all_layers_unless_told(tmp_path):
+    path = tmp_path / "g.pt"
+    save_generator(path, random_generator(), cutoff=2)
+    arguments = ["truncation", path, "--seeds", "0-2", "--psis", "0,1"]
+    whole = drawn(tmp_path / "a.png", *arguments)
+    assert np.array_equal(whole, drawn(tmp_path / "b.png", *arguments, "--cutoff", "all"))
+    assert not np.array_equal(whole, drawn(tmp_path / "c.png", *arguments, "--cutoff", 2))
+
+
+def test_psi_cutoff_noise_and_resolution_are_those_asked_for(run_folder, tmp_path):
+    plain = drawn(tmp_path / "a.png", "grid", run_folder, "--seeds", "1,2")
+    for number, option in enumerate(
+        (["--psi", 0.2], ["--cutoff", 1], ["--noise", "none"], ["--resolution", 8])
+    ):
+        out = tmp_path / f"{number}.png"
+        assert not np.array_equal(plain, drawn(out, "grid", run_folder, "--seeds", "1,2", *option))
+
+
+def test_latents_take_the_place_of_seeds(run_folder, tmp_path):
+    loaded = load_source(run_folder)
+    saved = tmp_path / "w.npz"
+    write_latents(saved, figures.of_seeds(loaded, [5, 6, 7]).ws)
+    options = ["truncation", run_folder, "--psis", "1,0"]
+    seeds = drawn(tmp_path / "a.png", *options, "--seeds", "5-7")
+    latents = drawn(tmp_path / "b.png", *options, "--latents", saved)
+    assert np.array_equal(seeds[:, -200:], latents[:, -200:])  # all but the names of the rows
+    shown = drawn(tmp_path / "c.png", "grid", run_folder, "--latents", saved, "--seeds", "2")
+    (whole,) = sampling.generate(loaded.generator, [7], psi=1.0)  # as projected, untruncated
+    assert np.array_equal(shown[4:100:6, 4:100:6], whole[0])
+    assert "holds latents 0 to 2, but 3" in refused(
+        run("grid", run_folder, "--latents", saved, "--seeds", "3", "--out", tmp_path / "d.png")
+    )
+
+
+def test_classes(tmp_path):
+    path = tmp_path / "g.pt"
+    config = NetworkConfig(resolution=8, z_dim=4, label_dim=2, max_channels=4)
+    save_generator(path, random_generator(config), label_names=["cat", "dog"])
+    shown = [
+        drawn(tmp_path / f"{kind}-{name}.png", kind, path, *SHORT[kind], "--class", name)
+        for kind in STILL
+        for name in ("cat", "dog", "1")
+    ]
+    for cat, dog, number in zip(shown[::3], shown[1::3], shown[2::3], strict=True):
+        assert np.array_equal(dog, number)
+        assert not np.array_equal(cat, dog)
+    assert "choose one with --class; known: cat, dog" in refused(
+        run("grid", path, "--out", tmp_path / "x.png")
+    )
+
+
+def test_a_timelapse_has_so_many_moments(run_folder, tmp_path):
+    for images in range(3_000, 9_000, 1_000):
+        path = run_folder / f"generator-{images:09d}.pt"
+        save_generator(path, random_generator(), images_seen=images)
+    wide = drawn(tmp_path / "a.png", "timelapse", run_folder)
+    narrow = drawn(tmp_path / "b.png", "timelapse", run_folder, "--moments", 3)
+    assert wide.shape[1] - narrow.shape[1] == 5 * 100
+
+
+# Errors
+
+
+def test_another_figure_is_not_overwritten_unless_told(run_folder, tmp_path):
+    out = tmp_path / "a.png"
+    before = drawn(out, "grid", run_folder, "--seeds", "1")
+    message = refused(run("grid", run_folder, "--seeds", "2", "--out", out))
+    assert f"{out} exists and shows something else; pass --overwrite" in message
+    assert np.array_equal(before, np.asarray(Image.open(out).convert("RGB")))
+    after = drawn(out, "grid", run_folder, "--seeds", "2", "--overwrite")
+    assert not np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("name", ["a", "a.bmp", "a.PNG"])
+def test_an_ending_that_says_nothing_is_refused_before_any_work(tmp_path, name):
+    message = refused(run("grid", "gone.pt", "--out", tmp_path / name))
+    assert "its ending must be one of .png, .webp, .jpg" in message
+
+
+@pytest.mark.parametrize("kind", ["growth", "timelapse"])
+def test_training_is_shown_of_run_folders_alone(kind, tmp_path):
+    message = refused(run(kind, "emoji32", "--out", tmp_path / "a.png"))
+    assert "of a run folder, but emoji32 is no folder" in message
+
+
+def test_layers_beyond_the_network_are_refused(run_folder, tmp_path):
+    message = refused(run("mixing", run_folder, "--layers", "4-6", "--out", tmp_path / "a.png"))
+    assert "layers 4-6 were asked for, but at 16x16 there are layers 0-5" in message
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--layers", "x", "'x' is neither a layer nor a range like 0-3"),
+        ("--layers", "3-1", "the range 3-1 ends before it begins"),
+        ("--columns", "5-", "'5-' is neither a seed"),
+    ],
+)
+def test_lists_that_are_none_are_usage_errors(run_folder, option, value, message):
+    assert message in refused(run("mixing", run_folder, option, value), exit_code=2)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [("1,", "'' is not a number"), ("1,nan", "nan is not finite")]
+)
+def test_psis_that_are_none_are_usage_errors(run_folder, value, message):
+    assert message in refused(run("truncation", run_folder, "--psis", value), exit_code=2)
+
+
+def test_lists_of_numbers_and_layers():
+    assert Numbers().convert("1, -0.5,0", None, None) == [1, -0.5, 0]
+    assert LayerRanges().convert("0-3, 4,5-7", None, None) == [(0, 3), (4, 4), (5, 7)]
+
+
+def documented_commands():
+    """Of docs/figures.md and the script that makes its pictures."""
+    script = (ROOT / "docs" / "figures" / "make.sh").read_text()
+    page = (ROOT / "docs" / "figures.md").read_text()
+    found = re.findall(r"^ *(stylegan (?:figure|video) .*)$", script, re.MULTILINE)
+    return found + re.findall(r"`(stylegan (?:figure|video) [a-z].*?)`", page)
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_commands_of_the_documentation_are_understood(line):
+    _, group, kind, *arguments = shlex.split(line)
+    command = {"figure": figure, "video": video}[group].commands[kind]
+    context = command.make_context(kind, arguments)
+    assert context.params["out"].suffix == ".webp"
+
+
+def test_documented_pictures_are_small_and_made_by_the_script():
+    script = (ROOT / "docs" / "figures" / "make.sh").read_text()
+    names = re.findall(r"!\[.*\]\((figures/.*)\)", (ROOT / "docs" / "figures.md").read_text())
+    assert len(names) >= 9
+    for name in names:
+        assert (ROOT / "docs" / name).stat().st_size < 150_000
+        assert f"$to/{name.removeprefix('figures/')}" in script
+
+
+def test_help_names_the_kinds():
+    shown = CliRunner().invoke(main, ["figure", "--help"]).stdout
+    assert all(kind in shown for kind in SHORT)

@@ -1,0 +1,422 @@
+"""The figures of the paper: what their pictures are."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.testing import assert_close
+
+from stylegan import sampling
+from stylegan.figures import (
+    GAP,
+    StyleRange,
+    chart,
+    checkpoints,
+    evenly,
+    growth,
+    labelled_grid,
+    mixed,
+    mixing,
+    nearest,
+    noise_components,
+    noise_detail,
+    of_latents,
+    of_seeds,
+    pictures,
+    style_ranges,
+    swept,
+    timelapse,
+    truncation,
+)
+from stylegan.figures.noise import deviation, fine_from, liveliest
+from stylegan.latents import write_latents
+from stylegan.loading import LoadedGenerator, load_file, save_generator
+from stylegan.networks import Generator, NetworkConfig
+from stylegan.schedule import resolutions
+
+TINY = NetworkConfig(
+    resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
+)
+SIDE = 96  # of a cell that shows a small picture
+
+
+def random_generator(config=TINY, noise=0.5):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        generator = Generator(config).eval()
+        generator.w_avg.normal_()
+        for layer in generator.synthesis.noise_layers(config.resolution) if config.noise else ():
+            torch.nn.init.normal_(layer.noise.strength, std=noise)
+    return generator
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return LoadedGenerator(random_generator(), "memory", resolution=16)
+
+
+@pytest.fixture(scope="module")
+def points(loaded):
+    return of_seeds(loaded, [3, 4, 5])
+
+
+def one(loaded, seeds, **settings):
+    """What `generate` makes of the seeds."""
+    settings = {"psi": loaded.psi, "cutoff": loaded.cutoff, **settings}
+    return np.concatenate(list(sampling.generate(loaded.generator, seeds, **settings)))
+
+
+def cells(image, rows, columns, wide_rows=(), wide_columns=()):
+    """The places of a chart, counted from its lower right corner."""
+
+    def starts(end, n, wide):
+        found, place = [], end - GAP - SIDE
+        for i in reversed(range(n)):
+            found.append(place)
+            place -= SIDE + (4 * GAP if i in wide else GAP)
+        return found[::-1]
+
+    pixels = np.asarray(image)
+    return [
+        [pixels[y : y + SIDE, x : x + SIDE] for x in starts(image.width, columns, wide_columns)]
+        for y in starts(image.height, rows, wide_rows)
+    ]
+
+
+def enlarged(picture):
+    factor = SIDE // len(picture)
+    return picture.repeat(factor, axis=0).repeat(factor, axis=1)
+
+
+def same(cell, picture):
+    """But for one gray level, which arithmetic in another batch may make."""
+    assert np.abs(cell.astype(int) - enlarged(picture).astype(int)).max() <= 1
+
+
+# Charts
+
+
+def plain(value, side=8):
+    return np.full((side, side, 3), value, np.uint8)
+
+
+def test_a_chart_has_its_pictures_in_rows_and_columns_and_leaves_places_empty():
+    image = chart(
+        [[plain(10), plain(20)], [None, plain(40)]], columns=["a", "b"], names=["one", "two"]
+    )
+    found = [[np.unique(cell).tolist() for cell in row] for row in cells(image, 2, 2)]
+    assert found == [[[10], [20]], [[255], [40]]]
+
+
+def test_labels_of_a_chart_are_ink_outside_of_its_pictures():
+    rows = [[plain(0), plain(0)]] * 3
+    image = chart(rows, columns=["x", "y"], names=["n"] * 3, title="t", bands=[("u", 1), ("v", 2)])
+    pixels = np.asarray(image)
+    left, top = image.width - 2 * (SIDE + GAP), image.height - 3 * (SIDE + GAP) - 3 * GAP
+    assert (np.unique(pixels[top:, left:]) == [0, 255]).all()
+    assert pixels[:top].min() == pixels[top:, :left].min() == 60
+    one = chart(rows[:1], columns=["x", "y"], names=["n"])
+    assert image.height > one.height + 2 * (SIDE + GAP)  # the title, and more air between bands
+
+
+def test_small_pictures_fill_the_places_of_large_ones():
+    image = chart([[plain(10, 4), plain(20, 32)]], columns=["4", "32"], names=["seed"])
+    assert [np.unique(cell).tolist() for cell in cells(image, 1, 2)[0]] == [[10], [20]]
+
+
+def test_pictures_without_padding_keep_the_middle_of_coarser_ones():
+    flat, coarse = np.full((12, 16, 3), 9, np.uint8), plain(7, 4)
+    coarse[1:3] = 8  # 4x4 pixels of which half a row above and below is padding
+    image = np.asarray(chart([[flat, coarse]], columns=["a", "b"], names=["n"]))
+    cell = image[-GAP - 72 : -GAP, -GAP - 96 : -GAP, 0]
+    assert [np.unique(row).tolist() for row in cell[:: 72 // 6]] == [[7], [8], [8], [8], [8], [7]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rows": []}, "at least one row"),
+        ({"columns": ["a"]}, "1 columns was given"),
+        ({"names": ["a", "b"]}, "2 names"),
+        ({"bands": [("a", 2)]}, r"bands of \[2\] rows do not make 1"),
+    ],
+)
+def test_charts_that_do_not_fit_are_refused(changed, message):
+    settings = {"rows": [[plain(1), plain(2)]], "columns": ["a", "b"], "names": ["n"], **changed}
+    with pytest.raises(ValueError, match=message):
+        chart(settings.pop("rows"), **settings)
+
+
+# Points
+
+
+def test_pictures_of_seeds_are_those_that_generate_makes(loaded, points):
+    assert points.names == ["seed 3", "seed 4", "seed 5"]
+    for noise in ("const", "random", "none"):
+        found = pictures(loaded, points.ws, noise=noise, seeds=points.seeds)
+        assert np.array_equal(found, one(loaded, [3, 4, 5], noise=noise))
+
+
+def test_the_grid_is_that_of_the_seeds(loaded, points):
+    found = np.asarray(labelled_grid(loaded, points, columns=1))
+    for i, picture in enumerate(one(loaded, [3, 4, 5])):
+        y = GAP + i * ((len(found) - GAP) // 3)
+        same(found[y : y + SIDE, GAP : GAP + SIDE], picture)
+
+
+def test_saved_latents_are_points_with_their_noise(loaded, points, tmp_path):
+    path = tmp_path / "w.npz"
+    maps = sampling.seed_noise([3, 4, 5], TINY)
+    write_latents(path, points.ws, maps)
+    some = of_latents(loaded, path, [2, 0])
+    assert some.names == ["latent 2", "latent 0"]
+    assert_close(some.ws, points.ws[[2, 0]])
+    assert all(torch.equal(a, b[[2, 0]]) for a, b in zip(some.noise, maps, strict=True))
+    assert len(of_latents(loaded, path).names) == 3
+    with pytest.raises(ValueError, match="holds latents 0 to 2, but 3 was asked for"):
+        of_latents(loaded, path, [3])
+
+
+def test_no_seeds_are_refused(loaded):
+    with pytest.raises(ValueError, match="at least one seed"):
+        of_seeds(loaded, [])
+
+
+# Mixing
+
+
+@pytest.mark.parametrize(
+    ("resolution", "ranges"),
+    [
+        (4, [(0, 1)]),
+        (8, [(0, 1), (2, 3)]),
+        (16, [(0, 1), (2, 3), (4, 5)]),
+        (32, [(0, 1), (2, 3), (4, 7)]),
+        (64, [(0, 3), (4, 7), (8, 9)]),
+        (128, [(0, 3), (4, 7), (8, 11)]),
+        (1024, [(0, 3), (4, 7), (8, 17)]),
+    ],
+)
+def test_style_ranges_are_the_paper_s_where_there_are_all_three(resolution, ranges):
+    found = style_ranges(resolution)
+    assert [(some.first, some.last) for some in found] == ranges
+    assert [some.name for some in found] == ["coarse", "middle", "fine"][: len(ranges)]
+
+
+def test_ranges_are_labelled_with_their_pixels():
+    labels = [some.label for some in style_ranges(32)]
+    assert labels == ["coarse 4 px", "middle 8 px", "fine 16-32 px"]
+    assert StyleRange(3, 8).label == "layers 3-8, 8-64 px"
+
+
+def test_mixed_styles_are_those_of_the_other_within_the_range_alone():
+    ws, others = torch.zeros(1, 6, 2), torch.ones(3, 6, 2)
+    found = mixed(ws, others, StyleRange(2, 3))
+    assert found.shape == (3, 6, 2)
+    assert found[:, :, 0].tolist() == [[0, 0, 1, 1, 0, 0]] * 3
+
+
+def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source_a(loaded, points):
+    others = of_seeds(loaded, [10, 11])
+    image = mixing(loaded, points, others, [StyleRange(0, 5)])
+    rows = cells(image, 4, 3, wide_rows={1}, wide_columns={1})
+    a, b = one(loaded, [3, 4, 5]), one(loaded, [10, 11])
+    assert (rows[0][0] == 255).all()
+    for row, own in zip(rows[1:], a, strict=True):
+        same(row[0], own)
+    for row in rows:
+        for cell, picture in zip(row[1:], b, strict=True):
+            same(cell, picture)
+    low = dataclasses.replace(loaded, resolution=8)
+    image = mixing(low, points, others, [StyleRange(2, 3)])
+    assert not np.array_equal(*(np.asarray(row[1]) for row in cells(image, 4, 3, {1}, {1})[1:3]))
+
+
+def test_layers_that_are_not_there_are_refused(loaded, points):
+    low = dataclasses.replace(loaded, resolution=8)
+    with pytest.raises(
+        ValueError, match="layers 2-5 were asked for, but at 8x8 there are layers 0-3"
+    ):
+        mixing(low, points, points, [StyleRange(2, 5)])
+
+
+def test_a_network_without_styles_has_none_to_mix():
+    config = dataclasses.replace(TINY, styles=False)
+    plain = LoadedGenerator(random_generator(config), "memory", resolution=16)
+    some = of_seeds(plain, [1])
+    with pytest.raises(ValueError, match="has no styles"):
+        mixing(plain, some, some)
+
+
+# Truncation
+
+
+def test_psi_goes_from_the_picture_over_the_average_to_the_opposite(loaded, points):
+    whole = dataclasses.replace(loaded, cutoff=None)
+    full, average, opposite = swept(whole, points, [1, 0, -1])
+    assert np.array_equal(full, one(loaded, [3, 4, 5], psi=1))
+    assert np.array_equal(average[0], average[1])
+    mirrored = 2 * loaded.generator.w_avg - points.ws
+    upright = dataclasses.replace(loaded, psi=1.0)
+    assert np.abs(opposite.astype(int) - pictures(upright, mirrored)).max() <= 1
+
+
+def test_the_truncation_figure_has_a_column_for_each_psi(loaded, points):
+    rows = cells(truncation(loaded, points, [1, 0.5]), 3, 2)
+    for j, psi in enumerate((1, 0.5)):
+        for row, picture in zip(rows, one(loaded, [3, 4, 5], psi=psi), strict=True):
+            same(row[j], picture)
+
+
+# Noise
+
+
+def test_deviation_is_that_of_the_pictures_over_noise(loaded, points):
+    found = deviation(loaded, points.ws[:1], 40)  # in chunks of 32
+    many = pictures(loaded, points.ws[:1].expand(40, -1, -1), noise="random", seeds=range(40))
+    expected = np.sqrt(many.astype(np.float64).var(axis=0).mean(axis=2))
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    assert found.max() > 1
+
+
+def test_where_noise_does_nothing_the_deviation_is_zero():
+    silent = LoadedGenerator(random_generator(noise=0.0), "memory", resolution=16)
+    assert (deviation(silent, of_seeds(silent, [1]).ws, 5) == 0).all()
+    image = noise_detail(silent, of_seeds(silent, [1]), realizations=5, examples=1)
+    assert (cells(image, 1, 3)[0][2] == 0).all()
+
+
+def test_noise_detail_shows_the_same_style_with_other_noise(loaded, points):
+    image = noise_detail(loaded, points, realizations=8, examples=2)
+    rows = cells(image, 3, 4)
+    many = pictures(loaded, points.ws[1:2].expand(3, -1, -1), noise="random", seeds=range(3))
+    for cell, picture in zip(rows[1], many, strict=False):
+        same(cell, picture)
+    assert max(row[3].max() for row in rows) == 255
+
+
+def test_the_part_that_is_looked_at_is_where_most_varies():
+    varying = np.zeros((16, 12))
+    varying[9:12, 4:7] = 1
+    rows, columns = liveliest(varying, 4)
+    assert (rows, columns) == (slice(8, 12), slice(4, 7))
+
+
+def test_a_zoom_frames_that_part(loaded, points):
+    image = noise_detail(loaded, of_seeds(loaded, [3]), realizations=5, examples=1, zoom=2)
+    first, second, _ = cells(image, 1, 3)[0]
+    part = liveliest(deviation(loaded, points.ws[:1], 5), 2)
+    some = pictures(loaded, points.ws[:1].expand(2, -1, -1), noise="random", seeds=range(2))
+    same(second, some[1][part])
+    assert (first[:: SIDE // 16, :: SIDE // 16][part][0] == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("resolution", "fine"), [(8, 8), (16, 8), (32, 16), (64, 64), (128, 64), (1024, 64)]
+)
+def test_noise_is_fine_from_64_pixels_or_the_upper_half(resolution, fine):
+    assert fine_from(resolution) == fine
+
+
+def test_4x4_pictures_have_no_fine_noise():
+    with pytest.raises(ValueError, match="at 4x4 there are no fine layers"):
+        fine_from(4)
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_noise_components(loaded, points, drawn):
+    rows = cells(noise_components(loaded, points, drawn=drawn), 3, 4)
+    noise = "random" if drawn else "const"
+    for i, (full, none) in enumerate(
+        zip(one(loaded, [3, 4, 5], noise=noise), one(loaded, [3, 4, 5], noise="none"), strict=True)
+    ):
+        same(rows[i][0], full)
+        same(rows[i][1], none)
+    maps = loaded.generator.synthesis.noise_maps(1, 16, "const")
+    if not drawn:
+        coarse = [m if m.shape[-1] == 4 else torch.zeros_like(m) for m in maps]
+        for row, picture in zip(rows, pictures(loaded, points.ws, noise=coarse), strict=True):
+            same(row[3], picture)
+
+
+def test_a_network_without_noise_is_refused():
+    config = dataclasses.replace(TINY, noise=False)
+    plain = LoadedGenerator(random_generator(config), "memory", resolution=16)
+    for figure in (noise_detail, noise_components):
+        with pytest.raises(ValueError, match="no noise inputs"):
+            figure(plain, of_seeds(plain, [1]))
+
+
+@pytest.mark.parametrize("settings", [{"realizations": 4}, {"zoom": 17}])
+def test_impossible_details_are_refused(loaded, points, settings):
+    with pytest.raises(ValueError, match=r"4 realizations of noise|16 rows has no 17th"):
+        noise_detail(loaded, points, **settings)
+
+
+# Training
+
+
+@pytest.fixture
+def run(tmp_path):
+    generator = random_generator()
+    for images, resolution, alpha in ((10_000, 8, 1.0), (20_000, 8, 1.0), (30_000, 16, 0.5)):
+        save_generator(
+            tmp_path / f"generator-{images:09d}.pt",
+            generator,
+            images_seen=images,
+            resolution=resolution,
+            alpha=alpha,
+        )
+    return tmp_path
+
+
+def test_the_files_of_a_run_are_taken_in_order_and_generators_before_states(run):
+    for images in (20_000, 40_000):
+        (run / f"state-{images:09d}.pt").touch()
+    names = ["generator-000010000", "generator-000020000", "generator-000030000", "state-000040000"]
+    assert [path.stem for path in checkpoints(run)] == names
+
+
+@pytest.mark.parametrize(("source", "what"), [("", "holds none"), ("emoji32", "is no folder")])
+def test_what_is_no_run_is_refused(tmp_path, source, what):
+    with pytest.raises(FileNotFoundError, match=f"of a run folder, but .* {what}"):
+        checkpoints(source or tmp_path)
+
+
+def test_growth_shows_the_last_file_of_each_resolution(run):
+    image = growth(map(load_file, checkpoints(run)), lambda some: of_seeds(some, [3]))
+    small, large = cells(image, 1, 2)[0]
+    at_last = load_file(run / "generator-000030000.pt")
+    same(small, one(at_last, [3], resolution=8)[0])
+    same(large, one(at_last, [3], resolution=16, alpha=0.5)[0])
+
+
+def test_a_timelapse_has_a_column_for_each_file(run):
+    image = timelapse(map(load_file, checkpoints(run)), lambda some: of_seeds(some, [3, 4]))
+    rows = cells(image, 2, 3)
+    assert np.array_equal(rows[0][0], rows[0][1])
+    assert not np.array_equal(rows[0][1], rows[0][2])
+
+
+def test_evenly_spread_places_have_both_ends():
+    assert evenly([0, 1, 2, 50, 97, 100], 3) == [0, 3, 5]
+    assert evenly([0, 1, 2], 8) == [0, 1, 2]
+    assert evenly([], 8) == []
+    assert nearest([0, 10], 6) == [0, 0, 0, 1, 1, 1]
+    with pytest.raises(ValueError, match="the first and the last"):
+        evenly([1, 2], 1)
+
+
+def test_every_resolution_has_its_layers_in_one_range_each():
+    for resolution in resolutions(1024):
+        layers = [i for some in style_ranges(resolution) for i in range(some.first, some.last + 1)]
+        assert layers == list(range(NetworkConfig().num_layers(resolution)))
+
+
+def test_transparent_pictures_lie_on_paper():
+    clear = np.zeros((8, 8, 4), np.uint8)
+    image = chart([[clear]], columns=["a"], names=["b"])
+    assert isinstance(image, Image.Image)
+    assert (cells(image, 1, 1)[0][0] == 255).all()

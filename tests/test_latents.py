@@ -1,0 +1,214 @@
+"""Latents in files: what is written comes back, and what does not fit is refused by name."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from test_generate import TINY, pixels, random_generator
+from torch.testing import assert_close
+
+from stylegan.cli import main
+from stylegan.latents import read_latents, write_latents
+from stylegan.loading import save_generator
+from stylegan.networks import Generator, NetworkConfig
+from stylegan.sampling import latents, seed_noise
+
+EXACT = {"rtol": 0, "atol": 0}
+Z, W, WS = ((3, TINY.z_dim), (3, TINY.w_dim), (3, TINY.num_styles(), TINY.w_dim))
+
+
+def numbers(*shape, dtype=np.float32):
+    return np.random.RandomState(0).randn(*shape).astype(dtype)
+
+
+def maps(n=1, layers=6):
+    sides = [4, 4, 8, 8, 16, 16]
+    return {f"noise_{i}": numbers(n, 1, sides[i], sides[i]) for i in range(layers)}
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "latents.npz"
+
+
+# Reading and writing
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_styles_and_noise_come_back_bit_for_bit(file, n):
+    ws = torch.from_numpy(numbers(*WS))
+    noise = [torch.from_numpy(array) for array in maps(n).values()]
+    write_latents(file, ws, noise)
+    found = read_latents(file, random_generator())
+    assert_close(found.ws, ws, **EXACT)
+    assert_close(found.noise, noise, **EXACT)
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_the_same_latents_are_the_same_bytes(file, tmp_path):
+    ws = torch.from_numpy(numbers(*WS))
+    write_latents(file, ws)
+    write_latents(tmp_path / "again.npz", ws)
+    assert file.read_bytes() == (tmp_path / "again.npz").read_bytes()
+
+
+def test_w_stands_for_all_layers_and_z_for_what_the_mapping_makes_of_it(file):
+    generator = random_generator()
+    np.savez(file, w=numbers(*W))
+    ws = read_latents(file, generator).ws
+    assert_close(ws, torch.from_numpy(numbers(*W))[:, None].expand(WS), **EXACT)
+    np.savez(file, z=numbers(*Z))
+    found = read_latents(file, generator)
+    with torch.no_grad():
+        expected = generator.broadcast(generator.mapping(torch.from_numpy(numbers(*Z))))
+    assert_close(found.ws, expected, **EXACT)
+    assert found.noise is None and not found.ws.is_inference()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, ">f4"])
+def test_other_floating_point_numbers_come_as_float32(file, dtype):
+    np.savez(file, ws=numbers(*WS, dtype=dtype))
+    expected = torch.from_numpy(numbers(*WS, dtype=dtype).astype(np.float32))
+    assert_close(read_latents(file, random_generator()).ws, expected, **EXACT)
+
+
+def test_noise_may_end_at_a_lower_resolution(file):
+    np.savez(file, w=numbers(*W), **maps(3, layers=4))
+    assert [tuple(m.shape) for m in read_latents(file, random_generator()).noise] == [
+        (3, 1, 4, 4),
+        (3, 1, 4, 4),
+        (3, 1, 8, 8),
+        (3, 1, 8, 8),
+    ]
+
+
+def test_z_of_a_network_with_labels_needs_a_class_and_w_does_not(file):
+    config = NetworkConfig(resolution=4, z_dim=4, w_dim=6, label_dim=2, max_channels=4)
+    generator, label = random_generator(config), torch.eye(2)[1:]
+    np.savez(file, z=numbers(3, 4))
+    with pytest.raises(ValueError, match="latents z, and this network turns them into w by their"):
+        read_latents(file, generator)
+    with torch.no_grad():
+        w = generator.mapping(torch.from_numpy(numbers(3, 4)), label.expand(3, 2))
+    assert_close(read_latents(file, generator, label).ws[:, 1], w, **EXACT)
+    np.savez(file, w=numbers(3, 6))
+    assert read_latents(file, generator).ws.shape == (3, 2, 6)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (maps(), "one array of styles is needed, found none"),
+        ({"ws": numbers(*WS), "z": numbers(*Z)}, "found ws and z"),
+        ({"latents": numbers(*Z)}, "unknown arrays latents; latents are ws"),
+        ({c: numbers(1) for c in "abcdef"}, "unknown arrays a, b, c, d and 2 more"),
+        ({"w": numbers(*W), "noise_01": numbers(1)}, "unknown arrays noise_01"),
+        ({"w": numbers(*WS)}, r"w is (3, 6, 8), but this network of 16x16 needs (N, 8)"),
+        ({"w": numbers(8)}, "w is (8,), but"),
+        ({"w": np.float32(1)}, "w is (), but"),
+        ({"w": numbers(0, 8)}, "w is (0, 8), but this network of 16x16 needs (N, 8) with N from 1"),
+        ({"ws": numbers(1, 10, 8)}, "ws is (1, 10, 8), but this network of 16x16 needs (N, 6, 8)"),
+        ({"z": numbers(1, 512)}, "z is (1, 512)"),
+        ({"w": np.ones((3, 8), int)}, "w holds int64, not floating-point numbers"),
+        ({"w": np.full((3, 8), np.nan)}, "w has numbers that are not finite in float32"),
+        ({"w": np.full((3, 8), 1e300)}, "w has numbers that are not finite in float32"),
+        ({"w": numbers(*W), **maps(layers=3)}, "layers 0 to 1, 3, 5 ... or 5, found 0, 1, 2"),
+        (
+            {"w": numbers(*W), "noise_1": numbers(1, 1, 4, 4)},
+            "maps of noise are for layers 0 to 1, 3, 5 ... or 5, found 1",
+        ),
+        ({"w": numbers(*W), **maps(2)}, "noise_0 is (2, 1, 4, 4), not (3 or 1, 1, 4, 4)"),
+        (
+            {"w": numbers(1, 8), **maps(), "noise_5": numbers(1, 1, 8, 8)},
+            "noise_5 is (1, 1, 8, 8), not (1, 1, 16, 16)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(file, arrays, message):
+    np.savez(file, **arrays)
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        read_latents(file, random_generator())
+    assert str(caught.value).startswith(f"{file}: ")
+
+
+def test_noise_for_a_network_without_noise_inputs_is_refused(file):
+    np.savez(file, w=numbers(*W), **maps())
+    with pytest.raises(ValueError, match="this network has no noise inputs"):
+        read_latents(file, Generator(dataclasses.replace(TINY, noise=False)))
+
+
+def test_nothing_in_a_file_is_executed_and_no_file_is_said_clearly(file):
+    np.savez(file, allow_pickle=True, ws=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(ValueError, match=r"latents\.npz is damaged or no file of plain arrays"):
+        read_latents(file, random_generator())
+    np.savez_compressed(file, w=numbers(*W))
+    with pytest.raises(ValueError, match=r"is compressed; latents are arrays that numpy\.savez"):
+        read_latents(file, random_generator())
+    file.write_bytes(b"no zip")
+    with pytest.raises(ValueError, match="damaged or no file of plain arrays"):
+        read_latents(file, random_generator())
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*gone\.npz with latents"):
+        read_latents(file.with_name("gone.npz"), random_generator())
+
+
+# Through `generate --latents`
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator())
+    return path
+
+
+def generated(source, out, *options):
+    arguments = ["generate", source, *options, "--device", "cpu", "--out", out]
+    result = CliRunner().invoke(main, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+@pytest.mark.parametrize("options", [(), ("--psi", 0.7), ("--noise", "none"), ("--resolution", 8)])
+def test_latents_of_seeds_give_the_pictures_of_the_seeds(source, file, tmp_path, options):
+    generator = random_generator()
+    with torch.no_grad():
+        write_latents(file, generator.broadcast(generator.mapping(latents([0, 1, 2], 8))))
+    psi = () if "--psi" in options else ("--psi", 1)
+    plain = generated(source, tmp_path / "plain", "--seeds", "0-2", "--no-grid", *psi, *options)
+    again = generated(source, tmp_path / "again", "--latents", file, "--no-grid", *options)
+    assert list(again) == ["latent0000.png", "latent0001.png", "latent0002.png"]
+    assert list(again.values()) == list(plain.values())
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_each_picture_keeps_its_own_noise_in_any_batch(source, file, tmp_path, batch):
+    noise = seed_noise([0, 1, 2], TINY)
+    generator = random_generator()
+    with torch.no_grad():
+        write_latents(file, generator.broadcast(generator.mapping(latents([0, 1, 2], 8))), noise)
+    random = ("--noise", "random", "--psi", 1, "--no-grid", "--batch", batch)
+    plain = generated(source, tmp_path / "plain", "--seeds", "0-2", *random)
+    out = tmp_path / "again"
+    assert list(generated(source, out, "--latents", file, "--no-grid", "--batch", batch)) == [
+        f"latent000{i}.png" for i in range(3)
+    ]
+    for i, name in enumerate(plain):
+        assert np.array_equal(pixels(out / f"latent000{i}.png"), pixels(tmp_path / "plain" / name))
+
+
+def test_seeds_choose_among_latents_and_a_number_beyond_them_is_refused(source, file, tmp_path):
+    np.savez(file, w=numbers(*W))
+    some = generated(source, tmp_path / "some", "--latents", file, "--seeds", "2,0")
+    assert list(some) == ["grid.png", "latent0000.png", "latent0002.png"]
+    everything = generated(source, tmp_path / "all", "--latents", file)
+    assert some["latent0002.png"] == everything["latent0002.png"]
+    arguments = ["generate", str(source), "--latents", str(file), "--seeds", "3"]
+    result = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "no")])
+    assert result.exit_code == 1
+    assert "holds latents 0 to 2, but 3 was asked for" in result.stderr

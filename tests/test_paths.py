@@ -1,0 +1,123 @@
+"""Ways through points."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from stylegan.paths import linear, places, slerp, spherical, spline
+
+CURVES = pytest.mark.parametrize("curve", [spherical, linear, spline])
+CLOSED = pytest.mark.parametrize("closed", [True, False])
+
+
+@pytest.fixture
+def points():
+    return torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def numbers(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def derivative(curve, t, step):
+    return (curve(numbers(t + step)) - curve(numbers(t))) / step
+
+
+@CURVES
+@CLOSED
+def test_ways_pass_through_their_points_in_order(curve, closed, points):
+    assert_close(curve(points, closed=closed)(torch.arange(5)), points)
+
+
+@CURVES
+def test_a_closed_way_begins_again_after_the_last_point(curve, points):
+    way = curve(points, closed=True)
+    t = numbers(0, 0.25, 3.5, 4.75)
+    assert_close(way(t + 5), way(t))
+    assert torch.equal(way(numbers(5)), way(numbers(0)))
+
+
+@CURVES
+@CLOSED
+def test_ways_have_no_jumps(curve, closed, points):
+    way = curve(points, closed=closed)
+    t = torch.linspace(0, 4, 4001, dtype=torch.float64)
+    steps = (way(t[1:]) - way(t[:-1])).norm(dim=1)
+    assert steps.max() < 5 * (points[1:] - points[:-1]).norm(dim=1).max() / 1000
+
+
+def test_lengths_change_evenly_and_angles_in_proportion_on_great_circles():
+    way = spherical(numbers([3, 0], [0, 1]), closed=False)
+    t = numbers(0, 1 / 3, 0.5, 1)
+    found = way(t)
+    assert_close(found.norm(dim=1), 3 - 2 * t)
+    assert_close(torch.atan2(found[:, 1], found[:, 0]), t * math.pi / 2)
+
+
+def test_between_equal_vectors_nothing_moves():
+    a = numbers([1, 2, 2])
+    assert_close(slerp(a, a, numbers([0.3])), a / 3)
+    assert_close(spherical(a.expand(2, 3), closed=True)(numbers(0.3, 1.9)), a.expand(2, 3))
+
+
+def test_straight_ways_are_straight():
+    way = linear(numbers([[0, 0], [2, 4]], [[6, 8], [2, 0]]), closed=False)
+    assert_close(way(numbers(0.25)), numbers([[1.5, 2], [2, 3]]))
+
+
+@CLOSED
+def test_splines_have_no_corners(closed, points):
+    way = spline(points, closed=closed)
+    inner = range(5) if closed else range(1, 4)
+    for t in (float(i) or 5.0 for i in inner):
+        before, after = derivative(way, t, -1e-6), derivative(way, t, 1e-6)
+        assert_close(before, after, atol=1e-4, rtol=0)
+        h = 1e-3
+        second = [
+            (way(numbers(t)) - 2 * way(numbers(t + s)) + way(numbers(t + 2 * s))) / h**2
+            for s in (-h, h)
+        ]
+        assert_close(*second, atol=0.1, rtol=0)
+
+
+def test_natural_splines_end_without_curvature(points):
+    way = spline(points, closed=False)
+    for t, h in ((0.0, 1e-3), (4.0, -1e-3)):
+        ends = way(numbers(t, t + h, t + 2 * h))
+        assert ((ends[0] - 2 * ends[1] + ends[2]) / h**2).abs().max() < 0.1
+
+
+def test_splines_in_closed_form():
+    hill = spline(numbers(0, 1, 0), closed=False)
+    assert_close(hill(numbers(0.5, 1.5)), numbers(11 / 16, 11 / 16))
+    swing = spline(numbers(1, -1), closed=True)  # its slopes at both points are 0
+    assert_close(swing(numbers(0.25, 0.5, 1.25)), numbers(11 / 16, 0, -11 / 16))
+    line = spline(numbers(2, 5, 8, 11), closed=False)
+    assert_close(line(numbers(0.3, 2.9)), numbers(2.9, 10.7))
+
+
+def test_points_of_any_shape_are_walked_through():
+    points = torch.arange(24.0).reshape(2, 3, 4)
+    for curve in (linear, spline):
+        assert curve(points, closed=True)(numbers(0, 0.5, 1)).shape == (3, 3, 4)
+
+
+def test_frames_of_a_closed_way_end_one_step_before_its_beginning():
+    assert_close(places(8, 4, closed=True), numbers(0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5))
+
+
+def test_frames_of_an_open_way_reach_both_ends():
+    assert_close(places(5, 3, closed=False), numbers(0, 0.5, 1, 1.5, 2))
+    assert_close(places(1, 3, closed=False), numbers(0))
+
+
+@CURVES
+def test_ways_that_are_none_are_refused(curve, points):
+    with pytest.raises(ValueError, match="at least 2 points, not 1"):
+        curve(points[:1], closed=False)(numbers(0))
+    with pytest.raises(ValueError, match="through 5 points are from 0 to 4"):
+        curve(points, closed=False)(numbers(4.1))
+    with pytest.raises(ValueError, match="at least 1 frame, not 0"):
+        places(0, 2, closed=True)
