@@ -18,6 +18,8 @@ class Entry(NamedTuple):
 COMMANDS = {
     "train": Entry("stylegan.cli.train", "Train on a folder of images, or continue a run."),
     "generate": Entry("stylegan.cli.generate", "Write pictures from a trained generator."),
+    "figure": Entry("stylegan.cli.figure", "Draw the figures of the paper."),
+    "video": Entry("stylegan.cli.video", "Film walks through latent space, or a training."),
     "convert": Entry("stylegan.cli.convert", "Make a file of ours of another program's."),
     "export": Entry("stylegan.cli.export", "Write a generator for other programs."),
     "metrics": Entry("stylegan.cli.metrics", "Measure how good a generator is."),
@@ -26,6 +28,9 @@ COMMANDS = {
     "schedule": Entry("stylegan.cli.schedule", "Show what a configuration trains when."),
     "prepare": Entry("stylegan.cli.data", "Make a store of a folder or zip of images."),
     "check": Entry("stylegan.cli.data", "Look at images before training on them."),
+    "explore": Entry("stylegan.cli.explore", "Play with a generator on a local page."),
+    "directions": Entry("stylegan.cli.directions", "Find directions of w to move pictures along."),
+    "project": Entry("stylegan.cli.project", "Find the latents of given pictures."),
     "info": Entry("stylegan.cli.info", "Say what a file or folder is and what it is good for."),
 }
 

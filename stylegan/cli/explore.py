@@ -1,0 +1,83 @@
+"""`stylegan explore`: a local page to play with a generator."""
+
+import importlib.util
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from stylegan.cli.common import Command, one_line, use_device
+
+if TYPE_CHECKING:
+    from stylegan.directions import Directions
+    from stylegan.loading import LoadedGenerator
+
+QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
+
+
+@click.command(cls=Command)
+@click.argument("source")
+@click.option("--port", type=click.IntRange(1, 65535), help="[default: the first free from 7860]")
+@click.option("--browser/--no-browser", default=True, help="Open the page.  [default: yes]")
+@click.option(
+    "--directions",
+    "directions_file",
+    type=click.Path(path_type=Path),
+    help="A file of `stylegan directions`.  [default: that of SOURCE, else found anew]",
+)
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps.")
+def explore(
+    source: str, port: int | None, browser: bool, directions_file: Path | None, device: str
+) -> None:
+    """Play with a generator on a page of this computer, until Ctrl-C.
+
+    \b
+    stylegan explore emoji32
+    stylegan explore runs/mine --port 8000 --no-browser
+    """
+    if importlib.util.find_spec("gradio") is None:
+        raise click.ClickException(
+            'the page needs gradio, which is not installed: pip install ".[explore]"'
+        )
+    from stylegan.explore import Scene
+    from stylegan.explore.server import serving
+    from stylegan.loading import load_source
+
+    loaded = load_source(source, map_location=use_device(device))
+    scene = Scene(loaded, directions_of(source, loaded, directions_file), source)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
+    with serving(scene, port=port, browser=browser) as address:
+        click.echo(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            click.echo("ended", err=True)
+
+
+def directions_of(source: str, loaded: "LoadedGenerator", file: Path | None) -> "list[Directions]":
+    """Those of the file, of the one kept with the source, or new ones."""
+    from stylegan.directions import (
+        COUNT,
+        METHODS,
+        default_path,
+        find_directions,
+        load_directions,
+    )
+
+    if file is not None:
+        return load_directions(file, loaded.generator)
+    kept = default_path(source)
+    if kept.exists():
+        try:
+            return load_directions(kept, loaded.generator)
+        except ValueError as error:
+            click.echo(f"not used: {one_line(error)}", err=True)
+    config = loaded.generator.config
+    return find_directions(
+        loaded.generator,
+        METHODS if config.styles else ["pca"],
+        count=min(COUNT, config.w_dim),
+        samples=QUICK_SAMPLES,
+    )

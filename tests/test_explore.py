@@ -1,0 +1,354 @@
+"""The explorer without its page: settings, pictures, saved points, projection, what is said."""
+
+import base64
+import dataclasses
+import importlib.util
+import io
+import math
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from explorer import TINY, explored
+from PIL import Image
+from torch.testing import assert_close
+
+from stylegan import sampling
+from stylegan.cli import main
+from stylegan.cli.explore import directions_of
+from stylegan.directions import default_path, find_directions, moved, save_directions
+from stylegan.explore import (
+    Mixing,
+    Point,
+    Settings,
+    between,
+    final_styles,
+    grown,
+    growth_of,
+    render,
+)
+from stylegan.explore.controls import (
+    POINTS,
+    SEED,
+    class_names,
+    described,
+    name_of,
+    settings_of,
+    shown,
+)
+from stylegan.explore.points import MOST_POINTS, keep, latents_file, point_of
+from stylegan.explore.projecting import searched, target_of
+from stylegan.latents import read_latents
+from stylegan.ops import truncate
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return explored()
+
+
+def values(scene, **changes):
+    """What the controls say at first, with some moved."""
+    config = scene.generator.config
+    first = {
+        "start": SEED,
+        "seed": 0,
+        "label": 0,
+        "psi": 0.7,
+        "cutoff": config.num_styles(),
+        "growth": growth_of(config.resolution),
+        "noise": "const",
+        "noise_seed": 0,
+        "mix": False,
+        "mix_seed": 1,
+        "mix_first": 1,
+        "mix_last": 2,
+        "from": None,
+        "to": None,
+        "between": 0,
+        "pca": [0, 0],
+        "sefa": [0, 0],
+    }
+    return first | changes
+
+
+def difference(picture, other):
+    return np.abs(picture.astype(int) - other.astype(int)).max()
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        (Settings(seed=3), {"psi": 0.7}),
+        (Settings(seed=3, psi=-1, cutoff=2), {"psi": -1, "cutoff": 2}),
+        (Settings(seed=3, psi=1, noise="none"), {"psi": 1, "noise": "none"}),
+        (Settings(seed=3, noise="random", noise_seed=3), {"noise": "random"}),
+        (Settings(seed=3, growth=3.0), {"resolution": 8}),
+        (Settings(seed=3, growth=3.25), {"resolution": 16, "alpha": 0.25}),
+    ],
+)
+def test_a_seed_is_the_picture_that_generate_makes(scene, settings, options):
+    settings = dataclasses.replace(settings, label=2)
+    (expected,) = sampling.generate(
+        scene.generator, [3], labels=torch.eye(3)[2:], **({"cutoff": None} | options)
+    )
+    assert difference(render(scene, settings), expected[0]) <= 1
+
+
+def test_noise_and_its_seed_change_the_picture(scene):
+    kinds = [("const", 0), ("none", 0), ("random", 0), ("random", 1)]
+    pictures = [render(scene, Settings(label=0, noise=n, noise_seed=s)) for n, s in kinds]
+    for i in range(4):
+        assert all(difference(pictures[i], other) > 1 for other in pictures[:i])
+
+
+def test_mixing_takes_the_layers_of_the_other_seed(scene):
+    settings = Settings(seed=1, label=0, psi=1, mixing=Mixing(2, range(1, 3)))
+    found = final_styles(scene, settings)
+    own, other = (final_styles(scene, Settings(seed=s, label=0, psi=1)) for s in (1, 2))
+    assert_close(found[1:3], other[1:3])
+    assert_close(found[[0, 3, 4, 5]], own[[0, 3, 4, 5]])
+
+
+def test_moves_come_after_truncation(scene):
+    settings = Settings(seed=4, label=1, psi=0.5, moves={"pca": [0, 2], "sefa": [-1, 0]})
+    ws = final_styles(scene, Settings(seed=4, label=1, psi=1))[None]
+    ws = truncate(ws, scene.generator.w_avg, 0.5, None)
+    ws = moved(moved(ws, scene.directions["pca"], [0, 2]), scene.directions["sefa"], [-1])
+    assert_close(final_styles(scene, settings), ws[0])
+
+
+def test_given_styles_take_the_place_of_seed_and_truncation(scene):
+    styles = torch.randn(6, 8)
+    settings = Settings(seed=5, psi=0, mixing=Mixing(1, range(6)), styles=styles)
+    assert torch.equal(final_styles(scene, settings), styles)
+
+
+@pytest.mark.parametrize(
+    ("growth", "resolution", "alpha"),
+    [(2, 4, 1.0), (2.25, 8, 0.25), (4, 16, 1.0), (4.5, 32, 0.5), (10, 1024, 1.0)],
+)
+def test_growth_is_the_logarithm_of_the_size_and_fades_between(growth, resolution, alpha):
+    assert grown(growth) == (resolution, alpha)
+    assert growth_of(resolution, alpha) == growth
+
+
+@pytest.mark.parametrize("growth", [1.75, 4.25, math.nan])
+def test_growth_beyond_training_is_refused(scene, growth):
+    with pytest.raises(ValueError, match="growth is from 2 to 4 here"):
+        render(scene, Settings(label=0, growth=growth))
+
+
+def test_a_network_that_still_grows_is_shown_as_far_as_it_is():
+    scene = explored(resolution=8, alpha=0.5)
+    (expected,) = sampling.generate(
+        scene.generator, [0], labels=torch.eye(3)[:1], cutoff=None, resolution=8, alpha=0.5
+    )
+    assert difference(render(scene, Settings(label=0)), expected[0]) <= 1
+    assert difference(render(scene, Settings(label=0, growth=2.5)), expected[0]) <= 1
+    with pytest.raises(ValueError, match=r"growth is from 2 to 2\.5 here, not 3"):
+        render(scene, Settings(label=0, growth=3))
+
+
+def test_classes_without_names_are_numbered():
+    scene = explored(label_names=())
+    assert class_names(scene) == ["class 0", "class 1", "class 2"]
+
+
+def test_many_can_look_at_one_generator(scene):
+    """Nothing of one picture remains for the next."""
+    settings = [Settings(seed=s, label=s % 3, noise="random", noise_seed=s) for s in range(3)]
+    before = [render(scene, one) for one in settings]
+    for i in (2, 0, 1, 2):
+        assert np.array_equal(render(scene, settings[i]), before[i])
+    assert all(not p.requires_grad for p in scene.generator.parameters())
+
+
+def test_the_active_rectangle_alone_is_shown():
+    scene = explored(active_rectangle=(2, 14, 0, 16))
+    assert render(scene, Settings(label=0)).shape == (12, 16, 3)
+
+
+def test_the_way_between_two_points_is_straight(scene):
+    start, end = (point_of(scene, Settings(seed=s, label=0), "") for s in (0, 1))
+    assert torch.equal(between(start, end, 0), start.styles)
+    assert_close(between(start, end, 0.25), 0.75 * start.styles + 0.25 * end.styles)
+    assert torch.equal(between(start, end, 1), end.styles)
+
+
+def test_a_point_is_seen_again_as_it_was(scene):
+    settings = Settings(seed=9, label=0, psi=0.4, moves={"pca": [3, 0]})
+    point = point_of(scene, settings, "mine")
+    assert difference(render(scene, Settings(styles=point.styles)), point.picture) <= 1
+
+
+def test_points_are_kept_in_order_up_to_a_number():
+    point = Point("", torch.zeros(1, 1), np.zeros((1, 1, 3), np.uint8))
+    points = ()
+    for _ in range(MOST_POINTS):
+        points = keep(points, point)
+    with pytest.raises(ValueError, match="remove some first"):
+        keep(points, point)
+
+
+@pytest.mark.parametrize("noise", ["const", "random"])
+def test_latents_give_the_picture_again(scene, tmp_path, noise):
+    settings = Settings(seed=2, label=1, noise=noise, noise_seed=5, moves={"pca": [1, 1]})
+    (tmp_path / "l.npz").write_bytes(latents_file(scene, settings))
+    latents = read_latents(tmp_path / "l.npz", scene.generator)
+    (again,) = sampling.generate(
+        scene.generator, [0], psi=1, ws=latents.ws, noise=latents.noise or "const"
+    )
+    assert difference(again[0], render(scene, settings)) <= 1
+
+
+def test_controls_become_settings(scene):
+    given = values(scene, seed=3.0, label=2, psi=1, cutoff=2, noise="none", noise_seed=4)
+    found = settings_of(scene, given | {"pca": [1, 0]}, ())
+    expected = Settings(3, 2, 1.0, 2, None, None, {"pca": [1, 0], "sefa": [0, 0]}, 4.0, "none", 4)
+    assert dataclasses.asdict(found) == dataclasses.asdict(expected)
+
+
+def test_all_layers_truncated_is_no_cutoff(scene):
+    assert settings_of(scene, values(scene, cutoff=6), ()).cutoff is None
+
+
+@pytest.mark.parametrize("layers", [(2, 5), (5, 2)])
+def test_layers_of_mixing_count_from_1_in_any_order(scene, layers):
+    first, last = layers
+    found = settings_of(scene, values(scene, mix=True, mix_first=first, mix_last=last), ())
+    assert found.mixing == Mixing(1, range(1, 5))
+
+
+def test_points_take_the_place_of_the_seed(scene):
+    points = [point_of(scene, Settings(seed=s, label=0), "") for s in (0, 1)]
+    given = values(scene, start=POINTS, **{"from": 0, "to": 1, "between": 0.5})
+    assert_close(settings_of(scene, given, points).styles, between(*points, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"start": POINTS}, "no points are saved yet"),
+        ({"seed": -1}, "a seed is a whole number from 0"),
+        ({"seed": None}, "seed is a whole number, not None"),
+        ({"mix_seed": 0.5}, "mix_seed is a whole number, not 0.5"),
+        ({"label": 3}, "the class is from 0 to 2, not 3"),
+        ({"mix": True, "mix_first": 0}, "the layers are 1 to 6, not 0"),
+    ],
+)
+def test_controls_that_cannot_be_are_refused(scene, changes, message):
+    with pytest.raises(ValueError, match=message):
+        settings_of(scene, values(scene, **changes), ())
+
+
+def test_points_that_are_gone_are_refused(scene):
+    point = point_of(scene, Settings(label=0), "")
+    for index in (None, 1, -1):
+        given = values(scene, start=POINTS, **{"from": 0, "to": index})
+        with pytest.raises(ValueError, match="choose two of the saved points"):
+            settings_of(scene, given, [point])
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "said"),
+    [
+        ({"seed": 7}, "seed0007-a_b", "seed 7 · a/b · ψ 0.7 · 16×16"),  # noqa: RUF001
+        ({"growth": 3.25, "psi": 1}, "seed0000-a_b", "25 % grown in"),
+        ({"mix": True}, "seed0000-a_b-mixed1", "layers 1 to 2 of seed 1"),
+        ({"sefa": [0, 1]}, "seed0000-a_b-moved", "seed 0"),
+        ({"start": POINTS, "from": 0, "to": 0}, "point", "point 1"),
+        ({"start": POINTS, "from": 0, "to": 1, "between": 0.25}, "point", "25 % from point 1 to 2"),
+        ({"start": POINTS, "from": 0, "to": 1, "between": 1}, "point", "point 2"),
+    ],
+)
+def test_pictures_are_named_and_described(scene, changes, name, said):
+    points = [point_of(scene, Settings(label=0), "")] * 2
+    given = values(scene, **changes)
+    settings = settings_of(scene, given, points)
+    assert name_of(scene, settings) == name
+    assert said in described(scene, given, settings)
+
+
+def test_what_is_shown_holds_the_picture_and_no_markup_of_others():
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    found = shown(pixels, 'a"b', "<script>")
+    assert "<script>" not in found and 'a"b' not in found and 'class="sharp"' in found
+    with Image.open(io.BytesIO(decoded(found))) as image:
+        assert np.array_equal(np.asarray(image), pixels)
+    assert 'class="smooth"' in shown(np.zeros((256, 256, 3), np.uint8), "", "")
+
+
+def decoded(text):
+    """The bytes of the picture in HTML."""
+    return base64.b64decode(text.partition("base64,")[2].partition('"')[0])
+
+
+def saved_png(path, pixels):
+    sampling.picture(pixels).save(path)
+    return path
+
+
+def test_a_picture_of_the_generator_is_found_again(scene, tmp_path):
+    pixels = render(scene, Settings(seed=1, label=0, psi=0.6))
+    target = target_of(scene, saved_png(tmp_path / "p.png", pixels))
+    found = list(searched(scene, target, steps=200, each_layer=True, label=0))
+    assert [found[0].step, found[-1].step, found[-1].steps] == [0, 200, 200]
+    assert found[-1].decibels > found[0].decibels + 10
+    again = render(scene, Settings(styles=found[-1].styles))
+    assert difference(again, found[-1].picture) <= 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"not a picture", r"^mine\.png: not a PNG"), (b"", r"^mine\.png: the file is empty")],
+)
+def test_what_is_no_picture_is_refused_by_its_short_name(scene, tmp_path, content, message):
+    (tmp_path / "mine.png").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        target_of(scene, tmp_path / "mine.png")
+
+
+def test_a_huge_picture_is_refused(scene, tmp_path):
+    Image.new("1", (12_000, 12_000)).save(tmp_path / "huge.png")
+    with pytest.raises(ValueError, match=r"^huge\.png: 12000x12000 pixels are more"):
+        target_of(scene, tmp_path / "huge.png")
+
+
+@pytest.mark.parametrize("steps", [0, 1001])
+def test_a_search_takes_its_time_but_no_more(scene, steps):
+    with pytest.raises(ValueError, match="1 to 1000 steps here"):
+        next(searched(scene, torch.zeros(1, 3, 16, 16), steps=steps, each_layer=False, label=0))
+
+
+def test_the_command_takes_kept_directions_and_finds_others_anew(scene, tmp_path, capsys):
+    path = tmp_path / "g.pt"
+    path.touch()
+    found = find_directions(scene.generator, ["pca"], count=1, samples=50)
+    save_directions(default_path(path), found, scene.generator)
+    kept = directions_of(str(path), scene.loaded, None)
+    assert [(d.method, d.samples) for d in kept] == [("pca", 50)]
+    other = explored(seed=1)
+    anew = directions_of(str(path), other.loaded, None)
+    assert [(d.method, len(d.vectors)) for d in anew] == [("pca", 8), ("sefa", 8)]
+    assert "directions of other weights" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="directions of other weights"):
+        directions_of(str(path), other.loaded, default_path(path))
+
+
+def test_without_gradio_the_command_says_what_to_install(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "gradio" else found(name, *a)
+    )
+    result = CliRunner().invoke(main, ["explore", "emoji32"])
+    assert result.exit_code == 1
+    assert 'pip install ".[explore]"' in result.output
+
+
+def test_networks_without_styles_or_noise_have_their_pictures():
+    config = dataclasses.replace(TINY, styles=False, constant_input=False, noise=False, label_dim=0)
+    scene = explored(config=config, methods=["pca"])
+    a, b = (render(scene, Settings(seed=s, psi=1, noise="random")) for s in (0, 1))
+    assert difference(a, b) > 1
