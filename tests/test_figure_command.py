@@ -234,3 +234,24 @@ def test_documented_pictures_are_small_and_made_by_the_script():
 def test_help_names_the_kinds():
     shown = CliRunner().invoke(main, ["figure", "--help"]).stdout
     assert all(kind in shown for kind in SHORT)
+
+
+def test_samples_beside_the_training_images_nearest_to_them(run_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    pixels = np.random.RandomState(0).randint(0, 256, (12, 16, 16, 3), dtype=np.uint8)
+    for i, picture in enumerate(pixels):
+        Image.fromarray(picture).save(photos / f"{i}.png")
+    (whole,) = sampling.generate(
+        load_source(run_folder).generator, [0, 1, 2], psi=1.0, noise="random"
+    )
+    arguments = ["neighbours", run_folder, "--data", photos, "--samples", 3, "--nearest", 2]
+    shown = drawn(tmp_path / "a.png", *arguments)
+    assert shown.shape[1] == 3 * (96 + 4) + 4
+    rows = [shown[i * shown.shape[0] // 3 :] for i in range(3)]
+    samples, beside = ([row[4:100:6, left : left + 96 : 6] for row in rows] for left in (4, 104))
+    assert np.array_equal(samples, whole)
+    assert all((pixels == picture).all(axis=(1, 2, 3)).any() for picture in beside)
+    message = refused(run("neighbours", run_folder, "--out", tmp_path / "b.png"))
+    assert "does not say what it was trained on; pass --data" in message

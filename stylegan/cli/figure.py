@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.cli.common import Command
+from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.generate import SAVE_OPTIONS, PictureFolder, SeedRange
 from stylegan.cli.looking import (
     CLASS,
@@ -24,6 +24,12 @@ from stylegan.cli.looking import (
     chosen_ranges,
     seeds_option,
     together,
+)
+from stylegan.cli.measuring import (
+    RunFolder,
+    measuring_tools,
+    open_store,
+    progress_of_images,
 )
 
 if TYPE_CHECKING:
@@ -287,6 +293,72 @@ def timelapse(
         drawn(snapshots, lambda loaded: asked.points(loaded, seeds, FEW), noise=noise),
         f"run {source}",
     )
+
+
+@figure.command(cls=Command)
+@together(SOURCE, data_option("what a run was trained on"))
+@click.option(
+    "--mirror/--no-mirror", default=None, help="Training flipped half.  [default: as the run says]"
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    help="Rows: seeds 0, 1...",
+)
+@click.option(
+    "--nearest",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Columns beside them.",
+)
+@together(DEVICE, out_option("neighbours"), OVERWRITE)
+def neighbours(
+    source: str,
+    data: Path | None,
+    mirror: bool | None,
+    samples: int,
+    nearest: int,
+    device: str,
+    out: Path,
+    overwrite: bool,
+) -> None:
+    """Does it repeat its training images? Samples beside those nearest to them.
+
+    Samples have no truncation. Nearest by features of a small network trained on these images;
+    the numbers are distances in units of that between a training image and its nearest other one:
+    far below 1 is nearly a copy.
+
+    \b
+    stylegan figure neighbours runs/mine --out neighbours.png
+    stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
+    """
+    from stylegan import sampling
+    from stylegan.loading import load_source
+    from stylegan.metrics import Subject
+    from stylegan.metrics.neighbours import samples_and_nearest
+    from stylegan.metrics.own import network_of
+
+    file = FigureFile(out, overwrite)
+    loaded, run = load_source(source, map_location=use_device(device)), RunFolder.at(source)
+    store = open_store(data, run, loaded)
+    if store is None:
+        raise ValueError(f"{source} does not say what it was trained on; pass --data")
+    with progress_of_images() as progress:
+        subject = Subject(
+            loaded.generator,
+            store,
+            mirror=run.config.data.mirror if mirror is None and run else bool(mirror),
+            resolution=loaded.resolution,
+            alpha=loaded.alpha,
+            batch=sampling.default_batch(loaded.resolution),
+            progress=progress,
+        )
+        network = network_of(subject, measuring_tools())
+        image = samples_and_nearest(subject, network, samples, nearest)
+    file.save(image, loaded.origin)
 
 
 class FigureFile:

@@ -1,6 +1,5 @@
 """`stylegan report`: one page about a run."""
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +17,9 @@ if TYPE_CHECKING:
     import torch
 
     from stylegan.loading import LoadedGenerator
-    from stylegan.metrics import Subject
     from stylegan.report import Drawings, Shown
 
 SAMPLES, NEIGHBOURS = 5, 9  # rows and columns of the nearest training images
-LARGEST_SHOWN = 128  # pixels of each
 
 
 @click.command(cls=Command)
@@ -78,9 +75,8 @@ def look_for_neighbours(run: str, loaded: "LoadedGenerator", data: Path | None) 
     """Distances are between features of our own network, which sees 64x64 pixels at most."""
     from stylegan import sampling
     from stylegan.metrics import Subject
-    from stylegan.metrics.neighbours import nearest, picture, samples
+    from stylegan.metrics.neighbours import samples_and_nearest
     from stylegan.metrics.own import network_of
-    from stylegan.metrics.own_network import LARGEST
     from stylegan.report import Shown
 
     source = RunFolder.at(run)
@@ -98,23 +94,11 @@ def look_for_neighbours(run: str, loaded: "LoadedGenerator", data: Path | None) 
             progress=progress,
         )
         network = network_of(subject, measuring_tools())
-        pictures = samples(subject, SAMPLES)
-        found = nearest(*reduced(pictures, subject, LARGEST), network, NEIGHBOURS)
+        image = samples_and_nearest(subject, network, SAMPLES, NEIGHBOURS)
         text = (
             f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
             f"nearest to each among {len(store.images(subject.size)):,}, by features of a small "
             "network trained on them. Below: the distance in units of that between a training "
             "image and its nearest other one, so far below 1 is nearly a copy."
         )
-        return Shown(picture(*reduced(pictures, subject, LARGEST_SHOWN), found), text)
-
-
-def reduced(
-    pictures: "torch.Tensor", subject: "Subject", largest: int
-) -> tuple["torch.Tensor", "Subject"]:
-    """The pictures, averaged down to at most `largest`, and their subject at that size."""
-    from torch.nn.functional import avg_pool2d
-
-    size = min(subject.size, largest)
-    small = avg_pool2d(pictures.float(), subject.size // size).round().to(pictures.dtype)
-    return small, dataclasses.replace(subject, resolution=size)
+        return Shown(image, text)

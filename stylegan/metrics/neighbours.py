@@ -1,19 +1,24 @@
 """Does the generator repeat its training images? Those nearest to its pictures, and a picture."""
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import avg_pool2d
 
 from stylegan import distributed
 from stylegan.figures import grid
 from stylegan.metrics.features import FeatureNetwork
 from stylegan.metrics.images import Subject, share_of
+from stylegan.metrics.own_network import LARGEST
 from stylegan.metrics.pairwise import distances, smallest
 
 YARDSTICKS = 1000  # training images, at most, whose own neighbours are looked for
+LARGEST_SHOWN = 128  # pixels
+LONGEST = 8  # rows, before two rows share a line
 
 
 class Neighbours(NamedTuple):
@@ -82,6 +87,20 @@ def merged(parts: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
     return best, names
 
 
+def samples_and_nearest(subject: Subject, network: FeatureNetwork, num: int, k: int) -> Image.Image:
+    """The first `num` generated images, each beside the k training images nearest to it."""
+    pictures = samples(subject, num)
+    found = nearest(*reduced(pictures, subject, LARGEST), network, k)
+    return picture(*reduced(pictures, subject, LARGEST_SHOWN), found)
+
+
+def reduced(pictures: Tensor, subject: Subject, largest: int) -> tuple[Tensor, Subject]:
+    """The pictures, averaged down to at most `largest` pixels, and their subject at that size."""
+    size = min(subject.size, largest)
+    small = avg_pool2d(pictures.float(), subject.size // size).round().to(pictures.dtype)
+    return small, dataclasses.replace(subject, resolution=size)
+
+
 def picture(pictures: Tensor, subject: Subject, found: Neighbours) -> Image.Image:
     """Each of the pictures at the left of a row of its neighbours, whose relative distances stand
     below them."""
@@ -97,4 +116,5 @@ def picture(pictures: Tensor, subject: Subject, found: Neighbours) -> Image.Imag
             cells.append(images[index, :, :, ::-1] if mirrored else images[index])
             labels.append(f"{relative:.2f}")
     channels_last = [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in cells]
-    return grid(channels_last, columns=1 + found.indices.shape[1], labels=labels)
+    beside = 2 if len(pictures) > LONGEST else 1
+    return grid(channels_last, columns=beside * (1 + found.indices.shape[1]), labels=labels)
