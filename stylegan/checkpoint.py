@@ -6,6 +6,7 @@ import mmap
 import os
 import pickle
 import re
+import secrets
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from stylegan.messages import readable
+from stylegan.messages import listed, readable
 
 FORMAT = "stylegan"
 VERSION = 1
@@ -81,19 +82,29 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     After an error there is nothing new: `path` is as it was.
     """
-    partial = path.with_suffix(PARTIAL)
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}{PARTIAL}")  # nobody else's
     try:
-        with open(partial, "wb") as file:
+        with open(partial, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
     except BaseException as error:
         partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno and error.filename is None:
-            error.filename = str(path)  # a full disk does not say where
+        if isinstance(error, OSError) and error.errno:
+            if error.filename in (None, str(partial)):  # a full disk does not say where
+                error.filename = str(path)
+            error.filename2 = None
         raise
     sync_folder(path.parent)
+
+
+def remove_partials(folder: Path, prefix: str) -> None:
+    """Remove what killed calls of `replacing` have left for files `prefix`-*, in a folder where
+    nobody else writes such files."""
+    for pattern in (f".{prefix}-*{PARTIAL}", f"{prefix}-*{PARTIAL}"):  # the latter: older
+        for partial in folder.glob(pattern):
+            partial.unlink()
 
 
 def sync_folder(folder: Path) -> None:
@@ -233,6 +244,8 @@ def check_weights(weights: object) -> None:
     for name, value in weights.items():
         if not (isinstance(name, str) and isinstance(value, Tensor)):
             raise ValueError(f"weights must be tensors by name; {name!r}: {type(value).__name__}")
+        if value.is_meta or value.layout != torch.strided:
+            raise ValueError(f"{readable(name)} is no plain tensor with its numbers")
 
 
 def load_kind(path: Path, kind: Kind) -> dict[str, Any]:
@@ -254,7 +267,7 @@ def load_weights(
     given = without_prefix(weights)
     problems = misfits(module, given)
     if problems and strict:
-        raise ValueError(f"the weights do not fit the network; {'; '.join(problems)}")
+        raise ValueError(f"the weights do not fit the network; {listed(problems)}")
     refused = {problem.split(":")[0] for problem in problems}
     fitting = {name: value for name, value in given.items() if name not in refused}
     module.load_state_dict(fitting, strict=False)

@@ -21,10 +21,12 @@ TASK = "unconditional-image-generation"
 README = "README.md"
 USAGE = """
 ```python
+import torch
 from stylegan.huggingface import HubGenerator
 
 G = HubGenerator.from_pretrained("THIS REPOSITORY OR A FOLDER")
-images = G(torch.randn(4, G.config.z_dim), psi={psi:g})  # (4, {channels}, {size}, {size})
+z = torch.randn(4, G.config.z_dim)
+{labels}images = G({arguments})  # (4, {channels}, {size}, {size}), nominally in [-1, 1]
 ```
 """
 
@@ -150,7 +152,6 @@ class HubGenerator(
             "licence of the weights": card.licence,
             **{f"metric {name}": f"{value:g}" for name, value in card.metrics.items()},
         }
-        usage = USAGE.format(psi=self.loaded.psi, channels=config.image_channels, size=size)
         paper = self._hub_mixin_info.paper_url
         return "\n".join(
             [
@@ -161,7 +162,28 @@ class HubGenerator(
                 "| | |",
                 "|---|---|",
                 *(f"| {name} | {value} |" for name, value in rows.items()),
-                usage,
+                self.usage(),
                 card.text,
             ]
+        )
+
+    def usage(self) -> str:
+        """Code that makes images as the file of the generator says."""
+        config, told = self.config, self.loaded
+        arguments, labels = ["z"], ""
+        if config.label_dim:
+            labels = "labels = torch.eye(G.config.label_dim)[[0, 0, 0, 0]]  # four of the first\n"
+            arguments.append("labels")
+        if told.psi != 1:
+            arguments.append(f"psi={told.psi!r}")
+            arguments += [] if told.cutoff is None else [f"cutoff={told.cutoff}"]
+        if told.resolution != config.resolution:
+            arguments.append(f"resolution={told.resolution}")
+        if told.alpha != 1:
+            arguments.append(f"alpha={told.alpha!r}")
+        return USAGE.format(
+            labels=labels,
+            arguments=", ".join(arguments),
+            channels=config.image_channels,
+            size=told.resolution,
         )

@@ -4,18 +4,18 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stylegan import checkpoint, interop, portable
-from stylegan.messages import readable
+from stylegan.loaded import CUTOFF, PSI, LoadedGenerator
+from stylegan.messages import listed, readable
 from stylegan.networks import Discriminator, Generator, NetworkConfig
-from stylegan.schedule import ScheduleConfig, check_resolution, stage_at
+from stylegan.schedule import ScheduleConfig, stage_at
 
 WEIGHTS = Path(__file__).parent / "weights"
 BUNDLED = ("emoji32",)  # ship as `weights/NAME-<first 8 digits of SHA-256>.safetensors` or `.pt`
@@ -25,23 +25,7 @@ ACCEPTED = (
     "a checkpoint of rosinality, genforce or huangzh13 (.model, .pth), "
     f"an https address with #sha256=... of such a file, or a bundled name ({', '.join(BUNDLED)})"
 )
-PSI, CUTOFF = 0.7, 8  # truncation of pictures unless the file says otherwise, as officially
 Network = TypeVar("Network", Generator, Discriminator)
-
-
-@dataclass(frozen=True, eq=False)
-class LoadedGenerator:
-    """A generator in eval mode and what its file tells about it."""
-
-    generator: Generator
-    origin: str  # which file it came from, and of what kind that is
-    psi: float = PSI
-    cutoff: int | None = CUTOFF  # layers truncated, None = all
-    resolution: int = 0  # that training had reached: layers beyond are untrained
-    alpha: float = 1.0  # how far that resolution had grown in
-    images_seen: int | None = None  # None: not told
-    label_names: Sequence[str] = ()
-    active_rectangle: Sequence[int] | None = None  # top, bottom, left, right; the rest is padding
 
 
 def load_generator(
@@ -102,19 +86,23 @@ def load_run(folder: Path, map_location: str | torch.device = "cpu") -> LoadedGe
 def load_file(path: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
     """The generator of one of our files, of an official snapshot or of another program."""
     found = contents(path)
-    loaded = from_payload(found, path) if isinstance(found, dict) else from_imported(found, path)
+    loaded = from_payload(found, path) if isinstance(found, dict) else from_foreign(found, path)
     loaded.generator.to(map_location)
     return loaded
 
 
-def contents(path: Path) -> dict[str, Any] | interop.Imported:
+def contents(path: Path) -> dict[str, Any] | interop.Snapshot:
     """What a file holds: the payload of one of ours, or the networks of a foreign one."""
+    if path.suffix in portable.ONE_WAY:
+        raise ValueError(
+            f"{path} is a program, as `stylegan export` writes it to be run elsewhere; it cannot "
+            "be read back: use the file that it was made from"
+        )
     for recognised, read in portable.READERS:
         if recognised(path):
             return read(path)
     if is_pickle(path):
-        with torch.random.fork_rng(devices=[]):  # networks are made with random weights first
-            return interop.import_official(path)
+        return interop.load_official(path)
     content = checkpoint.read(path)
     if checkpoint.is_own(content):
         return checkpoint.checked(content, path)
@@ -125,22 +113,25 @@ def contents(path: Path) -> dict[str, Any] | interop.Imported:
 
 
 def is_pickle(path: Path) -> bool:
-    """Whether the file is a bare pickle, as official snapshots are; ours are zip archives."""
+    """Whether the file is a bare pickle, as official snapshots are, or is called one; ours are zip
+    archives."""
     with open(path, "rb") as file:
-        return file.read(1) == b"\x80" and not checkpoint.is_old(path)
+        first = file.read(1)
+    pickled = first == b"\x80" or (path.suffix == ".pkl" and not checkpoint.is_zip(path))
+    return pickled and not checkpoint.is_old(path)
 
 
-def from_imported(imported: interop.Imported, path: Path) -> LoadedGenerator:
+def from_foreign(snapshot: interop.Snapshot, path: Path) -> LoadedGenerator:
     """The generator of a foreign file, with what its publisher generates with."""
     return LoadedGenerator(
-        imported.generator.eval(),
-        f"{imported.layout} {path}",
-        imported.psi,
-        imported.cutoff,
-        imported.resolution,
-        imported.alpha,
-        imported.images_seen,
-        active_rectangle=imported.active_rectangle,
+        snapshot.generator_ema.eval(),
+        f"{snapshot.layout} {path}",
+        resolution=snapshot.resolution,
+        alpha=snapshot.alpha,
+        psi=snapshot.psi,
+        cutoff=snapshot.cutoff,
+        images_seen=snapshot.images_seen,
+        active_rectangle=snapshot.active_rectangle,
     )
 
 
@@ -156,24 +147,25 @@ def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
         if kind == "generator":
             config, weights = payload["config"], payload["weights"]
             resolution, alpha = payload["resolution"], payload["alpha"]
-            truncation = payload["psi"], payload["cutoff"]
+            psi, cutoff = payload["psi"], payload["cutoff"]
         else:
             config, weights = payload["config"]["network"], payload["generator_ema"]
             stage = stage_at(
                 payload["schedule_images"], ScheduleConfig(**payload["config"]["schedule"])
             )
             resolution, alpha = stage.resolution, stage.alpha
-            truncation = PSI, CUTOFF
+            psi, cutoff = PSI, CUTOFF
         network = network_of(Generator, config, weights)
         return LoadedGenerator(
             network,
             f"{kind} file {path}",
-            *truncation,
-            resolution,
-            alpha,
-            payload["images_seen"],
-            tuple(payload.get("label_names", ())),
-            payload.get("active_rectangle"),
+            resolution=resolution,
+            alpha=alpha,
+            psi=psi,
+            cutoff=cutoff,
+            images_seen=payload["images_seen"],
+            label_names=tuple(payload.get("label_names", ())),
+            active_rectangle=payload.get("active_rectangle"),
         )
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -191,7 +183,7 @@ def network_of(
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
         problems = checkpoint.misfits(kind(sizes), weights)
     if problems:
-        raise ValueError(f"the weights do not fit the network; {'; '.join(problems)}")
+        raise ValueError(f"the weights do not fit the network; {listed(problems)}")
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
         network = kind(sizes)
     for some in weights.values():
@@ -199,6 +191,21 @@ def network_of(
         break
     checkpoint.load_weights(network, weights)
     return network.eval()
+
+
+def save_loaded(path: Path, loaded: LoadedGenerator) -> None:
+    """Write a generator as a small file for users."""
+    checkpoint.save(path, "generator", payload_of(loaded))
+
+
+def save_discriminator(path: Path, network: Discriminator) -> None:
+    """Write a discriminator as a file of its own."""
+    payload = {"config": dataclasses.asdict(network.config), "weights": weights_on_cpu(network)}
+    checkpoint.save(path, "discriminator", payload)
+
+
+def weights_on_cpu(network: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
 
 
 def save_generator(
@@ -213,19 +220,19 @@ def save_generator(
     label_names: Sequence[str] = (),
     active_rectangle: Sequence[int] | None = None,
 ) -> None:
-    """Write a generator as a small file for users; the fields are those of `LoadedGenerator`."""
+    """As `save_loaded`; the fields are those of `LoadedGenerator`."""
     loaded = LoadedGenerator(
         generator,
         "memory",
-        psi,
-        cutoff,
-        generator.config.resolution if resolution is None else resolution,
-        alpha,
-        images_seen,
-        label_names,
-        active_rectangle,
+        resolution=generator.config.resolution if resolution is None else resolution,
+        alpha=alpha,
+        psi=psi,
+        cutoff=cutoff,
+        images_seen=images_seen,
+        label_names=label_names,
+        active_rectangle=active_rectangle,
     )
-    checkpoint.save(path, "generator", payload_of(loaded))
+    save_loaded(path, loaded)
 
 
 def payload_of(loaded: LoadedGenerator) -> dict[str, Any]:
@@ -233,9 +240,9 @@ def payload_of(loaded: LoadedGenerator) -> dict[str, Any]:
     network, rectangle = loaded.generator, loaded.active_rectangle
     return {
         "config": dataclasses.asdict(network.config),
-        "weights": {name: t.detach().cpu() for name, t in network.state_dict().items()},
+        "weights": weights_on_cpu(network),
         "images_seen": loaded.images_seen,
-        "resolution": check_resolution(loaded.resolution, network.config.resolution),
+        "resolution": loaded.resolution,
         "alpha": loaded.alpha,
         "psi": loaded.psi,
         "cutoff": loaded.cutoff,

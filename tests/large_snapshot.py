@@ -25,7 +25,7 @@ def variables(network, matches):
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     random = np.random.default_rng(0)
     return {
-        m.path: random.standard_normal(m.official_shape(shapes[m.name]), dtype=np.float32)
+        m.path: random.standard_normal(m.shape_in_file(shapes[m.name]), dtype=np.float32)
         * np.float32(100 if "G_mapping/Dense" in m.path else 1)
         for m in matches
     }

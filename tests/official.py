@@ -44,7 +44,7 @@ def never_fused(resolution):
 def official_variables(network, matches, dtype=np.float32):
     """Random official variables that fit `network`."""
     state, random = network.state_dict(), np.random.RandomState(0)
-    shapes = {m.path: m.official_shape(tuple(state[m.name].shape)) for m in matches}
+    shapes = {m.path: m.shape_in_file(tuple(state[m.name].shape)) for m in matches}
     return {path: random.randn(*shape).astype(dtype) for path, shape in shapes.items()}
 
 

@@ -1,5 +1,6 @@
 """`stylegan convert`: official snapshots as files of ours; what is kept and what is refused."""
 
+import math
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import torch
 from click.testing import CliRunner
 from official import dumps, network_class, snapshot_objects
 from PIL import Image
+from tiny_training import tiny_config
 
 from stylegan import checkpoint
 from stylegan.cli import main
@@ -19,6 +21,7 @@ from stylegan.interop import load_official
 from stylegan.interop.correspondence import GENERATOR_SETTINGS, config_from_official
 from stylegan.loading import load_source
 from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.training import TrainState
 
 REFERENCE = Path(__file__).parent / "reference"
 SNAPSHOT = REFERENCE / "official_snapshot.pkl"
@@ -85,10 +88,10 @@ def test_the_table_names_every_variable_and_every_tensor_once(tmp_path):
     rows = [line.split()[:2] for line in result.output.splitlines()]
     ours = sorted(snapshot.generator_ema.state_dict())
     assert sorted(row[1] for row in rows if len(row) == 2 and row[1] in ours) == ours
-    assert "generator: 75 variables of the file: 2 ignored, 46 copied, 27 transposed" in (
+    assert "generator: 75 variables of the file: 27 transposed, 46 copied, 2 ignored" in (
         result.output
     )
-    assert "discriminator: 27 variables of the file: 1 ignored" in result.output
+    assert re.search("discriminator: 27 variables of the file: .*, 1 ignored", result.output)
     assert re.search(r"^G_synthesis/lod +- +ignored: the level of detail", result.output, re.M)
 
 
@@ -131,6 +134,9 @@ def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tm
     [
         ("karras2019stylegan-cars-8x6.pkl", [], (8, 6)),
         ("karras2019stylegan-ffhq-8x8.pkl", [], (8, 8)),
+        ("karras2019stylegan-cars-8x6 (1).pkl", [], (8, 6)),
+        ("other-8x6-copy.pkl", [], (8, 6)),
+        ("other-8x60.pkl", [], (8, 8)),
         ("other.pkl", ["--active", "4x8"], (4, 8)),
         ("karras2019stylegan-cars-8x6.pkl", ["--active", "8x8"], (8, 8)),
     ],
@@ -139,7 +145,10 @@ def test_pictures_of_a_rectangular_set_come_without_their_padding(
     official, tmp_path, name, options, size
 ):
     path = written(tmp_path, snapshot_objects(official), name)
-    assert convert(path, tmp_path / "g.pt", *options).exit_code == 0
+    result = convert(path, tmp_path / "g.pt", *options)
+    assert result.exit_code == 0
+    told = "8x6 as the part that is no" if "8x6" in name and "60" not in name else "no part that is"
+    assert f"note      the name of the file tells {told} padding" in result.output
     arguments = ["--seeds", "0", "--device", "cpu", "--out", str(tmp_path)]
     result = CliRunner().invoke(main, ["generate", str(tmp_path / "g.pt"), *arguments])
     assert result.exit_code == 0, result.output
@@ -193,8 +202,34 @@ def test_files_of_ours_become_generator_files_without_a_table(official, tmp_path
     first, second = (load_source(tmp_path / f"{name}.pt") for name in ("first", "second"))
     for name, tensor in first.generator.state_dict().items():
         assert torch.equal(tensor, second.generator.state_dict()[name])
-    message = refused(tmp_path / "first.pt", tmp_path / "g.pt", "--discriminator", tmp_path / "d")
-    assert "holds no discriminator of our form" in message
+    message = refused(tmp_path / "first.pt", tmp_path / "g", "--discriminator", tmp_path / "d.pt")
+    assert "does not end in .pt, as what `stylegan convert` writes" in message
+    judge = tmp_path / "new" / "d.pt"
+    message = refused(tmp_path / "first.pt", tmp_path / "g.pt", "--discriminator", judge)
+    assert "holds no discriminator; those that do: state-*.pt" in message
+    assert sorted(os.listdir(tmp_path)) == ["first.pt", "network.pkl", "second.pt"]
+
+
+def test_a_state_and_its_run_give_their_discriminator(tmp_path):
+    state = TrainState.create(tiny_config())
+    (tmp_path / "run").mkdir()
+    checkpoint.save(tmp_path / "run" / "state-000000000.pt", "state", state.to_payload())
+    expected = dict(state.discriminator.state_dict())
+    for i, source in enumerate((tmp_path / "run", tmp_path / "run" / "state-000000000.pt")):
+        judge = tmp_path / f"d{i}.pt"
+        result = convert(source, tmp_path / f"g{i}.pt", "--discriminator", judge)
+        assert result.exit_code == 0, result.output
+        found = checkpoint.load_kind(judge, "discriminator")["weights"]
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_no_other_file_is_touched(official, tmp_path):
+    path = written(tmp_path, snapshot_objects(official), "g.partial")
+    (tmp_path / "g.pt.partial").write_bytes(b"mine")
+    before = path.read_bytes()
+    assert convert(path, tmp_path / "g.pt").exit_code == 0
+    assert sorted(os.listdir(tmp_path)) == ["g.partial", "g.pt", "g.pt.partial"]
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -216,8 +251,104 @@ def test_progressive_gan_is_refused_also_under_the_later_class_name(official, tm
     g, d, ema = snapshot_objects(official)
     ema.build_func_name = g.build_func_name = "G_paper"
     message = refused(written(tmp_path, (g, d, ema)), tmp_path / "g.pt")
-    assert "a generator built by G_paper instead of G_style" in message
-    assert "Progressive GAN" in message
+    assert "a generator built by G_paper instead of G_style, of Progressive GAN" in message
+    ema.build_func_name = g.build_func_name = "G_main"
+    message = refused(written(tmp_path, (g, d, ema)), tmp_path / "g.pt")
+    assert "a generator built by G_main instead of G_style, of StyleGAN2;" in message
+
+
+@pytest.mark.parametrize("content", [b"", b"(lp0\n."])
+def test_what_is_called_pkl_is_expected_to_be_a_snapshot(tmp_path, content):
+    path = tmp_path / "a.pkl"
+    path.write_bytes(content)
+    message = refused(path, tmp_path / "g.pt")
+    assert "is not a pickle of protocol 2 to 4; expected an official StyleGAN version 1" in message
+
+
+def other_average(official, **changes):
+    """A snapshot whose Gs is not G: with other settings, if any."""
+    g, d, _ = snapshot_objects(official)
+    ema = snapshot_objects(official, changes)[2]
+    return g, d, ema
+
+
+def test_the_average_generator_has_the_architecture_of_the_trained_one(official, tmp_path):
+    path = written(tmp_path, other_average(official, nonlinearity="relu"))
+    message = refused(path, tmp_path / "g.pt")
+    assert "the networks contradict each other: activation is lrelu in G, relu in Gs" in message
+    path = written(tmp_path, other_average(official, truncation_psi=0.5, fused_scale=True))
+    assert convert(path, tmp_path / "g.pt").exit_code == 0
+    assert load_source(tmp_path / "g.pt").psi == 0.5
+
+
+def nest(mapping, **_):
+    mapping.components = {"inner": mapping}
+
+
+def contradict(mapping, **_):
+    mapping.static_kwargs = mapping.static_kwargs | {"mapping_lrmul": 1.0}
+
+
+def rebuild(mapping, **_):
+    mapping.build_func_name = "G_evil"
+
+
+def add_level(mapping, **_):
+    mapping.variables.append(("lod", np.float32(0)))
+
+
+def widen_level(ema, **_):
+    ema.variables[0] = ("lod", np.zeros(2, np.float32))
+
+
+def move_level(synthesis, **_):
+    synthesis.variables.append(("lod", np.float32(1.5)))
+
+
+def drop(ema, **_):
+    del ema.components["mapping"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (nest, "has components in its component mapping"),
+        (contradict, "mapping_lr_multiplier is 1.0 in G_mapping, 0.01 in the generator"),
+        (rebuild, "has a component built by G_evil instead of G_mapping"),
+        (add_level, "G_mapping/lod is not a variable of this network"),
+        (widen_level, "lod is [0. 0.], which is no level of detail"),
+        (move_level, "levels of detail lod and G_synthesis/lod are [0.0, 1.5]"),
+        (drop, "a generator consists of synthesis instead of mapping and synthesis"),
+    ],
+)
+def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path, change, message):
+    objects = snapshot_objects(official)
+    change(ema=objects[2], **objects[2].components)
+    assert message in refused(written(tmp_path, objects), tmp_path / "g.pt")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"truncation_psi": math.nan}, "truncation_psi must be a finite number, not nan"),
+        ({"truncation_psi": 10**400}, "has a setting that is no plain value"),
+        ({"truncation_cutoff": math.inf}, "truncation_cutoff must be a finite number, not inf"),
+        ({"blur_filter": 5}, "blur_filter 5 is not supported"),
+        ({"fmap_decay": 1e300}, "channel_decay must be at most 64"),
+        ({"fmap_base": 2**62}, "channel_base must be at most"),
+        ({"mapping_layers": 10**9}, "mapping_layers must be at most 100"),
+    ],
+)
+def test_absurd_settings_are_refused_in_one_line(official, tmp_path, settings, message):
+    path = written(tmp_path, snapshot_objects(official, settings))
+    assert message in refused(path, tmp_path / "g.pt")
+
+
+def test_keys_that_take_forever_to_hash_are_refused_at_once(tmp_path):
+    doubled = b"h\x00h\x00\x86q\x00" * 40
+    path = tmp_path / "bomb.pkl"
+    path.write_bytes(b"\x80\x02K\x01\x85q\x00" + doubled + b"}h\x00K\x01s.")
+    assert "has more than 8 tuples in one another" in refused(path, tmp_path / "g.pt")
 
 
 def test_missing_surplus_and_misshapen_variables_are_refused_by_name(official, tmp_path):

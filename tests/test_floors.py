@@ -10,15 +10,19 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = [
-    {"ops", "losses", "schedule", "distributed", "messages", "recompute", "version"},
+    {"ops", "losses", "schedule", "distributed", "messages", "paths", "recompute", "version"},
     {"layers", "data"},
     {"networks"},
-    {"config", "checkpoint", "sampling", "interop"},
+    {"config", "checkpoint", "sampling", "interop", "loaded"},
     {"portable"},
-    {"loading", "figures"},
-    {"export", "huggingface"},
-    {"metrics"},
+    {"latents"},
+    {"loading"},
+    {"hub"},
+    {"export", "huggingface", "figures"},
+    {"metrics", "video"},
+    {"directions", "projection"},
     {"report"},
+    {"explore"},
     {"training", "__init__"},  # `__init__` is the package's own door, for the surface alone
     {"ablation"},
     {"cli"},

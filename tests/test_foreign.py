@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from foreign_layouts import drawn, kept, latents, noise_maps
 from PIL import Image
 
+from stylegan import checkpoint
 from stylegan.cli import main
 from stylegan.interop import import_weights
 from stylegan.interop.foreign import NORM_FACTOR, width_fields
@@ -179,9 +180,10 @@ def test_the_average_is_taken_and_the_rest_of_a_checkpoint_is_ignored_by_name():
     other["truncation.w_avg"] += 1
     models = {"generator": other, "generator_smooth": given}
     found = import_weights({"models": models, "optimizers": {"x": 1}})
-    assert torch.equal(found.generator.w_avg, given["truncation.w_avg"])
+    assert torch.equal(found.generator_ema.w_avg, given["truncation.w_avg"])
+    assert torch.equal(found.generator.w_avg, other["truncation.w_avg"])  # to train on
     ignored = {account.variable for account in found.accounts if account.kind == "ignored"}
-    assert ignored == {"generator", "optimizers"}
+    assert ignored == {"optimizers"}
     full = {"g_running": weights("rosinality", "full"), "generator": {}, "g_optimizer": {}}
     assert {a.variable for a in import_weights(full).accounts if a.kind == "ignored"} == {
         "generator",
@@ -202,7 +204,7 @@ def test_missing_surplus_and_misshapen_tensors_are_named(layout, variant, name):
     tensor = given.pop(name)
     with pytest.raises(ValueError, match=f"looks like a checkpoint of .*{name} is missing"):
         import_weights(given)
-    with pytest.raises(ValueError, match=r"what\.ever is not a variable of this layout"):
+    with pytest.raises(ValueError, match=r"what\.ever is not a variable of this network"):
         import_weights(given | {name: tensor, "what.ever": torch.zeros(1)})
     with pytest.raises(ValueError, match=rf"{name} has shape \(\d+"):
         import_weights(given | {name: tensor[1:]})
@@ -215,6 +217,32 @@ def test_other_low_pass_filters_are_refused_by_name():
     given["synthesis.layer4.blur.kernel"] = torch.ones(16, 1, 3, 3) / 9
     with pytest.raises(ValueError, match=r"synthesis.layer4.blur.kernel is not the low-pass"):
         import_weights(given)
+
+
+def test_a_filter_without_numbers_and_names_that_fall_together_are_refused():
+    given = weights("genforce", "generator")
+    empty = {"synthesis.layer4.blur.kernel": torch.ones(0, 1, 3, 3)}
+    with pytest.raises(ValueError, match=r"synthesis.layer4.blur.kernel is not the low-pass"):
+        import_weights(given | empty)
+    with pytest.raises(ValueError, match=r"generator holds truncation.w_avg twice, with and with"):
+        import_weights(given | {"module.truncation.w_avg": torch.zeros(16)})
+    with pytest.raises(ValueError, match=r"truncation\.w_avg holds no numbers"):
+        import_weights(given | {"truncation.w_avg": torch.zeros(16, device="meta")})
+    with pytest.raises(ValueError, match=r"holds no numbers|no plain tensor"):
+        checkpoint.check_weights({"w_avg": torch.zeros(16, device="meta")})
+
+
+@pytest.mark.parametrize("seen", [True, -3, "7"])
+def test_images_seen_that_are_no_count_are_not_told(seen):
+    parts = {"generator": weights("genforce", "generator")}
+    content = {"models": parts, "running_metadata": {"seen_img": seen}}
+    assert import_weights(content).images_seen is None
+
+
+@pytest.mark.parametrize("wrap", [lambda w: w, lambda w: {"models": {"discriminator": w}}])
+def test_a_discriminator_of_genforce_alone_is_told_apart(wrap):
+    with pytest.raises(ValueError, match=r"genforce/genforce, but it is a discriminator; pictures"):
+        import_weights(wrap(weights("genforce", "discriminator")))
 
 
 def test_what_no_network_of_ours_can_be_is_refused():

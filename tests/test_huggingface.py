@@ -1,5 +1,6 @@
 """The Hugging Face Hub's way of sharing a generator, in a local folder."""
 
+import dataclasses
 import json
 
 import huggingface_hub
@@ -23,7 +24,8 @@ def source():
         torch.manual_seed(2)
         generator = Generator(TINY).eval()
         generator.w_avg.normal_()
-    return LoadedGenerator(generator, "memory", 0.5, None, 8, 0.25, 1200, ("cat", "dog"))
+    told = {"resolution": 8, "alpha": 0.25, "psi": 0.5, "cutoff": None, "images_seen": 1200}
+    return LoadedGenerator(generator, "memory", **told)
 
 
 def test_a_saved_folder_comes_back_with_every_number_and_all_that_is_told(source, tmp_path):
@@ -67,6 +69,33 @@ def test_the_card_tells_licence_and_metrics_to_the_hub_and_to_people(source, tmp
         "More in our paper.",
     ):
         assert said in card.text
+
+
+@pytest.mark.parametrize(
+    ("told", "labels"),
+    [({}, 0), ({"psi": 1.0}, 0), ({"cutoff": 3, "resolution": 16, "alpha": 1.0}, 2)],
+)
+def test_the_code_of_the_card_makes_the_images_that_the_file_tells_of(
+    source, tmp_path, told, labels
+):
+    if labels:
+        network = Generator(dataclasses.replace(TINY, label_dim=labels)).eval()
+        source = dataclasses.replace(source, generator=network)
+    source = dataclasses.replace(source, **told)
+    HubGenerator.of(source, CARD).save_pretrained(tmp_path)
+    text = (tmp_path / "README.md").read_text()
+    code = text.partition("```python\n")[2].partition("```")[0]
+    found = {}
+    exec(code.replace("THIS REPOSITORY OR A FOLDER", str(tmp_path)), found)
+    expected = source.generator(
+        found["z"],
+        torch.eye(2)[[0] * 4] if labels else None,
+        psi=source.psi,
+        cutoff=source.cutoff,
+        resolution=source.resolution,
+        alpha=source.alpha,
+    )
+    assert_close(found["images"], expected)  # noise has no strength yet
 
 
 def test_a_card_without_metrics_is_valid_too(source, tmp_path):

@@ -145,7 +145,8 @@ def test_two_processes_do_not_train_in_one_folder(store, tmp_path):
 def test_what_a_kill_left_of_a_save_is_removed(store, tmp_path):
     out = tmp_path / "run"
     run(tiny_config(), store, out, stop_at=20)
-    (out / "state-000000024.partial").write_bytes(b"half a file")
+    for name in ("state-000000024.partial", ".state-000000024.pt.0123456789abcdef.partial"):
+        (out / name).write_bytes(b"half a file")
     run(tiny_config(), store, out, stop_at=24)
     assert not list(out.glob("*.partial"))
 

@@ -347,7 +347,7 @@ def tiny_generator() -> Generator:
 
 def make_checkpoints(folder: Path) -> list[bytes]:
     """A generator file and a state file."""
-    save_generator(folder / "a.pt", tiny_generator(), images_seen=100, label_names=["a", "b"])
+    save_generator(folder / "a.pt", tiny_generator(), images_seen=100)
     config = load_config(None, ["network.resolution=8", "schedule.stable_kimg=1"])
     config = TrainConfig(network=TINY, schedule=config.schedule)
     checkpoint.save(folder / "b.pt", "state", TrainState.create(config).to_payload())

@@ -1,9 +1,10 @@
 """`stylegan convert`: a generator of another program as a file of this one."""
 
+import dataclasses
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,8 @@ import click
 from stylegan.cli.common import Command, count
 
 if TYPE_CHECKING:
-    from stylegan.interop import Account, Imported
+    from stylegan.interop import Account, Snapshot
     from stylegan.loading import LoadedGenerator
-
-Rectangle = tuple[int, int, int, int]
 
 
 class Size(click.ParamType):
@@ -40,13 +39,13 @@ class Size(click.ParamType):
 @click.option(
     "--discriminator",
     type=click.Path(path_type=Path),
-    help="Write the discriminator too, if SOURCE has one of our form.",
+    help="Write the discriminator too (.pt), if SOURCE has one of our form.",
 )
 @click.option(
     "--active",
     type=Size(),
     help="The part of the images, in their middle, that is no padding.  "
-    "[default: what a name like ...-512x384.pkl says, else everything]",
+    "[default: what SOURCE, or a name like ...-512x384.pkl, says, else everything]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 def convert(
@@ -66,40 +65,35 @@ def convert(
     \b
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
     """
-    from stylegan.checkpoint import save
-    from stylegan.loading import contents, from_imported, load_source, located, save_generator
+    from stylegan import loading
+    from stylegan.hub import load_discriminator
 
-    path = located(source)
-    check_destinations(path, [destination, *([discriminator] if discriminator else [])], overwrite)
-    imported = None
-    if path.is_file() and not isinstance(found := contents(path), dict):
-        imported = found
-    if discriminator and (imported is None or imported.discriminator is None):
+    path = loading.located(source)
+    destinations = [destination, *([discriminator] if discriminator else [])]
+    check_destinations(path, destinations, overwrite)
+    snapshot = None
+    if path.is_file() and not isinstance(found := loading.contents(path), dict):
+        snapshot = found
+    judge = snapshot.discriminator if snapshot else None
+    if discriminator and snapshot is None:
+        judge = load_discriminator(path)
+    elif discriminator and judge is None:
         raise ValueError(f"{path} holds no discriminator of our form; leave --discriminator out")
-    loaded = load_source(source) if imported is None else from_imported(imported, path)
-    rectangle = active_rectangle(loaded, active)
-    for line in report(loaded, imported):
+    loaded = loading.from_foreign(snapshot, path) if snapshot else loading.load_source(path)
+    loaded = dataclasses.replace(loaded, active_rectangle=active_rectangle(loaded, active))
+    for line in report(loaded, snapshot):
         click.echo(line)
-    save_generator(
-        made(destination),
-        loaded.generator,
-        images_seen=loaded.images_seen,
-        resolution=loaded.resolution,
-        alpha=loaded.alpha,
-        psi=loaded.psi,
-        cutoff=loaded.cutoff,
-        label_names=loaded.label_names,
-        active_rectangle=rectangle,
-    )
+    for file in destinations:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    loading.save_loaded(destination, loaded)
     click.echo(f"written   {described(destination)}")
-    if discriminator and imported is not None and imported.discriminator is not None:
-        payload = discriminator_payload(imported)
-        save(made(discriminator), "discriminator", payload)
+    if discriminator and judge is not None:
+        loading.save_discriminator(discriminator, judge)
         click.echo(f"written   {described(discriminator)}")
 
 
 def check_destinations(source: Path, destinations: list[Path], overwrite: bool) -> None:
-    """ValueError before anything is done if a file would be lost."""
+    """ValueError before anything is done if a file would be lost or is not for us to write."""
     if len({path.resolve() for path in destinations}) < len(destinations):
         raise ValueError(f"generator and discriminator cannot both be {destinations[0]}")
     for path in destinations:
@@ -107,21 +101,23 @@ def check_destinations(source: Path, destinations: list[Path], overwrite: bool) 
             raise ValueError(f"{path} is a folder; give the name of the file to write")
         if path.exists() and os.path.samefile(path, source):
             raise ValueError(f"{path} is the source; choose another name to write")
+        if path.suffix != ".pt":
+            raise ValueError(
+                f"{path} does not end in .pt, as what `stylegan convert` writes; `stylegan export` "
+                "writes .safetensors, .npz, .onnx and .pt2"
+            )
         if path.exists() and not overwrite:
             raise ValueError(f"{path} exists; pass --overwrite or choose another name")
-        if path.with_suffix(".partial") == path:
-            raise ValueError(f"{path} is named like an unfinished file; choose a name in .pt")
 
 
 def active_rectangle(
     loaded: "LoadedGenerator", active: tuple[int, int] | None
-) -> "Rectangle | None":
+) -> Sequence[int] | None:
     """The rectangle of `--active`, else the one that the source tells."""
     from stylegan.interop import centred
 
     if active is None:
-        stored = loaded.active_rectangle
-        return None if stored is None else (stored[0], stored[1], stored[2], stored[3])
+        return loaded.active_rectangle
     full = loaded.generator.config.resolution
     if max(active) != full or min(active) < 1:
         raise ValueError(
@@ -131,21 +127,15 @@ def active_rectangle(
     return centred(*active, full)
 
 
-def made(path: Path) -> Path:
-    """`path`, whose folder exists now."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def report(loaded: "LoadedGenerator", imported: "Imported | None") -> Iterator[str]:
+def report(loaded: "LoadedGenerator", snapshot: "Snapshot | None") -> Iterator[str]:
     """The table of variables, the notes, and what the generator is."""
     from stylegan.cli.info import generator_facts
 
-    if imported is not None:
-        yield from table("generator", imported.accounts)
-        if imported.discriminator is not None:
-            yield from table("discriminator", imported.discriminator_accounts)
-        for note in imported.notes:
+    if snapshot is not None:
+        yield from table("generator", snapshot.accounts)
+        if snapshot.discriminator is not None:
+            yield from table("discriminator", snapshot.discriminator_accounts)
+        for note in snapshot.notes:
             yield f"note      {note}"
     for name, value in generator_facts(loaded).items():
         yield f"{name:<9} {value}"
@@ -165,16 +155,6 @@ def table(network: str, accounts: "Iterable[Account]") -> Iterator[str]:
     yield f"{network}: {count(sum(kinds.values()), 'variable')} of the file: {sums}" + (
         f"; {count(new, 'tensor')} made here" if new else ""
     )
-
-
-def discriminator_payload(imported: "Imported") -> dict[str, Any]:
-    """The fields of a discriminator file."""
-    import dataclasses
-
-    network = imported.discriminator
-    assert network is not None
-    weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
-    return {"config": dataclasses.asdict(network.config), "weights": weights}
 
 
 def described(path: Path) -> str:

@@ -11,9 +11,8 @@ from stylegan.cli.common import Command
 from stylegan.cli.generate import Cutoff
 
 if TYPE_CHECKING:
+    from stylegan.export import NoiseInput
     from stylegan.loading import LoadedGenerator
-
-WRONG = 0.05  # difference of images that rounding does not explain; usual is less than 1e-4
 
 
 @click.command(cls=Command)
@@ -33,16 +32,21 @@ WRONG = 0.05  # difference of images that rounding does not explain; usual is le
     "[default: input for .onnx, with the stored maps as defaults; const for .pt2]",
 )
 @click.option("--half", is_flag=True, help="Round the weights of .safetensors to float16.")
-@click.option("--check/--no-check", default=True, help="Run .onnx, if onnxruntime is installed.")
+@click.option(
+    "--check/--no-check",
+    default=True,
+    help="Run .onnx, if onnxruntime is installed, before it is kept.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace DESTINATION if it exists.")
 def export(
     source: str,
     destination: Path,
     psi: float | None,
     cutoff: int | None,
+    noise: "NoiseInput | None",
+    half: bool,
     check: bool,
     overwrite: bool,
-    **choices: Any,
 ) -> None:
     """Write the generator of SOURCE for other programs; DESTINATION's ending says how.
 
@@ -56,18 +60,23 @@ def export(
     stylegan export runs/mine mine.safetensors
     stylegan export emoji32 emoji32.onnx --psi 0.5
     """
+    from stylegan.export import check_request
     from stylegan.export import export as write
     from stylegan.loading import load_source
 
-    if destination.exists() and not overwrite:
-        raise ValueError(f"{destination} exists; pass --overwrite or choose another name")
+    check_request(destination, noise=noise, half=half, overwrite=overwrite)
     loaded = with_truncation(load_source(source), psi, cutoff)
-    write(loaded, destination, overwrite=overwrite, **choices)
+    runs = importlib.util.find_spec("onnxruntime") is not None
+    most = write(
+        loaded, destination, noise=noise, half=half, check=check and runs, overwrite=overwrite
+    )
     click.echo(
         f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}"
     )
-    if check and destination.suffix == ".onnx":
-        click.echo(checked(destination, loaded))
+    if most is not None:
+        click.echo(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")
+    elif check and not runs and destination.suffix == ".onnx":
+        click.echo("not run: onnxruntime is not installed (pip install 'stylegan[export]')")
 
 
 def with_truncation(
@@ -78,15 +87,3 @@ def with_truncation(
     if cutoff is not None:
         asked["cutoff"] = None if cutoff == Cutoff.ALL else cutoff
     return dataclasses.replace(loaded, **asked)
-
-
-def checked(path: Path, loaded: "LoadedGenerator") -> str:
-    """What a run of the file in ONNX Runtime has shown. ValueError if it is not the same."""
-    from stylegan.export import check_onnx
-
-    if importlib.util.find_spec("onnxruntime") is None:
-        return "not run: onnxruntime is not installed (pip install 'stylegan[export]')"
-    most = check_onnx(path, loaded, num_images=2)
-    if not most <= WRONG:
-        raise ValueError(f"{path} differs by {most:.1e} from the generator in ONNX Runtime")
-    return f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's"

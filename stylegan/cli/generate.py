@@ -4,6 +4,7 @@ import dataclasses
 import io
 import itertools
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -283,6 +284,6 @@ class PictureFolder:
                 f"{path} exists and shows something else; pass --overwrite or choose another --out"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")  # nobody else's
         partial.write_bytes(content)
         os.replace(partial, path)

@@ -29,7 +29,7 @@ def info(source: str) -> None:
 def facts_of(source: str) -> Facts:
     """Name -> value of all there is to say."""
     from stylegan.data import is_store
-    from stylegan.loading import contents, from_imported, from_payload, load_source
+    from stylegan.loading import contents, from_foreign, from_payload, load_source
 
     path, own = Path(source), False
     if path.is_dir() and is_store(path):
@@ -39,7 +39,7 @@ def facts_of(source: str) -> Facts:
         if isinstance(found, dict) and found["kind"] == "discriminator":
             return discriminator_facts(path, found)
         own = isinstance(found, dict)
-        loader: Any = from_payload if own else from_imported
+        loader: Any = from_payload if own else from_foreign
         loaded = loader(found, path)
         facts = generator_facts(loaded) | {"file size": megabytes(path)}
     else:

@@ -13,19 +13,9 @@ from typing import Literal, get_args
 from stylegan import portable
 from stylegan.loading import LoadedGenerator, payload_of
 
-__all__ = ["FORMATS", "NoiseInput", "check_onnx", "export"]
+__all__ = ["FORMATS", "NoiseInput", "check_request", "export"]
 
 NoiseInput = Literal["input", "const", "none"]
-
-
-@dataclass(frozen=True)
-class Format:
-    """How one kind of file is written."""
-
-    write: Callable[[Path, LoadedGenerator, "Choices"], None]
-    noise: NoiseInput | None = None  # how noise enters unless told; None = not of this format
-    half: bool = False  # whether it can hold numbers of half precision
-    package: str | None = None  # that writing it needs
 
 
 @dataclass(frozen=True)
@@ -34,6 +24,17 @@ class Choices:
 
     noise: NoiseInput
     half: bool
+    check: bool
+
+
+@dataclass(frozen=True)
+class Format:
+    """How one kind of file is written; what is found by running it, if it is run."""
+
+    write: Callable[[Path, LoadedGenerator, Choices], float | None]
+    noise: NoiseInput | None = None  # how noise enters unless told; None = not of this format
+    half: bool = False  # whether it can hold numbers of half precision
+    package: str | None = None  # that writing it needs
 
 
 def write_safetensors(path: Path, loaded: LoadedGenerator, choices: Choices) -> None:
@@ -44,10 +45,10 @@ def write_npz(path: Path, loaded: LoadedGenerator, choices: Choices) -> None:
     portable.save_npz(path, payload_of(loaded), loaded.generator)
 
 
-def write_onnx(path: Path, loaded: LoadedGenerator, choices: Choices) -> None:
+def write_onnx(path: Path, loaded: LoadedGenerator, choices: Choices) -> float | None:
     from stylegan.export.graph import save_onnx
 
-    save_onnx(path, loaded, choices.noise)
+    return save_onnx(path, loaded, choices.noise, check=choices.check)
 
 
 def write_program(path: Path, loaded: LoadedGenerator, choices: Choices) -> None:
@@ -70,18 +71,32 @@ def export(
     *,
     noise: NoiseInput | None = None,
     half: bool = False,
+    check: bool = False,
     overwrite: bool = False,
-) -> None:
+) -> float | None:
     """Write a generator in the format that the ending of `path` names.
 
     .safetensors: the weights, with all else as JSON in the metadata; `half` rounds them to
     float16. .npz: variables under their official names. .onnx and .pt2 (torch.export) compute
-    images from z, psi and, where there are any, labels, for any number of images; truncation
-    reaches the layers that the file of the generator says. Their `noise`: "input" takes the maps,
-    "const" holds the stored ones, "none" leaves noise out; None chooses "input" for ONNX, whose
-    maps have the stored ones as defaults, and "const" for .pt2.
+    images, without padding, from z, psi and, where there are any, labels, for any number of
+    images; truncation reaches the layers that the file of the generator says. Their `noise`:
+    "input" takes the maps, "const" holds the stored ones, "none" leaves noise out; None chooses
+    "input" for ONNX, whose maps have the stored ones as defaults, and "const" for .pt2.
+
+    `check`: what is written as ONNX is run before, in ONNX Runtime. Returned is the largest
+    difference of its images from the generator's in float32; ValueError if rounding does not
+    explain it.
     """
+    kind = check_request(path, noise=noise, half=half, overwrite=overwrite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return kind.write(path, loaded, Choices(noise or kind.noise or "const", half, check))
+
+
+def check_request(path: Path, *, noise: NoiseInput | None, half: bool, overwrite: bool) -> Format:
+    """The format of `path`, if it has what is chosen and no file would be lost."""
     kind = FORMATS.get(path.suffix)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of the file to write")
     if kind is None:
         raise ValueError(f"{path} ends in none of {', '.join(FORMATS)}, which choose the format")
     if noise is not None and kind.noise is None:
@@ -95,16 +110,5 @@ def export(
             f"writing {path.suffix} files needs {kind.package}: pip install 'stylegan[export]'"
         )
     if path.exists() and not overwrite:
-        raise ValueError(f"{path} exists; choose another name or let it be overwritten")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of the file to write")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kind.write(path, loaded, Choices(noise or kind.noise or "const", half))
-
-
-def check_onnx(path: Path, loaded: LoadedGenerator, num_images: int = 2) -> float:
-    """The largest difference between what ONNX Runtime makes of the file and what the generator
-    makes, over `num_images` seeds, with stored noise (none, if the file has none)."""
-    from stylegan.export.graph import difference
-
-    return difference(path, loaded, num_images)
+        raise ValueError(f"{path} exists; pass --overwrite (overwrite=True) or choose another name")
+    return kind

@@ -1,7 +1,7 @@
 """The generator as a program of torch.export: it runs with torch alone, without this package."""
 
 import io
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from stylegan import checkpoint, portable
+from stylegan import checkpoint, portable, sampling
 from stylegan.loading import LoadedGenerator, payload_of
 
 
@@ -22,6 +22,7 @@ class Images(nn.Module):
         self.cutoff = loaded.cutoff
         self.stage = {"resolution": loaded.resolution, "alpha": loaded.alpha}
         self.noise = noise
+        self.rectangle = loaded.active_rectangle
 
     def forward(
         self,
@@ -38,13 +39,22 @@ class Images(nn.Module):
         images: Tensor = generator.synthesis(
             ws, noise=self.noise if noise is None else noise, **self.stage
         )
+        return unpadded(images, self.rectangle)
+
+
+def unpadded(images: Tensor, rectangle: Sequence[int] | None) -> Tensor:
+    """The active part of images (N, C, r, r)."""
+    if rectangle is None:
         return images
+    rows, columns = sampling.active_part(rectangle, *images.shape[2:])
+    return images[:, :, rows, columns]
 
 
 @torch.no_grad()
 def exported_program(loaded: LoadedGenerator, noise: str = "const") -> ExportedProgram:
     """A program (z, psi, and by name labels where there are any and noise if that is "input") ->
-    images, for any number of images, in the precision and on the device of the generator."""
+    images without padding, any number of them, in the precision and on the device of the
+    generator."""
     config, average = loaded.generator.config, loaded.generator.w_avg
     images = Dim("images")
     z, psi = average.new_zeros(2, config.z_dim), average.new_tensor(loaded.psi)
@@ -63,7 +73,7 @@ def exported_program(loaded: LoadedGenerator, noise: str = "const") -> ExportedP
 
 def save_program(path: Path, loaded: LoadedGenerator, noise: str = "const") -> None:
     """Write it for `torch.export.load`; the entry `stylegan.json` tells what it is."""
-    told = json.dumps(portable.about(payload_of(loaded)))
+    told = portable.to_json(portable.about(payload_of(loaded)))
     content = io.BytesIO()
     torch.export.save(
         exported_program(loaded, noise), content, extra_files={f"{portable.OURS}.json": told}

@@ -2,12 +2,11 @@
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from stylegan.interop.matching import FUSED_FROM, Match
 from stylegan.messages import readable
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
@@ -96,18 +95,31 @@ def converted(name: str, value: Any, default: Any) -> Any:
         result = kind(value)
     except (TypeError, ValueError, OverflowError):
         result = None
+    if isinstance(result, float) and not math.isfinite(result):
+        raise ValueError(f"{name} must be a finite number, not {result}")
     if result is None or result != value:
         raise ValueError(f"{name} must be of type {kind.__name__}, not {readable(repr(value))}")
     return result
 
 
+def truncation_defaults(settings: Mapping[str, Any]) -> tuple[float, int | None]:
+    """psi and cutoff in our terms: officially no psi, no cutoff or one <= 0 is no truncation."""
+    psi, cutoff = (
+        value if value is None else converted(name, value, 0.0)
+        for name, default in (("truncation_psi", 0.7), ("truncation_cutoff", 8))
+        for value in [settings.get(name, default)]
+    )
+    if psi is None or cutoff is None or cutoff <= 0:
+        return 1.0, None
+    return psi, math.ceil(cutoff)
+
+
 def blur_from_official(blur_filter: Any) -> bool:
-    taps = [] if blur_filter is None else list(blur_filter)
-    if taps not in ([], [1, 2, 1]):
+    if blur_filter not in (None, [], (), [1, 2, 1], (1, 2, 1)):
         raise ValueError(
-            f"blur_filter {readable(str(taps))} is not supported; only [1, 2, 1] or None is"
+            f"blur_filter {readable(str(blur_filter))} is not supported; only [1, 2, 1] or None is"
         )
-    return bool(taps)
+    return bool(blur_filter)
 
 
 def fusion_from_official(settings: Mapping[str, Any]) -> Callable[[int], bool]:
@@ -115,34 +127,13 @@ def fusion_from_official(settings: Mapping[str, Any]) -> Callable[[int], bool]:
     fused = settings.get("fused_scale", "auto")
     if fused not in (True, False, "auto"):
         raise ValueError(f"fused_scale must be True, False or 'auto', not {readable(repr(fused))}")
-    return lambda resolution: resolution >= 128 if fused == "auto" else bool(fused)
-
-
-@dataclass(frozen=True)
-class Match:
-    """One of our tensors, the official variable that holds it, and the difference in layout."""
-
-    name: str
-    path: str
-    axes: tuple[int, ...] = ()  # ours is the official array transposed so; () = as it is
-    rotated: bool = False  # ... and then turned by 180 degrees in its last two axes
-
-    def from_official(self, array: np.ndarray) -> np.ndarray:
-        ours = array.transpose(self.axes) if self.axes else array
-        return np.flip(ours, (-2, -1)) if self.rotated else ours
-
-    def to_official(self, array: np.ndarray) -> np.ndarray:
-        turned = np.flip(array, (-2, -1)) if self.rotated else array
-        return turned.transpose(np.argsort(self.axes)) if self.axes else turned
-
-    def official_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """What the shape of the official variable must be for ours to have `shape`."""
-        return tuple(shape[self.axes.index(i)] for i in range(len(self.axes))) or shape
+    return lambda resolution: resolution >= FUSED_FROM if fused == "auto" else bool(fused)
 
 
 DENSE = (1, 0)  # [in, out] -> (out, in)
 CONV = (3, 2, 0, 1)  # [kh, kw, in, out] -> (out, in, kh, kw)
 CONV_TRANSPOSE = (2, 3, 0, 1)  # [kh, kw, in, out] -> (in, out, kh, kw)
+TURNED = "by 180 degrees, as officially used unturned in the fused upscaling"
 
 
 def nested(name: str, path: str, matches: Iterable[Match]) -> Iterator[Match]:
@@ -185,7 +176,8 @@ def synthesis_matches(config: NetworkConfig, fused: Callable[[int], bool]) -> It
     for i, r in enumerate(resolutions(config.resolution)[1:], start=1):
         ours, official = f"blocks.{r}", f"{r}x{r}"
         up = f"{official}/Conv0_up"
-        yield Match(f"{ours}.conv0.weight", f"{up}/weight", CONV_TRANSPOSE, rotated=fused(r))
+        turned: dict[str, Any] = {"rotated": True, "detail": TURNED} if fused(r) else {}
+        yield Match(f"{ours}.conv0.weight", f"{up}/weight", CONV_TRANSPOSE, **turned)
         yield from epilogue_matches(config, f"{ours}.epilogue0", up, 2 * i)
         yield Match(f"{ours}.conv1.weight", f"{official}/Conv1/weight", CONV)
         yield from epilogue_matches(config, f"{ours}.epilogue1", f"{official}/Conv1", 2 * i + 1)

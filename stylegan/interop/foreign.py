@@ -1,68 +1,38 @@
-"""What the importers of other PyTorch programs share: shapes -> configuration, rules -> network."""
+"""What the importers of other PyTorch programs share: shapes -> configuration, what files lack."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stylegan.interop.accounts import Account, Kind
+from stylegan.interop.accounts import Account
+from stylegan.interop.matching import Match
 from stylegan.messages import readable
 from stylegan.networks import MappingNetwork, NetworkConfig
 from stylegan.schedule import resolutions
 
 Weights = Mapping[str, Tensor]
-N = TypeVar("N", bound=nn.Module)
 
-NAMED_AT_MOST = 8  # variables in one message
 AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
 CHUNK = 1024  # of them at once
 # Instance normalization divides by sqrt(variance + epsilon). On features f times as large, our
 # epsilon, 1e-8, acts as 1e-8 / f**2: with this f, as the 1e-5 of torch.nn.InstanceNorm2d.
 NORM_FACTOR = math.sqrt(1e-8 / 1e-5)
+TRANSPOSED = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it
 NORM_DETAIL = "so that the 1e-8 of our instance norm acts as their 1e-5"
 
 
-def unchanged(tensor: Tensor) -> Tensor:
-    return tensor
+def scaled(name: str, path: str, factor: float, why: str, **layout: Any) -> Match:
+    """A match whose account tells the factor and the reason."""
+    return Match(name, path, factor=factor, detail=f"by {factor:.6g}, {why}", **layout)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Our tensor `name` is `factor` times `change` of the tensor `source` of the file."""
-
-    name: str
-    source: str
-    kind: Kind = "copied"
-    detail: str = ""
-    factor: float = 1.0
-    change: Callable[[Tensor], Tensor] = unchanged
-
-    def apply(self, tensor: Tensor) -> Tensor:
-        changed = self.change(tensor)
-        return changed if self.factor == 1 else changed * self.factor
-
-
-def scaled(name: str, source: str, factor: float, why: str, **more: Any) -> Rule:
-    """A rule whose account tells the factor and the reason."""
-    return Rule(name, source, "scaled", f"by {factor:.6g}, {why}", factor, **more)
-
-
-def transposed(kernel: Tensor) -> Tensor:
-    """(out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it."""
-    return kernel.transpose(0, 1)
-
-
-def rotated(kernel: Tensor) -> Tensor:
-    """Turned by 180 degrees: what a transposed convolution does that uses the kernel as it is."""
-    return kernel.flip(-2, -1)
-
-
-def rotated_too(kernel: Tensor) -> Tensor:
-    """(out, in, k, k) -> (in, out, k, k), turned by 180 degrees."""
-    return rotated(transposed(kernel))
+def layer(ours: str, theirs: str) -> Iterator[Match]:
+    """Weight and bias of a layer."""
+    yield Match(f"{ours}.weight", f"{theirs}.weight")
+    yield Match(f"{ours}.bias", f"{theirs}.bias")
 
 
 def plain_weights(weights: Any, what: str) -> dict[str, Tensor]:
@@ -74,9 +44,13 @@ def plain_weights(weights: Any, what: str) -> dict[str, Tensor]:
     for name, tensor in weights.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise ValueError(f"{what} holds {readable(repr(name))}, which is no named tensor")
-        if tensor.layout != torch.strided or not tensor.is_floating_point():
-            raise ValueError(f"{readable(name)} holds {tensor.dtype}, not plain real numbers")
-        plain[name.removeprefix("module.")] = tensor
+        if tensor.layout != torch.strided or not tensor.is_floating_point() or tensor.is_meta:
+            kind = "no numbers" if tensor.is_meta else f"{tensor.dtype}, not plain real numbers"
+            raise ValueError(f"{readable(name)} holds {kind}")
+        short = name.removeprefix("module.")
+        if short in plain:
+            raise ValueError(f"{what} holds {readable(short)} twice, with and without module.")
+        plain[short] = tensor
     return plain
 
 
@@ -133,51 +107,6 @@ def width_fields(channels: Sequence[int]) -> dict[str, Any]:
     )
 
 
-def filled(
-    make: Callable[[], N], rules: Iterable[Rule], weights: Weights, accounted: Iterable[Account]
-) -> tuple[N, list[Account]]:
-    """The network that `make` makes, its tensors from `weights` by `rules`, and the accounts.
-
-    `accounted` are the lines of variables that no rule uses. Tensors without a rule stay as made.
-    ValueError names what is missing, surplus or of another shape.
-    """
-    table, rest = list(rules), list(accounted)
-    with torch.device("meta"):  # shapes only: absurd sizes fail before they cost memory
-        shapes = {name: tuple(t.shape) for name, t in make().state_dict().items()}
-    check_fit(table, shapes, weights, {account.variable for account in rest})
-    exact = any(t.dtype == torch.float64 for t in weights.values())
-    with torch.random.fork_rng(devices=[]):
-        network = make().to(torch.float64 if exact else torch.float32)
-    state = {rule.name: rule.apply(weights[rule.source].double()) for rule in table}
-    network.load_state_dict(state, strict=False)
-    lines = [Account(rule.source, rule.name, rule.kind, rule.detail) for rule in table]
-    return network, lines + rest
-
-
-def check_fit(
-    rules: Sequence[Rule], shapes: Mapping[str, tuple[int, ...]], weights: Weights, known: set[str]
-) -> None:
-    """Raise one ValueError that names missing, surplus and misshapen tensors of the file."""
-    problems = []
-    for rule in rules:
-        if rule.source not in weights:
-            problems.append(f"{rule.source} is missing")
-            continue
-        found = tuple(weights[rule.source].shape)
-        try:
-            ours = tuple(rule.change(torch.empty(found, device="meta")).shape)
-        except (RuntimeError, IndexError):
-            ours = None
-        if ours != shapes[rule.name]:
-            problems.append(f"{rule.source} has shape {found}, which is not that of {rule.name}")
-    used = known | {rule.source for rule in rules}
-    problems += [f"{readable(n)} is not a variable of this layout" for n in weights.keys() - used]
-    if (more := len(problems) - NAMED_AT_MOST) > 0:
-        problems[NAMED_AT_MOST:] = [f"and {more} more"]
-    if problems:
-        raise ValueError(f"the tensors do not fit the layout: {'; '.join(problems)}")
-
-
 def blur_kernels(weights: Weights, names: Iterable[str]) -> Iterator[Account]:
     """The accounts of stored low-pass filters, if they are the one that we have."""
     row = torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64)
@@ -186,7 +115,7 @@ def blur_kernels(weights: Weights, names: Iterable[str]) -> Iterator[Account]:
         if name not in weights:
             raise ValueError(f"{name} is missing")
         kernel = weights[name].double()
-        right = kernel.shape[-2:] == (3, 3) and kernel.ndim == 4
+        right = kernel.shape[1:] == (1, 3, 3) and kernel.numel() > 0
         if not right or not torch.allclose(kernel, expected.expand_as(kernel), atol=1e-4):
             raise ValueError(f"{name} is not the low-pass filter [1, 2, 1]; only that is supported")
         yield Account(name, "", "checked", "the low-pass filter [1, 2, 1]")

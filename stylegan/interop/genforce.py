@@ -12,28 +12,29 @@ from typing import Any
 
 from torch import Tensor
 
-from stylegan.interop.accounts import Account, Imported
+from stylegan.interop.accounts import Account, Snapshot
 from stylegan.interop.foreign import (
-    Rule,
+    TRANSPOSED,
     Weights,
     blur_kernels,
-    filled,
+    layer,
     mapping_fields,
     numbered,
     plain_weights,
-    rotated_too,
     shape,
-    transposed,
     width_fields,
 )
+from stylegan.interop.matching import FUSED_FROM, Match, filled
 from stylegan.messages import readable
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import resolutions
 
 LAYOUT = "checkpoint of genforce/genforce"
 NETWORKS = ("generator_smooth", "generator", "discriminator")
+TURNED = "by 180 degrees, as used unturned in the fused upscaling"
 LOD = "the level of detail: it sets the resolution reached"
-FUSED_FROM = 128  # pixels: enlarged to from here on by a transposed convolution
+GENERATOR = "mapping.dense0.weight", "synthesis.layer0.style.weight"  # tell the layout
+CRITIC = "input0.weight", "layer0.weight", "layer1.blur.kernel"
 ASSUMED = (
     "not told by the file, taken as published: fused_scale auto, use_wscale, mapping_lr_mul 0.01, "
     "final_tanh off"
@@ -55,22 +56,25 @@ def parts(content: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def recognised(content: Mapping[str, Any]) -> bool:
-    """Whether some generator has the names of this layout."""
-    for weights in parts(content)[0].values():
-        if isinstance(weights, Mapping):
-            names = {str(name).removeprefix("module.") for name in weights}
-            if {"mapping.dense0.weight", "synthesis.layer0.style.weight"} <= names:
-                return True
-    return False
+    """Whether some generator has the names of this layout, or some discriminator."""
+    networks = parts(content)[0].values()
+    return any(has(weights, *GENERATOR) or has(weights, *CRITIC) for weights in networks)
 
 
-def read(content: Mapping[str, Any]) -> Imported:
-    """The average generator, else the generator; with its discriminator where there is one."""
+def has(weights: Any, *names: str) -> bool:
+    """Whether these are among the names of weights."""
+    found = weights if isinstance(weights, Mapping) else ()
+    return set(names) <= {str(name).removeprefix("module.") for name in found}
+
+
+def read(content: Mapping[str, Any]) -> Snapshot:
+    """The average generator, else the generator; with what else there is of them."""
     networks, others = parts(content)
     chosen = "generator_smooth" if "generator_smooth" in networks else "generator"
+    if chosen not in networks or has(networks[chosen], *CRITIC):
+        raise ValueError("it is a discriminator; pictures need a generator: generator_smooth")
     weights = plain_weights(networks[chosen], chosen)
     config = config_of(weights)
-    rest = [Account("synthesis.lod", "", "checked", LOD), *blurs(weights, config)]
     resolution, alpha = growth(weights, config)
     critic = networks.pop("discriminator", None)
     discriminator: Discriminator | None = None
@@ -79,20 +83,24 @@ def read(content: Mapping[str, Any]) -> Imported:
         judge = plain_weights(critic, "discriminator")
         config = with_deviation(config, judge)
         discriminator, lines = discriminator_of(config, judge)
-    network, accounts = filled(lambda: Generator(config), rules(config), weights, rest)
-    unused = [name for name in (*networks, *others) if name != chosen]
-    detail = "not the average generator, or no network"
-    return Imported(
+    network, accounts = generator_of(config, weights)
+    trained = network
+    if chosen != "generator" and "generator" in networks:
+        trained = generator_of(config, plain_weights(networks["generator"], "generator"))[0]
+        accounts.append(Account("generator", "", "checked", "`train --init-from` goes on from it"))
+    accounts += [Account(name, "", "ignored", "no network that is used here") for name in others]
+    return Snapshot(
         LAYOUT,
+        trained,
+        discriminator,
         network,
-        (*accounts, *(Account(name, "", "ignored", detail) for name in unused)),
+        tuple(accounts),
+        tuple(lines),
         psi=0.7,
         cutoff=8,
         resolution=resolution,
         alpha=alpha,
         images_seen=images_seen(content),
-        discriminator=discriminator,
-        discriminator_accounts=tuple(lines),
         notes=(ASSUMED,),
     )
 
@@ -143,7 +151,7 @@ def growth(weights: Weights, config: NetworkConfig) -> tuple[int, float]:
 def images_seen(content: Mapping[str, Any]) -> int | None:
     metadata = content.get("running_metadata")
     seen = metadata.get("seen_img") if isinstance(metadata, Mapping) else None
-    return seen if isinstance(seen, int) else None
+    return seen if type(seen) is int and seen >= 0 else None
 
 
 def blurs(weights: Weights, config: NetworkConfig) -> Iterator[Account]:
@@ -151,43 +159,47 @@ def blurs(weights: Weights, config: NetworkConfig) -> Iterator[Account]:
     return blur_kernels(weights, [f"synthesis.layer{2 * i}.blur.kernel" for i in blocks])
 
 
-def rules(config: NetworkConfig) -> Iterator[Rule]:
-    yield Rule("w_avg", "truncation.w_avg")
+def generator_of(config: NetworkConfig, weights: Weights) -> tuple[Generator, list[Account]]:
+    rest = [Account("synthesis.lod", "", "checked", LOD), *blurs(weights, config)]
+    return filled(lambda: Generator(config), matches(config), weights, rest)
+
+
+def matches(config: NetworkConfig) -> Iterator[Match]:
+    yield Match("w_avg", "truncation.w_avg")
     if config.label_dim:
-        yield Rule("mapping.label_embedding", "mapping.label_weight")
+        yield Match("mapping.label_embedding", "mapping.label_weight")
     for i in range(config.mapping_layers):
         yield from layer(f"mapping.layers.{i}", f"mapping.dense{i}")
     for i, r in enumerate(resolutions(config.resolution)):
         ours = "synthesis." + ("input" if r == 4 else f"blocks.{r}")
         first, second = f"synthesis.layer{2 * i}", f"synthesis.layer{2 * i + 1}"
-        yield first_rule(config, ours, first, r)
-        yield Rule(f"{ours}.conv{'' if r == 4 else 1}.weight", f"{second}.weight")
+        yield first_match(config, ours, first, r)
+        yield Match(f"{ours}.conv{'' if r == 4 else 1}.weight", f"{second}.weight")
         for j, theirs in enumerate((first, second)):
             epilogue = f"{ours}.epilogue{j}"
-            yield Rule(f"{epilogue}.bias", f"{theirs}.bias")
-            yield Rule(f"{epilogue}.noise.strength", f"{theirs}.apply_noise.weight")
-            yield Rule(f"{epilogue}.noise.const", f"{theirs}.apply_noise.noise")
+            yield Match(f"{epilogue}.bias", f"{theirs}.bias")
+            yield Match(f"{epilogue}.noise.strength", f"{theirs}.apply_noise.weight")
+            yield Match(f"{epilogue}.noise.const", f"{theirs}.apply_noise.noise")
             yield from layer(f"{epilogue}.style.affine", f"{theirs}.style")
         yield from layer(f"synthesis.to_rgb.{r}", f"synthesis.output{i}")
 
 
-def layer(ours: str, theirs: str) -> Iterator[Rule]:
-    yield Rule(f"{ours}.weight", f"{theirs}.weight")
-    yield Rule(f"{ours}.bias", f"{theirs}.bias")
-
-
-def first_rule(config: NetworkConfig, ours: str, theirs: str, r: int) -> Rule:
+def first_match(config: NetworkConfig, ours: str, theirs: str, r: int) -> Match:
     """The constant or dense layer of the 4x4 block, or an enlarging convolution."""
     if r == 4 and config.constant_input:
-        return Rule(f"{ours}.const", f"{theirs}.const")
+        return Match(f"{ours}.const", f"{theirs}.const")
     if r == 4:
-        detail = "a convolution of one pixel"
-        return Rule(f"{ours}.dense.weight", f"{theirs}.weight", "rotated", detail, change=as_dense)
-    weight = f"{ours}.conv0.weight", f"{theirs}.weight"
+        file = config.channels(4), config.w_dim, 4, 4
+        dense: dict[str, Any] = {
+            "change": as_dense,
+            "shape": file,
+            "detail": "a convolution of one pixel",
+        }
+        return Match(f"{ours}.dense.weight", f"{theirs}.weight", **dense)
+    weight = f"{ours}.conv0.weight", f"{theirs}.weight", TRANSPOSED
     if r < FUSED_FROM:
-        return Rule(*weight, "transposed", change=transposed)
-    detail = "by 180 degrees, as used unturned in the fused upscaling"
-    return Rule(*weight, "rotated", detail, change=rotated_too)
+        return Match(*weight)
+    return Match(*weight, rotated=True, detail=TURNED)
 
 
 def as_dense(kernel: Tensor) -> Tensor:
@@ -196,7 +208,7 @@ def as_dense(kernel: Tensor) -> Tensor:
 
 
 def discriminator_of(config: NetworkConfig, judge: Weights) -> tuple[Discriminator, list[Account]]:
-    def rules() -> Iterator[Rule]:
+    def matches() -> Iterator[Match]:
         sizes = list(reversed(resolutions(config.resolution)))
         for k, r in enumerate(sizes):
             yield from layer(f"from_rgb.{r}.conv", f"input{k}")
@@ -210,5 +222,6 @@ def discriminator_of(config: NetworkConfig, judge: Weights) -> tuple[Discriminat
     names = [
         f"layer{2 * k + 1}.blur.kernel" for k in range(len(resolutions(config.resolution)) - 1)
     ]
-    rest = [Account("lod", "", "ignored", LOD), *blur_kernels(judge, names)]
-    return filled(lambda: Discriminator(config), rules(), judge, rest)
+    level = [Account("lod", "", "ignored", LOD)] if "lod" in judge else []
+    rest = [*level, *blur_kernels(judge, names)]
+    return filled(lambda: Discriminator(config), matches(), judge, rest)

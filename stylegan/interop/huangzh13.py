@@ -10,33 +10,31 @@ scaled so that ours computes the same.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stylegan.interop.accounts import Account, Imported
+from stylegan.interop.accounts import Account, Snapshot
 from stylegan.interop.foreign import (
     NORM_DETAIL,
     NORM_FACTOR,
-    Rule,
+    TRANSPOSED,
     Weights,
     blur_kernels,
     draw_noise_maps,
-    filled,
+    layer,
     mapping_fields,
     mean_w,
     numbered,
     plain_weights,
-    rotated_too,
     scaled,
     shape,
     trained_resolution,
-    transposed,
     width_fields,
 )
+from stylegan.interop.matching import FUSED_FROM, Match, filled
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
 
 LAYOUT = "checkpoint of huangzh13/StyleGAN.pytorch"
 START, BLOCK = "g_synthesis.init_block", "g_synthesis.blocks.{}"
 AVERAGE = "truncation.avg_latent"
-FUSED_FROM = 128  # pixels: enlarged to from here on by a transposed convolution
 ASSUMED = (
     "not told by the file, taken as published: leaky ReLU, use_wscale, normalized latents, "
     "mapping_lrmul 0.01, instance norm without pixel norm, truncation 0.7 of 8 layers"
@@ -57,7 +55,7 @@ def is_discriminator(names: set[str]) -> bool:
     return {"final_block.conv.weight", "from_rgb.0.weight"} <= names
 
 
-def read(content: Mapping[str, Any]) -> Imported:
+def read(content: Mapping[str, Any]) -> Snapshot:
     """The generator that the file consists of."""
     weights = plain_weights(content, "the generator")
     if is_discriminator(set(weights)):
@@ -68,17 +66,19 @@ def read(content: Mapping[str, Any]) -> Imported:
         blocks = range(len(resolutions(config.resolution)) - 1)
         names = [f"{BLOCK.format(i)}.conv0_up.intermediate.kernel" for i in blocks]
         rest = list(blur_kernels(weights, names))
-    table = list(rules(config))
+    table = list(matches(config))
     averaged = AVERAGE in weights
     if averaged:
-        table.append(Rule("w_avg", AVERAGE))
+        table.append(Match("w_avg", AVERAGE))
     network, accounts = filled(lambda: Generator(config), table, weights, rest)
     accounts += draw_noise_maps(network.synthesis, config, shared=False)
     if not averaged:
         network.w_avg.copy_(mean_w(network.mapping))
         accounts.append(Account("", "w_avg", "made", "the mean w of 10,240 latents, from seed 0"))
-    return Imported(
+    return Snapshot(
         LAYOUT,
+        network,
+        None,
         network,
         tuple(accounts),
         psi=0.7 if averaged else 1.0,
@@ -110,31 +110,26 @@ def strength_names(config: NetworkConfig) -> list[list[str]]:
     return [[f"{b}.epi{j}.top_epi.noise.weight" for j in (1, 2)] for b in blocks]
 
 
-def rules(config: NetworkConfig) -> Iterator[Rule]:
+def matches(config: NetworkConfig) -> Iterator[Match]:
     if config.label_dim:
-        yield Rule("mapping.label_embedding", "class_embedding.weight")
+        yield Match("mapping.label_embedding", "class_embedding.weight")
     for i in range(config.mapping_layers):
         yield from layer(f"mapping.layers.{i}", f"g_mapping.map.dense{i}")
     yield scaled("synthesis.input.const", f"{START}.const", NORM_FACTOR, NORM_DETAIL)
-    yield from block_rules("synthesis.input", START, (START, f"{START}.conv"), "conv")
+    yield from block_matches("synthesis.input", START, (START, f"{START}.conv"), "conv")
     for i, r in enumerate(resolutions(config.resolution)[1:]):
         ours, theirs = f"synthesis.blocks.{r}", BLOCK.format(i)
         up = f"{theirs}.conv0_up"
         fused = r >= FUSED_FROM
-        change = rotated_too if fused else transposed
         why = f"{NORM_DETAIL}; transposed{' and rotated' if fused else ''}"
-        yield scaled(f"{ours}.conv0.weight", f"{up}.weight", NORM_FACTOR, why, change=change)
-        yield from block_rules(ours, theirs, (up, f"{theirs}.conv1"), "conv1")
+        layout: dict[str, Any] = {"axes": TRANSPOSED, "rotated": fused}
+        yield scaled(f"{ours}.conv0.weight", f"{up}.weight", NORM_FACTOR, why, **layout)
+        yield from block_matches(ours, theirs, (up, f"{theirs}.conv1"), "conv1")
     for i, r in enumerate(resolutions(config.resolution)):
         yield from layer(f"synthesis.to_rgb.{r}", f"g_synthesis.to_rgb.{i}")
 
 
-def layer(ours: str, theirs: str) -> Iterator[Rule]:
-    yield Rule(f"{ours}.weight", f"{theirs}.weight")
-    yield Rule(f"{ours}.bias", f"{theirs}.bias")
-
-
-def block_rules(ours: str, theirs: str, biased: tuple[str, str], second: str) -> Iterator[Rule]:
+def block_matches(ours: str, theirs: str, biased: tuple[str, str], second: str) -> Iterator[Match]:
     """The second convolution of a block, and what follows both; `biased`: who holds the biases."""
     weight = f"{ours}.{second}.weight", f"{biased[1]}.weight"
     yield scaled(*weight, NORM_FACTOR, NORM_DETAIL)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from stylegan.interop.correspondence import (
     DISCRIMINATOR_SETTINGS,
@@ -31,9 +32,10 @@ def official_settings(config: NetworkConfig) -> tuple[Settings, Settings]:
 
 def official_variables(generator: Generator, settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Official path -> array of every tensor, in the layout that `settings` ask for. Exact:
-    numbers only change their places."""
+    numbers only change their places, and bfloat16, which NumPy does not know, is float32 there."""
     state = generator.state_dict()
+    known = {n: t.float() if t.dtype == torch.bfloat16 else t for n, t in state.items()}
     return {
-        match.path: match.to_official(state[match.name].detach().cpu().numpy())
+        match.path: match.to_theirs(known[match.name].detach().cpu()).numpy()
         for match in generator_matches(generator.config, fusion_from_official(settings))
     }

@@ -28,6 +28,7 @@ class OfficialNetwork:
 
     settings: dict[str, Any]
     variables: dict[str, np.ndarray]  # those of components under `G_synthesis/`, `G_mapping/`
+    components: dict[str, dict[str, Any]]  # the settings of each
 
 
 class Record:
@@ -71,17 +72,25 @@ ALLOWED: dict[tuple[str, str], type[Record]] = {
     ("numpy.core.multiarray", "_reconstruct"): ArrayRecord,
     ("numpy.core.multiarray", "scalar"): ScalarRecord,
 }
-# Instructions that fetch objects past `find_class`; no snapshot needs them.
+# Instructions that fetch objects past `find_class`, and sets; no snapshot needs them.
 REFUSED = {"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER"}
+REFUSED |= {"EMPTY_SET", "ADDITEMS", "FROZENSET"}
 EXPECTED = "an official StyleGAN version 1 snapshot, a .pkl file with the networks (G, D, Gs)"
 ORIGINS = {
     "tfutil": "a Progressive GAN snapshot (Karras et al. 2018), whose networks have no styles",
     "torch_utils": "a snapshot of StyleGAN2-ADA or StyleGAN3 for PyTorch",
     "torch": "a PyTorch file",
 }
-
-
+# Who builds the generators and discriminators of other programs.
+BUILDERS = {
+    "G_paper": "Progressive GAN",
+    "D_paper": "Progressive GAN",
+    "G_main": "StyleGAN2",
+    "D_stylegan": "StyleGAN2",
+    "D_stylegan2": "StyleGAN2",
+}
 MAX_DIMENSIONS, MAX_LENGTH = 32, 2**40  # of an array: beyond, even the product takes long
+MAX_NESTING = 8  # of tuples: one that is a key of a dictionary is hashed along every way into it
 
 
 class SafeUnpickler(pickle.Unpickler):
@@ -130,18 +139,73 @@ def check_opcodes(data: bytes) -> None:
     """Refuse, before loading, other formats, unusual instructions and claims of absurd size."""
     if data[:4] == b"PK\x03\x04":
         raise ForeignFileError("is a zip archive, such as torch.save writes: use load_generator")
+    if not data:
+        raise ForeignFileError("is empty, which is not a pickle of protocol 2 to 4")
+    # Snapshots have protocol 3 or 4, those of Progressive GAN 2: let through to be named.
     if data[:1] != b"\x80" or data[1:2] not in (b"\x02", b"\x03", b"\x04"):
         raise ForeignFileError("is not a pickle of protocol 2 to 4")
+    nesting = Nesting()
     for opcode, argument, position in pickletools.genops(data):  # checks lengths as it reads
         if opcode.name in REFUSED:
             raise ForeignFileError(f"uses the pickle instruction {opcode.name}")
         memo_place = argument if opcode.name.endswith("PUT") else None
         if memo_place is not None and memo_place > (position or 0):
             raise ForeignFileError(f"asks for {argument} memo places after {position} bytes")
+        nesting.follow(opcode, argument)
+
+
+class Nesting:
+    """How deep tuples lie in tuples, for each value on an unpickler's stack and in its memo."""
+
+    def __init__(self) -> None:
+        self.stack: list[int] = []  # MARK = -1
+        self.memo: dict[int, int] = {}
+
+    def follow(self, opcode: pickletools.OpcodeInfo, argument: Any) -> None:
+        name = opcode.name
+        if name == "MEMOIZE" or name.endswith("PUT"):
+            self.memo[len(self.memo) if name == "MEMOIZE" else argument] = self.stack[-1]
+        elif name.endswith("GET"):
+            self.stack.append(self.memo[argument])
+        elif name == "DUP":
+            self.stack.append(self.stack[-1])
+        elif name == "MARK":
+            self.stack.append(-1)
+        else:
+            taken = self.take(opcode.stack_before)
+            depth = 1 + max(taken, default=0) if "TUPLE" in name else 0
+            if depth > MAX_NESTING:
+                raise ForeignFileError(f"has more than {MAX_NESTING} tuples in one another")
+            self.stack += [depth] * len(opcode.stack_after)
+
+    def take(self, kinds: list[pickletools.StackObject]) -> list[int]:
+        """Remove what an instruction takes from the stack."""
+        taken = []
+        if pickletools.markobject in kinds:
+            while (depth := self.stack.pop()) >= 0:
+                taken.append(depth)
+            kinds = kinds[: kinds.index(pickletools.markobject)]
+        return taken + [self.stack.pop() for _ in kinds]
 
 
 def official_network(record: NetworkRecord, builder: str) -> OfficialNetwork:
     """The settings and all variables of a network record that `builder` must have built."""
+    settings, variables, components = attributes(record, builder)
+    parts = {}
+    for key, component in components.items():
+        if not (isinstance(key, str) and isinstance(component, NetworkRecord)):
+            raise ForeignFileError("has a component that is not a network")
+        parts[key], inner, more = attributes(component, f"G_{key}")
+        if more:
+            raise ForeignFileError(f"has components in its component {readable(key)}")
+        variables |= {f"G_{key}/{name}": array for name, array in inner.items()}
+    return OfficialNetwork(settings, variables, parts)
+
+
+def attributes(
+    record: NetworkRecord, builder: str
+) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[Any, Any]]:
+    """Settings, own variables and components of a network record that `builder` has built."""
     match record.state:
         case {
             "build_func_name": str(found),
@@ -153,29 +217,26 @@ def official_network(record: NetworkRecord, builder: str) -> OfficialNetwork:
         case _:
             raise ForeignFileError("holds a network object without the official attributes")
     if found != builder:
-        role = "generator" if builder.startswith("G") else "discriminator"
+        role = {"G_style": "generator", "D_basic": "discriminator"}.get(builder, "component")
+        program = f", of {BUILDERS[found]}" if found in BUILDERS else ""
         raise ForeignFileError(
-            f"has a {role} built by {readable(found)} instead of {builder}: it is of another "
-            "program, such as Progressive GAN (G_paper) or StyleGAN2 (G_main)"
+            f"has a {role} built by {readable(found)} instead of {builder}{program}"
         )
     for name, value in settings.items():
         if not isinstance(name, str) or not is_plain(value):
             raise ForeignFileError("has a setting that is no plain value")
-    variables = named_variables(own)
-    for key, component in components.items():
-        match key, component:
-            case str(), NetworkRecord(state={"variables": list(inner)}):
-                variables |= {f"G_{key}/{name}": a for name, a in named_variables(inner).items()}
-            case _:
-                raise ForeignFileError("has a component that is not a network")
-    return OfficialNetwork(settings, variables)
+    return settings, named_variables(own), components
 
 
 def is_plain(value: Any) -> bool:
     """A number, text, None, or a short row of numbers: what can be compared and shown."""
     if isinstance(value, (list, tuple)):
-        return len(value) < 100 and all(isinstance(v, (int, float)) for v in value)
-    return value is None or isinstance(value, (bool, int, float, str))
+        return len(value) < 100 and all(is_number(v) for v in value)
+    return value is None or isinstance(value, str) or is_number(value)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def named_variables(pairs: list[Any]) -> dict[str, np.ndarray]:

@@ -14,32 +14,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stylegan.interop.accounts import Account, Imported
+from stylegan.interop.accounts import Account, Snapshot
 from stylegan.interop.foreign import (
     NORM_DETAIL,
     NORM_FACTOR,
-    Rule,
+    TRANSPOSED,
     Weights,
     blur_kernels,
     draw_noise_maps,
-    filled,
     mapping_fields,
     mean_w,
     numbered,
     plain_weights,
-    rotated,
     scaled,
     shape,
     trained_resolution,
-    transposed,
     width_fields,
 )
+from stylegan.interop.matching import Match, filled
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
 
 LAYOUT = "checkpoint of rosinality/style-based-gan-pytorch"
 BLOCK = "generator.progression.{}"
-OTHERS = ("generator", "discriminator", "g_optimizer", "d_optimizer")  # of a full checkpoint
 HE = "their He constant has sqrt(2) here, ours has 1"
 
 
@@ -49,16 +46,15 @@ def recognised(content: Mapping[str, Any]) -> bool:
     return "g_running" in names or any(n.startswith("generator.progression.") for n in names)
 
 
-def read(content: Mapping[str, Any]) -> Imported:
+def read(content: Mapping[str, Any]) -> Snapshot:
     """The average generator of a full checkpoint, or the one that the file consists of."""
     full = "g_running" in content
     weights = plain_weights(content["g_running"] if full else content, "the generator")
     layers = [f"style.{2 * i + 1}.linear" for i in range(style_layers(weights))]
     config = config_of(weights, layers)
     blur = list(blur_kernels(weights, blur_names(weights, config)))
-    network, accounts = filled(
-        lambda: Generator(config), rules(config, weights, layers), weights, blur
-    )
+    table = matches(config, weights, layers)
+    network, accounts = filled(lambda: Generator(config), table, weights, blur)
     accounts += draw_noise_maps(network.synthesis, config, shared=True)
     network.w_avg.copy_(mean_w(network.mapping))
     accounts.append(Account("", "w_avg", "made", "the mean w of 10,240 latents, from seed 0"))
@@ -69,8 +65,10 @@ def read(content: Mapping[str, Any]) -> Imported:
             for name in content
             if name != "g_running"
         ]
-    return Imported(
+    return Snapshot(
         LAYOUT,
+        network,
+        None,
         network,
         tuple(accounts),
         psi=0.7,
@@ -118,7 +116,7 @@ def strength_names(config: NetworkConfig) -> list[list[str]]:
     return [[f"{BLOCK.format(i)}.noise{j}.weight_orig" for j in (1, 2)] for i in blocks]
 
 
-def rules(config: NetworkConfig, weights: Weights, layers: list[str]) -> Iterator[Rule]:
+def matches(config: NetworkConfig, weights: Weights, layers: list[str]) -> Iterator[Match]:
     multiplier = 1 / config.mapping_lr_multiplier
     for i, name in enumerate(layers):
         for theirs, ours in (("weight_orig", "weight"), ("bias", "bias")):
@@ -126,19 +124,19 @@ def rules(config: NetworkConfig, weights: Weights, layers: list[str]) -> Iterato
             yield scaled(f"mapping.layers.{i}.{ours}", f"{name}.{theirs}", multiplier, why)
     for i, r in enumerate(resolutions(config.resolution)):
         block, ours = BLOCK.format(i), "synthesis." + ("input" if r == 4 else f"blocks.{r}")
-        yield from upper_rules(weights, block, ours, i)
+        yield from upper_matches(weights, block, ours, i)
         second = f"{ours}.conv" if r == 4 else f"{ours}.conv1"
         conv = f"{block}.conv2.conv"
         yield scaled(f"{second}.weight", f"{conv}.weight_orig", NORM_FACTOR, NORM_DETAIL)
         yield scaled(f"{ours}.epilogue1.bias", f"{conv}.bias", NORM_FACTOR, NORM_DETAIL)
         for j in (0, 1):
-            yield from epilogue_rules(config.channels(r), block, f"{ours}.epilogue{j}", j + 1)
+            yield from epilogue_matches(config.channels(r), block, f"{ours}.epilogue{j}", j + 1)
         rgb = f"generator.to_rgb.{i}.conv"
         yield scaled(f"synthesis.to_rgb.{r}.weight", f"{rgb}.weight_orig", math.sqrt(2), HE)
-        yield Rule(f"synthesis.to_rgb.{r}.bias", f"{rgb}.bias")
+        yield Match(f"synthesis.to_rgb.{r}.bias", f"{rgb}.bias")
 
 
-def upper_rules(weights: Weights, block: str, ours: str, i: int) -> Iterator[Rule]:
+def upper_matches(weights: Weights, block: str, ours: str, i: int) -> Iterator[Match]:
     """The constant of the first block, or the enlarging convolution of a later one."""
     if i == 0:
         yield scaled(f"{ours}.const", f"{block}.conv1.input", NORM_FACTOR, NORM_DETAIL)
@@ -146,24 +144,26 @@ def upper_rules(weights: Weights, block: str, ours: str, i: int) -> Iterator[Rul
         why = f"{NORM_DETAIL}, and as ours are summed where theirs are averaged; rotated"
         source = f"{block}.conv1.0"
         name = f"{ours}.conv0.weight"
-        yield scaled(name, f"{source}.weight", NORM_FACTOR / 4, why, change=rotated)
+        yield scaled(name, f"{source}.weight", NORM_FACTOR / 4, why, rotated=True)
         yield scaled(f"{ours}.epilogue0.bias", f"{source}.bias", NORM_FACTOR, NORM_DETAIL)
     else:
         source = f"{block}.conv1.1.conv"
         name = f"{ours}.conv0.weight"
-        yield scaled(name, f"{source}.weight_orig", NORM_FACTOR, NORM_DETAIL, change=transposed)
+        yield scaled(name, f"{source}.weight_orig", NORM_FACTOR, NORM_DETAIL, axes=TRANSPOSED)
         yield scaled(f"{ours}.epilogue0.bias", f"{source}.bias", NORM_FACTOR, NORM_DETAIL)
 
 
-def epilogue_rules(channels: int, block: str, ours: str, j: int) -> Iterator[Rule]:
+def epilogue_matches(channels: int, block: str, ours: str, j: int) -> Iterator[Match]:
     strength = NORM_FACTOR * math.sqrt(2 / channels)
     why = f"{NORM_DETAIL}; and their He constant, sqrt(2 / channels)"
     noise = f"{block}.noise{j}.weight_orig"
-    yield scaled(f"{ours}.noise.strength", noise, strength, why, change=per_channel)
+    layout: dict[str, Any] = {"change": per_channel, "shape": (1, channels, 1, 1)}
+    yield scaled(f"{ours}.noise.strength", noise, strength, why, **layout)
     style = f"{block}.adain{j}.style.linear"
     yield scaled(f"{ours}.style.affine.weight", f"{style}.weight_orig", math.sqrt(2), HE)
     detail = "the first half less 1, which ours adds"
-    yield Rule(f"{ours}.style.affine.bias", f"{style}.bias", "scaled", detail, change=about_zero)
+    bias = f"{ours}.style.affine.bias", f"{style}.bias"
+    yield Match(*bias, detail=detail, change=about_zero)
 
 
 def per_channel(strength: Tensor) -> Tensor:

@@ -4,8 +4,25 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from stylegan.messages import readable
 from stylegan.ops import ACTIVATIONS, Activation
 from stylegan.schedule import check_resolution
+
+# Beyond what anyone trains: settings of a damaged or hostile file fail before networks are made.
+LARGEST = {
+    "image_channels": 2**10,
+    "label_dim": 2**20,
+    "z_dim": 2**15,
+    "w_dim": 2**15,
+    "mapping_layers": 100,
+    "mapping_width": 2**15,
+    "mapping_lr_multiplier": 1e6,
+    "channel_base": 2**30,
+    "channel_decay": 64,
+    "max_channels": 2**15,
+    "deviation_group": 2**20,
+    "deviation_features": 2**15,
+}
 
 
 def doublings(resolution: int) -> int:
@@ -53,6 +70,12 @@ class NetworkConfig:
         for name in ("channel_base", "mapping_lr_multiplier"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        if not self.channel_decay >= 0:
+            raise ValueError(f"channel_decay must not be negative, but is {self.channel_decay}")
+        for name, most in LARGEST.items():
+            if not getattr(self, name) <= most:
+                found = readable(str(getattr(self, name)))
+                raise ValueError(f"{name} must be at most {most:,}, not {found}")
         for name in ("mapping_activation", "activation"):
             if getattr(self, name) not in ACTIVATIONS:
                 choices = " or ".join(ACTIVATIONS)

@@ -199,8 +199,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         nonlocal descriptor
         descriptor = locked(folder)
         for kind in ("state", "generator"):
-            for partial in folder.glob(f"{kind}-*{checkpoint.PARTIAL}"):
-                partial.unlink()
+            checkpoint.remove_partials(folder, kind)
         return True
 
     from_first(enter)
@@ -291,13 +290,8 @@ def weights_of(source: str | Path, device: torch.device) -> dict[str, Mapping[st
         path = (files or shared)[-1]
     payload = loading.contents(path)
     if not isinstance(payload, dict):
-        trained = payload.trained or payload.generator
-        networks = (trained, payload.discriminator, payload.generator)
-        return {
-            name: network.state_dict()
-            for name, network in zip(names, networks, strict=True)
-            if network is not None
-        }
+        networks = {name: getattr(payload, name) for name in names}
+        return {name: n.state_dict() for name, n in networks.items() if n is not None}
     if payload["kind"] == "state":
         return {name: payload[name] for name in names}
     if payload["kind"] == "generator":

@@ -82,7 +82,7 @@ class SavedFile(io.FileIO):
     """An unbuffered file that visits each of its writes, which it makes in two halves."""
 
     def __init__(self, path: str | Path, visit: Callable[[str, Place], None]) -> None:
-        super().__init__(path, "wb")
+        super().__init__(path, "xb")
         self.visit = visit
 
     def write(self, data: Any) -> int:
@@ -97,7 +97,7 @@ class SavedFile(io.FileIO):
 
 def kind_of(path: Path) -> str:
     """`state` of `state-000600000.pt`; empty for files that nothing depends on, as pictures."""
-    kind = path.stem.partition("-")[0]
+    kind = path.name.removeprefix(".").partition("-")[0].partition(".")[0]  # "." begins a partial
     return kind if kind in KINDS else ""
 
 
@@ -118,7 +118,7 @@ def wrap_calls(folder: Path, visit: Visitor) -> None:
 
     def open_file(path: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
         nonlocal saving
-        if not (isinstance(path, str | Path) and Path(path).suffix == PARTIAL and mode == "wb"):
+        if not (isinstance(path, str | Path) and Path(path).suffix == PARTIAL and mode == "xb"):
             return real_open(path, mode, *args, **options)
         kind = saving = kind_of(Path(path)) if ours(path) else ""
         if not kind:
