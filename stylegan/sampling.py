@@ -92,8 +92,8 @@ def generate(
     each image's noise comes from its own seed. Pictures made one at a time are always the same
     bits; in a larger batch arithmetic may differ in the last bit, a picture by one gray level.
     `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles. Given
-    `noise` maps are (1, 1, r, r), or (N, 1, r, r) with one per picture. What is made of weights, the
-    same in each call, stays in `kept`, an empty dictionary at first.
+    `noise` maps are (1, 1, r, r), or (N, 1, r, r) with one per picture. What is made of weights,
+    the same in each call, stays in `kept`, an empty dictionary at first.
     """
     check_seeds(seeds)
     full = generator.config.resolution
