@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFont
 from torch.testing import assert_close
 
 from stylegan import sampling
@@ -30,6 +30,7 @@ from stylegan.figures import (
     timelapse,
     truncation,
 )
+from stylegan.figures.layout import wrapped
 from stylegan.figures.noise import deviation, fine_from, liveliest
 from stylegan.latents import write_latents
 from stylegan.loading import LoadedGenerator, load_file, save_generator
@@ -420,3 +421,15 @@ def test_transparent_pictures_lie_on_paper():
     image = chart([[clear]], columns=["a"], names=["b"])
     assert isinstance(image, Image.Image)
     assert (cells(image, 1, 1)[0][0] == 255).all()
+
+
+def test_names_of_bands_are_wrapped_to_their_length():
+    font = ImageFont.load_default(16)
+    text = "layers 0-3, 4-8 px from B"
+    length = int(font.getlength("layers 0-3,"))
+    lines = wrapped(text, font, length)
+    assert " ".join(lines) == text
+    assert lines[0] == "layers 0-3,"
+    assert all(font.getlength(line) <= length for line in lines)
+    assert wrapped(text, font, 1000) == [text]
+    assert wrapped("", font, 1000) == []

@@ -89,7 +89,9 @@ def chart(
     width, height = resized(finest).size
     font = fitting_font([*columns, *names], width, text_size(width))
     line = text_height(font)
-    upright = line + 2 * GAP if any(label for label, _ in bands) else 0
+    written = [wrapped(label, font, size * (height + GAP)) for label, size in bands]
+    most = max(len(lines) for lines in written)  # of lines beside a band
+    upright = most * line + 2 * GAP if most else 0
     left = GAP + upright + max(int(font.getlength(name)) for name in names) + 2 * GAP
     top = GAP + line * (1 + bool(title))
     xs = steps(left, width, len(columns), {1} if apart else set())
@@ -105,9 +107,10 @@ def chart(
         for x, cell in zip(xs, row, strict=True):
             if cell is not None:
                 paste(canvas, filling(cell, (width, height)), (x, y))
-    for (label, size), end in zip(bands, itertools.accumulate(n for _, n in bands), strict=True):
+    band_ends = itertools.accumulate(size for _, size in bands)
+    for lines, (_, size), end in zip(written, bands, band_ends, strict=True):
         first, last = ys[end - size], ys[end - 1] + height
-        canvas.paste(upwards(label, font, last - first), (GAP, first))
+        canvas.paste(upwards(lines, font, last - first), (GAP, first))
     return canvas
 
 
@@ -122,10 +125,24 @@ def steps(start: int, size: int, n: int, wide_before: set[int]) -> list[int]:
     return [start + i * size + gap for i, gap in enumerate(itertools.accumulate(gaps))]
 
 
-def upwards(text: str, font: Font, length: int) -> Image.Image:
-    """Text that reads from below, in the middle of `length`."""
-    strip = Image.new("RGB", (length, text_height(font) if text else 1), PAPER)
-    ImageDraw.Draw(strip).text((length / 2, 0), text, fill=INK, font=font, anchor="ma")
+def wrapped(text: str, font: Font, length: int) -> list[str]:
+    """Lines of whole words, as few as `length` pixels allow."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else ""
+        if longer and font.getlength(longer) <= length:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
+def upwards(lines: Sequence[str], font: Font, length: int) -> Image.Image:
+    """Lines that read from below, in the middle of `length`."""
+    line = text_height(font)
+    strip = Image.new("RGB", (length, max(1, len(lines) * line)), PAPER)
+    for i, text in enumerate(lines):
+        ImageDraw.Draw(strip).text((length / 2, i * line), text, fill=INK, font=font, anchor="ma")
     return strip.transpose(Image.Transpose.ROTATE_90)
 
 
