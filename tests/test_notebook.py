@@ -1,0 +1,149 @@
+"""The notebook: a clean file, commands that exist, and a run from top to bottom."""
+
+import base64
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import nbformat
+import numpy as np
+import pytest
+from PIL import Image
+
+from stylegan.cli import main
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOK = ROOT / "docs" / "stylegan.ipynb"
+SMALL = {
+    "TRAINING_KIMG": 0.4,
+    "PROJECTION_STEPS": 4,
+    "MAPPED_LATENTS": 200,
+    "WALK_FRAMES": 8,
+    "MEASURED_IMAGES": 64,
+}
+PICTURES = {  # of each cell, as it is meant to show them
+    "samples-code": 1,
+    "truncation-code": 1,
+    "mixing-code": 1,
+    "noise-code": 2,
+    "directions-code": 2,
+    "projection-code": 1,
+    "training-code": 2,
+    "export-code": 1,
+}
+
+
+def notebook():
+    return nbformat.read(NOTEBOOK, as_version=nbformat.NO_CONVERT)
+
+
+def cells_of(kind):
+    return [cell for cell in notebook().cells if cell.cell_type == kind]
+
+
+def shell_commands():
+    """The lines in the fences for a shell, as arguments of `stylegan`."""
+    text = "\n".join(cell.source for cell in cells_of("markdown"))
+    for fence in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
+        for line in fence.splitlines():
+            program, *arguments = shlex.split(line)
+            if program == "python":
+                arguments[0] = arguments[0].removesuffix(".py")
+            yield arguments
+
+
+def small_notebook(path):
+    """Written to `path`: the notebook with less to compute."""
+    found = notebook()
+    (parameters,) = (c for c in found.cells if "parameters" in c.metadata.get("tags", ()))
+    assert set(re.findall(r"^([A-Z_]+) =", parameters.source, re.MULTILINE)) == set(SMALL)
+    parameters.source = "\n".join(f"{name} = {value}" for name, value in SMALL.items())
+    nbformat.write(found, path)
+
+
+def execute(path):
+    """The notebook `path`, run by nbconvert in its folder; what programs leave goes beside that."""
+    places = ("TMPDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR")
+    places += ("JUPYTER_DATA_DIR", "STYLEGAN_CACHE", "TORCH_HOME")
+    folder, beside = path.parent, path.parent.parent
+    own = {name: str(beside / name.lower()) for name in places}
+    for place in own.values():
+        Path(place).mkdir()
+    own |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "JUPYTER_PLATFORM_DIRS": "1"}
+    out = beside / "executed.ipynb"
+    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", str(path)]
+    command += ["--output", str(out), "--ExecutePreprocessor.timeout=300"]
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | own, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return nbformat.read(out, as_version=nbformat.NO_CONVERT)
+
+
+def pictures_in(cell):
+    """The PNG outputs as arrays."""
+    shown = [o.data["image/png"] for o in cell.outputs if "image/png" in o.get("data", {})]
+    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(png)))) for png in shown]
+
+
+def text_of(cell):
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream")
+
+
+def test_the_notebook_is_valid_and_small():
+    nbformat.validate(notebook())
+    assert NOTEBOOK.stat().st_size < 200_000
+
+
+def test_the_notebook_holds_no_results_and_nothing_of_a_machine():
+    found = notebook()
+    assert set(found.metadata) == {"kernelspec", "language_info"}
+    assert set(found.metadata.language_info) == {"name"}
+    for cell in cells_of("code"):
+        assert cell.outputs == []
+        assert cell.execution_count is None
+    assert all(set(cell.metadata) <= {"tags"} for cell in found.cells)
+    paths = re.compile(r"(?<![\w.:/<])/[a-z]+/|\b[A-Z]:\\|file://")
+    assert not [cell.source for cell in found.cells if paths.search(cell.source)]
+
+
+def test_every_step_is_explained_before_it_is_done():
+    kinds = [cell.cell_type for cell in notebook().cells]
+    assert kinds[::2] == ["markdown"] * len(kinds[::2])
+    assert kinds[1::2] == ["code"] * len(kinds[1::2])
+
+
+@pytest.mark.parametrize("arguments", list(shell_commands()), ids=" ".join)
+def test_the_commands_beside_the_steps_exist(arguments):
+    command, context = main, click.Context(main)
+    while isinstance(command, click.Group):
+        name, *arguments = arguments
+        command = command.get_command(context, name)
+        assert command is not None, name
+    command.make_context(name, list(arguments))  # UsageError for what it does not take
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_top_to_bottom(tmp_path):
+    folder = tmp_path / "session"
+    folder.mkdir()
+    (folder / "clone").symlink_to(ROOT, target_is_directory=True)  # as in Colab
+    small_notebook(folder / "small.ipynb")
+    cells = {cell.id: cell for cell in execute(folder / "small.ipynb").cells}
+    outputs = [output for cell in cells.values() for output in cell.get("outputs", ())]
+    assert not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
+    for name, number in PICTURES.items():
+        shown = pictures_in(cells[name])
+        assert len(shown) == number, name
+        assert all(picture.std() > 10 for picture in shown), name
+    (page,) = (o.data["text/html"] for o in cells["walk-code"].outputs)
+    film = Image.open(io.BytesIO(base64.b64decode(re.search(r"base64,([^\"]+)", page)[1])))
+    assert (film.format, film.n_frames, film.size) == ("WEBP", SMALL["WALK_FRAMES"], (256, 256))
+    assert "400 images, 32 px" in text_of(cells["training-code"])
+    assert "the same pictures: True" in text_of(cells["export-code"])
+    assert {path.name for path in folder.iterdir()} == {"clone", "small.ipynb"}
