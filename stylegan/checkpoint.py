@@ -92,9 +92,9 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         partial.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno:
-            if error.filename in (None, str(partial)):  # a full disk does not say where
-                error.filename = str(path)
-            error.filename2 = None
+            where = error.filename  # a full disk does not say; PyAV's errors cannot be changed
+            named = str(path) if where in (None, str(partial)) else where
+            raise OSError(error.errno, error.strerror, named) from error
         raise
     sync_folder(path.parent)
 
@@ -169,9 +169,13 @@ def is_zip(path: Path) -> bool:
         return False
 
 
-def load(path: Path) -> dict[str, Any]:
-    """The payload of one of our files, on the CPU, loaded without running code from it."""
-    return checked(read(path), path)
+def load(path: Path, *, mapped: bool = False) -> dict[str, Any]:
+    """The payload of one of our files, on the CPU, loaded without running code from it.
+
+    `mapped` reads tensors from the file when they are looked at, and checks no checksums: for its
+    other fields alone.
+    """
+    return checked(read(path, mapped=mapped), path)
 
 
 def is_old(path: Path) -> bool:
@@ -180,20 +184,21 @@ def is_old(path: Path) -> bool:
         return file.read(len(OLD_MAGIC)) == OLD_MAGIC
 
 
-def read(path: Path) -> object:
-    """What a file of torch.save holds, ours or not, loaded without running code from it."""
+def read(path: Path, *, mapped: bool = False) -> object:
+    """What a file of torch.save holds, ours or not, loaded without running code from it; `mapped`
+    as in `load`."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
     old = is_old(path)
     if not old and not is_zip(path):
         raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
-    if not old:
+    if not old and not mapped:
         check_seal(path)
     try:
         check_old(path) if old else check_entries(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's remarks on what no good file contains
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and not old)
     except pickle.UnpicklingError as error:  # its message advises to load it unsafely
         found = re.search(r"GLOBAL (\S+)", str(error))
         named = f" ({readable(found[1])})" if found else ""

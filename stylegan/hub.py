@@ -83,8 +83,11 @@ class SeededGenerator(Generator):
         far as it has grown; padding is cut off, so that pictures of cars are 384 high, 512 wide.
         `batch` images are made at once.
         """
+        sampling.check_seeds(seeds)
         if not len(seeds):
             raise ValueError("there are no seeds, so there is nothing to make")
+        if isinstance(cutoff, str) and cutoff != "all":
+            raise ValueError(f"cutoff is a number of layers, 'all' or None, not {cutoff!r}")
         loaded = self.loaded
         chosen = loaded.cutoff if cutoff is None else None if cutoff == "all" else cutoff
         chunks = sampling.generate(

@@ -1,12 +1,12 @@
 """A generator and what its file tells about it, whatever the file is."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 
 from stylegan.messages import readable
 from stylegan.networks import Generator
 from stylegan.networks.config import check_alpha
+from stylegan.ops import LARGEST_PSI
 from stylegan.schedule import check_resolution
 
 PSI, CUTOFF = 0.7, 8  # truncation of pictures unless the file says otherwise, as officially
@@ -38,7 +38,7 @@ class LoadedGenerator:
                 raise ValueError(f"{name} must be {what}, not {shown(value)}")
         for name in ("psi", "alpha"):
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and abs(value) <= sys.float_info.max):
+            if not (isinstance(value, int | float) and abs(value) <= LARGEST_PSI):
                 raise ValueError(f"{name} must be a finite number, not {shown(value)}")
         check_resolution(self.resolution, config.resolution)
         check_alpha(self.alpha)

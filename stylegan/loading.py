@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -146,15 +146,11 @@ def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
     try:
         if kind == "generator":
             config, weights = payload["config"], payload["weights"]
-            resolution, alpha = payload["resolution"], payload["alpha"]
             psi, cutoff = payload["psi"], payload["cutoff"]
         else:
             config, weights = payload["config"]["network"], payload["generator_ema"]
-            stage = stage_at(
-                payload["schedule_images"], ScheduleConfig(**payload["config"]["schedule"])
-            )
-            resolution, alpha = stage.resolution, stage.alpha
             psi, cutoff = PSI, CUTOFF
+        resolution, alpha = growth_of(payload)
         network = network_of(Generator, config, weights)
         return LoadedGenerator(
             network,
@@ -172,6 +168,29 @@ def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
         raise ValueError(
             f"the {kind} file {path} cannot be used: {readable(reason, 1000)}"
         ) from error
+
+
+def growth_of(payload: Mapping[str, Any]) -> tuple[int, float]:
+    """The resolution that training had reached in a generator or state file, and its alpha."""
+    if payload["kind"] == "generator":
+        return payload["resolution"], payload["alpha"]
+    schedule = ScheduleConfig(**payload["config"]["schedule"])
+    stage = stage_at(payload["schedule_images"], schedule)
+    return stage.resolution, stage.alpha
+
+
+def newest_of_each_resolution(paths: Iterable[Path]) -> list[Path]:
+    """Of generator and state files, oldest first, the last at each resolution; their weights are
+    not read."""
+    last: dict[int, Path] = {}
+    for path in paths:
+        payload = checkpoint.load(path, mapped=True)
+        try:
+            resolution, _ = growth_of(payload)
+            last[resolution] = path
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path} does not tell its resolution: {error}") from error
+    return list(last.values())
 
 
 def network_of(

@@ -1,5 +1,6 @@
 """From seeds to pictures: a seed names an image, on any device and in any batch."""
 
+import operator
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,7 +23,14 @@ Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    for seed in seeds:
+    """ValueError unless these are whole numbers that NumPy takes as seeds."""
+    try:
+        numbers = [operator.index(seed) for seed in seeds[:]]
+    except TypeError as error:
+        raise ValueError(
+            f"seeds are whole numbers, for instance range(4) or [5], not {seeds!r}"
+        ) from error
+    for seed in numbers:
         if not 0 <= seed <= MAX_SEED:
             raise ValueError(f"a seed is a whole number from 0 to {MAX_SEED}, not {seed}")
 

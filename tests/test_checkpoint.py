@@ -1,15 +1,22 @@
 """Files that are always whole, tell when they are damaged, and are not deleted too early."""
 
+import importlib.util
 import resource
 import shutil
 import zipfile
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 
 from stylegan import checkpoint
+from stylegan.video import write_video
 
+mp4 = pytest.mark.skipif(
+    importlib.util.find_spec("av") is None,
+    reason="PyAV is not installed: pip install 'stylegan[video]'",
+)
 PAYLOAD = {"weights": {"x": torch.arange(3000.0)}, "config": {"resolution": 8}}
 
 
@@ -99,6 +106,15 @@ def test_where_the_disk_refuses_the_old_file_stays_and_nothing_else(saved, size)
         checkpoint.save(saved, "generator", other)
     assert same(checkpoint.load(saved))
     assert list(saved.parent.iterdir()) == [saved]
+
+
+@pytest.mark.parametrize("name", [pytest.param("film.mp4", marks=mp4), "film.webp", "film.gif"])
+def test_where_the_disk_refuses_a_film_the_error_names_it_and_nothing_is_left(tmp_path, name):
+    frames = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), np.uint8)
+    with largest_file(1000), pytest.raises(OSError, match="File too large") as caught:
+        write_video(tmp_path / name, iter(frames), count=3, fps=25)
+    assert caught.value.filename == str(tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_error_while_writing_leaves_the_old_file(tmp_path):

@@ -1,6 +1,7 @@
 """The group `stylegan` and its commands other than train and generate."""
 
 import errno
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,48 @@ def test_a_command_may_have_a_debug_option_of_its_own():
 
     assert CliRunner().invoke(command, ["--debug"]).exception is error
     assert len([p for p in command.params if p.name == "debug"]) == 1
+
+
+@pytest.fixture
+def dies_of_sigterm():
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_ends_a_command_without_leaving_a_part_of_a_file(
+    tmp_path, dies_of_sigterm, monkeypatch
+):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+
+    @click.command(cls=Command)
+    def command():
+        with checkpoint.replacing(tmp_path / "film.mp4") as file:
+            file.write(b"half")
+            signal.raise_signal(signal.SIGTERM)
+
+    result = CliRunner().invoke(command, [])
+    assert (result.exit_code, result.stderr) == (143, "ended\n")
+    assert not list(tmp_path.iterdir())
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("settings", "processes", "own"),
+    [({}, "1", False), ({}, "2", True), ({"handles_signals": True}, "1", True)],
+)
+def test_sigterm_is_left_to_who_handles_it_and_to_torchrun(
+    dies_of_sigterm, monkeypatch, settings, processes, own
+):
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    found = []
+
+    @click.command(cls=Command, **settings)
+    def command():
+        found.append(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+
+    assert CliRunner().invoke(command, []).exit_code == 0
+    assert found == [own]
 
 
 def test_numbers_agree_with_their_nouns():

@@ -264,6 +264,13 @@ def test_directions_of_names_and_addresses_are_kept_where_the_user_is():
     assert str(default_path(address)) == "g-0123abcd.directions.npz"
 
 
+def test_the_class_of_a_figure_is_asked_for_before_anything_is_measured(tmp_path):
+    save_generator(tmp_path / "g.pt", tiny(dataclasses.replace(TINY, label_dim=2)))
+    endless = [tmp_path / "g.pt", "--samples", 10**9, "--figure", tmp_path / "d.png"]
+    assert "choose one with --class" in run(*endless).output
+    assert "there is no class '2'" in run(*endless, "--class", 2).output
+
+
 def run(*words):
     return CliRunner().invoke(main, ["directions", *map(str, words)])
 
@@ -271,14 +278,14 @@ def run(*words):
 def test_the_command_writes_directions_and_figures_and_replaces_nothing(tmp_path):
     save_generator(tmp_path / "g.pt", tiny())
     options = [tmp_path / "g.pt", "--samples", 100, "--count", 2, "--layers", "0-3"]
-    options += ["--figure", tmp_path / "new" / "d.webp"]
+    options += ["--figure", tmp_path / "new" / "d.WEBP"]
     result = run(*options)
     assert result.exit_code == 0, result.output
     assert "2 by pca and 2 by sefa" in result.output
     found = load_directions(tmp_path / "g.directions.npz", load_source(tmp_path / "g.pt").generator)
     assert [(d.method, d.layers) for d in found] == [("pca", range(4)), ("sefa", range(4))]
     for method in ("pca", "sefa"):
-        with Image.open(tmp_path / "new" / f"d-{method}.webp") as image:
+        with Image.open(tmp_path / "new" / f"d-{method}.WEBP") as image:
             assert image.width > 700 and image.height > 200
     before = (tmp_path / "g.directions.npz").read_bytes()
     again = run(*options, "--seed", 1)
@@ -292,14 +299,24 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(tmp_path
     [
         (["--layers", "5-2"], "ends before it begins"),
         (["--layers", "a"], "neither a layer nor a range"),
+        (["--layers", "0-1,3"], "one range is needed, 0-1,3 are 2"),
+        (["--psi", "nan", "--samples", 10**9], "psi must be"),
         (["--layers", "0-9"], "layers 0 to 5"),
         (["--count", "9"], "from 1 to 8 directions, not 9"),
         (["--figure", "x.tiff"], "a figure ends in one of .png, .webp, .jpg"),
         (["--class", "0"], "has no labels"),
-        (["--out", "."], "is a folder"),
+        (["--out", "here.npz"], "is a folder"),
+        (
+            ["--out", "same.png", "--figure", "same.png"],
+            "a file that ends in .npz, unlike same.png",
+        ),
+        (["--seed", "-1"], "not in the range 0<=x<=4294967295"),
+        (["--seed", 2**32], "not in the range 0<=x<=4294967295"),
     ],
 )
-def test_the_command_says_what_is_wrong(tmp_path, options, message):
+def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here.npz").mkdir()
     save_generator(tmp_path / "g.pt", tiny())
     result = run(tmp_path / "g.pt", "--samples", 50, *options)
     assert result.exit_code in (1, 2) and message in result.output

@@ -203,6 +203,19 @@ def test_latents_give_the_picture_again(scene, tmp_path, noise):
     assert difference(again[0], render(scene, settings)) <= 1
 
 
+@pytest.mark.parametrize("growth", [3.0, 3.5])
+def test_latents_of_a_lower_growth_hold_the_noise_of_all_layers(scene, tmp_path, growth):
+    settings = Settings(seed=2, label=1, noise="random", noise_seed=5, growth=growth)
+    (tmp_path / "l.npz").write_bytes(latents_file(scene, settings))
+    ws, noise = read_latents(tmp_path / "l.npz", scene.generator)
+    resolution, alpha = grown(growth)
+    options = {"resolution": resolution, "alpha": alpha}
+    (again,) = sampling.generate(scene.generator, [0], psi=1, ws=ws, noise=noise, **options)
+    assert difference(again[0], render(scene, settings)) <= 1
+    (full,) = sampling.generate(scene.generator, [0], psi=1, ws=ws, noise=noise)
+    assert difference(full[0], render(scene, dataclasses.replace(settings, growth=4.0))) <= 1
+
+
 def test_controls_become_settings(scene):
     given = values(scene, seed=3.0, label=2, psi=1, cutoff=2, noise="none", noise_seed=4)
     found = settings_of(scene, given | {"pca": [1, 0]}, ())
@@ -298,6 +311,15 @@ def test_a_picture_of_the_generator_is_found_again(scene, tmp_path):
     assert found[-1].decibels > found[0].decibels + 10
     again = render(scene, Settings(styles=found[-1].styles))
     assert difference(again, found[-1].picture) <= 1
+
+
+def test_what_is_told_of_a_found_picture_leaves_out_the_padding(tmp_path):
+    scene = explored(active_rectangle=(2, 14, 0, 16))
+    pixels = render(scene, Settings(seed=1, label=0))
+    target = target_of(scene, saved_png(tmp_path / "p.png", pixels))
+    found = list(searched(scene, target, steps=1, each_layer=False, label=0))[-1]
+    error = np.square((found.picture - pixels.astype(float)) / 255).mean()
+    assert found.decibels == pytest.approx(-10 * math.log10(error), abs=0.1)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from PIL import Image
 
 from stylegan import figures, sampling
 from stylegan.cli import main
-from stylegan.cli.figure import figure
+from stylegan.cli.figure import FigureFile, figure
 from stylegan.cli.looking import LayerRanges, Numbers
 from stylegan.cli.video import video
 from stylegan.latents import write_latents
@@ -165,7 +165,26 @@ def test_another_figure_is_not_overwritten_unless_told(run_folder, tmp_path):
     assert not np.array_equal(before, after)
 
 
-@pytest.mark.parametrize("name", ["a", "a.bmp", "a.PNG"])
+def test_an_ending_may_be_in_capitals(run_folder, tmp_path):
+    drawn(tmp_path / "a.PNG", "grid", run_folder, "--seeds", "1")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.PNG", run_folder.name}
+
+
+def test_a_folder_is_refused_before_any_work(tmp_path):
+    (tmp_path / "a.png").mkdir()
+    message = refused(run("grid", "gone.pt", "--out", tmp_path / "a.png"))
+    assert message == f"Error: {tmp_path / 'a.png'} is a folder; choose another --out\n"
+
+
+@pytest.mark.parametrize(("ending", "side"), [("webp", 16_384), ("jpg", 65_501)])
+def test_a_figure_too_large_for_its_format_is_refused(tmp_path, ending, side):
+    file = FigureFile(tmp_path / f"a.{ending}", overwrite=False)
+    with pytest.raises(ValueError, match=f"has at most {side - 1} pixels a side; choose png"):
+        file.save(Image.new("L", (1, side)), "memory")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a", "a.bmp"])
 def test_an_ending_that_says_nothing_is_refused_before_any_work(tmp_path, name):
     message = refused(run("grid", "gone.pt", "--out", tmp_path / name))
     assert "its ending must be one of .png, .webp, .jpg" in message

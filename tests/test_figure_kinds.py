@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageFont
 from torch.testing import assert_close
 
-from stylegan import sampling
+from stylegan import checkpoint, sampling
 from stylegan.figures import (
     GAP,
     StyleRange,
@@ -33,7 +33,12 @@ from stylegan.figures import (
 from stylegan.figures.layout import wrapped
 from stylegan.figures.noise import deviation, fine_from, liveliest
 from stylegan.latents import write_latents
-from stylegan.loading import LoadedGenerator, load_file, save_generator
+from stylegan.loading import (
+    LoadedGenerator,
+    load_file,
+    newest_of_each_resolution,
+    save_generator,
+)
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
 
@@ -392,6 +397,16 @@ def test_growth_shows_the_last_file_of_each_resolution(run):
     at_last = load_file(run / "generator-000030000.pt")
     same(small, one(at_last, [3], resolution=8)[0])
     same(large, one(at_last, [3], resolution=16, alpha=0.5)[0])
+
+
+def test_only_the_last_file_of_each_resolution_is_read_in_full(run):
+    files = checkpoints(run)
+    assert newest_of_each_resolution(files) == files[1:]
+    payload = checkpoint.load(files[0])
+    del payload["resolution"]
+    checkpoint.save(files[0], "generator", payload)
+    with pytest.raises(ValueError, match=r"generator-000010000\.pt does not tell its resolution"):
+        newest_of_each_resolution(files)
 
 
 def test_a_timelapse_has_a_column_for_each_file(run):

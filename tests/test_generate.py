@@ -1,6 +1,8 @@
 """The command that writes pictures."""
 
 import dataclasses
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -238,6 +240,16 @@ def test_a_different_picture_is_not_overwritten_unless_told(source, out):
     assert before == {path.name: path.read_bytes() for path in out.iterdir()}
     after = written(run(source, "--seeds", "1,2", "--psi", 1, "--out", out, "--overwrite"), out)
     assert all(before[name] != after[name] for name in before)
+
+
+def test_on_a_full_disk_the_error_names_the_picture_and_nothing_is_left(source, out, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    message = refused(run(source, "--seeds", 1, "--out", out))
+    assert message == f"Error: {out / 'seed0001.png'}: No space left on device\n"
+    assert not list(out.iterdir())
 
 
 def test_a_class_for_a_network_without_labels_is_refused(source, out):

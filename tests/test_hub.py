@@ -323,6 +323,21 @@ def test_sample_refuses_what_names_no_picture():
         G.sample([])
     with pytest.raises(ValueError, match="a seed is a whole number from 0 to 4294967295, not -1"):
         G.sample([-1])
+    for seeds in (5, [1.5], "ab", [None]):
+        with pytest.raises(ValueError, match=r"seeds are whole numbers, for instance range\(4\)"):
+            G.sample(seeds)
+    with pytest.raises(ValueError, match="cutoff is a number of layers, 'all' or None, not 'foo'"):
+        G.sample([1], cutoff="foo")
+    with pytest.raises(ValueError, match=r"cutoff must be None or a whole number, not 1\.5"):
+        G.sample([1], cutoff=1.5)
+    for psi in (float("nan"), float("inf"), 1e300):
+        with pytest.raises(ValueError, match="psi must be a finite number"):
+            G.sample([1], psi=psi)
+
+
+def test_seeds_may_come_from_numpy():
+    G = entry("generator", SNAPSHOT)
+    assert torch.equal(G.sample(np.arange(2)), G.sample(range(2)))
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,34 @@ def test_each_picture_keeps_its_own_noise_in_any_batch(source, file, tmp_path, b
         assert np.array_equal(pixels(out / f"latent000{i}.png"), pixels(tmp_path / "plain" / name))
 
 
+COMMANDS = {
+    "generate": ["generate", "--no-grid", "--out", "out"],
+    "grid": ["figure", "grid", "--out", "out.png"],
+    "mixing": ["figure", "mixing", "--seeds", "0", "--columns", "1-2", "--out", "out.png"],
+    "components": ["figure", "noise-components", "--out", "out.png"],
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_noise_that_ends_below_the_pictures_is_refused_with_what_to_do(
+    source, file, tmp_path, monkeypatch, words
+):
+    monkeypatch.chdir(tmp_path)
+    np.savez(file, w=numbers(*W), **maps(layers=4))
+    arguments = [*words, "--latents", str(file), "--device", "cpu"]
+    position = 1 if words[0] == "generate" else 2
+    arguments.insert(position, str(source))
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1 and not list(tmp_path.glob("out*")), result.output
+    other = "random" if "noise-components" in words else "const"
+    assert result.stderr.splitlines()[-1] == (
+        f"Error: {file} holds noise up to 8x8, pictures of 16x16 need more: pass --noise {other}, "
+        "or --resolution 8"
+    )
+    assert CliRunner().invoke(main, [*arguments, "--noise", other]).exit_code == 0
+    assert CliRunner().invoke(main, [*arguments, "--resolution", "8", "--overwrite"]).exit_code == 0
+
+
 def test_seeds_choose_among_latents_and_a_number_beyond_them_is_refused(source, file, tmp_path):
     np.savez(file, w=numbers(*W))
     some = generated(source, tmp_path / "some", "--latents", file, "--seeds", "2,0")

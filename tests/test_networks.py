@@ -246,6 +246,12 @@ def test_unusable_noise_is_refused(noise, message):
         ({"resolution": 0}, "resolution 0 is not a power of two from 4 to 16"),
         ({"alpha": 1.5}, "alpha must be from 0 to 1, not 1.5"),
         ({"cutoff": -2, "psi": 0.5}, "cutoff must be None or at least 0, not -2"),
+        ({"cutoff": 1.5, "psi": 0.5}, "cutoff must be None or a whole number, not 1.5"),
+        ({"cutoff": "foo"}, "cutoff must be None or a whole number, not 'foo'"),
+        ({"psi": float("nan")}, "psi must be a finite number of float32, not nan"),
+        ({"psi": float("-inf")}, "psi must be a finite number of float32, not -inf"),
+        ({"psi": 1e300}, r"psi must be a finite number of float32, not 1e\+300"),
+        ({"psi": 10**400}, "psi must be a finite number of float32, not 1000"),
     ],
 )
 def test_arguments_out_of_range_are_refused(options, message):

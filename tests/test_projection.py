@@ -90,8 +90,10 @@ def test_times_are_parts_of_all_steps():
         ({"samples": 1}, "samples must be at least 2, not 1"),
         ({"space": "z"}, r"the space is w or w\+, not 'z'"),
         ({"learning_rate": 0.0}, "learning_rate must be positive, not 0.0"),
-        ({"fall": float("nan")}, "fall must be positive, not nan"),
+        ({"fall": float("nan")}, "fall must be finite, not nan"),
         ({"search_noise": -0.1}, "search_noise must not be negative, but is -0.1"),
+        ({"search_noise": math.inf}, "search_noise must be finite, not inf"),
+        ({"learning_rate": math.inf}, "learning_rate must be finite, not inf"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(asked, message):
@@ -156,6 +158,14 @@ def test_psnr_is_that_of_the_range_and_has_a_top():
     assert_close(psnr(images, targets), torch.tensor([20.0, 10 * math.log10(4), 100.0]))
 
 
+def test_psnr_in_a_rectangle_is_that_of_the_pictures_cut_out():
+    targets, images = draws(2, 3, 16, 16).clamp(-1, 1), torch.zeros(2, 3, 16, 16)
+    found = psnr(images, targets, [1, 7, 0, 8])  # measured at half the size
+    assert_close(found, psnr(images[:, :, 2:14], targets[:, :, 2:14]))
+    targets[:, :, [0, 1, 14, 15]] = 1
+    assert_close(psnr(images, targets, [2, 14, 0, 16]), found)
+
+
 class MeanDifference(nn.Module):
     def forward(self, images, others):
         return (images - others).mean(dim=(1, 2, 3), keepdim=True) + images.shape[2]
@@ -210,6 +220,11 @@ def test_what_lpips_cannot_look_at_is_compared_by_pixels_unless_it_was_asked_for
     with pytest.raises(ValueError, match=f"LPIPS cannot be used: {reason}; use --distance pixels"):
         chosen("lpips", **shape)
     assert chosen("pixels", **shape) == (PixelDistance(), "as asked")
+
+
+def test_weights_that_pixels_have_no_use_for_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"LPIPS, which --distance pixels does not use"):
+        chosen("pixels", weights=tmp_path)
 
 
 # Targets
@@ -361,6 +376,15 @@ def test_w_starts_at_the_average_of_the_class():
         project(generator, targets, PixelDistance(), FEW)
 
 
+@pytest.mark.parametrize("search_noise", [1e36, 1e300])
+def test_a_search_ends_with_an_error_where_its_distance_is_no_number(search_noise):
+    generator = random_generator()
+    settings = dataclasses.replace(FEW, search_noise=search_noise)
+    states = project(generator, torch.zeros(1, 3, 16, 16), lambda a, b: a.sum((1, 2, 3)), settings)
+    with pytest.raises(ValueError, match=r"the search failed at step 0: the distance is (nan|inf)"):
+        last(states)
+
+
 @pytest.mark.parametrize("shape", [(3, 16, 16), (0, 3, 16, 16), (1, 1, 16, 16), (1, 3, 8, 8)])
 def test_targets_of_another_shape_are_refused_at_once(shape):
     with pytest.raises(ValueError, match=r"targets must be \(N, 3, 16, 16\), not \("):
@@ -461,6 +485,10 @@ def test_padding_is_searched_but_not_shown(folder):
     options = ["--steps", 2, "--video", "none"]
     assert run(folder, folder / "car.png", *options, source="cars.pt").exit_code == 0
     assert look(folder / "out" / "car" / "target.png").size == (16, 12)
+    found = pixels(folder / "out" / "car" / "projection.png")
+    error = np.square((found - 255.0) / 255).mean()  # of what is seen, in levels
+    told = json.loads((folder / "out" / "car" / "result.json").read_text())
+    assert told["psnr_db"] == pytest.approx(-10 * math.log10(error), abs=0.1)
     assert (pixels(folder / "out" / "car" / "target.png") == 255).all()
     options += ["--crop", "center", "--overwrite"]
     assert run(folder, folder / "car.png", *options, source="cars.pt").exit_code == 0
@@ -484,6 +512,9 @@ def test_a_class_is_needed_where_there_are_classes(folder):
         (["a.png", "a.jpg"], [], "would both be written to"),
         (["a.png"], ["--distance", "lpips", "--weights", "gone"], "no file or folder gone"),
         (["a.png"], ["--class", "cat"], "has no labels"),
+        (["a.png"], ["--search-noise", "inf"], "search_noise must be finite, not inf"),
+        (["a.png"], ["--search-noise", "1e300", "--steps", 1], "the search failed at step 0"),
+        (["a.png"], ["--distance", "pixels", "--weights", "w"], "does not use; leave out one"),
     ],
 )
 def test_what_cannot_be_projected_is_said_before_anything_is_written(
@@ -491,6 +522,11 @@ def test_what_cannot_be_projected_is_said_before_anything_is_written(
 ):
     assert message in refused(run(folder, *(folder / name for name in images), *options))
     assert not (folder / "out").exists()
+
+
+def test_noise_that_is_not_there_is_not_fitted_whatever_the_pictures(folder):
+    save_generator(folder / "plain.pt", Generator(dataclasses.replace(TINY, noise=False)))
+    assert "no noise inputs" in refused(run(folder, folder / "gone", "--noise", source="plain.pt"))
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(folder):

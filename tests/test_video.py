@@ -22,6 +22,8 @@ from stylegan.ops import truncate
 from stylegan.paths import places
 from stylegan.video import (
     Stage,
+    check_frame,
+    check_length,
     check_video,
     even,
     filmed,
@@ -234,13 +236,77 @@ def test_durations_in_whole_units_keep_the_rate(fps, unit, expected):
     [
         ("film.avi", 25, r"its ending must be one of \.mp4, \.gif, \.webp"),
         ("film.gif", 60, "at most 50 frames per second, not 60"),
-        ("film.webp", 0, "more than 0 and at most 240"),
-        ("film.webp", math.nan, "more than 0 and at most 240"),
+        ("film.webp", 0, "from 1/600 to 240 frames per second, not 0"),
+        ("film.webp", 1e-5, "from 1/600 to 240"),
+        ("film.gif", 0.001, "from 1/600 to 240"),
+        ("film.mp4", 0.0001, "from 1/600 to 240"),
+        ("film.webp", math.nan, "from 1/600 to 240"),
     ],
 )
 def test_films_that_cannot_be_are_refused(tmp_path, name, fps, message):
     with pytest.raises(ValueError, match=message):
         check_video(tmp_path / name, fps)
+
+
+@pytest.mark.parametrize("name", [pytest.param("film.mp4", marks=mp4), "film.webp", "film.GIF"])
+def test_the_slowest_film_can_be_written(tmp_path, name):
+    frames = np.zeros((2, 16, 16, 3), np.uint8)
+    frames[1] = 255
+    write_video(tmp_path / name, iter(frames), count=2, fps=1 / 600)
+    assert (tmp_path / name).stat().st_size > 0
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan, 1e300])
+def test_a_film_of_an_impossible_length_is_refused(seconds):
+    with pytest.raises(ValueError, match="more than 0 and at most 86400 seconds"):
+        check_length(seconds)
+
+
+@pytest.mark.parametrize(
+    ("name", "largest"),
+    [("film.webp", (16_383, 16_383)), ("film.gif", (65_535, 4096)), ("film.mp4", (8192, 4352))],
+)
+def test_frames_too_large_for_the_format_are_refused(tmp_path, name, largest):
+    check_frame(tmp_path / name, largest)
+    for larger in [(largest[0] + 1, largest[1]), (70_000, 1), (1, 70_000)]:
+        with pytest.raises(ValueError, match=r"choose a smaller scale"):
+            check_frame(tmp_path / name, larger)
+
+
+@pytest.mark.parametrize("captions", [False, True])
+@pytest.mark.parametrize(
+    ("cells", "labels"), [(1, None), (1, ["one"]), (3, None), (3, list("abc"))]
+)
+def test_the_size_of_a_frame_is_known_before_it_is_drawn(cells, labels, captions):
+    stage = Stage((6, 8), 2, 5, labels)
+    frame = stage.frame(np.zeros((cells, 6, 8, 3), np.uint8), "caption" if captions else "")
+    assert stage.frame_size(cells, captions=captions) == (frame.shape[1], frame.shape[0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["walk", "--seeds", "3"], "a walk needs at least 2 seeds, not 1"),
+        (["mixing", "--columns", "10"], "--columns needs at least 2 seeds"),
+        (["walk", "--seconds", "inf"], "at most 86400 seconds"),
+        (["walk", "--seconds", "nan"], "at most 86400 seconds"),
+        (["walk", "--scale", "100000000"], "frames of 800000000x800000000 pixels"),
+        (["mixing", "--scale", "9000"], "pixels a side"),
+        (["truncation", "--scale", "9000"], "pixels a side"),
+        (["walk", "--psi", "nan"], "psi must be a finite number, not nan"),
+    ],
+)
+def test_a_film_that_cannot_be_made_is_refused_before_it_is_drawn(
+    tmp_path, loaded, arguments, message
+):
+    source, out = tmp_path / "g.pt", tmp_path / "film.webp"
+    save_generator(source, loaded.generator, resolution=8)
+    result = CliRunner().invoke(
+        main, ["video", arguments[0], str(source), *arguments[1:], "--out", str(out)]
+    )
+    assert result.exit_code == 1, result.output
+    assert message in result.output
+    assert list(tmp_path.iterdir()) == [source]
 
 
 def test_without_pyav_the_error_says_what_to_install(tmp_path, monkeypatch):
@@ -478,7 +544,7 @@ def test_what_exists_is_refused_before_any_work(tmp_path, source):
 @pytest.mark.parametrize(
     ("options", "message", "exit_code"),
     [
-        (["walk", "--seeds", "1"], "1 points do not make 1 walks of equally many, at least 2", 1),
+        (["walk", "--seeds", "1"], "a walk needs at least 2 seeds, not 1", 1),
         (["walk", "--seeds", "0-4", "--grid", "2x1"], "5 points do not make 2 walks", 1),
         (["walk", "--grid", "3"], "'3' is no grid like 3x2", 2),
         (["walk", "--space", "z", "--interpolation", "linear"], "is for walks in w", 2),

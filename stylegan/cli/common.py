@@ -2,9 +2,11 @@
 
 import ctypes
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,16 +32,47 @@ class Failure(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as an exception: unfinished files are removed on its way."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM raises Terminated here, unless somebody handles it already.
+
+    Not in one process of several (torchrun): Python would not hear of it while a lost one is waited
+    for, and such a process must be easy to end.
+    """
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        or int(os.environ.get("WORLD_SIZE", "1")) > 1
+    ):
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 class Command(click.Command):
     """A command whose user's mistakes are one line and exit code 1, unless `--debug` is given.
 
     The library raises ValueError and OSError for them; everything else is a fault of ours and
     keeps its traceback. An error may have an `exit_code` of its own; docs/running.md lists them. A
-    command may have a `--debug` of its own.
+    command may have a `--debug` of its own. SIGTERM ends a command as Ctrl-C does, with exit code
+    143, unless it `handles_signals` itself.
     """
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
+    def __init__(self, *args: Any, handles_signals: bool = False, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self.handles_signals = handles_signals
         if not any(parameter.name == "debug" for parameter in self.params):
             self.params.append(
                 click.Option(
@@ -53,7 +86,11 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with nullcontext() if self.handles_signals else terminable():
+                return super().invoke(ctx)
+        except Terminated:
+            click.echo("ended", err=True)
+            ctx.exit(128 + signal.SIGTERM)
         except BrokenPipeError:  # whoever read our output has seen enough; click knows
             raise
         except (ValueError, OSError) as error:

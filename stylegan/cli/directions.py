@@ -1,5 +1,6 @@
 """`stylegan directions`: directions in the space of w, found and shown."""
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,7 @@ import click
 
 from stylegan.cli.common import Command, use_device
 from stylegan.cli.generate import SAVE_OPTIONS, class_labels
+from stylegan.cli.looking import CLASS, DEVICE, LayerRanges
 
 if TYPE_CHECKING:
     from stylegan.directions import Method
@@ -20,13 +22,11 @@ class LayerRange(click.ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> range:
-        first, dash, last = (word.strip() for word in str(value).partition("-"))
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            self.fail(f"{value!r} is neither a layer nor a range like 0-7", param, ctx)
-        layers = range(int(first), int(last or first) + 1)
-        if not layers:
-            self.fail(f"the range {value} ends before it begins", param, ctx)
-        return layers
+        ranges = LayerRanges().convert(value, param, ctx)
+        if len(ranges) > 1:
+            self.fail(f"one range is needed, {value} are {len(ranges)}", param, ctx)
+        first, last = ranges[0]
+        return range(first, last + 1)
 
 
 @click.command(cls=Command)
@@ -52,10 +52,16 @@ class LayerRange(click.ParamType):
     help="Picture to write, .png or .webp: a row for each direction. With --method both, one file "
     "for each: NAME-pca.png, NAME-sefa.png.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="The picture that is moved.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="The picture that is moved.",
+)
 @click.option("--psi", type=float, help="Its truncation.  [default: what SOURCE says, else 0.7]")
-@click.option("--class", "class_name", metavar="NAME|NUMBER", help="Its label, if it has labels.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps.")
+@CLASS
+@DEVICE
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 def directions(
     source: str,
@@ -88,14 +94,18 @@ def directions(
     from stylegan.loading import load_source
 
     path = out or default_path(source)
+    if path.suffix.lower() != ".npz":
+        raise ValueError(f"directions are written to a file that ends in .npz, unlike {path}")
     methods = [m for m in METHODS if method in (m, "both")]
     figures = figure_files(figure, methods) if figure else {}
     check_destinations([path, *figures.values()], overwrite)
     loaded = load_source(source, map_location=use_device(device))
+    if psi is not None:
+        loaded = dataclasses.replace(loaded, psi=psi)
     labels = class_labels(loaded, class_name) if figures or class_name else None
     found = find_directions(loaded.generator, methods, count=number, layers=layers, samples=samples)
     images = {
-        figures[one.method]: draw_directions(loaded, one, seed=seed, psi=psi, labels=labels)
+        figures[one.method]: draw_directions(loaded, one, seed=seed, labels=labels)
         for one in found
         if one.method in figures
     }
@@ -104,15 +114,19 @@ def directions(
     save_directions(path, found, loaded.generator)
     for destination, image in images.items():
         with replacing(destination) as file:
-            image.save(file, **SAVE_OPTIONS[destination.suffix.removeprefix(".")])
+            image.save(file, **SAVE_OPTIONS[ending_of(destination)])
     counts = " and ".join(f"{len(one.vectors)} by {one.method}" for one in found)
     files = ", ".join(str(destination) for destination in (path, *images))
     click.echo(f"{counts}, of the {loaded.origin}: {files}")
 
 
+def ending_of(path: Path) -> str:
+    return path.suffix.lower().removeprefix(".")
+
+
 def figure_files(path: Path, methods: "list[Method]") -> "dict[Method, Path]":
     """Where the figure of each method goes: `path`, or with several NAME-method.png."""
-    if path.suffix.removeprefix(".") not in SAVE_OPTIONS:
+    if ending_of(path) not in SAVE_OPTIONS:
         endings = ", ".join(f".{name}" for name in SAVE_OPTIONS)
         raise ValueError(f"a figure ends in one of {endings}, unlike {path}")
     if len(methods) == 1:

@@ -1,7 +1,6 @@
 """`stylegan explore`: a local page to play with a generator."""
 
 import importlib.util
-import signal
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stylegan.cli.common import Command, one_line, use_device
+from stylegan.cli.looking import DEVICE
 
 if TYPE_CHECKING:
     from stylegan.directions import Directions
@@ -27,7 +27,7 @@ QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
     type=click.Path(path_type=Path),
     help="A file of `stylegan directions`.  [default: that of SOURCE, else found anew]",
 )
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps.")
+@DEVICE
 def explore(
     source: str, port: int | None, browser: bool, directions_file: Path | None, device: str
 ) -> None:
@@ -47,7 +47,6 @@ def explore(
 
     loaded = load_source(source, map_location=use_device(device))
     scene = Scene(loaded, directions_of(source, loaded, directions_file), source)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     with serving(scene, port=port, browser=browser) as address:
         click.echo(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli.common import Command, data_option, use_device
-from stylegan.cli.generate import SAVE_OPTIONS, PictureFolder, SeedRange
+from stylegan.cli.generate import SAVE_OPTIONS, PictureFolder, SeedRange, write_picture
 from stylegan.cli.looking import (
     CLASS,
     CUTOFF,
@@ -243,10 +243,11 @@ def growth(
     """
     from stylegan.figures import checkpoints
     from stylegan.figures import growth as drawn
+    from stylegan.loading import newest_of_each_resolution
 
     file = FigureFile(out, overwrite)
     asked = Asked(source, **look)
-    snapshots = asked.snapshots(checkpoints(source))
+    snapshots = asked.snapshots(newest_of_each_resolution(checkpoints(source)))
     file.save(
         drawn(snapshots, lambda loaded: asked.points(loaded, seeds, FEW), noise=noise),
         f"run {source}",
@@ -365,16 +366,18 @@ class FigureFile:
     """The file of `--out`. One that shows something else is not replaced without `overwrite`."""
 
     def __init__(self, path: Path, overwrite: bool) -> None:
-        file_format = path.suffix.removeprefix(".")
+        file_format = path.suffix.lower().removeprefix(".")
         if file_format not in SAVE_OPTIONS:
             known = ", ".join(f".{name}" for name in SAVE_OPTIONS)
             raise ValueError(
                 f"{path} does not say what to write; its ending must be one of {known}"
             )
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; choose another --out")
         self.path = path
         self.folder = PictureFolder(path.parent, file_format, overwrite)  # type: ignore[arg-type]
 
     def save(self, image: "Image", origin: str) -> None:
         """Write it and say so."""
-        self.folder.save(self.path.stem, image)
+        write_picture(self.path, image, self.folder.file_format, self.folder.overwrite)
         click.echo(f"{self.path}, {image.width}x{image.height}, from the {origin}")

@@ -3,8 +3,6 @@
 import dataclasses
 import io
 import itertools
-import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +25,7 @@ SAVE_OPTIONS: dict[str, dict[str, Any]] = {
     "webp": {"format": "WEBP", "lossless": True},
     "jpg": {"format": "JPEG", "quality": 95, "subsampling": 0},
 }
+LARGEST_SIDE = {"webp": 16_383, "jpg": 65_500}  # pixels that the format, or its library, allows
 MOST_SEEDS = 1_000_000
 DEFAULT_SEEDS = "0-31"
 GRID_SEEDS = 64  # a grid of more is only made when asked for
@@ -196,8 +195,8 @@ def pictures_of(
 
     labels = class_labels(loaded, class_name) if points is None else None
     default_psi = loaded.psi if points is None else 1.0
-    own_noise = None if points is None else points.noise
     loaded = at_resolution(loaded, resolution)
+    own_noise = points.noise_at(loaded.resolution) if points and noise is None else None
     chunks = sampling.generate(
         loaded.generator,
         seeds,
@@ -273,17 +272,32 @@ class PictureFolder:
 
     def save(self, name: str, image: "Image") -> None:
         """Write `name` with the ending of the format; the same picture twice is fine."""
-        buffer = io.BytesIO()
-        image.save(buffer, **SAVE_OPTIONS[self.file_format])
-        content = buffer.getvalue()
         path = self.folder / f"{name}.{self.file_format}"
-        if path.exists() and not self.overwrite:
-            if path.is_file() and path.read_bytes() == content:
-                return
-            raise ValueError(
-                f"{path} exists and shows something else; pass --overwrite or choose another --out"
-            )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")  # nobody else's
-        partial.write_bytes(content)
-        os.replace(partial, path)
+        write_picture(path, image, self.file_format, self.overwrite)
+
+
+def write_picture(path: Path, image: "Image", file_format: Format, overwrite: bool) -> None:
+    """Write the picture unless the file holds just that. ValueError if it shows something else,
+    without `overwrite`, for a folder, and for what is too large for the format."""
+    from stylegan.checkpoint import replacing
+
+    largest = LARGEST_SIDE.get(file_format)
+    if largest is not None and max(image.size) > largest:
+        raise ValueError(
+            f"{path} would be {image.width}x{image.height}, but a .{file_format} has at most "
+            f"{largest} pixels a side; choose png, other --columns, or fewer pictures"
+        )
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; choose another --out")
+    buffer = io.BytesIO()
+    image.save(buffer, **SAVE_OPTIONS[file_format])
+    content = buffer.getvalue()
+    if path.exists() and not overwrite:
+        if path.is_file() and path.read_bytes() == content:
+            return
+        raise ValueError(
+            f"{path} exists and shows something else; pass --overwrite or choose another --out"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(content)

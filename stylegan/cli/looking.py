@@ -139,6 +139,11 @@ class Asked:
     psi: float | None = None
     cutoff: int | None = None
 
+    @property
+    def what(self) -> str:
+        """What the points are named by."""
+        return "seeds" if self.latents is None else "latents"
+
     def loaded(self, *, every_layer: bool = False) -> "LoadedGenerator":
         """The generator, to be truncated and grown as asked; `every_layer` if no cutoff is."""
         from stylegan.loading import load_source

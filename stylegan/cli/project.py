@@ -10,6 +10,7 @@ import click
 
 from stylegan.cli.common import Command, count, progress_bar, use_device
 from stylegan.cli.generate import class_labels
+from stylegan.cli.looking import CLASS, DEVICE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,14 +77,14 @@ LONGEST_LABEL = 16  # characters
     type=click.Choice(["center", "pad"]),
     help="Square, or padded 4:3.  [default: as the generator was trained]",
 )
-@click.option("--class", "class_name", metavar="NAME|NUMBER", help="The label, if it has labels.")
+@CLASS
 @click.option(
     "--video",
     type=click.Choice(["mp4", "webp", "gif", "none"]),
     help="Of the search.  [default: mp4 with PyAV, else webp]",
 )
 @click.option("--batch", type=click.IntRange(min=1), help="Images at once; fewer need less memory.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps.")
+@DEVICE
 @click.option("--out", type=click.Path(path_type=Path), default="projected", show_default=True)
 @click.option("--overwrite", is_flag=True, help="Replace files of an earlier projection.")
 def project(
@@ -118,18 +119,23 @@ def project(
     import torch
 
     from stylegan.loading import load_source
-    from stylegan.projection import Settings, choose_distance, read_target, write_record
+    from stylegan.projection import (
+        Settings,
+        check_noise,
+        choose_distance,
+        read_target,
+        write_record,
+    )
 
+    settings = Settings(steps=steps, space=space, fit_noise=noise, search_noise=search_noise)
     film = film_name(video)
     folders = folders_of(images, out)
     check_free(out, folders, film, overwrite=overwrite)
     loaded = load_source(source, map_location=use_device(device))
+    check_noise(settings, loaded.generator.config)
     labels = class_labels(loaded, class_name)
     crop = crop or ("center" if loaded.active_rectangle is None else "pad")
     channels, size = loaded.generator.config.image_channels, loaded.resolution
-    targets = torch.cat(
-        [read_target(path, resolution=size, channels=channels, crop=crop) for path in images]
-    )
     distance, why = choose_distance(
         distance_name,
         resolution=size,
@@ -137,10 +143,13 @@ def project(
         weights=weights,
         device=loaded.generator.w_avg.device,
     )
+    targets = torch.cat(
+        [read_target(path, resolution=size, channels=channels, crop=crop) for path in images]
+    )
     search = Search(
         loaded,
         distance,
-        Settings(steps=steps, space=space, fit_noise=noise, search_noise=search_noise),
+        settings,
         labels,
         seed,
         loaded.active_rectangle if crop == "pad" else None,

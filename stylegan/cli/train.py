@@ -35,7 +35,7 @@ DEFAULT_CONFIG = "quickstart"
 WEEK_MINUTES = 7 * 24 * 60
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, handles_signals=True)
 @data_option("the bundled emoji")
 @click.option(
     "--config",

@@ -161,6 +161,8 @@ def walk(
     walks = columns * rows
     points = studio.asked.points(loaded, seeds, f"0-{POINTS * walks - 1}")
     each, left = divmod(len(points.names), walks)
+    if walks == 1 and each < 2:
+        raise ValueError(f"a walk needs at least 2 {studio.asked.what}, not {each}")
     if left or each < 2:
         raise ValueError(
             f"{len(points.names)} points do not make {walks} walks of equally many, at least 2; "
@@ -213,6 +215,10 @@ def mixing(
         loaded, sources.ws, others.ws, ranges, interpolation or "spline", closed=loop
     )
     n = len(others.names)
+    if n < 2:
+        raise ValueError(
+            f"--columns needs at least 2 {studio.asked.what}, to walk from one to another"
+        )
     frames = studio.frames(SECONDS_PER_POINT * n)
     labels = [f"{name}, {some.label}" for name in sources.names for some in ranges]
     studio.shoot(loaded, scene, places(frames, n, closed=loop), len(ranges), labels=labels)
@@ -263,7 +269,7 @@ def timelapse(source: str, seeds: list[int] | None, **film: Any) -> None:
     """
     from stylegan.checkpoint import images_of
     from stylegan.figures import checkpoints, default_columns, nearest, picture_size
-    from stylegan.video import Stage, timelapse_frames
+    from stylegan.video import Stage, check_frame, timelapse_frames
 
     studio = Studio(source=source, **film)
     files = checkpoints(source)
@@ -272,6 +278,7 @@ def timelapse(source: str, seeds: list[int] | None, **film: Any) -> None:
     (last,) = studio.asked.snapshots(chosen[-1:])
     points = studio.asked.points(last, seeds, CAST)
     stage = Stage.of(picture_size(last), default_columns(len(points.names)), studio.scale)
+    check_frame(studio.out, stage.frame_size(len(points.names), captions=True))
     times = [sum(1 for _ in same) for _, same in itertools.groupby(chosen)]
     frames = timelapse_frames(
         studio.asked.snapshots(dict.fromkeys(chosen)),
@@ -297,9 +304,11 @@ class Studio:
         overwrite: bool,
         **look: Any,
     ) -> None:
-        from stylegan.video import check_video
+        from stylegan.video import check_length, check_video
 
         check_video(out, fps)
+        if seconds is not None:
+            check_length(seconds)
         if out.exists() and not (overwrite and out.is_file()):
             raise ValueError(f"{out} exists; pass --overwrite to replace a file, or another --out")
         self.asked = Asked(**look)
@@ -307,7 +316,11 @@ class Studio:
 
     def frames(self, default_seconds: float) -> int:
         """How many."""
-        return max(1, round((self.seconds or default_seconds) * self.fps))
+        from stylegan.video import check_length
+
+        seconds = default_seconds if self.seconds is None else self.seconds
+        check_length(seconds)
+        return max(1, round(seconds * self.fps))
 
     def shoot(
         self,
@@ -321,9 +334,11 @@ class Studio:
     ) -> None:
         """Film the scene at the places, a frame each."""
         from stylegan.figures import picture_size
-        from stylegan.video import Stage, filmed
+        from stylegan.video import Stage, check_frame, filmed
 
         stage = Stage.of(picture_size(loaded), columns, self.scale, labels)
+        cells = scene(places[:1]).shape[1]
+        check_frame(self.out, stage.frame_size(cells, captions=bool(captions)))
         shots = filmed(loaded, scene, places, noise=self.noise)
         texts = captions or itertools.repeat("")
         frames = (stage.frame(shot, text) for shot, text in zip(shots, texts, strict=False))

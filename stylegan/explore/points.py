@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.explore.scene import Scene, Settings, final_styles, noise_in, render
+from stylegan.explore.scene import Scene, Settings, final_styles, render
 from stylegan.latents import write_latents
 
 MOST_POINTS = 100  # of one user
@@ -43,11 +43,13 @@ def between(start: Point, end: Point, t: float) -> Tensor:
 def latents_file(scene: Scene, settings: Settings) -> bytes:
     """A file for `stylegan generate --latents` that gives this picture again, at full growth.
 
-    It holds final styles, and the maps of random noise.
+    It holds final styles, and the maps of random noise, those of all layers that training has
+    reached; at a lower growth the picture shows but the coarse ones.
     """
-    noise = noise_in(scene, settings)
+    maps = None
+    if settings.noise == "random":
+        maps = scene.noise_maps(settings.noise_seed, scene.loaded.resolution)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "latents.npz"
-        maps = None if isinstance(noise, str) else noise
         write_latents(path, final_styles(scene, settings)[None], maps)
         return path.read_bytes()

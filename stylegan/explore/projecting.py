@@ -72,5 +72,5 @@ def searched(
     ):
         if found.step % every == 0 or found.step == steps:
             picture = sampling.crop(sampling.to_uint8(found.images), loaded.active_rectangle)[0]
-            decibels = float(projection.psnr(found.images, target))
+            decibels = float(projection.psnr(found.images, target, loaded.active_rectangle))
             yield Progress(found.step, steps, found.ws[0].float().cpu(), picture, decibels)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.directions import Directions, Method, moved
+from stylegan.figures import StyleRange, mixed
 from stylegan.loading import LoadedGenerator
 from stylegan.networks import Generator
 from stylegan.ops import KeptPlanes, truncate
@@ -116,19 +117,13 @@ def final_styles(scene: Scene, settings: Settings) -> Tensor:
     else:
         ws = generator.broadcast(scene.w(settings.seed, settings.label))
         if settings.mixing is not None:
-            ws = mixed(ws, scene.w(settings.mixing.seed, settings.label), settings.mixing.layers)
+            layers = StyleRange(settings.mixing.layers.start, settings.mixing.layers.stop - 1)
+            ws = mixed(ws, scene.w(settings.mixing.seed, settings.label), layers)
         ws = truncate(ws, generator.w_avg, settings.psi, settings.cutoff)
     for method, amounts in settings.moves.items():
         if any(amounts):
             ws = moved(ws, scene.directions[method], amounts)
     return ws[0].float().cpu().clone()
-
-
-def mixed(ws: Tensor, w: Tensor, layers: range) -> Tensor:
-    """ws (N, num_styles, w_dim) with w (1, w_dim) in some of its rows."""
-    result = ws.clone()
-    result[:, layers.start : layers.stop] = w
-    return result
 
 
 def noise_in(scene: Scene, settings: Settings) -> Literal["const", "none"] | list[Tensor]:

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import gradio as gr
 from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stylegan.explore.page import Page
 from stylegan.explore.scene import Scene
 
 HOST = "127.0.0.1"
+NAMES = [HOST, "localhost"]  # of this computer; a page of another name that leads here gets nothing
 CSS = Path(__file__).parent / "page.css"
 LARGEST_UPLOAD = "20mb"
 POLICY = (  # where a browser may load from: only here
@@ -38,6 +40,12 @@ class OnlyHere:
             await send(message)
 
         await self.app(scope, receive, guarded)
+
+
+MIDDLEWARE = [
+    Middleware(TrustedHostMiddleware, allowed_hosts=NAMES, www_redirect=False),
+    Middleware(OnlyHere),
+]
 
 
 def theme() -> gr.themes.Base:
@@ -94,7 +102,7 @@ def launched(blocks: gr.Blocks, port: int | None, browser: bool) -> str:
         max_file_size=LARGEST_UPLOAD,
         theme=theme(),
         css_paths=CSS,
-        app_kwargs={"middleware": [Middleware(OnlyHere)]},
+        app_kwargs={"middleware": MIDDLEWARE},
     )
     return address
 

@@ -46,10 +46,8 @@ def tiled(
     width, height = cells[0].size
     font = fitting_font(labels, width) if labels else None
     line = text_height(font) if font else 0
-    rows = -(-len(cells) // columns)
-    columns = min(columns, len(cells))
+    canvas = Image.new("RGB", tiled_size(len(cells), columns, cells[0].size, line), PAPER)
     step_x, step_y = width + GAP, height + GAP + line
-    canvas = Image.new("RGB", (columns * step_x + GAP, rows * step_y + GAP), PAPER)
     draw = ImageDraw.Draw(canvas)
     for i, cell in enumerate(cells):
         x, y = GAP + i % columns * step_x, GAP + i // columns * step_y
@@ -57,6 +55,13 @@ def tiled(
         if labels and font:
             draw.text((x + width / 2, y + height), labels[i], fill=INK, font=font, anchor="ma")
     return canvas
+
+
+def tiled_size(n: int, columns: int, size: tuple[int, int], line: int) -> tuple[int, int]:
+    """Width and height of n cells of `size`, each over a label `line` pixels high."""
+    rows, columns = -(-n // columns), min(columns, n)
+    width, height = size
+    return columns * (width + GAP) + GAP, rows * (height + GAP + line) + GAP
 
 
 def chart(
@@ -148,12 +153,17 @@ def upwards(lines: Sequence[str], font: Font, length: int) -> Image.Image:
 
 def captioned(image: Image.Image, text: str) -> Image.Image:
     """An image above a line of text, of a size that depends on the image alone."""
-    font = ImageFont.load_default(min(max(SMALLEST_TEXT, image.width // 12), TEXT))
+    font = caption_font(image.width)
     canvas = Image.new("RGB", (image.width, image.height + text_height(font) + GAP), PAPER)
     paste(canvas, image, (0, 0))
     place = image.width / 2, image.height
     ImageDraw.Draw(canvas).text(place, text, fill=INK, font=font, anchor="ma")
     return canvas
+
+
+def caption_font(width: int) -> Font:
+    """Of a line below an image of that width."""
+    return ImageFont.load_default(min(max(SMALLEST_TEXT, width // 12), TEXT))
 
 
 def paste(canvas: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:

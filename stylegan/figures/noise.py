@@ -114,7 +114,8 @@ def noise_components(
         maps = sampling.seed_noise(points.seeds, config, loaded.resolution)
     else:
         stored = loaded.generator.synthesis.noise_maps(1, loaded.resolution, "const")
-        maps = list(points.noise or (m for m in stored if m is not None))
+        own = points.noise_at(loaded.resolution, other="random")
+        maps = list(own or (m for m in stored if m is not None))
     kept: dict[str, Callable[[int], bool]] = {
         "all noise": lambda r: True,
         "no noise": lambda r: False,

@@ -27,6 +27,18 @@ class Points:
     ws: Tensor  # (N, num_styles, w_dim), not truncated
     noise: Sequence[Tensor] | None = None  # (1 or N, 1, r, r) for each layer: their own, if any
     z: Tensor | None = None  # (N, z_dim), where seeds name them
+    origin: str = "what is shown"  # whose noise it is: a file
+
+    def noise_at(self, resolution: int, other: Noise = "const") -> Sequence[Tensor] | None:
+        """Their own noise, if any. ValueError, naming an `other` kind, if it ends below that
+        resolution."""
+        if self.noise is not None and self.noise[-1].shape[-1] < resolution:
+            side = self.noise[-1].shape[-1]
+            raise ValueError(
+                f"{self.origin} holds noise up to {side}x{side}, pictures of {resolution}x"
+                f"{resolution} need more: pass --noise {other}, or --resolution {side}"
+            )
+        return self.noise
 
 
 def of_seeds(loaded: LoadedGenerator, seeds: Sequence[int], labels: Tensor | None = None) -> Points:
@@ -62,7 +74,8 @@ def of_latents(
             raise ValueError(f"{path} holds latents 0 to {len(ws) - 1}, but {row} was asked for")
     if noise is not None:
         noise = [m[list(rows)] if len(m) > 1 else m for m in noise]
-    return Points([f"latent {row}" for row in rows], rows, ws[list(rows)], noise)
+    names = [f"latent {row}" for row in rows]
+    return Points(names, rows, ws[list(rows)], noise, origin=str(path))
 
 
 def pictures(
@@ -98,7 +111,8 @@ def picture_size(loaded: LoadedGenerator) -> tuple[int, int]:
 
 def shown(loaded: LoadedGenerator, points: Points, noise: Noise | None = None) -> np.ndarray:
     """The pictures uint8 (N, H, W, C) of points, with their own noise unless another is given."""
-    return pictures(loaded, points.ws, noise=noise or points.noise or "const", seeds=points.seeds)
+    noise = noise or points.noise_at(loaded.resolution) or "const"
+    return pictures(loaded, points.ws, noise=noise, seeds=points.seeds)
 
 
 def labelled_grid(

@@ -62,7 +62,8 @@ def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution
 
 
 def mixed(ws: Tensor, other: Tensor, layers: StyleRange) -> Tensor:
-    """`ws` (N, num_styles, w_dim) with the rows of `layers` from `other`; either may have N = 1."""
+    """`ws` (N, num_styles, w_dim) with the rows of `layers` from `other`, which is of the same
+    shape, or one w for all rows; either may have N = 1."""
     rows = torch.arange(ws.shape[1], device=ws.device)
     taken = (rows >= layers.first) & (rows <= layers.last)
     return torch.where(taken[:, None], other, ws)

@@ -22,6 +22,7 @@ Activation = Literal["lrelu", "relu"]
 
 CACHED_NUMBERS = 2**20  # stay in a processor's cache
 LARGE_IMAGE = 2**17  # numbers, from which on one by one is faster than in another order
+LARGEST_PSI = torch.finfo(torch.float32).max
 STRIP = 2**15  # pixels; heights are powers of two, so that all strips are of a size
 
 
@@ -223,8 +224,13 @@ def fade(coarse: Tensor, fine: Tensor, alpha: float) -> Tensor:
 def truncate(ws: Tensor, w_avg: Tensor, psi: float, cutoff: int | None) -> Tensor:
     """Pull the first `cutoff` rows of `ws` (N, rows, w_dim) toward the average: section B.
 
-    psi = 1 changes nothing, 0 gives the average image; None as cutoff means every row.
+    psi = 1 changes nothing, 0 gives the average image; None as cutoff means every row. ValueError
+    for a psi that float32 cannot hold, and for a cutoff that is no number of rows.
     """
+    if not abs(psi) <= LARGEST_PSI:
+        raise ValueError(f"psi must be a finite number of float32, not {psi}")
+    if cutoff is not None and not hasattr(cutoff, "__index__"):
+        raise ValueError(f"cutoff must be None or a whole number, not {cutoff!r}")
     if cutoff is not None and cutoff < 0:
         raise ValueError(f"cutoff must be None or at least 0, not {cutoff}")
     if psi == 1 or cutoff == 0:

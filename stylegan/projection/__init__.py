@@ -2,7 +2,7 @@
 
 from .distance import Distance, PerceptualDistance, PixelDistance, choose_distance, psnr
 from .record import Record, file_names, recorded, write_png, write_record
-from .search import Projected, Settings, Space, project
+from .search import Projected, Settings, Space, check_noise, project
 from .target import read_target
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Record",
     "Settings",
     "Space",
+    "check_noise",
     "choose_distance",
     "file_names",
     "project",

@@ -12,6 +12,7 @@ from torch import Tensor
 from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
 from stylegan.metrics.weights import in_hub_cache
 from stylegan.ops import downsample
+from stylegan.sampling import Rectangle, active_part
 
 LARGEST = 256  # pixels a side, that LPIPS looks at; larger images are averaged down to it
 COARSEST = 4  # pixels a side, where the pyramid of pixel distances ends
@@ -80,6 +81,11 @@ def choose_distance(
     or OSError if that, or such images, cannot be.
     """
     if name == "pixels":
+        if weights is not None:
+            raise ValueError(
+                f"--weights {weights} are those of LPIPS, which --distance pixels does not use; "
+                "leave out one of both"
+            )
         return PixelDistance(), "as asked"
     obstacle = lpips_obstacle(resolution, channels)
     if name == "lpips" and obstacle is not None:
@@ -103,10 +109,15 @@ def lpips_obstacle(resolution: int, channels: int) -> str | None:
     return None
 
 
-def psnr(images: Tensor, targets: Tensor) -> Tensor:
+def psnr(images: Tensor, targets: Tensor, rectangle: Rectangle | None = None) -> Tensor:
     """Peak signal-to-noise ratio in dB of images (N, C, r, r), cut off to [-1, 1]: (N,), up to 100.
 
-    10 log10 of the squared range over the mean squared difference.
+    10 log10 of the squared range over the mean squared difference; in the active `rectangle` of
+    padded images alone (see `stylegan.sampling.active_part`).
     """
-    mean_square = (images.clamp(-1, 1) - targets.clamp(-1, 1)).square().mean(dim=(1, 2, 3))
+    difference = images.clamp(-1, 1) - targets.clamp(-1, 1)
+    if rectangle is not None:
+        rows, columns = active_part(rectangle, *difference.shape[2:])
+        difference = difference[:, :, rows, columns]
+    mean_square = difference.square().mean(dim=(1, 2, 3))
     return (10 * torch.log10(4 / mean_square)).clamp(max=BEST_PSNR)

@@ -36,7 +36,7 @@ class Record:
     picture: np.ndarray = field(init=False)  # the result, made of what follows
     ws: Tensor = field(init=False)  # (1, num_styles, w_dim), not truncated
     noise: list[Tensor] | None = field(init=False)  # fitted maps (1, 1, r, r), if any
-    decibels: float = field(init=False)  # peak signal-to-noise ratio of the result
+    decibels: float = field(init=False)  # peak signal-to-noise ratio of the result, without padding
 
 
 def recorded(
@@ -62,7 +62,7 @@ def recorded(
             if filmed is not None:
                 record.moments.append((state.step, filmed[i]))
         progress(state.step, steps)
-    decibels = psnr(state.images, targets.to(state.images))
+    decibels = psnr(state.images, targets.to(state.images), rectangle)
     for i, (record, pixels) in enumerate(zip(records, shown(state.images), strict=True)):
         record.picture, record.decibels = pixels, float(decibels[i])
         record.ws = state.ws[i : i + 1]
@@ -92,7 +92,9 @@ def write_record(
     write_png(folder / PICTURE, record.picture)
     checkpoint.write_text(folder / LOG, "".join(log_lines(record, settings)))
     found = {"final_distance": record.distances[-1], "psnr_db": record.decibels}
-    checkpoint.write_text(folder / RESULT, json.dumps(about | found, indent=2) + "\n")
+    checkpoint.write_text(
+        folder / RESULT, json.dumps(about | found, indent=2, allow_nan=False) + "\n"
+    )
     if film is not None:
         count = len(record.moments) + PAUSE
         write_video(folder / film, film_frames(record), count=count, fps=FPS)
@@ -112,7 +114,7 @@ def log_lines(record: Record, settings: Settings) -> Iterator[str]:
             "learning_rate": settings.rate_at(step),
             "search_noise": settings.search_noise_at(step),
         }
-        yield json.dumps(line) + "\n"
+        yield json.dumps(line, allow_nan=False) + "\n"
 
 
 def film_frames(record: Record) -> Iterator[np.ndarray]:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from stylegan.networks import Generator
+from stylegan.networks import Generator, NetworkConfig
 from stylegan.networks.config import check_labels
 from stylegan.ops import KeptPlanes, unchanged_weights
 from stylegan.projection.distance import Distance
@@ -43,6 +43,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.space not in get_args(Space):
             raise ValueError(f"the space is {' or '.join(get_args(Space))}, not {self.space!r}")
+        numbers = ("learning_rate", "rise", "fall", "search_time", "search_noise", "noise_weight")
+        for name in numbers:
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"{name} must be finite, not {getattr(self, name)}")
         for name, least in (("steps", 1), ("samples", 2)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
@@ -95,6 +99,7 @@ def project(
     Yields where it is before the first update and after each; the last one is the result. All that
     is random comes from `seed`, the same for each picture, so that none depends on the others but
     by the last bit of arithmetic. `labels` (1, label_dim) are the class that w is averaged over.
+    ValueError at the first distance that is not finite.
     Runs where the generator is, and leaves it as it is.
     """
     settings = settings or Settings()
@@ -105,10 +110,15 @@ def project(
     if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != expected:
         found = tuple(targets.shape)
         raise ValueError(f"targets must be (N, {', '.join(map(str, expected))}), not {found}")
-    if settings.fit_noise and not config.noise:
-        raise ValueError("this network has no noise inputs, so there is no noise to fit")
+    check_noise(settings, config)
     check_labels(labels, config.label_dim, 1)
     return search(generator, targets, distance, settings, labels, size, alpha, seed)
+
+
+def check_noise(settings: Settings, config: NetworkConfig) -> None:
+    """ValueError if noise is to be fitted that the network does not have."""
+    if settings.fit_noise and not config.noise:
+        raise ValueError("this network has no noise inputs, so there is no noise to fit")
 
 
 def search(
@@ -143,6 +153,7 @@ def search(
                 noise=maps or "const",
             )
             distances = distance(images, targets)
+        check_distances(distances, step)
         yield Projected(
             step,
             w.detach().expand(-1, styles, -1).clone(),
@@ -164,6 +175,16 @@ def search(
         optimizer.step()
         for noise_map in maps:
             normalize_(noise_map)
+
+
+def check_distances(distances: Tensor, step: int) -> None:
+    """ValueError if one is not finite, of which no way leads back."""
+    if not torch.isfinite(distances).all():
+        found = ", ".join(f"{value:g}" for value in distances.tolist())
+        raise ValueError(
+            f"the search failed at step {step}: the distance is {found}; choose less noise on w "
+            "(--search-noise), and see whether the generator makes pictures at all"
+        )
 
 
 def repeatable() -> AbstractContextManager[None]:

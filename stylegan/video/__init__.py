@@ -1,6 +1,6 @@
 """Films of a generator: walks through its latent space, morphs, a run's training."""
 
-from stylegan.video.encoding import check_video, even, write_video
+from stylegan.video.encoding import check_frame, check_length, check_video, even, write_video
 from stylegan.video.scenes import (
     Interpolation,
     Scene,
@@ -18,6 +18,8 @@ __all__ = [
     "Interpolation",
     "Scene",
     "Stage",
+    "check_frame",
+    "check_length",
     "check_video",
     "even",
     "filmed",

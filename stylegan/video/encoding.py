@@ -20,24 +20,52 @@ X264_OPTIONS = {"crf": "16", "preset": "medium", "threads": "1", "x264-params": 
 BT709 = 1  # primaries, transfer and matrix of high definition, in the numbers of ISO 23091-2
 LIMITED = 1  # levels from 16 on, in FFmpeg's numbers
 BRIGHTNESS = np.array([0.2126, 0.7152, 0.0722], np.float32)  # of red, green and blue in BT.709
+SLOWEST, FASTEST = Fraction(1, 600), 240  # frames per second; what every format can hold
+LONGEST = 24 * 60 * 60  # seconds
+LARGEST = {  # pixels of a frame: a side, and in all
+    ".mp4": (16_384, 139_264 * 256),  # x264's limit, and the macroblocks of H.264's level 6.2
+    ".gif": (65_535, 2**28),
+    ".webp": (16_383, 2**28),
+}
 FASTEST_GIF = 50  # frames per second; programs show a shorter time than 1/50 s as 1/10 s
 WEBP_OPTIONS: dict[str, Any] = {"quality": 80, "method": 4}
 
 
 def check_video(path: Path, fps: float) -> None:
     """ValueError if a film of `fps` frames per second cannot be written to `path` here."""
-    if path.suffix not in SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
         known = ", ".join(SUFFIXES)
         raise ValueError(f"{path} does not say what to write; its ending must be one of {known}")
-    if not 0 < fps <= 240:
-        raise ValueError(f"a film has more than 0 and at most 240 frames per second, not {fps:g}")
-    if path.suffix == ".gif" and fps > FASTEST_GIF:
+    if not SLOWEST <= fps <= FASTEST:
+        raise ValueError(f"a film has from {SLOWEST} to {FASTEST} frames per second, not {fps:g}")
+    if suffix == ".gif" and fps > FASTEST_GIF:
         raise ValueError(
             f"a .gif shows at most {FASTEST_GIF} frames per second, not {fps:g}; "
             "choose fewer, or .mp4 or .webp"
         )
-    if path.suffix == ".mp4":
+    if suffix == ".mp4":
         check_h264()
+
+
+def check_length(seconds: float) -> None:
+    """ValueError unless a film can last so long."""
+    if not 0 < seconds <= LONGEST:
+        raise ValueError(
+            f"a film lasts more than 0 and at most {LONGEST} seconds, a day, not {seconds:g}"
+        )
+
+
+def check_frame(path: Path, size: tuple[int, int]) -> None:
+    """ValueError if frames of that size (width, height) are too large for the format."""
+    side, area = LARGEST[path.suffix.lower()]
+    width, height = size
+    if max(size) > side or width * height > area:
+        raise ValueError(
+            f"{path} would have frames of {width}x{height} pixels; in this format they have at "
+            f"most {side:,} pixels a side and {area:,} in all: choose a smaller scale or "
+            "resolution, or fewer pictures at once"
+        )
 
 
 def check_h264() -> None:
@@ -65,12 +93,13 @@ def write_video(path: Path, frames: Iterator[np.ndarray], *, count: int, fps: fl
     frames that are fewer or more, or of several sizes.
     """
     check_video(path, fps)
+    suffix = path.suffix.lower()
     path.parent.mkdir(parents=True, exist_ok=True)
     checked = checked_frames(frames, count)
     with replacing(path) as file:
-        if path.suffix == ".mp4":
+        if suffix == ".mp4":
             write_h264(file.name, checked, fps)
-        elif path.suffix == ".gif":
+        elif suffix == ".gif":
             write_gif(file, checked, durations(count, fps, unit_ms=10))
         else:
             write_webp(file, checked, durations(count, fps, unit_ms=1))

@@ -6,7 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from stylegan.figures.layout import PAPER, captioned, filling, paste, tiled
+from stylegan.figures.layout import (
+    GAP,
+    PAPER,
+    caption_font,
+    captioned,
+    filling,
+    fitting_font,
+    paste,
+    text_height,
+    tiled,
+    tiled_size,
+)
 from stylegan.sampling import picture
 
 SMALLEST_SIDE = 256  # of a picture, unless a scale is chosen
@@ -35,6 +46,14 @@ class Stage:
     ) -> "Stage":
         """Of a scale that makes pictures 256 pixels large at least, unless one is chosen."""
         return cls(size, columns, scale or -(-SMALLEST_SIDE // max(size)), labels)
+
+    def frame_size(self, cells: int, *, captions: bool = False) -> tuple[int, int]:
+        """Width and height of what `frame` makes of so many pictures, with a caption or without."""
+        height, width = (side * self.scale for side in self.size)
+        if cells > 1 or self.labels:
+            line = text_height(fitting_font(self.labels, width)) if self.labels else 0
+            width, height = tiled_size(cells, self.columns, (width, height), line)
+        return width, height + (text_height(caption_font(width)) + GAP if captions else 0)
 
     def frame(self, pictures: np.ndarray, caption: str = "") -> np.ndarray:
         """Pictures uint8 (cells, H, W, C) as a frame uint8 (height, width, 3)."""
