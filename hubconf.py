@@ -221,7 +221,8 @@ def emoji64(
 ) -> "_Generator":
     """A small StyleGAN (version 1) generator of 64x64 emoji, bundled with the repository.
 
-    As `emoji32`, with more detail. Needs no network. G(z) gives images (N, 3, 64, 64) in [-1, 1].
+    Yellow faces, and heads of people; a shorter training than that of `emoji32` (docs/emoji64.md).
+    Needs no network. G(z) gives images (N, 3, 64, 64) in [-1, 1].
 
     pretrained: False gives the same network with random weights.
     map_location: where to put it; the CPU unless told otherwise.

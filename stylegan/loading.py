@@ -18,7 +18,7 @@ from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import ScheduleConfig, stage_at
 
 WEIGHTS = Path(__file__).parent / "weights"
-BUNDLED = ("emoji32",)  # ship as `weights/NAME-<first 8 digits of SHA-256>.safetensors` or `.pt`
+BUNDLED = ("emoji32", "emoji64")  # ship as `weights/NAME-<8 digits of SHA-256>.safetensors` or .pt
 ACCEPTED = (
     f"a run folder, a folder with {portable.SHARED}, a generator or state file of this project "
     "(.pt), an exported one (.safetensors, .npz), an official snapshot (.pkl), "
