@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from stylegan.interop.accounts import Account
 from stylegan.interop.matching import Match
 from stylegan.messages import readable
-from stylegan.networks import MappingNetwork, NetworkConfig
+from stylegan.networks import Generator, MappingNetwork, NetworkConfig
 from stylegan.schedule import resolutions
 
 Weights = Mapping[str, Tensor]
@@ -147,9 +147,15 @@ def draw_noise_maps(synthesis: nn.Module, config: NetworkConfig, *, shared: bool
     return lines
 
 
+def make_w_avg(network: Generator) -> Account:
+    """Fill the average w, for files that do not keep it."""
+    network.w_avg.copy_(mean_w(network.mapping))
+    return Account("", "w_avg", "made", "the mean w of 10,240 latents, from seed 0")
+
+
 @torch.no_grad()
 def mean_w(mapping: MappingNetwork) -> Tensor:
-    """The mean of w over fixed latents, and the labels in turn, for files that do not keep it."""
+    """The mean of w over fixed latents, and the labels in turn."""
     config, dtype = mapping.config, next(mapping.parameters()).dtype
     random = torch.Generator().manual_seed(0)
     total = torch.zeros(config.w_dim, dtype=torch.float64)

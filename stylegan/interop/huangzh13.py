@@ -10,7 +10,7 @@ scaled so that ours computes the same.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stylegan.interop.accounts import Account, Snapshot
+from stylegan.interop.accounts import Snapshot
 from stylegan.interop.foreign import (
     NORM_DETAIL,
     NORM_FACTOR,
@@ -19,8 +19,8 @@ from stylegan.interop.foreign import (
     blur_kernels,
     draw_noise_maps,
     layer,
+    make_w_avg,
     mapping_fields,
-    mean_w,
     numbered,
     plain_weights,
     scaled,
@@ -73,8 +73,7 @@ def read(content: Mapping[str, Any]) -> Snapshot:
     network, accounts = filled(lambda: Generator(config), table, weights, rest)
     accounts += draw_noise_maps(network.synthesis, config, shared=False)
     if not averaged:
-        network.w_avg.copy_(mean_w(network.mapping))
-        accounts.append(Account("", "w_avg", "made", "the mean w of 10,240 latents, from seed 0"))
+        accounts.append(make_w_avg(network))
     return Snapshot(
         LAYOUT,
         network,

@@ -22,8 +22,8 @@ from stylegan.interop.foreign import (
     Weights,
     blur_kernels,
     draw_noise_maps,
+    make_w_avg,
     mapping_fields,
-    mean_w,
     numbered,
     plain_weights,
     scaled,
@@ -56,8 +56,7 @@ def read(content: Mapping[str, Any]) -> Snapshot:
     table = matches(config, weights, layers)
     network, accounts = filled(lambda: Generator(config), table, weights, blur)
     accounts += draw_noise_maps(network.synthesis, config, shared=True)
-    network.w_avg.copy_(mean_w(network.mapping))
-    accounts.append(Account("", "w_avg", "made", "the mean w of 10,240 latents, from seed 0"))
+    accounts.append(make_w_avg(network))
     accounts.append(Account("", "synthesis.input.epilogue0.bias", "made", "zero: theirs has none"))
     if full:
         accounts += [
