@@ -15,7 +15,7 @@ from PIL import Image
 
 from stylegan import checkpoint
 from stylegan.cli import main
-from stylegan.cli.generate import SeedRange
+from stylegan.cli.looking import SeedRange
 from stylegan.loading import save_generator
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.sampling import latents, to_uint8

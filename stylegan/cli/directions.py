@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli.common import Command, use_device
-from stylegan.cli.generate import SAVE_OPTIONS, class_labels
-from stylegan.cli.looking import CLASS, DEVICE, LayerRanges
+from stylegan.cli.generate import SAVE_OPTIONS
+from stylegan.cli.looking import CLASS, DEVICE, SOURCE, LayerRanges, class_labels
 
 if TYPE_CHECKING:
     from stylegan.directions import Method
@@ -30,7 +30,7 @@ class LayerRange(click.ParamType):
 
 
 @click.command(cls=Command)
-@click.argument("source")
+@SOURCE
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

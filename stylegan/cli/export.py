@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli.common import Command
-from stylegan.cli.generate import Cutoff
+from stylegan.cli.looking import Cutoff
 
 if TYPE_CHECKING:
     from stylegan.export import NoiseInput

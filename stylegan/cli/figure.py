@@ -1,12 +1,12 @@
 """`stylegan figure`: the figures of the paper, of any generator."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from stylegan.cli.common import Command, data_option, use_device
-from stylegan.cli.generate import SAVE_OPTIONS, PictureFolder, SeedRange, write_picture
+from stylegan.cli.generate import SAVE_OPTIONS, Format, check_folder, write_picture
 from stylegan.cli.looking import (
     CLASS,
     CUTOFF,
@@ -21,16 +21,12 @@ from stylegan.cli.looking import (
     SOURCE,
     Asked,
     Numbers,
+    SeedRange,
     chosen_ranges,
     seeds_option,
     together,
 )
-from stylegan.cli.measuring import (
-    RunFolder,
-    measuring_tools,
-    open_store,
-    progress_of_images,
-)
+from stylegan.cli.measuring import RunFolder, beside_nearest, open_store
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -78,11 +74,11 @@ def grid(
     """
     from stylegan.figures import labelled_grid
 
-    files = FigureFile(out, overwrite)
+    file = FigureFile(out, overwrite)
     asked = Asked(**look)
     loaded = asked.loaded()
     points = asked.points(loaded, seeds, GRID_SEEDS)
-    files.save(labelled_grid(loaded, points, noise=noise, columns=columns), loaded.origin)
+    file.save(labelled_grid(loaded, points, noise=noise, columns=columns), loaded.origin)
 
 
 @figure.command(cls=Command)
@@ -336,48 +332,33 @@ def neighbours(
     stylegan figure neighbours runs/mine --out neighbours.png
     stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
     """
-    from stylegan import sampling
     from stylegan.loading import load_source
-    from stylegan.metrics import Subject
-    from stylegan.metrics.neighbours import samples_and_nearest
-    from stylegan.metrics.own import network_of
 
     file = FigureFile(out, overwrite)
     loaded, run = load_source(source, map_location=use_device(device)), RunFolder.at(source)
     store = open_store(data, run, loaded)
     if store is None:
         raise ValueError(f"{source} does not say what it was trained on; pass --data")
-    with progress_of_images() as progress:
-        subject = Subject(
-            loaded.generator,
-            store,
-            mirror=run.config.data.mirror if mirror is None and run else bool(mirror),
-            resolution=loaded.resolution,
-            alpha=loaded.alpha,
-            batch=sampling.default_batch(loaded.resolution),
-            progress=progress,
-        )
-        network = network_of(subject, measuring_tools())
-        image = samples_and_nearest(subject, network, samples, nearest)
-    file.save(image, loaded.origin)
+    mirrored = run.config.data.mirror if mirror is None and run else bool(mirror)
+    file.save(beside_nearest(loaded, store, samples, nearest, mirror=mirrored), loaded.origin)
 
 
 class FigureFile:
     """The file of `--out`. One that shows something else is not replaced without `overwrite`."""
 
     def __init__(self, path: Path, overwrite: bool) -> None:
-        file_format = path.suffix.lower().removeprefix(".")
-        if file_format not in SAVE_OPTIONS:
+        ending = path.suffix.lower().removeprefix(".")
+        if ending not in SAVE_OPTIONS:
             known = ", ".join(f".{name}" for name in SAVE_OPTIONS)
             raise ValueError(
                 f"{path} does not say what to write; its ending must be one of {known}"
             )
         if path.is_dir():
             raise ValueError(f"{path} is a folder; choose another --out")
-        self.path = path
-        self.folder = PictureFolder(path.parent, file_format, overwrite)  # type: ignore[arg-type]
+        check_folder(path.parent)
+        self.path, self.file_format, self.overwrite = path, cast(Format, ending), overwrite
 
     def save(self, image: "Image", origin: str) -> None:
         """Write it and say so."""
-        write_picture(self.path, image, self.folder.file_format, self.folder.overwrite)
+        write_picture(self.path, image, self.file_format, self.overwrite)
         click.echo(f"{self.path}, {image.width}x{image.height}, from the {origin}")

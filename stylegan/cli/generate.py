@@ -1,8 +1,6 @@
 """`stylegan generate`: pictures from a trained generator."""
 
-import dataclasses
 import io
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,11 +8,25 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from stylegan.cli.common import Command, count, use_device
+from stylegan.cli.looking import (
+    CLASS,
+    CUTOFF,
+    DEVICE,
+    NOISE,
+    PSI,
+    RESOLUTION,
+    SOURCE,
+    Cutoff,
+    SeedRange,
+    at_resolution,
+    class_labels,
+    saved_points,
+    together,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
-    from torch import Tensor
 
     from stylegan.figures import Points
     from stylegan.loading import LoadedGenerator
@@ -26,51 +38,12 @@ SAVE_OPTIONS: dict[str, dict[str, Any]] = {
     "jpg": {"format": "JPEG", "quality": 95, "subsampling": 0},
 }
 LARGEST_SIDE = {"webp": 16_383, "jpg": 65_500}  # pixels that the format, or its library, allows
-MOST_SEEDS = 1_000_000
 DEFAULT_SEEDS = "0-31"
 GRID_SEEDS = 64  # a grid of more is only made when asked for
 
 
-class SeedRange(click.ParamType):
-    """`0-35,40` as a list of whole numbers, each once."""
-
-    name = "seeds"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[int]:
-        if isinstance(value, list):
-            return value
-        seeds: dict[int, None] = {}
-        for part in str(value).split(","):
-            first, dash, last = (word.strip() for word in part.partition("-"))
-            if not first.isdecimal() or (dash and not last.isdecimal()):
-                self.fail(f"{part.strip()!r} is neither a seed nor a range like 0-35", param, ctx)
-            numbers = range(int(first), int(last or first) + 1)
-            if not numbers:
-                self.fail(f"the range {part.strip()} ends before it begins", param, ctx)
-            if len(seeds) + len(numbers) > MOST_SEEDS:
-                self.fail(f"{part.strip()} is more than {MOST_SEEDS} seeds at once", param, ctx)
-            seeds |= dict.fromkeys(numbers)
-        return list(seeds)
-
-
-class Cutoff(click.ParamType):
-    """A number of layers, or `all`, which is -1 here: None says that nothing was asked."""
-
-    name = "layers"
-    ALL = -1
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if value == "all":
-            return self.ALL
-        if not str(value).isdecimal():
-            self.fail(f"{value!r} is neither a number of layers nor 'all'", param, ctx)
-        return int(value)
-
-
 @click.command(cls=Command)
-@click.argument("source")
+@SOURCE
 @click.option(
     "--seeds",
     type=SeedRange(),
@@ -84,28 +57,9 @@ class Cutoff(click.ParamType):
     type=click.Path(path_type=Path),
     help="Images of this file (ws, w or z, and perhaps noise) instead of those that seeds name.",
 )
-@click.option(
-    "--psi",
-    type=float,
-    help="Truncation: 0 = the average image, 1 = full variety, negative = the opposite.  "
-    "[default: what the file says, else 0.7; with --latents 1]",
-)
-@click.option(
-    "--cutoff",
-    type=Cutoff(),
-    help="How many layers truncation reaches, from the coarsest, or 'all'.  "
-    "[default: what the file says, else 8]",
-)
-@click.option(
-    "--noise",
-    type=click.Choice(["const", "random", "none"]),
-    help="Fine detail: the stored maps, drawn from each image's seed, or left out.  "
-    "[default: that of --latents if it has any, else const]",
-)
-@click.option("--class", "class_name", metavar="NAME|NUMBER", help="The label, if it has labels.")
-@click.option("--resolution", type=int, help="Of the images, 4 up to the network's.")
+@together(PSI, CUTOFF, NOISE, CLASS, RESOLUTION)
 @click.option("--batch", type=click.IntRange(min=1), help="Images at once; fewer need less memory.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps.")
+@DEVICE
 @click.option("--out", type=click.Path(path_type=Path), default="out", show_default=True)
 @click.option(
     "--grid/--no-grid", default=None, help=f"All in one file.  [default: from 2 to {GRID_SEEDS}]"
@@ -164,17 +118,6 @@ def generate(
     click.echo(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")
 
 
-def saved_points(
-    loaded: "LoadedGenerator", path: Path, numbers: list[int] | None, class_name: str | None
-) -> "Points":
-    """The latents of a file that are wanted; None is all. Only z needs a class, if there are
-    any."""
-    from stylegan.figures import of_latents
-
-    labels = None if class_name is None else class_labels(loaded, class_name)
-    return of_latents(loaded, path, numbers, labels)
-
-
 def pictures_of(
     loaded: "LoadedGenerator",
     seeds: list[int],
@@ -220,54 +163,18 @@ def pictures_of(
         ) from error
 
 
-def at_resolution(loaded: "LoadedGenerator", resolution: int | None) -> "LoadedGenerator":
-    """`loaded` at the resolution asked for, fully grown if it is not the one training reached."""
-    if resolution is None or resolution == loaded.resolution:
-        return loaded
-    if resolution > loaded.resolution:
-        full = loaded.generator.config.resolution
-        if resolution <= full:
-            click.echo(
-                f"training has reached {loaded.resolution}x{loaded.resolution}: layers beyond "
-                "it are as they were drawn",
-                err=True,
-            )
-    return dataclasses.replace(loaded, resolution=resolution, alpha=1.0)
-
-
-def class_labels(loaded: "LoadedGenerator", class_name: str | None) -> "Tensor | None":
-    """The label (1, label_dim) of a class by name or number; None for a network without labels."""
-    import torch
-
-    from stylegan.config import suggest
-
-    count, names = loaded.generator.config.label_dim, list(loaded.label_names)
-    if count == 0:
-        if class_name is not None:
-            raise ValueError(
-                f"--class {class_name} was given, but the {loaded.origin} has no labels"
-            )
-        return None
-    known = ", ".join(names) if names else f"0 to {count - 1}"
-    if class_name is None:
-        raise ValueError(f"the {loaded.origin} has labels: choose one with --class; known: {known}")
-    if class_name in names:
-        index = names.index(class_name)
-    elif class_name.isdecimal() and int(class_name) < count:
-        index = int(class_name)
-    else:
-        hint = suggest(class_name, names) or f"; known: {known}"
-        raise ValueError(f"there is no class {class_name!r}{hint}")
-    return torch.eye(count)[index : index + 1]
+def check_folder(folder: Path) -> None:
+    """ValueError if a file is where the folder, or one above it, is to be."""
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{path} is a file; choose another --out")
 
 
 class PictureFolder:
     """A folder that pictures are written to. A file that shows something else is not replaced."""
 
     def __init__(self, folder: Path, file_format: Format, overwrite: bool) -> None:
-        for path in itertools.chain([folder], folder.parents):
-            if path.exists() and not path.is_dir():
-                raise ValueError(f"{path} is a file; choose another --out")
+        check_folder(folder)
         self.folder, self.file_format, self.overwrite = folder, file_format, overwrite
 
     def save(self, name: str, image: "Image") -> None:

@@ -1,4 +1,4 @@
-"""What `figure` and `video` share: which points, looked at how."""
+"""What `generate`, `figure` and `video` share: which points, looked at how."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
@@ -8,11 +8,53 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli.common import Decorated, use_device
-from stylegan.cli.generate import Cutoff, SeedRange, at_resolution, class_labels
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from stylegan.figures import Points, StyleRange
     from stylegan.loading import LoadedGenerator
+
+
+MOST_SEEDS = 1_000_000
+
+
+class SeedRange(click.ParamType):
+    """`0-35,40` as a list of whole numbers, each once."""
+
+    name = "seeds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[int]:
+        if isinstance(value, list):
+            return value
+        seeds: dict[int, None] = {}
+        for part in str(value).split(","):
+            first, dash, last = (word.strip() for word in part.partition("-"))
+            if not first.isdecimal() or (dash and not last.isdecimal()):
+                self.fail(f"{part.strip()!r} is neither a seed nor a range like 0-35", param, ctx)
+            numbers = range(int(first), int(last or first) + 1)
+            if not numbers:
+                self.fail(f"the range {part.strip()} ends before it begins", param, ctx)
+            if len(seeds) + len(numbers) > MOST_SEEDS:
+                self.fail(f"{part.strip()} is more than {MOST_SEEDS} seeds at once", param, ctx)
+            seeds |= dict.fromkeys(numbers)
+        return list(seeds)
+
+
+class Cutoff(click.ParamType):
+    """A number of layers, or `all`, which is -1 here: None says that nothing was asked."""
+
+    name = "layers"
+    ALL = -1
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "all":
+            return self.ALL
+        if not str(value).isdecimal():
+            self.fail(f"{value!r} is neither a number of layers nor 'all'", param, ctx)
+        return int(value)
 
 
 class Numbers(click.ParamType):
@@ -171,13 +213,64 @@ class Asked:
         self, loaded: "LoadedGenerator", numbers: list[int] | None, default: str
     ) -> "Points":
         """Those of `numbers`: seeds, or latents of the file, of which all if none are chosen."""
-        from stylegan.figures import of_latents, of_seeds
+        from stylegan.figures import of_seeds
 
-        if self.latents is not None:  # which need a class only if they are not styles yet
-            labels = None if self.class_name is None else class_labels(loaded, self.class_name)
-            return of_latents(loaded, self.latents, numbers, labels)
+        if self.latents is not None:
+            return saved_points(loaded, self.latents, numbers, self.class_name)
         seeds = SeedRange().convert(default, None, None) if numbers is None else numbers
         return of_seeds(loaded, seeds, class_labels(loaded, self.class_name))
+
+
+def saved_points(
+    loaded: "LoadedGenerator", path: Path, numbers: list[int] | None, class_name: str | None
+) -> "Points":
+    """The latents of a file that are wanted; None is all. Only z needs a class, if there are
+    any."""
+    from stylegan.figures import of_latents
+
+    labels = None if class_name is None else class_labels(loaded, class_name)
+    return of_latents(loaded, path, numbers, labels)
+
+
+def at_resolution(loaded: "LoadedGenerator", resolution: int | None) -> "LoadedGenerator":
+    """`loaded` at the resolution asked for, fully grown if it is not the one training reached."""
+    if resolution is None or resolution == loaded.resolution:
+        return loaded
+    if resolution > loaded.resolution:
+        full = loaded.generator.config.resolution
+        if resolution <= full:
+            click.echo(
+                f"training has reached {loaded.resolution}x{loaded.resolution}: layers beyond "
+                "it are as they were drawn",
+                err=True,
+            )
+    return dataclasses.replace(loaded, resolution=resolution, alpha=1.0)
+
+
+def class_labels(loaded: "LoadedGenerator", class_name: str | None) -> "Tensor | None":
+    """The label (1, label_dim) of a class by name or number; None for a network without labels."""
+    import torch
+
+    from stylegan.config import suggest
+
+    count, names = loaded.generator.config.label_dim, list(loaded.label_names)
+    if count == 0:
+        if class_name is not None:
+            raise ValueError(
+                f"--class {class_name} was given, but the {loaded.origin} has no labels"
+            )
+        return None
+    known = ", ".join(names) if names else f"0 to {count - 1}"
+    if class_name is None:
+        raise ValueError(f"the {loaded.origin} has labels: choose one with --class; known: {known}")
+    if class_name in names:
+        index = names.index(class_name)
+    elif class_name.isdecimal() and int(class_name) < count:
+        index = int(class_name)
+    else:
+        hint = suggest(class_name, names) or f"; known: {known}"
+        raise ValueError(f"there is no class {class_name!r}{hint}")
+    return torch.eye(count)[index : index + 1]
 
 
 def chosen_ranges(

@@ -12,6 +12,8 @@ from stylegan.checkpoint import CONFIG_FILE, RESULTS_FILE
 from stylegan.cli.common import prepared_store, progress_bar
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from stylegan.config import TrainConfig
     from stylegan.data import Crop, Store
     from stylegan.loading import LoadedGenerator
@@ -100,6 +102,30 @@ def open_store(
         channels=network.image_channels,
         include=run.config.data.include if run and trained_on else (),
     )
+
+
+def beside_nearest(
+    loaded: "LoadedGenerator", store: "Store", samples: int, nearest: int, *, mirror: bool
+) -> "Image":
+    """The first samples, untruncated, each beside the training images nearest to it by our own
+    network; with a bar."""
+    from stylegan import sampling
+    from stylegan.metrics import Subject
+    from stylegan.metrics.neighbours import samples_and_nearest
+    from stylegan.metrics.own import network_of
+
+    with progress_of_images() as progress:
+        subject = Subject(
+            loaded.generator,
+            store,
+            mirror=mirror,
+            resolution=loaded.resolution,
+            alpha=loaded.alpha,
+            batch=sampling.default_batch(loaded.resolution),
+            progress=progress,
+        )
+        network = network_of(subject, measuring_tools())
+        return samples_and_nearest(subject, network, samples, nearest)
 
 
 def marks(subject: "Subject", requests: "Sequence[Request]") -> Plan:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from stylegan.cli.common import Command, count, progress_bar, use_device
-from stylegan.cli.generate import class_labels
-from stylegan.cli.looking import CLASS, DEVICE
+from stylegan.cli.generate import check_folder
+from stylegan.cli.looking import CLASS, DEVICE, SOURCE, class_labels
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +26,7 @@ LONGEST_LABEL = 16  # characters
 
 
 @click.command(cls=Command)
-@click.argument("source")
+@SOURCE
 @click.argument(
     "images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
@@ -264,9 +264,8 @@ def check_free(out: Path, folders: Sequence[Path], film: str | None, *, overwrit
     """ValueError if something would be replaced, unless that is wanted, or a file is in the way."""
     from stylegan.projection import file_names
 
-    for path in [*out.parents, out, *folders]:
-        if path.exists() and not path.is_dir():
-            raise ValueError(f"{path} is a file; choose another --out")
+    for folder in (out, *folders):
+        check_folder(folder)
     of_all = [out / LATENTS, out / OVERVIEW] if len(folders) > 1 else []
     files = [*of_all, *(folder / name for folder in folders for name in file_names(film))]
     for path in files:

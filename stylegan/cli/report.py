@@ -6,12 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stylegan.cli.common import Command, data_option, use_device
-from stylegan.cli.measuring import (
-    RunFolder,
-    measuring_tools,
-    open_store,
-    progress_of_images,
-)
+from stylegan.cli.measuring import RunFolder, beside_nearest, open_store
 
 if TYPE_CHECKING:
     import torch
@@ -73,32 +68,18 @@ def neighbours_of(run: str, loaded: "LoadedGenerator", data: Path | None) -> "Sh
 
 def look_for_neighbours(run: str, loaded: "LoadedGenerator", data: Path | None) -> "Shown | str":
     """Distances are between features of our own network, which sees 64x64 pixels at most."""
-    from stylegan import sampling
-    from stylegan.metrics import Subject
-    from stylegan.metrics.neighbours import samples_and_nearest
-    from stylegan.metrics.own import network_of
     from stylegan.report import Shown
 
     source = RunFolder.at(run)
     store = open_store(data, source, loaded)
     if store is None:
         return "Not looked for: the training images are gone; stylegan report --data finds them."
-    with progress_of_images() as progress:
-        subject = Subject(
-            loaded.generator,
-            store,
-            mirror=source is not None and source.config.data.mirror,
-            resolution=loaded.resolution,
-            alpha=loaded.alpha,
-            batch=sampling.default_batch(loaded.resolution),
-            progress=progress,
-        )
-        network = network_of(subject, measuring_tools())
-        image = samples_and_nearest(subject, network, SAMPLES, NEIGHBOURS)
-        text = (
-            f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
-            f"nearest to each among {len(store.images(subject.size)):,}, by features of a small "
-            "network trained on them. Below: the distance in units of that between a training "
-            "image and its nearest other one, so far below 1 is nearly a copy."
-        )
-        return Shown(image, text)
+    mirror = source is not None and source.config.data.mirror
+    image = beside_nearest(loaded, store, SAMPLES, NEIGHBOURS, mirror=mirror)
+    text = (
+        f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
+        f"nearest to each among {len(store.images(loaded.resolution)):,}, by features of a small "
+        "network trained on them. Below: the distance in units of that between a training "
+        "image and its nearest other one, so far below 1 is nearly a copy."
+    )
+    return Shown(image, text)

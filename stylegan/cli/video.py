@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from stylegan.cli.common import Command, Decorated, progress_bar
-from stylegan.cli.generate import SeedRange, class_labels
 from stylegan.cli.looking import (
     CLASS,
     CUTOFF,
@@ -24,7 +23,9 @@ from stylegan.cli.looking import (
     SOURCE,
     Asked,
     Numbers,
+    SeedRange,
     chosen_ranges,
+    class_labels,
     seeds_option,
     together,
 )
