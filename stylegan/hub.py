@@ -18,12 +18,13 @@ from stylegan.loading import (
     LoadedGenerator,
     bundled_file,
     contents,
+    hub_cache,
     load_file,
     load_source,
     located,
+    naming,
     network_of,
 )
-from stylegan.messages import readable
 from stylegan.networks import Discriminator, Generator, NetworkConfig, Noise
 
 Device = str | torch.device
@@ -156,16 +157,11 @@ def load_discriminator(source: str | Path, *, map_location: Device = "cpu") -> D
 def of_payload(payload: dict[str, Any], path: Path) -> Discriminator | None:
     """The discriminator of one of our files, if it is of a kind that has one."""
     kind = payload["kind"]
-    try:
+    with naming(kind, path):
         if kind == "state":
             return network_of(Discriminator, payload["config"]["network"], payload["discriminator"])
         if kind == "discriminator":
             return network_of(Discriminator, payload["config"], payload["weights"])
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise ValueError(
-            f"the {kind} file {path} cannot be used: {readable(reason, 1000)}"
-        ) from error
     return None
 
 
@@ -194,7 +190,7 @@ class Published:
 
     def places(self) -> list[Path]:
         """Where it is looked for: converted, which loads faster, then as published."""
-        official = Path(torch.hub.get_dir()) / "checkpoints" / self.file
+        official = hub_cache() / self.file
         return [*(official.with_suffix(ending) for ending in CONVERTED), official]
 
 

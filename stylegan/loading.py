@@ -3,7 +3,8 @@
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -143,7 +144,7 @@ def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
             f"{path} is a {kind} file; pictures need a generator: a generator-*.pt, a state-*.pt "
             "or the run folder"
         )
-    try:
+    with naming(kind, path):
         if kind == "generator":
             config, weights = payload["config"], payload["weights"]
             psi, cutoff = payload["psi"], payload["cutoff"]
@@ -163,6 +164,13 @@ def from_payload(payload: Mapping[str, Any], path: Path) -> LoadedGenerator:
             label_names=tuple(payload.get("label_names", ())),
             active_rectangle=payload.get("active_rectangle"),
         )
+
+
+@contextmanager
+def naming(kind: str, path: Path) -> Iterator[None]:
+    """Whatever is wrong with the content of one of our files is told in one line that names it."""
+    try:
+        yield
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(
@@ -303,7 +311,7 @@ def downloaded(url: str) -> Path:
             f"{url} does not tell the SHA-256 of the file, so nothing would tell a forged one from "
             "it; add #sha256=<its first 8 or more digits>, or download it and give its path"
         )
-    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    folder = hub_cache()
     if digits != hash_prefix(name):
         folder /= digits
     path = folder / name
@@ -319,6 +327,11 @@ def downloaded(url: str) -> Path:
                 f"at {path} or give the path of a local copy"
             ) from error
     return verified(path, digits)
+
+
+def hub_cache() -> Path:
+    """Where torch.hub keeps files of weights."""
+    return Path(torch.hub.get_dir()) / "checkpoints"
 
 
 def fragment_hash(fragment: str, url: str) -> str:

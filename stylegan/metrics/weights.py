@@ -34,12 +34,7 @@ def public_weights(url: str, given: Path | None) -> Weights:
 
 def in_hub_cache(url: str) -> bool:
     """Whether the file has been downloaded, or put there by hand."""
-    return hub_path(url.rpartition("/")[2]).is_file()
-
-
-def hub_path(name: str) -> Path:
-    """Where torch.hub keeps a file of that name."""
-    return Path(torch.hub.get_dir()) / "checkpoints" / name
+    return (loading.hub_cache() / url.rpartition("/")[2]).is_file()
 
 
 def weights_file(url: str, given: Path | None) -> Path:
@@ -56,7 +51,7 @@ def weights_file(url: str, given: Path | None) -> Path:
     try:
         return loading.downloaded(url)
     except OSError as error:
-        path = hub_path(name)
+        path = loading.hub_cache() / name
         reason = error.__cause__ or error
         raise OSError(
             f"the weights of a network are missing and could not be downloaded ({reason}): get "
