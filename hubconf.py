@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import torch as _torch
 
-    from stylegan.hub import SeededGenerator as _Generator
+    from stylegan.files.hub import SeededGenerator as _Generator
     from stylegan.networks import Discriminator as _Discriminator
 
     _Entry = _TypeVar("_Entry", bound=_Callable[..., object])
@@ -142,7 +142,7 @@ def generator(
     weights: CC BY-NC 4.0).
     {source}
     """
-    from stylegan.hub import load_seeded
+    from stylegan.files.hub import load_seeded
 
     return load_seeded(weights, map_location=map_location)
 
@@ -182,7 +182,7 @@ def discriminator(
     weights: CC BY-NC 4.0).
     {source}
     """
-    from stylegan.hub import load_discriminator
+    from stylegan.files.hub import load_discriminator
 
     return load_discriminator(weights, map_location=map_location)
 
@@ -210,7 +210,7 @@ def emoji32(
     Apache License 2.0 (datasets/emoji-LICENSE.txt).
     {source}
     """
-    from stylegan.hub import load_bundled
+    from stylegan.files.hub import load_bundled
 
     return load_bundled("emoji32", pretrained=pretrained, map_location=map_location)
 
@@ -238,7 +238,7 @@ def emoji64(
     Apache License 2.0 (datasets/emoji-LICENSE.txt).
     {source}
     """
-    from stylegan.hub import load_bundled
+    from stylegan.files.hub import load_bundled
 
     return load_bundled("emoji64", pretrained=pretrained, map_location=map_location)
 
@@ -254,7 +254,7 @@ def ffhq1024(
 
     {rest}
     """
-    from stylegan.hub import load_published
+    from stylegan.files.hub import load_published
 
     return load_published("ffhq1024", weights, pretrained=pretrained, map_location=map_location)
 
@@ -270,7 +270,7 @@ def celebahq1024(
 
     {rest}
     """
-    from stylegan.hub import load_published
+    from stylegan.files.hub import load_published
 
     return load_published("celebahq1024", weights, pretrained=pretrained, map_location=map_location)
 
@@ -286,7 +286,7 @@ def bedrooms256(
 
     {rest}
     """
-    from stylegan.hub import load_published
+    from stylegan.files.hub import load_published
 
     return load_published("bedrooms256", weights, pretrained=pretrained, map_location=map_location)
 
@@ -304,7 +304,7 @@ def cars512(
 
     {rest}
     """
-    from stylegan.hub import load_published
+    from stylegan.files.hub import load_published
 
     return load_published("cars512", weights, pretrained=pretrained, map_location=map_location)
 
@@ -320,6 +320,6 @@ def cats256(
 
     {rest}
     """
-    from stylegan.hub import load_published
+    from stylegan.files.hub import load_published
 
     return load_published("cats256", weights, pretrained=pretrained, map_location=map_location)

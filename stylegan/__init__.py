@@ -17,6 +17,6 @@ def load_generator(
     path_or_url: "str | Path", *, map_location: "str | torch.device" = "cpu"
 ) -> Generator:
     """The generator of one of our files, of an https address or of a bundled name; eval mode."""
-    from stylegan.loading import load_generator as load
+    from stylegan.files.loading import load_generator as load
 
     return load(path_or_url, map_location=map_location)

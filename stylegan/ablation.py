@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stylegan.checkpoint import LOG_FILE
 from stylegan.config import (
     TrainConfig,
     build_config,
@@ -18,6 +17,7 @@ from stylegan.config import (
     read_config_file,
     to_toml,
 )
+from stylegan.files.checkpoint import LOG_FILE
 from stylegan.metrics import KINDS, Request, score_name
 from stylegan.report.record import read_lines
 

@@ -16,9 +16,10 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from stylegan import checkpoint, portable, sampling
+from stylegan import sampling
 from stylegan.figures import chart
-from stylegan.loading import BUNDLED, LoadedGenerator
+from stylegan.files import checkpoint, portable
+from stylegan.files.loading import BUNDLED, LoadedGenerator
 from stylegan.metrics.images import weights_sha256
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.ops import truncate

@@ -17,7 +17,6 @@ from click.testing import CliRunner
 from PIL import Image
 from tiny_training import differing, run, tiny_config, tiny_store, write_pictures
 
-from stylegan import checkpoint
 from stylegan.ablation import (
     Job,
     Outcome,
@@ -34,6 +33,7 @@ from stylegan.cli.ablation import plan_lines, results_of
 from stylegan.cli.ladder import Ladder, claim, reason
 from stylegan.config import flatten, load_config, read_stored_config, to_dict, to_toml
 from stylegan.data import cached_store
+from stylegan.files import checkpoint
 from stylegan.metrics import Subject, Tools, parse
 from stylegan.networks import Generator
 

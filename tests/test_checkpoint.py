@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from stylegan import checkpoint
+from stylegan.files import checkpoint
 from stylegan.video import write_video
 
 mp4 = pytest.mark.skipif(

@@ -13,13 +13,13 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
-from stylegan import checkpoint
 from stylegan.cli import COMMANDS, main
 from stylegan.cli.common import Command, count, one_line, use_device
 from stylegan.cli.info import differences_from_paper
 from stylegan.config import TrainConfig, load_config, to_toml
 from stylegan.data import Store, prepare
-from stylegan.loading import save_generator
+from stylegan.files import checkpoint
+from stylegan.files.loading import save_generator
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import ScheduleConfig
 from stylegan.training import TrainState

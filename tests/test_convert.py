@@ -15,11 +15,11 @@ from official import dumps, network_class, snapshot_objects
 from PIL import Image
 from tiny_training import tiny_config
 
-from stylegan import checkpoint
 from stylegan.cli import main
-from stylegan.interop import load_official
-from stylegan.interop.correspondence import GENERATOR_SETTINGS, config_from_official
-from stylegan.loading import load_source
+from stylegan.files import checkpoint
+from stylegan.files.interop import load_official
+from stylegan.files.interop.correspondence import GENERATOR_SETTINGS, config_from_official
+from stylegan.files.loading import load_source
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.training import TrainState
 
@@ -383,7 +383,7 @@ print("used", used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20)
 @pytest.mark.skipif(sys.platform != "linux", reason="counts memory as Linux does")
 def test_a_snapshot_of_the_published_size_converts_within_a_minute_and_2_gib(tmp_path):
     source, target = tmp_path / "ffhq-1024x1024.pkl", tmp_path / "ffhq.pt"
-    large = Path(__file__).parent / "large_snapshot.py"
+    large = Path(__file__).parent / "helpers" / "large_snapshot.py"
     subprocess.run([sys.executable, str(large), str(source)], check=True)
     found = subprocess.run(
         [sys.executable, "-c", CONVERSION, "convert", str(source), str(target)],

@@ -27,7 +27,7 @@ from stylegan.directions import (
     spectrum,
     style_matrix,
 )
-from stylegan.loading import load_source, save_generator
+from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator, NetworkConfig
 
 TINY = NetworkConfig(

@@ -13,9 +13,9 @@ from processes import spawned
 from tiny_training import differing, flat, run, tiny_config
 from two_processes import BATCH, OPTIONS, STAGES, config_of, fed, ten_steps, work
 
-from stylegan import checkpoint
 from stylegan.data import cached_store
 from stylegan.distributed import meeting, seen
+from stylegan.files import checkpoint
 from stylegan.schedule import Stage
 from stylegan.training import Share, draw
 

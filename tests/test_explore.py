@@ -39,7 +39,7 @@ from stylegan.explore.controls import (
 )
 from stylegan.explore.points import MOST_POINTS, keep, latents_file, point_of
 from stylegan.explore.projecting import searched, target_of
-from stylegan.latents import read_latents
+from stylegan.files.latents import read_latents
 from stylegan.ops import truncate
 
 

@@ -33,8 +33,8 @@ from stylegan.directions import (
 )
 from stylegan.explore import Mixing, Scene, Settings, between, render
 from stylegan.explore.points import point_of
-from stylegan.latents import read_latents
-from stylegan.loading import load_source, save_generator
+from stylegan.files.latents import read_latents
+from stylegan.files.loading import load_source, save_generator
 
 ROOT = Path(__file__).parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from torch.testing import assert_close
 
 from stylegan.cli import main
-from stylegan.export import export
-from stylegan.interop import load_official
-from stylegan.loading import LoadedGenerator, load_generator, load_source, save_generator
+from stylegan.files.export import export
+from stylegan.files.interop import load_official
+from stylegan.files.loading import LoadedGenerator, load_generator, load_source, save_generator
 from stylegan.networks import Generator, NetworkConfig
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
@@ -149,7 +149,7 @@ def test_a_kernel_that_the_official_program_fuses_is_turned_there_and_back(tmp_p
 
 
 def test_an_official_snapshot_becomes_its_own_variables_again(tmp_path):
-    from stylegan.interop.pickles import read_networks
+    from stylegan.files.interop.pickles import read_networks
 
     export(load_source(SNAPSHOT), tmp_path / "official.npz")
     variables = read_networks(SNAPSHOT)[2].variables

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 TESTS = Path(__file__).parent
+SAVES = TESTS / "helpers" / "faulty_save.py"
 FAULTS = TESTS.parent / "tools" / "faults"  # a program, not a package
 sys.path.append(str(FAULTS))
 from faulty_save import FULL, NEWEST, OLDER, Left  # noqa: E402
@@ -31,7 +32,11 @@ POINTS = {  # of a save: before, after and, for a write, in the middle of each c
 def results(tmp_path_factory):
     """The points of a save in order, and what each fault left."""
     found = subprocess.run(
-        [sys.executable, str(TESTS / "faulty_save.py"), str(tmp_path_factory.mktemp("saves"))],
+        [
+            sys.executable,
+            str(SAVES),
+            str(tmp_path_factory.mktemp("saves")),
+        ],
         env=os.environ | {"PYTHONPATH": f"{TESTS.parent}{os.pathsep}{FAULTS}"},
         capture_output=True,
         text=True,

@@ -15,8 +15,8 @@ from stylegan.cli import main
 from stylegan.cli.figure import FigureFile, figure
 from stylegan.cli.looking import LayerRanges, Numbers
 from stylegan.cli.video import video
-from stylegan.latents import write_latents
-from stylegan.loading import load_source, save_generator
+from stylegan.files.latents import write_latents
+from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator, NetworkConfig
 
 ROOT = Path(__file__).parent.parent

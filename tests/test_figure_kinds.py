@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageFont
 from torch.testing import assert_close
 
-from stylegan import checkpoint, sampling
+from stylegan import sampling
 from stylegan.figures import (
     GAP,
     StyleRange,
@@ -32,8 +32,9 @@ from stylegan.figures import (
 )
 from stylegan.figures.layout import wrapped
 from stylegan.figures.noise import deviation, fine_from, liveliest
-from stylegan.latents import write_latents
-from stylegan.loading import (
+from stylegan.files import checkpoint
+from stylegan.files.latents import write_latents
+from stylegan.files.loading import (
     LoadedGenerator,
     load_file,
     newest_of_each_resolution,

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from foreign_layouts import drawn, kept, latents, noise_maps
 from PIL import Image
 
-from stylegan import checkpoint
 from stylegan.cli import main
-from stylegan.interop import import_weights
-from stylegan.interop.foreign import NORM_FACTOR, width_fields
-from stylegan.loading import load_source
+from stylegan.files import checkpoint
+from stylegan.files.interop import import_weights
+from stylegan.files.interop.foreign import NORM_FACTOR, width_fields
+from stylegan.files.loading import load_source
 from stylegan.training.folder import weights_of
 
 FILES = {name: foreign_layouts.load(name) for name in ("rosinality", "genforce", "huangzh13")}

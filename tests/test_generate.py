@@ -13,10 +13,10 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
-from stylegan import checkpoint
 from stylegan.cli import main
 from stylegan.cli.looking import SeedRange
-from stylegan.loading import save_generator
+from stylegan.files import checkpoint
+from stylegan.files.loading import save_generator
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.sampling import latents, to_uint8
 

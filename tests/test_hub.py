@@ -22,11 +22,11 @@ from test_w_avg_leak import replica_of
 from tiny_training import tiny_config
 from torch.testing import assert_close
 
-from stylegan import checkpoint, hub, portable
 from stylegan.cli import main
-from stylegan.interop import load_official
-from stylegan.interop.correspondence import GENERATOR_SETTINGS, config_from_official
-from stylegan.loading import (
+from stylegan.files import checkpoint, hub, portable
+from stylegan.files.interop import load_official
+from stylegan.files.interop.correspondence import GENERATOR_SETTINGS, config_from_official
+from stylegan.files.loading import (
     BUNDLED,
     LoadedGenerator,
     bundled_file,

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from stylegan.huggingface import Card, HubGenerator
-from stylegan.loading import LoadedGenerator, load_source
+from stylegan.files.huggingface import Card, HubGenerator
+from stylegan.files.loading import LoadedGenerator, load_source
 from stylegan.networks import Generator, NetworkConfig
 
 TINY = NetworkConfig(

@@ -17,7 +17,7 @@ from tiny_training import tiny_config, write_pictures
 from stylegan.cli import main
 from stylegan.config import to_toml
 from stylegan.data import cached_store
-from stylegan.loading import load_generator, load_source
+from stylegan.files.loading import load_generator, load_source
 from stylegan.metrics import Subject, Tools, evaluate, inception, parse
 from stylegan.metrics.weights import public_weights, read_weights, weights_file
 

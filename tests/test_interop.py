@@ -11,13 +11,13 @@ from official import (
     official_variables,
 )
 
-from stylegan.interop import (
+from stylegan.files.interop import (
     discriminator_from_official,
     generator_from_official,
     mapping_from_official,
     synthesis_from_official,
 )
-from stylegan.interop.correspondence import (
+from stylegan.files.interop.correspondence import (
     GENERATOR_SETTINGS,
     config_from_official,
     synthesis_matches,

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from tiny_training import differing, tiny_options, write_pictures
 
-from stylegan import checkpoint
 from stylegan.cli import main
+from stylegan.files import checkpoint
 
 ROOT = Path(__file__).parent.parent
 FADE = range(64, 232)  # images within which 16x16 grows in

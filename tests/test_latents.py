@@ -11,8 +11,8 @@ from test_generate import TINY, pixels, random_generator
 from torch.testing import assert_close
 
 from stylegan.cli import main
-from stylegan.latents import read_latents, write_latents
-from stylegan.loading import save_generator
+from stylegan.files.latents import read_latents, write_latents
+from stylegan.files.loading import save_generator
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.sampling import latents, seed_noise
 

@@ -10,10 +10,10 @@ import torch
 from torch.testing import assert_close
 
 import stylegan
-from stylegan import checkpoint, loading, portable
 from stylegan.config import TrainConfig
-from stylegan.interop import load_official
-from stylegan.loading import (
+from stylegan.files import checkpoint, loading, portable
+from stylegan.files.interop import load_official
+from stylegan.files.loading import (
     hash_prefix,
     load_generator,
     load_source,

@@ -13,7 +13,7 @@ from test_distributed import free_port
 from test_interrupts import OPTIONS, ROOT, as_toml, events
 from tiny_training import write_pictures
 
-from stylegan import checkpoint
+from stylegan.files import checkpoint
 
 SECONDS = 120
 

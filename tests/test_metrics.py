@@ -15,7 +15,7 @@ from tiny_training import QUIET, differing, tiny_config, tiny_store, write_pictu
 from stylegan.cli import main
 from stylegan.cli.measuring import RunFolder, evaluation_of
 from stylegan.data import cached_store
-from stylegan.loading import load_generator
+from stylegan.files.loading import load_generator
 from stylegan.metrics import (
     KINDS,
     Moments,

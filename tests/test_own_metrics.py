@@ -11,7 +11,7 @@ from test_distributed import free_port
 from tiny_training import write_pictures
 
 from stylegan.data import cached_store
-from stylegan.loading import load_generator
+from stylegan.files.loading import load_generator
 from stylegan.metrics import FeatureNetwork, Moments, Subject, Tools
 from stylegan.metrics.neighbours import nearest, picture, samples
 from stylegan.metrics.own import frechet, measure_own

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from stylegan.interop import (
+from stylegan.files.interop import (
     discriminator_from_official,
     generator_from_official,
     load_official,

@@ -15,7 +15,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from stylegan.cli import main
-from stylegan.loading import save_generator
+from stylegan.files.loading import save_generator
 from stylegan.metrics.lpips import WEIGHTS, Lpips
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.projection import (

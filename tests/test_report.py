@@ -20,7 +20,7 @@ import stylegan.report
 from stylegan import sampling
 from stylegan.cli import main
 from stylegan.config import to_toml
-from stylegan.loading import load_generator, load_run
+from stylegan.files.loading import load_generator, load_run
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.report import Drawings, Shown, truncation_sweep, write_report
 from stylegan.report.charts import BOTTOM, COLUMNS, HEIGHT, LEFT, TOP, Band, Scale, Series, chart

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from PIL import Image
 from tiny_training import SHORT, tiny_config, write_pictures
 
-from stylegan import checkpoint, portable
 from stylegan.cli import main
 from stylegan.config import to_toml
-from stylegan.loading import load_source, payload_of, save_generator
+from stylegan.files import checkpoint, portable
+from stylegan.files.loading import load_source, payload_of, save_generator
 from stylegan.networks import Generator
 from stylegan.training import TrainState
 from stylegan.training.folder import weights_of

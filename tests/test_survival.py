@@ -13,9 +13,9 @@ import torch
 from test_checkpoint import largest_file
 from tiny_training import QUIET, SCHEDULE, SHORT, differing, run, tiny_config, tiny_store
 
-from stylegan import checkpoint
 from stylegan.config import differences
-from stylegan.loading import load_source
+from stylegan.files import checkpoint
+from stylegan.files.loading import load_source
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, Progress, Share, TrainState, train
 from stylegan.training.folder import open_run

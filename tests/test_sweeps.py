@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from stylegan import sampling
 from stylegan.cli import main
 from stylegan.data import cached_store
-from stylegan.loading import load_generator
+from stylegan.files.loading import load_generator
 from stylegan.metrics import AverageImage, OtherHalf, Subject, Tools, evaluate, parse
 
 ZIP = Path(__file__).parent.parent / "datasets" / "emoji-32.zip"

@@ -12,9 +12,9 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tiny_training import SHORT, tiny_config, write_pictures
 
-from stylegan import checkpoint
 from stylegan.cli.train import train
 from stylegan.config import from_dict, to_toml
+from stylegan.files import checkpoint
 from stylegan.networks import Discriminator, Generator
 from stylegan.training.log import Log
 

@@ -13,13 +13,13 @@ from click.testing import CliRunner
 from PIL import Image
 from tiny_training import SHORT, tiny_config, write_pictures
 
-from stylegan import checkpoint
 from stylegan.cli import main
 from stylegan.cli.train import train
 from stylegan.config import from_dict, load_config, parse_toml, to_toml
 from stylegan.data import prepare
-from stylegan.interop import load_official
-from stylegan.loading import load_source
+from stylegan.files import checkpoint
+from stylegan.files.interop import load_official
+from stylegan.files.loading import load_source
 from stylegan.networks import Discriminator
 from stylegan.schedule import phases
 

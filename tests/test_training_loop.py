@@ -12,9 +12,9 @@ from PIL import Image
 from processes import spawned
 from tiny_training import QUIET, differing, run, tiny_config, tiny_store
 
-from stylegan import checkpoint
 from stylegan.config import from_dict, parse_toml
-from stylegan.loading import load_source
+from stylegan.files import checkpoint
+from stylegan.files.loading import load_source
 from stylegan.schedule import Stage, stage_at
 from stylegan.training import Share, TrainState, draw, train, train_step
 from stylegan.training.folder import open_run

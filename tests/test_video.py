@@ -15,8 +15,8 @@ from torch.testing import assert_close
 from stylegan import sampling
 from stylegan.cli import main
 from stylegan.figures import StyleRange, of_seeds, style_ranges
-from stylegan.latents import write_latents
-from stylegan.loading import LoadedGenerator, load_source, save_generator
+from stylegan.files.latents import write_latents
+from stylegan.files.loading import LoadedGenerator, load_source, save_generator
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.ops import truncate
 from stylegan.paths import places

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from stylegan.data import cached_store
-from stylegan.loading import load_generator
+from stylegan.files.loading import load_generator
 from stylegan.metrics import Subject, Tools
 from stylegan.metrics.wasserstein import (
     DIRECTION_STREAM,

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, sync_playwright
 from stylegan.cli.explore import directions_of
 from stylegan.explore import Scene
 from stylegan.explore.server import serving
-from stylegan.loading import LoadedGenerator, load_source
+from stylegan.files.loading import LoadedGenerator, load_source
 from stylegan.networks import Generator, NetworkConfig
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

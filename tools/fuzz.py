@@ -28,10 +28,10 @@ import torch
 from mutations import Mutation
 from PIL import Image
 
-from stylegan import checkpoint
 from stylegan.config import TrainConfig, bundled, load_config, read_stored_config, to_toml
 from stylegan.data import Store, cached_store, prepare, read_image
-from stylegan.loading import load_source, save_generator
+from stylegan.files import checkpoint
+from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.training import TrainState
 

@@ -19,7 +19,6 @@ from stylegan.ablation import (
     table,
     training_seconds,
 )
-from stylegan.checkpoint import RESULTS_FILE, replacing, write_text
 from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.ladder import Ladder, train_all
 from stylegan.cli.measuring import keep, marks, measuring_tools, note
@@ -27,7 +26,8 @@ from stylegan.cli.train import BUNDLED_DATA
 from stylegan.config import bundled
 from stylegan.data import Store
 from stylegan.figures import grid
-from stylegan.loading import load_source
+from stylegan.files.checkpoint import RESULTS_FILE, replacing, write_text
+from stylegan.files.loading import load_source
 from stylegan.metrics import KINDS, Request, Result, Subject, Tools, evaluate, parse
 from stylegan.metrics.own import network_of
 from stylegan.report.record import read_lines

@@ -13,8 +13,8 @@ import click
 from stylegan.cli.common import Command, count
 
 if TYPE_CHECKING:
-    from stylegan.interop import Account, Snapshot
-    from stylegan.loading import LoadedGenerator
+    from stylegan.files.interop import Account, Snapshot
+    from stylegan.files.loading import LoadedGenerator
 
 
 class Size(click.ParamType):
@@ -65,8 +65,8 @@ def convert(
     \b
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
     """
-    from stylegan import loading
-    from stylegan.hub import load_discriminator
+    from stylegan.files import loading
+    from stylegan.files.hub import load_discriminator
 
     path = loading.located(source)
     destinations = [destination, *([discriminator] if discriminator else [])]
@@ -114,7 +114,7 @@ def active_rectangle(
     loaded: "LoadedGenerator", active: tuple[int, int] | None
 ) -> Sequence[int] | None:
     """The rectangle of `--active`, else the one that the source tells."""
-    from stylegan.interop import centred
+    from stylegan.files.interop import centred
 
     if active is None:
         return loaded.active_rectangle

@@ -12,7 +12,7 @@ from stylegan.cli.looking import DEVICE
 
 if TYPE_CHECKING:
     from stylegan.directions import Directions
-    from stylegan.loading import LoadedGenerator
+    from stylegan.files.loading import LoadedGenerator
 
 QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
 
@@ -43,7 +43,7 @@ def explore(
         )
     from stylegan.explore import Scene
     from stylegan.explore.server import serving
-    from stylegan.loading import load_source
+    from stylegan.files.loading import load_source
 
     loaded = load_source(source, map_location=use_device(device))
     scene = Scene(loaded, directions_of(source, loaded, directions_file), source)

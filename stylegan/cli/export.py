@@ -11,8 +11,8 @@ from stylegan.cli.common import Command
 from stylegan.cli.looking import Cutoff
 
 if TYPE_CHECKING:
-    from stylegan.export import NoiseInput
-    from stylegan.loading import LoadedGenerator
+    from stylegan.files.export import NoiseInput
+    from stylegan.files.loading import LoadedGenerator
 
 
 @click.command(cls=Command)
@@ -60,9 +60,9 @@ def export(
     stylegan export runs/mine mine.safetensors
     stylegan export emoji32 emoji32.onnx --psi 0.5
     """
-    from stylegan.export import check_request
-    from stylegan.export import export as write
-    from stylegan.loading import load_source
+    from stylegan.files.export import check_request
+    from stylegan.files.export import export as write
+    from stylegan.files.loading import load_source
 
     check_request(destination, noise=noise, half=half, overwrite=overwrite)
     loaded = with_truncation(load_source(source), psi, cutoff)

@@ -239,7 +239,7 @@ def growth(
     """
     from stylegan.figures import checkpoints
     from stylegan.figures import growth as drawn
-    from stylegan.loading import newest_of_each_resolution
+    from stylegan.files.loading import newest_of_each_resolution
 
     file = FigureFile(out, overwrite)
     asked = Asked(source, **look)
@@ -277,9 +277,9 @@ def timelapse(
     \b
     stylegan figure timelapse runs/mine --seeds 0-3 --moments 6 --out timelapse.png
     """
-    from stylegan.checkpoint import images_of
     from stylegan.figures import checkpoints, evenly
     from stylegan.figures import timelapse as drawn
+    from stylegan.files.checkpoint import images_of
 
     file = FigureFile(out, overwrite)
     asked = Asked(source, **look)
@@ -332,7 +332,7 @@ def neighbours(
     stylegan figure neighbours runs/mine --out neighbours.png
     stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
     """
-    from stylegan.loading import load_source
+    from stylegan.files.loading import load_source
 
     file = FigureFile(out, overwrite)
     loaded, run = load_source(source, map_location=use_device(device)), RunFolder.at(source)

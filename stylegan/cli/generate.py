@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from stylegan.figures import Points
-    from stylegan.loading import LoadedGenerator
+    from stylegan.files.loading import LoadedGenerator
 
 Format = Literal["png", "webp", "jpg"]
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
@@ -95,7 +95,7 @@ def generate(
     python generate.py karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
     from stylegan import figures
-    from stylegan.loading import load_source
+    from stylegan.files.loading import load_source
     from stylegan.sampling import picture
 
     files = PictureFolder(out, file_format, overwrite)
@@ -186,7 +186,7 @@ class PictureFolder:
 def write_picture(path: Path, image: "Image", file_format: Format, overwrite: bool) -> None:
     """Write the picture unless the file holds just that. ValueError if it shows something else,
     without `overwrite`, for a folder, and for what is too large for the format."""
-    from stylegan.checkpoint import replacing
+    from stylegan.files.checkpoint import replacing
 
     largest = LARGEST_SIDE.get(file_format)
     if largest is not None and max(image.size) > largest:

@@ -9,7 +9,7 @@ import click
 from stylegan.cli.common import Command, count
 
 if TYPE_CHECKING:
-    from stylegan.loading import LoadedGenerator
+    from stylegan.files.loading import LoadedGenerator
 
 Facts = dict[str, Any]
 
@@ -29,7 +29,7 @@ def info(source: str) -> None:
 def facts_of(source: str) -> Facts:
     """Name -> value of all there is to say."""
     from stylegan.data import is_store
-    from stylegan.loading import contents, from_foreign, from_payload, load_source
+    from stylegan.files.loading import contents, from_foreign, from_payload, load_source
 
     path, own = Path(source), False
     if path.is_dir() and is_store(path):
@@ -91,7 +91,7 @@ def differences_from_paper(config: Any) -> str:
 
 
 def run_facts(folder: Path) -> Facts:
-    from stylegan import checkpoint
+    from stylegan.files import checkpoint
 
     counts = {kind: len(checkpoint.numbered(folder, kind)) for kind in ("generator", "state")}
     if not any(counts.values()):  # a folder like those of the Hugging Face Hub

@@ -13,11 +13,11 @@ from typing import BinaryIO
 import click
 
 from stylegan.ablation import Job, config_text, row_files
-from stylegan.checkpoint import images_of, numbered, write_text
 from stylegan.cli.measuring import RunFolder
 from stylegan.cli.train import open_store
 from stylegan.config import PACKAGE, TrainConfig
 from stylegan.data import Store
+from stylegan.files.checkpoint import images_of, numbered, write_text
 from stylegan.training.folder import check_same_settings, lock, stored_config
 from stylegan.training.health import Diverged
 from stylegan.training.loop import requests

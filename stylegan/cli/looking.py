@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from stylegan.figures import Points, StyleRange
-    from stylegan.loading import LoadedGenerator
+    from stylegan.files.loading import LoadedGenerator
 
 
 MOST_SEEDS = 1_000_000
@@ -188,7 +188,7 @@ class Asked:
 
     def loaded(self, *, every_layer: bool = False) -> "LoadedGenerator":
         """The generator, to be truncated and grown as asked; `every_layer` if no cutoff is."""
-        from stylegan.loading import load_source
+        from stylegan.files.loading import load_source
 
         loaded = self.adjusted(load_source(self.source, map_location=use_device(self.device)))
         every = every_layer and self.cutoff is None
@@ -196,7 +196,7 @@ class Asked:
 
     def snapshots(self, paths: Iterable[Path]) -> "Iterator[LoadedGenerator]":
         """The generators of a run's files, one after the other."""
-        from stylegan.loading import load_file
+        from stylegan.files.loading import load_file
 
         device = use_device(self.device)
         return (self.adjusted(load_file(path, device)) for path in paths)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stylegan.checkpoint import CONFIG_FILE, RESULTS_FILE
 from stylegan.cli.common import prepared_store, progress_bar
+from stylegan.files.checkpoint import CONFIG_FILE, RESULTS_FILE
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from stylegan.config import TrainConfig
     from stylegan.data import Crop, Store
-    from stylegan.loading import LoadedGenerator
+    from stylegan.files.loading import LoadedGenerator
     from stylegan.metrics import Request, Result, Subject, Tools
     from stylegan.schedule import Stage
     from stylegan.training import Evaluation, TrainState
@@ -70,7 +70,7 @@ class RunFolder:
 
     def remember(self, data: Path) -> None:
         """Write down where its images are."""
-        from stylegan import checkpoint
+        from stylegan.files import checkpoint
 
         checkpoint.write_text(self.folder / DATA_FILE, f"{data.resolve()}\n")
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from stylegan.checkpoint import RESULTS_FILE
 from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.measuring import (
     Plan,
@@ -22,6 +21,7 @@ from stylegan.cli.measuring import (
     open_store,
     progress_of_images,
 )
+from stylegan.files.checkpoint import RESULTS_FILE
 
 if TYPE_CHECKING:
     import torch
@@ -189,9 +189,9 @@ def subject_of(
 ) -> "Subject":
     """The generator of a source and what it is compared with, if something asks for that."""
     from stylegan import sampling
-    from stylegan.loading import load_source
+    from stylegan.agreement import in_all
+    from stylegan.files.loading import load_source
     from stylegan.metrics import KINDS, Subject
-    from stylegan.metrics.together import in_all
 
     loaded = in_all(lambda: load_source(source, map_location=device))
     reals = any(KINDS[request.kind].reals for request in requests)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from stylegan.data import Crop
-    from stylegan.loading import LoadedGenerator
+    from stylegan.files.loading import LoadedGenerator
     from stylegan.projection import Distance, Record, Settings, Space
     from stylegan.sampling import Rectangle
 
@@ -118,7 +118,7 @@ def project(
     """
     import torch
 
-    from stylegan.loading import load_source
+    from stylegan.files.loading import load_source
     from stylegan.projection import (
         Settings,
         check_noise,
@@ -280,9 +280,9 @@ def write_all(out: Path, names: Sequence[str], records: "Sequence[Record]") -> N
     """The latents of all images in one file, and each target beside what was found."""
     import torch
 
-    from stylegan.checkpoint import replacing
     from stylegan.figures import grid
-    from stylegan.latents import write_latents
+    from stylegan.files.checkpoint import replacing
+    from stylegan.files.latents import write_latents
 
     maps = [record.noise for record in records if record.noise is not None]
     noise = [torch.cat(of_layer) for of_layer in zip(*maps, strict=True)] or None

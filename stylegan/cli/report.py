@@ -11,7 +11,7 @@ from stylegan.cli.measuring import RunFolder, beside_nearest, open_store
 if TYPE_CHECKING:
     import torch
 
-    from stylegan.loading import LoadedGenerator
+    from stylegan.files.loading import LoadedGenerator
     from stylegan.report import Drawings, Shown
 
 SAMPLES, NEIGHBOURS = 5, 9  # rows and columns of the nearest training images
@@ -42,7 +42,7 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
 
 def drawings_of(run: Path, data: Path | None, device: "torch.device") -> "Drawings":
     """What the newest generator of the run shows; where there is none, the reason."""
-    from stylegan.loading import load_run
+    from stylegan.files.loading import load_run
     from stylegan.report import Drawings, truncation_sweep
 
     try:

@@ -13,11 +13,11 @@ import torch
 
 from stylegan import config as configuration
 from stylegan import distributed
-from stylegan.checkpoint import images_of, numbered
 from stylegan.cli.common import Command, count, data_option, prepared_store, use_device
 from stylegan.cli.measuring import RunFolder, evaluation_of
 from stylegan.config import TrainConfig, bundled
 from stylegan.data import Store
+from stylegan.files.checkpoint import images_of, numbered
 from stylegan.training import LoopSettings, Progress, Share
 from stylegan.training import train as run_training
 from stylegan.training.folder import (
@@ -162,7 +162,7 @@ def train(
 
 def write_page(out: Path, device: torch.device) -> None:
     """The report of a finished run; that it cannot be written is told."""
-    from stylegan.loading import load_run
+    from stylegan.files.loading import load_run
     from stylegan.report import Drawings, truncation_sweep, write_report
 
     try:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from stylegan.loading import LoadedGenerator
+    from stylegan.files.loading import LoadedGenerator
     from stylegan.video import Interpolation, Scene
 
 POINTS = 4  # of a walk, unless seeds are chosen
@@ -268,8 +268,8 @@ def timelapse(source: str, seeds: list[int] | None, **film: Any) -> None:
     \b
     stylegan video timelapse runs/mine --seeds 0-7 --seconds 8 --out timelapse.mp4
     """
-    from stylegan.checkpoint import images_of
     from stylegan.figures import checkpoints, default_columns, nearest, picture_size
+    from stylegan.files.checkpoint import images_of
     from stylegan.video import Stage, check_frame, timelapse_frames
 
     studio = Studio(source=source, **film)

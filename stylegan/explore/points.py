@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stylegan.explore.scene import Scene, Settings, final_styles, render
-from stylegan.latents import write_latents
+from stylegan.files.latents import write_latents
 
 MOST_POINTS = 100  # of one user
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.directions import Directions, Method, moved
 from stylegan.figures import StyleRange, mixed
-from stylegan.loading import LoadedGenerator
+from stylegan.files.loading import LoadedGenerator
 from stylegan.networks import Generator
 from stylegan.ops import KeptPlanes, truncate
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.figures.layout import chart, grid
-from stylegan.latents import read_latents
-from stylegan.loading import LoadedGenerator
+from stylegan.files.latents import read_latents
+from stylegan.files.loading import LoadedGenerator
 from stylegan.networks import Noise
 
 PSIS = (1.0, 0.7, 0.5, 0.0, -0.5, -1.0)  # of figure 8

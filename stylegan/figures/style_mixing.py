@@ -9,7 +9,7 @@ from torch import Tensor
 
 from stylegan.figures.layout import chart, span
 from stylegan.figures.points import Points, pictures, shown
-from stylegan.loading import LoadedGenerator
+from stylegan.files.loading import LoadedGenerator
 from stylegan.networks import NetworkConfig, Noise
 from stylegan.schedule import resolutions
 

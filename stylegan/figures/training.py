@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from stylegan import checkpoint
 from stylegan.figures.layout import chart
 from stylegan.figures.points import Points, shown
-from stylegan.loading import LoadedGenerator
+from stylegan.files import checkpoint
+from stylegan.files.loading import LoadedGenerator
 from stylegan.networks import Noise
 
 PointsOf = Callable[[LoadedGenerator], Points]

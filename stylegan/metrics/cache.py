@@ -14,9 +14,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from stylegan import checkpoint, distributed
+from stylegan import distributed
+from stylegan.agreement import at_once
+from stylegan.files import checkpoint
 from stylegan.metrics.images import share_of
-from stylegan.metrics.together import at_once
 
 BYTES_AT_ONCE = 2**24  # that are hashed, written, or travel between processes
 

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from stylegan import distributed
-from stylegan.loading import hash_prefix
+from stylegan.agreement import at_once, from_first
+from stylegan.files.loading import hash_prefix
 from stylegan.metrics.cache import Entry, Rows, entry
 from stylegan.metrics.features import FeatureNetwork, Measured, Tools, as_rgb
 from stylegan.metrics.images import Subject
 from stylegan.metrics.moments import Moments, frechet_distance
-from stylegan.metrics.together import at_once, from_first
 from stylegan.metrics.weights import public_weights
 
 WEIGHTS = (

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stylegan.agreement import at_once, from_first
 from stylegan.metrics.cache import Rows, entry
 from stylegan.metrics.features import FeatureNetwork, Measured, Tools
 from stylegan.metrics.images import Subject
 from stylegan.metrics.moments import Moments, frechet_distance, pooled
 from stylegan.metrics.own_network import Recipe, own_network
 from stylegan.metrics.pairwise import NEIGHBORHOOD, ROWS_AT_ONCE, blocks, precision_recall
-from stylegan.metrics.together import at_once, from_first
 
 VERSION = 1  # of what decides the features of reals but for the network
 NETWORK_SEED = 0  # of the network: the same for all seeds of images, so that results compare

@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stylegan.agreement import from_first
 from stylegan.data import Store
 from stylegan.metrics.cache import entry
 from stylegan.metrics.features import FeatureNetwork, in_float32
 from stylegan.metrics.images import Progress, quiet
-from stylegan.metrics.together import from_first
 
 VERSION = 1  # of all that decides what the weights become: a new number makes networks anew
 LARGEST = 64  # resolution that the network looks at

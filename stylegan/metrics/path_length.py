@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stylegan.agreement import at_once
 from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.images import Subject, share_of
 from stylegan.metrics.synthesis import (
@@ -23,7 +24,6 @@ from stylegan.metrics.synthesis import (
     noise_of,
     synthesized,
 )
-from stylegan.metrics.together import at_once
 from stylegan.paths import slerp
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents

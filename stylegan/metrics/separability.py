@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.agreement import at_once, from_first, in_all
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.images import Subject, share_of
@@ -30,7 +31,6 @@ from stylegan.metrics.synthesis import (
     noise_of,
     synthesized,
 )
-from stylegan.metrics.together import at_once, from_first, in_all
 
 # Float images (n, C, r, r), nominally in [-1, 1], r at most 256 -> logits: (n,) or (n, 1), positive
 # for images with the attribute; or (n, 2), of those without and of those with it.

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stylegan.agreement import at_once, from_first
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.images import Subject, share_of
-from stylegan.metrics.together import at_once, from_first
 
 PATCH = 7  # pixels, both ways
 PATCHES = 128  # of every level of every image

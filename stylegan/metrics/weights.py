@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from stylegan import checkpoint, loading
+from stylegan.agreement import in_all
+from stylegan.files import checkpoint, loading
 from stylegan.messages import readable
-from stylegan.metrics.together import in_all
 
 
 class Weights(NamedTuple):

@@ -10,9 +10,10 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan import checkpoint, sampling
+from stylegan import sampling
 from stylegan.figures import grid
-from stylegan.latents import write_latents
+from stylegan.files import checkpoint
+from stylegan.files.latents import write_latents
 from stylegan.projection.distance import psnr
 from stylegan.projection.search import Projected, Settings
 from stylegan.sampling import Rectangle

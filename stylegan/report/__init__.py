@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from stylegan import checkpoint
+from stylegan.files import checkpoint
 from stylegan.report import curves, sections
 from stylegan.report.drawings import Drawings, Shown, Sweep, truncation_sweep
 from stylegan.report.markup import Html, tag

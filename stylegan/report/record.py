@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from stylegan.checkpoint import CONFIG_FILE, LOG_FILE, RESULTS_FILE
 from stylegan.config import TrainConfig, read_stored_config
+from stylegan.files.checkpoint import CONFIG_FILE, LOG_FILE, RESULTS_FILE
 
 BEGINNINGS = ("start", "resume")
 ENDS = ("finished", "stopped", "failed")

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stylegan import checkpoint, distributed, loading, portable
-from stylegan.checkpoint import CONFIG_FILE
+from stylegan import distributed
+from stylegan.agreement import from_first, in_all
 from stylegan.config import (
     TrainConfig,
     check_batches,
@@ -21,7 +21,8 @@ from stylegan.config import (
     to_toml,
 )
 from stylegan.data import Store
-from stylegan.metrics.together import from_first, in_all
+from stylegan.files import checkpoint, loading, portable
+from stylegan.files.checkpoint import CONFIG_FILE
 from stylegan.training.state import TrainState
 
 try:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from stylegan import distributed
-from stylegan.checkpoint import LOG_FILE
+from stylegan.files.checkpoint import LOG_FILE
 from stylegan.metrics.engine import finite
 from stylegan.networks import Generator
 from stylegan.schedule import Stage

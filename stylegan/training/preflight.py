@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from stylegan import distributed
-from stylegan.checkpoint import numbered
 from stylegan.config import TrainConfig
+from stylegan.files.checkpoint import numbered
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import ScheduleConfig, Stage, phases
 from stylegan.training.draws import Share

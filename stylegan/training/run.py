@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stylegan import checkpoint, distributed, loading, sampling
+from stylegan import distributed, sampling
 from stylegan.data import Store
+from stylegan.files import checkpoint, loading
 from stylegan.metrics.engine import device_name, versions
 from stylegan.schedule import Stage, stage_at
 from stylegan.training.draws import Share

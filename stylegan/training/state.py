@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from stylegan import checkpoint
 from stylegan import config as configuration
 from stylegan.config import TrainConfig
+from stylegan.files import checkpoint
 from stylegan.networks import Discriminator, Generator
 from stylegan.training.optimizer import Adam
 

@@ -20,7 +20,7 @@ from stylegan.figures import (
     shown,
     styles_of,
 )
-from stylegan.loading import LoadedGenerator
+from stylegan.files.loading import LoadedGenerator
 from stylegan.networks import Noise
 from stylegan.ops import truncate
 from stylegan.paths import linear, spherical, spline

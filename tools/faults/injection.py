@@ -1,6 +1,6 @@
 """The train command with a fault inside the saving of its files.
 
-Wraps the calls to the system that stylegan/checkpoint.py makes for a file of the run folder: open,
+Wraps the calls to the system that files/checkpoint.py makes for a file of the run folder: open,
 write, fsync and rename of the file, open and fsync of the folder, unlink of an old file.
 
     python tools/faults/injection.py '{"folder": "runs/a", ...}' train --out runs/a ...

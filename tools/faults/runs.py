@@ -16,7 +16,7 @@ import psutil
 import torch
 from injection import Fault
 
-from stylegan import checkpoint
+from stylegan.files import checkpoint
 from stylegan.training.folder import stored_config
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,1 @@
+"""One room for "a file of weights": what it says, pictures of it, and every format in and out."""

@@ -1,0 +1,189 @@
+"""Generators on the Hugging Face Hub, or in a folder like those there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+try:
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData, ModelHubMixin, hf_hub_download
+except ImportError as error:
+    raise ImportError("this needs huggingface_hub: pip install 'stylegan[export]'") from error
+
+from stylegan.files import portable
+from stylegan.files.hub import SeededGenerator
+from stylegan.files.loading import LoadedGenerator, load_file, payload_of
+from stylegan.networks import NetworkConfig
+
+TASK = "unconditional-image-generation"
+README = "README.md"
+USAGE = """
+```python
+import torch
+from stylegan.files.huggingface import HubGenerator
+
+G = HubGenerator.from_pretrained("THIS REPOSITORY OR A FOLDER")
+z = torch.randn(4, G.config.z_dim)
+{labels}images = G({arguments})  # (4, {channels}, {size}, {size}), nominally in [-1, 1]
+```
+"""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the model card says that the weights do not tell."""
+
+    licence: str  # of the weights, as the Hub writes it: "mit", "cc-by-nc-4.0", ...
+    data: str = "not told"  # what it was trained on, in a word or two
+    metrics: Mapping[str, float] = field(default_factory=dict)  # by name
+    text: str = ""  # anything more, in Markdown
+
+
+class HubGenerator(
+    SeededGenerator,
+    ModelHubMixin,
+    library_name="stylegan",
+    pipeline_tag=TASK,
+    tags=["stylegan", "gan"],
+    paper_url="https://arxiv.org/abs/1812.04948",
+):
+    """A generator with `from_pretrained`, `save_pretrained` and `push_to_hub`.
+
+    HubGenerator.of(load_source("runs/mine"), Card("mit", "my photos")).push_to_hub("me/mine")
+
+    Shared are `model.safetensors`, as `stylegan export` writes it, `config.json` for those who
+    look, and a model card. The first alone is read.
+    """
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__(config)
+        self.card: Card | None = None  # needed to share it
+
+    @classmethod
+    def of(cls, loaded: LoadedGenerator, card: Card | None = None) -> Self:
+        """A copy of a loaded generator, in eval mode."""
+        network = super().of(loaded)
+        network.card = card
+        return network
+
+    def checked_card(self) -> Card:
+        if self.card is None or not self.card.licence:
+            raise ValueError(
+                "a model card says under which licence the weights are: set "
+                '`card = stylegan.files.huggingface.Card("mit", ...)` first'
+            )
+        return self.card
+
+    def save_pretrained(
+        self, save_directory: str | Path, *, overwrite: bool = False, **settings: Any
+    ) -> str | None:
+        """Write a folder that `from_pretrained`, and `stylegan generate`, take."""
+        self.checked_card()
+        names = (portable.SHARED, "config.json", README)
+        there = [name for name in names if (Path(save_directory) / name).exists()]
+        if there and not overwrite:
+            raise ValueError(
+                f"{save_directory} holds {', '.join(there)} already; choose another folder or pass "
+                "overwrite=True"
+            )
+        if README in there:
+            (Path(save_directory) / README).unlink()
+        return super().save_pretrained(save_directory, **settings)
+
+    def push_to_hub(self, repo_id: str, **settings: Any) -> str:
+        """Upload it; the arguments are those of ModelHubMixin. Returns the address."""
+        self.checked_card()  # before a repository is made
+        return super().push_to_hub(repo_id, **settings)
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        portable.save_safetensors(save_directory / portable.SHARED, payload_of(self.loaded))
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        map_location: str | torch.device = "cpu",
+        config: object = None,  # of config.json: the weights' own file tells it too
+        **settings: Any,
+    ) -> Self:
+        folder = Path(model_id)
+        path = folder / portable.SHARED
+        if not folder.is_dir():
+            path = Path(hf_hub_download(model_id, portable.SHARED, **settings))
+        elif not path.is_file():
+            raise FileNotFoundError(f"the folder {folder} holds no {portable.SHARED}")
+        return cls.of(load_file(path, map_location))
+
+    def generate_model_card(self, *args: Any, **settings: Any) -> ModelCard:
+        """The card: licence and metrics as the Hub reads them, and the same for people."""
+        card, told = self.checked_card(), self._hub_mixin_info.model_card_data
+        results = [
+            EvalResult(
+                task_type=TASK,
+                dataset_type=card.data,
+                dataset_name=card.data,
+                metric_type=name,
+                metric_value=value,
+            )
+            for name, value in card.metrics.items()
+        ]
+        data = ModelCardData(
+            license=card.licence,
+            library_name=told.library_name,
+            pipeline_tag=TASK,
+            tags=told.tags,
+            model_name="StyleGAN generator" if results else None,
+            eval_results=results or None,
+        )
+        return ModelCard(f"---\n{data.to_yaml()}\n---\n{self.card_text(card)}")
+
+    def card_text(self, card: Card) -> str:
+        """The card for people."""
+        config, number = self.config, sum(p.numel() for p in self.parameters())
+        size = self.loaded.resolution
+        seen = self.loaded.images_seen
+        rows = {
+            "images": f"{size}x{size}, {config.image_channels} channels",
+            "parameters": f"{number:,}",
+            "trained on": card.data + ("" if seen is None else f", {seen:,} images seen"),
+            "licence of the weights": card.licence,
+            **{f"metric {name}": f"{value:g}" for name, value in card.metrics.items()},
+        }
+        paper = self._hub_mixin_info.paper_url
+        return "\n".join(
+            [
+                "# StyleGAN generator",
+                "",
+                f"A generator of [StyleGAN, version 1]({paper}), trained in PyTorch.",
+                "",
+                "| | |",
+                "|---|---|",
+                *(f"| {name} | {value} |" for name, value in rows.items()),
+                self.usage(),
+                card.text,
+            ]
+        )
+
+    def usage(self) -> str:
+        """Code that makes images as the file of the generator says."""
+        config, told = self.config, self.loaded
+        arguments, labels = ["z"], ""
+        if config.label_dim:
+            labels = "labels = torch.eye(G.config.label_dim)[[0, 0, 0, 0]]  # four of the first\n"
+            arguments.append("labels")
+        if told.psi != 1:
+            arguments.append(f"psi={told.psi!r}")
+            arguments += [] if told.cutoff is None else [f"cutoff={told.cutoff}"]
+        if told.resolution != config.resolution:
+            arguments.append(f"resolution={told.resolution}")
+        if told.alpha != 1:
+            arguments.append(f"alpha={told.alpha!r}")
+        return USAGE.format(
+            labels=labels,
+            arguments=", ".join(arguments),
+            channels=config.image_channels,
+            size=told.resolution,
+        )

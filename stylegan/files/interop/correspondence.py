@@ -1,0 +1,202 @@
+"""Official names and layouts of settings and variables, each written once."""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from stylegan.files.interop.matching import FUSED_FROM, Match
+from stylegan.messages import readable
+from stylegan.networks import NetworkConfig
+from stylegan.schedule import resolutions
+
+# Official keyword argument -> field of NetworkConfig, for each network that understands it.
+MAPPING_SETTINGS = {
+    "label_size": "label_dim",
+    "latent_size": "z_dim",
+    "dlatent_size": "w_dim",
+    "mapping_layers": "mapping_layers",
+    "mapping_fmaps": "mapping_width",
+    "mapping_lrmul": "mapping_lr_multiplier",
+    "mapping_nonlinearity": "mapping_activation",
+    "normalize_latents": "normalize_latents",
+    "use_wscale": "equalized",
+}
+IMAGE_SETTINGS = {
+    "resolution": "resolution",
+    "num_channels": "image_channels",
+    "fmap_base": "channel_base",
+    "fmap_decay": "channel_decay",
+    "fmap_max": "max_channels",
+    "nonlinearity": "activation",
+    "use_wscale": "equalized",
+}
+SYNTHESIS_SETTINGS = IMAGE_SETTINGS | {
+    "dlatent_size": "w_dim",
+    "use_styles": "styles",
+    "const_input_layer": "constant_input",
+    "use_noise": "noise",
+    "use_pixel_norm": "pixel_norm",
+    "use_instance_norm": "instance_norm",
+}
+DISCRIMINATOR_SETTINGS = IMAGE_SETTINGS | {
+    "label_size": "label_dim",
+    "mbstd_group_size": "deviation_group",
+    "mbstd_num_features": "deviation_features",
+}
+GENERATOR_SETTINGS = MAPPING_SETTINGS | SYNTHESIS_SETTINGS
+TRANSLATED = GENERATOR_SETTINGS | DISCRIMINATOR_SETTINGS
+
+# Understood, but not a property of the weights: they act at run time or in training, or need no
+# translation because one path computes the same.
+WITHOUT_EFFECT = {
+    "dlatent_avg_beta",
+    "dlatent_broadcast",
+    "dtype",
+    "force_clean_graph",
+    "func_name",
+    "is_template_graph",
+    "is_training",
+    "is_validation",
+    "randomize_noise",
+    "structure",
+    "style_mixing_prob",
+    "truncation_cutoff",
+    "truncation_cutoff_val",
+    "truncation_psi",
+    "truncation_psi_val",
+}
+KNOWN = {*TRANSLATED, *WITHOUT_EFFECT, "blur_filter", "fused_scale"}
+
+
+def config_from_official(settings: Mapping[str, Any], own: Mapping[str, str]) -> NetworkConfig:
+    """The configuration that official `settings` ask of a network with the `own` names.
+
+    Settings of its sister networks are accepted and ignored; a name no network has is an error.
+    """
+    for name in settings:
+        if name not in KNOWN:
+            close = difflib.get_close_matches(str(name), KNOWN, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ValueError(f"unknown official setting {readable(str(name))}{hint}")
+    fields = {
+        field: converted(name, settings[name], getattr(NetworkConfig, field))
+        for name, field in own.items()
+        if name in settings
+    }
+    return NetworkConfig(**fields, blur=blur_from_official(settings.get("blur_filter", [1, 2, 1])))
+
+
+def converted(name: str, value: Any, default: Any) -> Any:
+    """`value` as the type of `default`, if that changes no number (1 for True, 8192.0 for 8192)."""
+    kind = type(default)
+    try:
+        result = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        result = None
+    if isinstance(result, float) and not math.isfinite(result):
+        raise ValueError(f"{name} must be a finite number, not {result}")
+    if result is None or result != value:
+        raise ValueError(f"{name} must be of type {kind.__name__}, not {readable(repr(value))}")
+    return result
+
+
+def truncation_defaults(settings: Mapping[str, Any]) -> tuple[float, int | None]:
+    """psi and cutoff in our terms: officially no psi, no cutoff or one <= 0 is no truncation."""
+    psi, cutoff = (
+        value if value is None else converted(name, value, 0.0)
+        for name, default in (("truncation_psi", 0.7), ("truncation_cutoff", 8))
+        for value in [settings.get(name, default)]
+    )
+    if psi is None or cutoff is None or cutoff <= 0:
+        return 1.0, None
+    return psi, math.ceil(cutoff)
+
+
+def blur_from_official(blur_filter: Any) -> bool:
+    if blur_filter not in (None, [], (), [1, 2, 1], (1, 2, 1)):
+        raise ValueError(
+            f"blur_filter {readable(str(blur_filter))} is not supported; only [1, 2, 1] or None is"
+        )
+    return bool(blur_filter)
+
+
+def fusion_from_official(settings: Mapping[str, Any]) -> Callable[[int], bool]:
+    """Whether the official program upscales to a resolution by a transposed convolution."""
+    fused = settings.get("fused_scale", "auto")
+    if fused not in (True, False, "auto"):
+        raise ValueError(f"fused_scale must be True, False or 'auto', not {readable(repr(fused))}")
+    return lambda resolution: resolution >= FUSED_FROM if fused == "auto" else bool(fused)
+
+
+DENSE = (1, 0)  # [in, out] -> (out, in)
+CONV = (3, 2, 0, 1)  # [kh, kw, in, out] -> (out, in, kh, kw)
+CONV_TRANSPOSE = (2, 3, 0, 1)  # [kh, kw, in, out] -> (in, out, kh, kw)
+TURNED = "by 180 degrees, as officially used unturned in the fused upscaling"
+
+
+def nested(name: str, path: str, matches: Iterable[Match]) -> Iterator[Match]:
+    """The `matches` of a part that is called `name` by us and `path` officially."""
+    for m in matches:
+        yield dataclasses.replace(m, name=f"{name}.{m.name}", path=f"{path}/{m.path}")
+
+
+def layer_matches(axes: tuple[int, ...]) -> list[Match]:
+    return [Match("weight", "weight", axes), Match("bias", "bias")]
+
+
+def mapping_matches(config: NetworkConfig) -> Iterator[Match]:
+    if config.label_dim:
+        yield Match("label_embedding", "LabelConcat/weight")
+    for i in range(config.mapping_layers):
+        yield from nested(f"layers.{i}", f"Dense{i}", layer_matches(DENSE))
+
+
+def epilogue_matches(config: NetworkConfig, name: str, path: str, layer: int) -> Iterator[Match]:
+    yield Match(f"{name}.bias", f"{path}/bias")
+    if config.noise:
+        yield Match(f"{name}.noise.strength", f"{path}/Noise/weight")
+        yield Match(f"{name}.noise.const", f"noise{layer}")
+    if config.styles:
+        yield from nested(f"{name}.style.affine", f"{path}/StyleMod", layer_matches(DENSE))
+
+
+def synthesis_matches(config: NetworkConfig, fused: Callable[[int], bool]) -> Iterator[Match]:
+    """`fused`: whether a resolution is reached by the official transposed convolution, which
+    uses the kernel unflipped, so that ours is the official one turned round."""
+    if config.constant_input:
+        yield Match("input.const", "4x4/Const/const")
+    else:
+        yield Match("input.dense.weight", "4x4/Dense/weight", DENSE)
+    first = "4x4/Const" if config.constant_input else "4x4/Dense"
+    yield from epilogue_matches(config, "input.epilogue0", first, 0)
+    yield Match("input.conv.weight", "4x4/Conv/weight", CONV)
+    yield from epilogue_matches(config, "input.epilogue1", "4x4/Conv", 1)
+    for i, r in enumerate(resolutions(config.resolution)[1:], start=1):
+        ours, official = f"blocks.{r}", f"{r}x{r}"
+        up = f"{official}/Conv0_up"
+        turned: dict[str, Any] = {"rotated": True, "detail": TURNED} if fused(r) else {}
+        yield Match(f"{ours}.conv0.weight", f"{up}/weight", CONV_TRANSPOSE, **turned)
+        yield from epilogue_matches(config, f"{ours}.epilogue0", up, 2 * i)
+        yield Match(f"{ours}.conv1.weight", f"{official}/Conv1/weight", CONV)
+        yield from epilogue_matches(config, f"{ours}.epilogue1", f"{official}/Conv1", 2 * i + 1)
+    for k, r in enumerate(reversed(resolutions(config.resolution))):
+        yield from nested(f"to_rgb.{r}", f"ToRGB_lod{k}", layer_matches(CONV))
+
+
+def generator_matches(config: NetworkConfig, fused: Callable[[int], bool]) -> Iterator[Match]:
+    yield from nested("mapping", "G_mapping", mapping_matches(config))
+    yield from nested("synthesis", "G_synthesis", synthesis_matches(config, fused))
+    yield Match("w_avg", "dlatent_avg")
+
+
+def discriminator_matches(config: NetworkConfig) -> Iterator[Match]:
+    for k, r in enumerate(reversed(resolutions(config.resolution))):
+        yield from nested(f"from_rgb.{r}.conv", f"FromRGB_lod{k}", layer_matches(CONV))
+    for r in resolutions(config.resolution)[1:]:
+        yield from nested(f"blocks.{r}.conv0", f"{r}x{r}/Conv0", layer_matches(CONV))
+        yield from nested(f"blocks.{r}.conv1", f"{r}x{r}/Conv1_down", layer_matches(CONV))
+    yield from nested("head.conv", "4x4/Conv", layer_matches(CONV))
+    yield from nested("head.dense", "4x4/Dense0", layer_matches(DENSE))
+    yield from nested("head.out", "4x4/Dense1", layer_matches(DENSE))

@@ -1,0 +1,168 @@
+"""What the importers of other PyTorch programs share: shapes -> configuration, what files lack."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stylegan.files.interop.accounts import Account
+from stylegan.files.interop.matching import Match
+from stylegan.messages import readable
+from stylegan.networks import Generator, MappingNetwork, NetworkConfig
+from stylegan.schedule import resolutions
+
+Weights = Mapping[str, Tensor]
+
+AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
+CHUNK = 1024  # of them at once
+# Instance normalization divides by sqrt(variance + epsilon). On features f times as large, our
+# epsilon, 1e-8, acts as 1e-8 / f**2: with this f, as the 1e-5 of torch.nn.InstanceNorm2d.
+NORM_FACTOR = math.sqrt(1e-8 / 1e-5)
+TRANSPOSED = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it
+NORM_DETAIL = "so that the 1e-8 of our instance norm acts as their 1e-5"
+
+
+def scaled(name: str, path: str, factor: float, why: str, **layout: Any) -> Match:
+    """A match whose account tells the factor and the reason."""
+    return Match(name, path, factor=factor, detail=f"by {factor:.6g}, {why}", **layout)
+
+
+def layer(ours: str, theirs: str) -> Iterator[Match]:
+    """Weight and bias of a layer."""
+    yield Match(f"{ours}.weight", f"{theirs}.weight")
+    yield Match(f"{ours}.bias", f"{theirs}.bias")
+
+
+def plain_weights(weights: Any, what: str) -> dict[str, Tensor]:
+    """Tensors by name, without the prefix of DataParallel; ValueError if they are something else
+    or hold no real numbers."""
+    if not isinstance(weights, Mapping):
+        raise ValueError(f"{what} is {type(weights).__name__}, not weights by name")
+    plain = {}
+    for name, tensor in weights.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise ValueError(f"{what} holds {readable(repr(name))}, which is no named tensor")
+        if tensor.layout != torch.strided or not tensor.is_floating_point() or tensor.is_meta:
+            kind = "no numbers" if tensor.is_meta else f"{tensor.dtype}, not plain real numbers"
+            raise ValueError(f"{readable(name)} holds {kind}")
+        short = name.removeprefix("module.")
+        if short in plain:
+            raise ValueError(f"{what} holds {readable(short)} twice, with and without module.")
+        plain[short] = tensor
+    return plain
+
+
+def shape(weights: Weights, name: str, dimensions: int) -> tuple[int, ...]:
+    """The shape of a tensor that the configuration is read from."""
+    if name not in weights:
+        raise ValueError(f"{name} is missing")
+    found = tuple(weights[name].shape)
+    if len(found) != dimensions or 0 in found:
+        raise ValueError(f"{name} has shape {found}, where {dimensions} dimensions are due")
+    return found
+
+
+def numbered(weights: Weights, pattern: str) -> int:
+    """How many of `pattern` with 0, 1, 2, ... in place of {} there are."""
+    n = 0
+    while pattern.format(n) in weights:
+        n += 1
+    return n
+
+
+def mapping_fields(weights: Weights, layers: Sequence[str], label_dim: int) -> dict[str, Any]:
+    """The fields of a configuration that the weights (out, in) of the mapping layers tell."""
+    shapes = [shape(weights, name, 2) for name in layers]
+    if not shapes:
+        raise ValueError("there are no layers of a mapping network")
+    inputs = shapes[0][1]
+    if label_dim and inputs % 2:
+        raise ValueError(f"{layers[0]} has {inputs} inputs, which are no latent and label")
+    return {
+        "label_dim": label_dim,
+        "z_dim": inputs // 2 if label_dim else inputs,
+        "w_dim": shapes[-1][0],
+        "mapping_layers": len(layers),
+        "mapping_width": shapes[0][0],
+    }
+
+
+def width_fields(channels: Sequence[int]) -> dict[str, Any]:
+    """resolution, channel_base and max_channels of layers so wide at 4x4, 8x8, ..."""
+    if not 1 <= len(channels) <= 20:
+        raise ValueError(f"the network has {len(channels)} blocks")
+    sizes = [4 * 2**i for i in range(len(channels))]
+    cap = max(channels)
+    below = [(r, c) for r, c in zip(sizes, channels, strict=True) if c < cap]
+    wanted = below[0][0] * below[0][1] // 2 if below else max(8192, cap * sizes[-1] // 2)
+    for base in (8192, wanted):
+        config = NetworkConfig(sizes[-1], channel_base=base, max_channels=cap)
+        if [config.channels(r) for r in sizes] == list(channels):
+            return {"resolution": sizes[-1], "channel_base": base, "max_channels": cap}
+    raise ValueError(
+        f"the layers have {', '.join(map(str, channels))} channels from 4x4 on; only widths that "
+        "halve with each doubling below a maximum are supported"
+    )
+
+
+def blur_kernels(weights: Weights, names: Iterable[str]) -> Iterator[Account]:
+    """The accounts of stored low-pass filters, if they are the one that we have."""
+    row = torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64)
+    expected = torch.outer(row, row) / 16
+    for name in names:
+        if name not in weights:
+            raise ValueError(f"{name} is missing")
+        kernel = weights[name].double()
+        right = kernel.shape[1:] == (1, 3, 3) and kernel.numel() > 0
+        if not right or not torch.allclose(kernel, expected.expand_as(kernel), atol=1e-4):
+            raise ValueError(f"{name} is not the low-pass filter [1, 2, 1]; only that is supported")
+        yield Account(name, "", "checked", "the low-pass filter [1, 2, 1]")
+
+
+def trained_resolution(weights: Weights, strengths: Sequence[Sequence[str]]) -> int:
+    """The resolution up to which some noise strength has left zero, where it begins.
+
+    `strengths` names those of 4x4, 8x8, ... Layers beyond have not been trained.
+    """
+    moved = [i for i, names in enumerate(strengths) if any(weights[n].any() for n in names)]
+    if not moved:
+        raise ValueError("all noise strengths are zero: nothing of the network has been trained")
+    return int(4 * 2 ** moved[-1])
+
+
+def draw_noise_maps(synthesis: nn.Module, config: NetworkConfig, *, shared: bool) -> list[Account]:
+    """Fill the stored noise maps from seed 0; `shared`: one map for both layers of a resolution."""
+    random = torch.Generator().manual_seed(0)
+    state, lines = dict(synthesis.named_buffers()), []
+    for r in resolutions(config.resolution):
+        block = "input" if r == 4 else f"blocks.{r}"
+        maps = [state[f"{block}.epilogue{i}.noise.const"] for i in (0, 1)]
+        drawn = [torch.randn(1, 1, r, r, generator=random) for _ in (0, 1)]
+        for i, (stored, values) in enumerate(zip(maps, drawn, strict=True)):
+            stored.copy_(drawn[0] if shared else values)
+            name = f"synthesis.{block}.epilogue{i}.noise.const"
+            lines.append(Account("", name, "made", "drawn from seed 0; the file has no noise maps"))
+    return lines
+
+
+def make_w_avg(network: Generator) -> Account:
+    """Fill the average w, for files that do not keep it."""
+    network.w_avg.copy_(mean_w(network.mapping))
+    return Account("", "w_avg", "made", "the mean w of 10,240 latents, from seed 0")
+
+
+@torch.no_grad()
+def mean_w(mapping: MappingNetwork) -> Tensor:
+    """The mean of w over fixed latents, and the labels in turn."""
+    config, dtype = mapping.config, next(mapping.parameters()).dtype
+    random = torch.Generator().manual_seed(0)
+    total = torch.zeros(config.w_dim, dtype=torch.float64)
+    for _ in range(AVERAGED // CHUNK):
+        z = torch.randn(CHUNK, config.z_dim, generator=random).to(dtype)
+        labels = None
+        if config.label_dim:
+            labels = torch.eye(config.label_dim)[torch.arange(CHUNK) % config.label_dim]
+        total += mapping(z, labels).double().sum(dim=0)
+    return total / AVERAGED

@@ -1,0 +1,140 @@
+"""github.com/huangzh13/StyleGAN.pytorch: `GAN_GEN_*.pth` and `GAN_GEN_SHADOW_*.pth`.
+
+Compared with the publisher's program, which computed the numbers in `tests/foreign/huangzh13.npz`.
+A file holds the weights of one generator. The layers that it has and their widths tell the
+network; what no configuration file of the publisher can set is taken as in its defaults.
+The difference to the official network is the 1e-5 in the instance norm, for which weights are
+scaled so that ours computes the same.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stylegan.files.interop.accounts import Snapshot
+from stylegan.files.interop.foreign import (
+    NORM_DETAIL,
+    NORM_FACTOR,
+    TRANSPOSED,
+    Weights,
+    blur_kernels,
+    draw_noise_maps,
+    layer,
+    make_w_avg,
+    mapping_fields,
+    numbered,
+    plain_weights,
+    scaled,
+    shape,
+    trained_resolution,
+    width_fields,
+)
+from stylegan.files.interop.matching import FUSED_FROM, Match, filled
+from stylegan.networks import Generator, NetworkConfig
+from stylegan.schedule import resolutions
+
+LAYOUT = "checkpoint of huangzh13/StyleGAN.pytorch"
+START, BLOCK = "g_synthesis.init_block", "g_synthesis.blocks.{}"
+AVERAGE = "truncation.avg_latent"
+ASSUMED = (
+    "not told by the file, taken as published: leaky ReLU, use_wscale, normalized latents, "
+    "mapping_lrmul 0.01, instance norm without pixel norm, truncation 0.7 of 8 layers"
+)
+TRUNCATED = (
+    "their training truncates, and their sampling script does not: pass psi 1 to see what the "
+    "latter shows"
+)
+
+
+def recognised(content: Mapping[str, Any]) -> bool:
+    """Whether weights of this generator, or of its discriminator, which is refused."""
+    names = {name.removeprefix("module.") for name in content}
+    return any(n.startswith("g_synthesis.") for n in names) or is_discriminator(names)
+
+
+def is_discriminator(names: set[str]) -> bool:
+    return {"final_block.conv.weight", "from_rgb.0.weight"} <= names
+
+
+def read(content: Mapping[str, Any]) -> Snapshot:
+    """The generator that the file consists of."""
+    weights = plain_weights(content, "the generator")
+    if is_discriminator(set(weights)):
+        raise ValueError("it is a discriminator; pictures need a generator: GAN_GEN_SHADOW_*.pth")
+    config = config_of(weights)
+    rest = []
+    if config.blur:
+        blocks = range(len(resolutions(config.resolution)) - 1)
+        names = [f"{BLOCK.format(i)}.conv0_up.intermediate.kernel" for i in blocks]
+        rest = list(blur_kernels(weights, names))
+    table = list(matches(config))
+    averaged = AVERAGE in weights
+    if averaged:
+        table.append(Match("w_avg", AVERAGE))
+    network, accounts = filled(lambda: Generator(config), table, weights, rest)
+    accounts += draw_noise_maps(network.synthesis, config, shared=False)
+    if not averaged:
+        accounts.append(make_w_avg(network))
+    return Snapshot(
+        LAYOUT,
+        network,
+        None,
+        network,
+        tuple(accounts),
+        psi=0.7 if averaged else 1.0,
+        cutoff=8 if averaged else None,
+        resolution=trained_resolution(weights, strength_names(config)),
+        notes=(ASSUMED, TRUNCATED) if averaged else (ASSUMED,),
+    )
+
+
+def config_of(weights: Weights) -> NetworkConfig:
+    label_dim = 0
+    if "class_embedding.weight" in weights:
+        label_dim = shape(weights, "class_embedding.weight", 2)[0]
+    layers = numbered(weights, "g_mapping.map.dense{}.weight")
+    widths = [shape(weights, f"{START}.conv.weight", 4)[0]]
+    for i in range(numbered(weights, BLOCK + ".conv1.weight")):
+        widths.append(shape(weights, f"{BLOCK.format(i)}.conv1.weight", 4)[0])
+    names = [f"g_mapping.map.dense{i}.weight" for i in range(layers)]
+    return NetworkConfig(
+        **width_fields(widths),
+        **mapping_fields(weights, names, label_dim),
+        image_channels=shape(weights, "g_synthesis.to_rgb.0.weight", 4)[0],
+        blur=any(name.endswith(".intermediate.kernel") for name in weights),
+    )
+
+
+def strength_names(config: NetworkConfig) -> list[list[str]]:
+    blocks = [START, *(BLOCK.format(i) for i in range(len(resolutions(config.resolution)) - 1))]
+    return [[f"{b}.epi{j}.top_epi.noise.weight" for j in (1, 2)] for b in blocks]
+
+
+def matches(config: NetworkConfig) -> Iterator[Match]:
+    if config.label_dim:
+        yield Match("mapping.label_embedding", "class_embedding.weight")
+    for i in range(config.mapping_layers):
+        yield from layer(f"mapping.layers.{i}", f"g_mapping.map.dense{i}")
+    yield scaled("synthesis.input.const", f"{START}.const", NORM_FACTOR, NORM_DETAIL)
+    yield from block_matches("synthesis.input", START, (START, f"{START}.conv"), "conv")
+    for i, r in enumerate(resolutions(config.resolution)[1:]):
+        ours, theirs = f"synthesis.blocks.{r}", BLOCK.format(i)
+        up = f"{theirs}.conv0_up"
+        fused = r >= FUSED_FROM
+        why = f"{NORM_DETAIL}; transposed{' and rotated' if fused else ''}"
+        layout: dict[str, Any] = {"axes": TRANSPOSED, "rotated": fused}
+        yield scaled(f"{ours}.conv0.weight", f"{up}.weight", NORM_FACTOR, why, **layout)
+        yield from block_matches(ours, theirs, (up, f"{theirs}.conv1"), "conv1")
+    for i, r in enumerate(resolutions(config.resolution)):
+        yield from layer(f"synthesis.to_rgb.{r}", f"g_synthesis.to_rgb.{i}")
+
+
+def block_matches(ours: str, theirs: str, biased: tuple[str, str], second: str) -> Iterator[Match]:
+    """The second convolution of a block, and what follows both; `biased`: who holds the biases."""
+    weight = f"{ours}.{second}.weight", f"{biased[1]}.weight"
+    yield scaled(*weight, NORM_FACTOR, NORM_DETAIL)
+    for j, source in enumerate(biased):
+        epilogue, after = f"{ours}.epilogue{j}", f"{theirs}.epi{j + 1}"
+        yield scaled(f"{epilogue}.bias", f"{source}.bias", NORM_FACTOR, NORM_DETAIL)
+        noise = f"{after}.top_epi.noise.weight"
+        yield scaled(f"{epilogue}.noise.strength", noise, NORM_FACTOR, NORM_DETAIL)
+        yield from layer(f"{epilogue}.style.affine", f"{after}.style_mod.lin")

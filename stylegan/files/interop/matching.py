@@ -1,0 +1,99 @@
+"""Tensors of a file -> ours: differences in layout, and that nothing is missing or left over."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from stylegan.files.interop.accounts import Account, Kind
+from stylegan.messages import listed, readable
+
+N = TypeVar("N", bound=nn.Module)
+Shape = tuple[int, ...]
+
+FUSED_FROM = 128  # pixels: officially enlarged to from here on by a transposed convolution
+
+
+@dataclass(frozen=True)
+class Match:
+    """One of our tensors, the tensor of a file that holds it, and the difference between them."""
+
+    name: str
+    path: str
+    axes: tuple[int, ...] = ()  # ours is the file's transposed so; () = as it is
+    rotated: bool = False  # ... and then turned by 180 degrees in its last two axes
+    factor: float = 1.0  # ... and multiplied
+    detail: str = ""  # why
+    change: Callable[[Tensor], Tensor] | None = None  # instead of axes and rotation
+    shape: Shape = ()  # in the file, where `change` makes another of it
+
+    @property
+    def kind(self) -> Kind:
+        if self.factor != 1:
+            return "scaled"
+        if self.change:
+            return "changed"
+        return "rotated" if self.rotated else "transposed" if self.axes else "copied"
+
+    def account(self) -> Account:
+        return Account(self.path, self.name, self.kind, self.detail)
+
+    def to_ours(self, theirs: Tensor) -> Tensor:
+        ours = theirs.permute(self.axes) if self.axes else theirs
+        ours = ours.flip(-2, -1) if self.rotated else ours
+        ours = self.change(ours) if self.change else ours
+        return ours if self.factor == 1 else ours.double() * self.factor
+
+    def to_theirs(self, ours: Tensor) -> Tensor:
+        """The way back, of layouts alone."""
+        assert self.factor == 1 and not self.change
+        turned = ours.flip(-2, -1) if self.rotated else ours
+        return turned.permute(self.ways_back()) if self.axes else turned
+
+    def shape_in_file(self, ours: Shape) -> Shape:
+        """What the shape of the tensor in the file must be for ours to have the shape `ours`."""
+        return self.shape or tuple(ours[i] for i in self.ways_back()) or ours
+
+    def ways_back(self) -> Shape:
+        return tuple(self.axes.index(i) for i in range(len(self.axes)))
+
+
+def filled(
+    make: Callable[[], N],
+    matches: Iterable[Match],
+    tensors: Mapping[str, Tensor],
+    accounted: Iterable[Account] = (),
+) -> tuple[N, list[Account]]:
+    """The network that `make` makes, with `tensors` of a file, and what became of each.
+
+    It is float64 if any of them is, which is exact, and float32 otherwise. `accounted` are the
+    lines of tensors without a match. Those of ours without one stay as made. ValueError names what
+    is missing, surplus or of another shape.
+    """
+    table, rest = list(matches), list(accounted)
+    with torch.device("meta"):  # shapes only: absurd sizes fail before they cost memory
+        shapes = {name: tuple(t.shape) for name, t in make().state_dict().items()}
+    wanted = {match.path: match.shape_in_file(shapes[match.name]) for match in table}
+    check_fit(wanted, tensors, {account.variable for account in rest})
+    exact = any(tensors[match.path].dtype == torch.float64 for match in table)
+    with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
+        network = make().to(torch.float64 if exact else torch.float32)
+    state = network.state_dict()
+    for match in table:
+        state[match.name].copy_(match.to_ours(tensors[match.path]))
+    return network, [match.account() for match in table] + rest
+
+
+def check_fit(wanted: Mapping[str, Shape], tensors: Mapping[str, Tensor], known: set[str]) -> None:
+    """Raise one ValueError that names missing, surplus and misshapen tensors of a file."""
+    problems = [f"{path} is missing" for path in wanted if path not in tensors]
+    for path, tensor in tensors.items():
+        found = tuple(tensor.shape)
+        if path in wanted and found != wanted[path]:
+            problems.append(f"{path} has shape {found} instead of {wanted[path]}")
+        elif path not in wanted and path not in known:
+            problems.append(f"{readable(path)} is not a variable of this network")
+    if problems:
+        raise ValueError(f"the variables do not fit the network: {listed(problems)}")

@@ -1,0 +1,224 @@
+"""Official networks: variables and settings, or a `.pkl` file, -> ours.
+
+Names and layouts are in `correspondence.py`, the safe reading of the file in `pickles.py`.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stylegan.files.interop.accounts import Account, Rectangle, Snapshot
+from stylegan.files.interop.correspondence import (
+    DISCRIMINATOR_SETTINGS,
+    GENERATOR_SETTINGS,
+    MAPPING_SETTINGS,
+    SYNTHESIS_SETTINGS,
+    config_from_official,
+    discriminator_matches,
+    fusion_from_official,
+    generator_matches,
+    mapping_matches,
+    synthesis_matches,
+    truncation_defaults,
+)
+from stylegan.files.interop.matching import Match, N, filled
+from stylegan.files.interop.pickles import ForeignFileError, OfficialNetwork, read_networks
+from stylegan.messages import readable
+from stylegan.networks import (
+    Discriminator,
+    Generator,
+    MappingNetwork,
+    NetworkConfig,
+    SynthesisNetwork,
+)
+from stylegan.schedule import resolutions
+
+Variables = Mapping[str, Any]  # official path, relative to its network -> array
+Settings = Mapping[str, Any]  # official keyword arguments; official defaults where absent
+
+COMPONENTS = {"mapping": MAPPING_SETTINGS, "synthesis": SYNTHESIS_SETTINGS}  # of a generator
+LODS = ("lod", "G_synthesis/lod")  # of a generator: the second follows the first
+# The official program copies both into the average generator while training moves them, so that a
+# snapshot may hold them a step apart, officially 2,048 of 600,000 images at most.
+LOD_LAG = 0.01
+
+
+def mapping_from_official(variables: Variables, settings: Settings) -> MappingNetwork:
+    """`Dense0/weight`, ... -> mapping network; `dlatent_broadcast` is left to the caller."""
+    config = config_from_official(settings, MAPPING_SETTINGS)
+    return taken(lambda: MappingNetwork(config), mapping_matches(config), variables, ())[0]
+
+
+def synthesis_from_official(variables: Variables, settings: Settings) -> SynthesisNetwork:
+    """`4x4/Conv/weight`, ... -> synthesis network."""
+    config = config_from_official(settings, SYNTHESIS_SETTINGS)
+    matches = synthesis_matches(config, fusion_from_official(settings))
+    return taken(lambda: SynthesisNetwork(config), matches, variables, LODS[:1])[0]
+
+
+def generator_from_official(variables: Variables, settings: Settings) -> Generator:
+    """`G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`, ... -> generator."""
+    config = config_from_official(settings, GENERATOR_SETTINGS)
+    return generator_taken(config, variables, settings)[0]
+
+
+def discriminator_from_official(variables: Variables, settings: Settings) -> Discriminator:
+    """`4x4/Conv/weight`, ... -> discriminator."""
+    return discriminator_taken(config_from_official(settings, DISCRIMINATOR_SETTINGS), variables)[0]
+
+
+def generator_taken(
+    config: NetworkConfig, variables: Variables, settings: Settings
+) -> tuple[Generator, list[Account]]:
+    matches = generator_matches(config, fusion_from_official(settings))
+    return taken(lambda: Generator(config), matches, variables, LODS)
+
+
+def discriminator_taken(
+    config: NetworkConfig, variables: Variables
+) -> tuple[Discriminator, list[Account]]:
+    matches = discriminator_matches(config)
+    return taken(lambda: Discriminator(config), matches, variables, LODS[:1])
+
+
+def taken(
+    make: Callable[[], N], matches: Iterable[Match], variables: Variables, lods: Iterable[str]
+) -> tuple[N, list[Account]]:
+    """As `filled`, from official arrays; `lods` are the names of levels of detail."""
+    detail = "the level of detail: it sets the resolution reached"
+    levels = [Account(name, "", "ignored", detail) for name in lods if name in variables]
+    for account in levels:
+        level_of_detail(account.variable, variables)
+    tensors = {path: tensor(path, np.asarray(value)) for path, value in variables.items()}
+    return filled(make, matches, tensors, levels)
+
+
+def tensor(path: str, array: np.ndarray) -> Tensor:
+    """A copy of an official variable."""
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{readable(path)} holds {array.dtype} instead of real numbers")
+    return torch.from_numpy(array.astype(np.float64 if array.dtype == np.float64 else np.float32))
+
+
+def load_official(path: str | Path) -> Snapshot:
+    """Read an official version 1 snapshot (G, D, Gs); nothing that the file names is executed.
+
+    The configurations of generator and discriminator are one and the same where their settings
+    agree. ValueError says what the file is if it is something else.
+    """
+    g, d, ema = read_networks(path)
+    try:
+        config, d_config = shared_configs(g, d, ema)
+        network, accounts = generator_taken(config, ema.variables, ema.settings)
+        critic, critic_accounts = discriminator_taken(d_config, d.variables)
+        psi, cutoff = truncation_defaults(ema.settings)
+        resolution, alpha = reached(ema.variables, config.resolution)
+        given = ", ".join(f"{name} {value}" for name, value in ema.settings.items())
+        rectangle = rectangle_in_name(Path(path).name, config.resolution)
+        return Snapshot(
+            "official snapshot",
+            generator_taken(config, g.variables, g.settings)[0],
+            critic,
+            network,
+            tuple(accounts),
+            tuple(critic_accounts),
+            psi=psi,
+            cutoff=cutoff,
+            resolution=resolution,
+            alpha=alpha,
+            active_rectangle=rectangle,
+            notes=(
+                f"settings given: {readable(given, 1000)}; the rest is as officially",
+                "the name of the file tells "
+                + ("no part that is padding" if rectangle is None else shown(rectangle))
+                + "; --active WxH of `stylegan convert` chooses",
+            ),
+        )
+    except ValueError as error:
+        raise ForeignFileError(f"{path}: {error}") from error
+
+
+def shared_configs(
+    g: OfficialNetwork, d: OfficialNetwork, ema: OfficialNetwork
+) -> tuple[NetworkConfig, NetworkConfig]:
+    """Configurations of generators and discriminator, equal if their common settings are."""
+    for network in (g, ema):
+        check_components(network)
+    config = config_from_official(ema.settings, GENERATOR_SETTINGS)
+    check_agreement("G", config_from_official(g.settings, GENERATOR_SETTINGS), "Gs", config)
+    d_config = config_from_official(d.settings, DISCRIMINATOR_SETTINGS)
+    own = {"deviation_group", "deviation_features"}
+    common = {"blur", *DISCRIMINATOR_SETTINGS.values()} - own
+    if any(getattr(config, field) != getattr(d_config, field) for field in common):
+        return config, d_config
+    both = dataclasses.replace(config, **{field: getattr(d_config, field) for field in own})
+    return both, both
+
+
+def check_components(network: OfficialNetwork) -> None:
+    """ValueError unless mapping and synthesis were built with the settings of the whole."""
+    if set(network.components) != set(COMPONENTS):
+        found = readable(", ".join(sorted(network.components)) or "nothing")
+        raise ValueError(f"a generator consists of {found} instead of {' and '.join(COMPONENTS)}")
+    for name, own in COMPONENTS.items():
+        part = network.components[name]
+        configs = (config_from_official(settings, own) for settings in (part, network.settings))
+        check_agreement(f"G_{name}", next(configs), "the generator", next(configs))
+        fused = part.get("fused_scale", "auto")
+        if name == "synthesis" and fused != network.settings.get("fused_scale", "auto"):
+            raise ValueError("G_synthesis and the generator have different fused_scale")
+
+
+def check_agreement(one: str, config: NetworkConfig, other: str, wanted: NetworkConfig) -> None:
+    for field, value in dataclasses.asdict(config).items():
+        if value != getattr(wanted, field):
+            found = f"{value} in {one}, {getattr(wanted, field)} in {other}"
+            raise ValueError(f"the networks contradict each other: {field} is {found}")
+
+
+def reached(variables: Variables, full: int) -> tuple[int, float]:
+    """Resolution and alpha of the level of detail of a generator, which that of its synthesis
+    follows, but for what training moves it in one step."""
+    levels = [level_of_detail(name, variables) for name in LODS if name in variables] or [0.0]
+    if max(levels) - min(levels) > LOD_LAG:
+        raise ValueError(f"the levels of detail {' and '.join(LODS)} are {levels}: which is right?")
+    if levels[0] > len(resolutions(full)) - 1:
+        raise ValueError(f"lod is {levels[0]}, which is no level of {full}x{full} images")
+    return full >> math.floor(levels[0]), 1 - levels[0] % 1
+
+
+def level_of_detail(name: str, variables: Variables) -> float:
+    array = np.asarray(variables[name])
+    if array.size != 1 or array.dtype.kind not in "fiu" or not 0 <= array.item() < math.inf:
+        raise ValueError(f"{name} is {readable(str(array))}, which is no level of detail")
+    return float(array.item())
+
+
+def rectangle_in_name(name: str, resolution: int) -> Rectangle | None:
+    """The part of the images that is no padding, as the names of published files tell.
+
+    `karras2019stylegan-cars-512x384.pkl`, or a copy: 512 wide, 384 high, in the middle of 512x512.
+    """
+    found = re.search(r"-(\d{1,5})x(\d{1,5})\b", name)
+    return None if found is None else centred(int(found[1]), int(found[2]), resolution)
+
+
+def centred(width: int, height: int, resolution: int) -> Rectangle | None:
+    """top, bottom, left, right of a rectangle in the middle; None if it does not touch two
+    opposite edges, or is everything."""
+    if width == height or max(width, height) != resolution or min(width, height) < 1:
+        return None
+    top, left = (resolution - height) // 2, (resolution - width) // 2
+    return top, top + height, left, left + width
+
+
+def shown(rectangle: Rectangle) -> str:
+    top, bottom, left, right = rectangle
+    return f"{right - left}x{bottom - top} as the part that is no padding"

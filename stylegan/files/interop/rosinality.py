@@ -1,0 +1,176 @@
+"""github.com/rosinality/style-based-gan-pytorch: `.model`, a full checkpoint or the average alone.
+
+Compared with the publisher's program, which computed the numbers in
+`tests/foreign/rosinality.npz`. It differs from the official one, and the weights are scaled so
+that ours computes the same: He constants of sqrt(2) for styles and RGB and for noise strengths,
+kernels of the fused upscaling four times as large, 1e-5 in the instance norm. The bias of the
+enlarging convolutions comes before the low-pass filter, for which our network has a switch.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stylegan.files.interop.accounts import Account, Snapshot
+from stylegan.files.interop.foreign import (
+    NORM_DETAIL,
+    NORM_FACTOR,
+    TRANSPOSED,
+    Weights,
+    blur_kernels,
+    draw_noise_maps,
+    make_w_avg,
+    mapping_fields,
+    numbered,
+    plain_weights,
+    scaled,
+    shape,
+    trained_resolution,
+    width_fields,
+)
+from stylegan.files.interop.matching import Match, filled
+from stylegan.networks import Generator, NetworkConfig
+from stylegan.schedule import resolutions
+
+LAYOUT = "checkpoint of rosinality/style-based-gan-pytorch"
+BLOCK = "generator.progression.{}"
+HE = "their He constant has sqrt(2) here, ours has 1"
+
+
+def recognised(content: Mapping[str, Any]) -> bool:
+    """Whether a full checkpoint, or weights of its generator."""
+    names = [name.removeprefix("module.") for name in content]
+    return "g_running" in names or any(n.startswith("generator.progression.") for n in names)
+
+
+def read(content: Mapping[str, Any]) -> Snapshot:
+    """The average generator of a full checkpoint, or the one that the file consists of."""
+    full = "g_running" in content
+    weights = plain_weights(content["g_running"] if full else content, "the generator")
+    layers = [f"style.{2 * i + 1}.linear" for i in range(style_layers(weights))]
+    config = config_of(weights, layers)
+    blur = list(blur_kernels(weights, blur_names(weights, config)))
+    table = matches(config, weights, layers)
+    network, accounts = filled(lambda: Generator(config), table, weights, blur)
+    accounts += draw_noise_maps(network.synthesis, config, shared=True)
+    accounts.append(make_w_avg(network))
+    accounts.append(Account("", "synthesis.input.epilogue0.bias", "made", "zero: theirs has none"))
+    if full:
+        accounts += [
+            Account(name, "", "ignored", "not the average generator, or no network of ours")
+            for name in content
+            if name != "g_running"
+        ]
+    return Snapshot(
+        LAYOUT,
+        network,
+        None,
+        network,
+        tuple(accounts),
+        psi=0.7,
+        cutoff=None,
+        resolution=trained_resolution(weights, strength_names(config)),
+        notes=(
+            "the discriminator has other layer widths than ours and is not converted",
+            "with noise drawn at random, our two layers of a resolution get a map each; theirs "
+            "share one (the stored maps are shared here too)",
+        ),
+    )
+
+
+def style_layers(weights: Weights) -> int:
+    return sum(f"style.{2 * i + 1}.linear.weight_orig" in weights for i in range(100))
+
+
+def config_of(weights: Weights, layers: list[str]) -> NetworkConfig:
+    blocks = numbered(weights, BLOCK + ".conv2.conv.weight_orig")
+    widths = [
+        shape(weights, f"{BLOCK.format(i)}.conv2.conv.weight_orig", 4)[0] for i in range(blocks)
+    ]
+    return NetworkConfig(
+        **width_fields(widths),
+        **mapping_fields(weights, [f"{name}.weight_orig" for name in layers], 0),
+        image_channels=shape(weights, "generator.to_rgb.0.conv.weight_orig", 4)[0],
+        bias_before_blur=True,
+    )
+
+
+def is_fused(weights: Weights, i: int) -> bool:
+    """Whether block i enlarges by a transposed convolution."""
+    return f"{BLOCK.format(i)}.conv1.0.weight" in weights
+
+
+def blur_names(weights: Weights, config: NetworkConfig) -> Iterator[str]:
+    for i in range(1, len(resolutions(config.resolution))):
+        place = 1 if is_fused(weights, i) else 2
+        yield f"{BLOCK.format(i)}.conv1.{place}.weight"
+        yield f"{BLOCK.format(i)}.conv1.{place}.weight_flip"
+
+
+def strength_names(config: NetworkConfig) -> list[list[str]]:
+    blocks = range(len(resolutions(config.resolution)))
+    return [[f"{BLOCK.format(i)}.noise{j}.weight_orig" for j in (1, 2)] for i in blocks]
+
+
+def matches(config: NetworkConfig, weights: Weights, layers: list[str]) -> Iterator[Match]:
+    multiplier = 1 / config.mapping_lr_multiplier
+    for i, name in enumerate(layers):
+        for theirs, ours in (("weight_orig", "weight"), ("bias", "bias")):
+            why = "as ours have a multiplier of 0.01"
+            yield scaled(f"mapping.layers.{i}.{ours}", f"{name}.{theirs}", multiplier, why)
+    for i, r in enumerate(resolutions(config.resolution)):
+        block, ours = BLOCK.format(i), "synthesis." + ("input" if r == 4 else f"blocks.{r}")
+        yield from upper_matches(weights, block, ours, i)
+        second = f"{ours}.conv" if r == 4 else f"{ours}.conv1"
+        conv = f"{block}.conv2.conv"
+        yield scaled(f"{second}.weight", f"{conv}.weight_orig", NORM_FACTOR, NORM_DETAIL)
+        yield scaled(f"{ours}.epilogue1.bias", f"{conv}.bias", NORM_FACTOR, NORM_DETAIL)
+        for j in (0, 1):
+            yield from epilogue_matches(config.channels(r), block, f"{ours}.epilogue{j}", j + 1)
+        rgb = f"generator.to_rgb.{i}.conv"
+        yield scaled(f"synthesis.to_rgb.{r}.weight", f"{rgb}.weight_orig", math.sqrt(2), HE)
+        yield Match(f"synthesis.to_rgb.{r}.bias", f"{rgb}.bias")
+
+
+def upper_matches(weights: Weights, block: str, ours: str, i: int) -> Iterator[Match]:
+    """The constant of the first block, or the enlarging convolution of a later one."""
+    if i == 0:
+        yield scaled(f"{ours}.const", f"{block}.conv1.input", NORM_FACTOR, NORM_DETAIL)
+    elif is_fused(weights, i):
+        why = f"{NORM_DETAIL}, and as ours are summed where theirs are averaged; rotated"
+        source = f"{block}.conv1.0"
+        name = f"{ours}.conv0.weight"
+        yield scaled(name, f"{source}.weight", NORM_FACTOR / 4, why, rotated=True)
+        yield scaled(f"{ours}.epilogue0.bias", f"{source}.bias", NORM_FACTOR, NORM_DETAIL)
+    else:
+        source = f"{block}.conv1.1.conv"
+        name = f"{ours}.conv0.weight"
+        yield scaled(name, f"{source}.weight_orig", NORM_FACTOR, NORM_DETAIL, axes=TRANSPOSED)
+        yield scaled(f"{ours}.epilogue0.bias", f"{source}.bias", NORM_FACTOR, NORM_DETAIL)
+
+
+def epilogue_matches(channels: int, block: str, ours: str, j: int) -> Iterator[Match]:
+    strength = NORM_FACTOR * math.sqrt(2 / channels)
+    why = f"{NORM_DETAIL}; and their He constant, sqrt(2 / channels)"
+    noise = f"{block}.noise{j}.weight_orig"
+    layout: dict[str, Any] = {"change": per_channel, "shape": (1, channels, 1, 1)}
+    yield scaled(f"{ours}.noise.strength", noise, strength, why, **layout)
+    style = f"{block}.adain{j}.style.linear"
+    yield scaled(f"{ours}.style.affine.weight", f"{style}.weight_orig", math.sqrt(2), HE)
+    detail = "the first half less 1, which ours adds"
+    bias = f"{ours}.style.affine.bias", f"{style}.bias"
+    yield Match(*bias, detail=detail, change=about_zero)
+
+
+def per_channel(strength: Tensor) -> Tensor:
+    """(1, C, 1, 1) -> (C,)"""
+    return strength[0, :, 0, 0]
+
+
+def about_zero(bias: Tensor) -> Tensor:
+    """The first half of a style's bias, its scale, is about 1 there and about 0 here."""
+    scale, shift = bias.chunk(2)
+    return torch.cat([scale - 1, shift])

@@ -1,0 +1,146 @@
+"""Latents in files: NumPy's `.npz` with the styles of pictures and, if there are, their noise.
+
+A file has the styles in one of three forms, N pictures each, and perhaps maps of noise:
+
+- `ws` (N, num_styles, w_dim): a w for every layer
+- `w` (N, w_dim): one w for all layers
+- `z` (N, z_dim): latents that the mapping network turns into w
+- `noise_0`, `noise_1`, ... (1 or N, 1, r, r): the map that enters each layer, from the coarsest on
+
+All of them are floating-point numbers; styles are as the mapping network gives them, not truncated.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stylegan.files import checkpoint, portable
+from stylegan.messages import readable
+from stylegan.networks import Generator, NetworkConfig
+from stylegan.schedule import resolutions
+
+STYLES = ("ws", "w", "z")
+FORMS = "ws (N, layers, w_dim), w (N, w_dim) or z (N, z_dim)"
+NOISE = re.compile(r"noise_(0|[1-9]\d*)")
+
+
+class Latents(NamedTuple):
+    """What the pictures of a file are made of: float32 on the CPU."""
+
+    ws: Tensor  # (N, num_styles, w_dim), not truncated
+    noise: list[Tensor] | None  # (1 or N, 1, r, r) for each layer up to some resolution
+
+
+def write_latents(path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None) -> None:
+    """Write untruncated styles `ws` (N, num_styles, w_dim) and the noise maps of their pictures.
+
+    `path` is at every moment absent, the old file or the new one.
+    """
+    maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(noise or ())}
+    arrays = {name: t.detach().cpu().float().numpy() for name, t in {"ws": ws, **maps}.items()}
+    with checkpoint.replacing(path) as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def read_latents(path: Path, generator: Generator, labels: Tensor | None = None) -> Latents:
+    """The styles and noise maps in a file, for `generator`.
+
+    `labels` (1, label_dim) are for latents `z` of a network with labels; `w` and `ws` need none.
+
+    ValueError, naming the file, for anything else than the module describes, for numbers that are
+    not finite, and for latents of a network of another size. Nothing in a file is executed.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path} with latents")
+    try:
+        arrays = portable.npz_arrays(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; latents are arrays that numpy.savez has written") from error
+    try:
+        kind = kind_of(arrays)
+        checked = {name: checked_numbers(name, array) for name, array in arrays.items()}
+        check_shape(kind, checked[kind], generator.config)
+        noise = noise_of(checked, generator.config, len(checked[kind]))
+        if kind == "z" and generator.config.label_dim and labels is None:
+            raise ValueError("it has latents z, and this network turns them into w by their class")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return Latents(styles_of(kind, checked[kind], generator, labels), noise)
+
+
+def kind_of(arrays: Mapping[str, np.ndarray]) -> str:
+    """Which of STYLES is there; ValueError unless it is one, with nothing but noise beside it."""
+    unknown = [n for n in arrays if n not in STYLES and not NOISE.fullmatch(n)]
+    if unknown:
+        some = ", ".join(readable(name) for name in unknown[:4])
+        more = f" and {len(unknown) - 4} more" if len(unknown) > 4 else ""
+        raise ValueError(f"unknown arrays {some}{more}; latents are {FORMS}, with noise_<layer>")
+    kinds = [name for name in STYLES if name in arrays]
+    if len(kinds) != 1:
+        found = " and ".join(kinds) or "none"
+        raise ValueError(f"one array of styles is needed, found {found}: {FORMS}")
+    return kinds[0]
+
+
+def checked_numbers(name: str, array: np.ndarray) -> Tensor:
+    """The array as float32; ValueError unless it holds finite floating-point numbers."""
+    if array.dtype.kind != "f":
+        raise ValueError(f"{name} holds {array.dtype}, not floating-point numbers")
+    with np.errstate(over="ignore"):  # what becomes infinite is refused below
+        numbers = torch.from_numpy(array.astype(np.float32))
+    if not torch.isfinite(numbers).all():
+        raise ValueError(f"{name} has numbers that are not finite in float32")
+    return numbers
+
+
+def check_shape(kind: str, styles: Tensor, config: NetworkConfig) -> None:
+    """ValueError unless there are N >= 1 rows of the network's size."""
+    row = {"ws": (config.num_styles(), config.w_dim), "w": (config.w_dim,), "z": (config.z_dim,)}
+    if styles.ndim == 0 or len(styles) == 0 or styles.shape[1:] != row[kind]:
+        expected = ", ".join(map(str, ("N", *row[kind])))
+        raise ValueError(
+            f"{kind} is {tuple(styles.shape)}, but this network of {config.resolution}x"
+            f"{config.resolution} needs ({expected}) with N from 1; are the latents of another one?"
+        )
+
+
+def noise_of(arrays: Mapping[str, Tensor], config: NetworkConfig, n: int) -> list[Tensor] | None:
+    """The noise maps in the order of layers, None if there are none.
+
+    There must be two for each resolution up to some one, as many as pictures or one for all.
+    """
+    numbers = sorted(int(name.removeprefix("noise_")) for name in arrays if NOISE.fullmatch(name))
+    if not numbers:
+        return None
+    if not config.noise:
+        raise ValueError("it has maps of noise, but this network has no noise inputs")
+    sides = [r for r in resolutions(config.resolution) for _ in range(2)]
+    if numbers != list(range(len(numbers))) or len(numbers) % 2 or len(numbers) > len(sides):
+        found = ", ".join(map(str, numbers))
+        raise ValueError(
+            f"maps of noise are for layers 0 to 1, 3, 5 ... or {len(sides) - 1}, found {found}"
+        )
+    maps = [arrays[f"noise_{i}"] for i in numbers]
+    for i, (noise_map, side) in enumerate(zip(maps, sides, strict=False)):
+        if noise_map.shape not in ((1, 1, side, side), (n, 1, side, side)):
+            expected = f"({n} or 1, 1, {side}, {side})" if n > 1 else f"(1, 1, {side}, {side})"
+            raise ValueError(f"noise_{i} is {tuple(noise_map.shape)}, not {expected}")
+    return maps
+
+
+def styles_of(kind: str, styles: Tensor, generator: Generator, labels: Tensor | None) -> Tensor:
+    """Any of the three forms as ws (N, num_styles, w_dim)."""
+    if kind == "ws":
+        return styles
+    if kind == "w":
+        return generator.broadcast(styles).clone()
+    average = generator.w_avg
+    shared = None if labels is None else labels.expand(len(styles), -1).to(average)
+    with torch.inference_mode():
+        ws = generator.broadcast(generator.mapping(styles.to(average), shared))
+    return ws.cpu().float().clone()

@@ -1,0 +1,38 @@
+"""What a generator file tells beside its weights, as JSON."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stylegan.files import checkpoint
+
+Payload = Mapping[str, Any]
+
+OURS = "stylegan"  # the entry of the metadata of a file that is ours
+
+
+def about(payload: Payload) -> dict[str, Any]:
+    """What a payload tells beside its weights: format, version, kind, config, ..."""
+    told = {name: value for name, value in payload.items() if name != "weights"}
+    head = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
+    return head | told
+
+
+def to_json(fields: Mapping[str, Any]) -> str:
+    """ValueError for what is no JSON, such as NaN."""
+    try:
+        return json.dumps(fields, allow_nan=False)
+    except ValueError as error:
+        raise ValueError(f"what the generator tells cannot be written: {error}") from error
+
+
+def from_json(text: str, path: Path, what: str) -> dict[str, Any]:
+    """A JSON object that a file holds as its `what`."""
+    try:
+        found = json.loads(text, parse_constant=lambda name: int(name))  # NaN is no JSON
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: its {what} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: its {what} is no JSON object")
+    return found

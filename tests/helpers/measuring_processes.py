@@ -1,0 +1,108 @@
+"""What each of several processes of `test_metrics.py` measures; also what one does alone."""
+
+import dataclasses
+from pathlib import Path
+
+import torch
+from processes import one_of
+
+from stylegan import distributed
+from stylegan.agreement import from_first, in_all
+from stylegan.data import Store
+from stylegan.files import loading
+from stylegan.metrics import FeatureNetwork, Moments, Subject, Tools, evaluate, parse
+from stylegan.metrics.images import share_of
+from stylegan.metrics.inception import FEATURES, LOGITS, look
+
+IMAGES = 13  # does not divide by 2 or 4
+WORLDS = (4, 2)
+
+
+def projection():
+    """A network as wide as Inception, which takes no time: of the pixels of 4x4 images."""
+    random = torch.Generator().manual_seed(0)
+    weight = torch.randn(48, FEATURES + LOGITS, generator=random, dtype=torch.float64)
+
+    def extract(images):
+        return images.flatten(1).double() / 255 @ weight
+
+    return FeatureNetwork("projection", "0", FEATURES + LOGITS, "none", extract)
+
+
+def measured(folder):
+    """Everything that must not depend on the number of processes; arrays of the first alone."""
+    generator = loading.load_generator("emoji32")
+    subject = Subject(generator, Store(folder / "store"), mirror=True, resolution=4, batch=4)
+    tools = Tools(folder / "cache")
+    rows = torch.randn(IMAGES, 5, generator=torch.Generator().manual_seed(1)) + 100
+    moments = Moments(5)
+    own = share_of(IMAGES)
+    for start in range(own.start, own.stop, 3):
+        moments.add(rows[start : min(start + 3, own.stop)])
+    merged = moments.merged()
+    needs = {"features", "logits"}
+    fakes = look(projection(), subject.fakes(IMAGES), IMAGES, needs, tools)
+    reals = look(projection(), subject.reals(IMAGES), IMAGES, needs, tools)
+    arrays = [None if a is None else torch.from_numpy(a).clone() for a in (*fakes, *reals)]
+    return {
+        "count": merged.count,
+        "mean": torch.from_numpy(merged.mean()),
+        "covariance": torch.from_numpy(merged.covariance()),
+        "arrays": arrays,
+    }
+
+
+def refused(make):
+    try:
+        make()
+    except (ValueError, OSError) as error:
+        return str(error)
+    return None
+
+
+def fails_in_the_last():
+    if distributed.rank() == distributed.world_size() - 1:
+        raise OSError("the last has no room")
+    return distributed.rank()
+
+
+def fails_in_the_first():
+    raise ValueError("the first knows")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FullDisk(Subject):
+    """Its last process has room for one batch only."""
+
+    def fakes(self, num):
+        for i, images in enumerate(super().fakes(num)):
+            if i and distributed.rank() == distributed.world_size() - 1:
+                raise OSError("the last disk is full")
+            yield images
+
+
+def measured_with_a_full_disk(folder):
+    """What all that was asked ends with, and what is still measured."""
+    told = []
+    subject = FullDisk(
+        loading.load_generator("emoji32"), Store(folder / "store"), resolution=8, batch=1
+    )
+    results = evaluate(subject, parse("swd9"), Tools(folder / "cache"), tell=told.append)
+    return [result.metric for result in results], told
+
+
+def work(rank, ports, folder):
+    """The whole life of one of four processes; its results go into `folder`."""
+    for world, port in zip(WORLDS, ports, strict=True):
+        if rank >= world:
+            continue
+        with one_of(world, rank, port):
+            results = {
+                **measured(Path(folder)),
+                "in all": refused(lambda: in_all(fails_in_the_last)),
+                "from first": refused(lambda: from_first(fails_in_the_first)),
+                "ranks": in_all(distributed.rank),
+                "first": from_first(distributed.rank),
+                "full disk": measured_with_a_full_disk(Path(folder)),
+            }
+        torch.save(results, Path(folder) / f"{world}-{rank}.pt")
