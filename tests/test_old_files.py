@@ -1,0 +1,56 @@
+"""Files of an older commit (see assets/old_run/README.md) load, and the run continues as it did."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_training import differing, flat, run
+
+from stylegan import load_generator
+from stylegan.config import read_stored_config
+from stylegan.data import Store
+from stylegan.files import checkpoint
+
+OLD = Path(__file__).parent / "assets" / "old_run"
+FINISHED = "state-000000168.pt"
+
+
+@pytest.fixture(scope="module")
+def continued(tmp_path_factory):
+    """The old run, continued to its end by the program of today."""
+    out = tmp_path_factory.mktemp("old") / "run"
+    shutil.copytree(OLD / "run", out)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    run(read_stored_config(out / "config.toml"), Store(OLD / "store"), out)
+    torch.set_num_threads(threads)
+    return out
+
+
+def numbers_of(path):
+    """Everything a state holds, by its path."""
+    return flat(checkpoint.load(path))
+
+
+def test_an_old_run_continues_to_the_same_state(continued):
+    now, then = numbers_of(continued / FINISHED), numbers_of(OLD / FINISHED)
+    assert now.keys() == then.keys()
+    for name, value in then.items():
+        if isinstance(value, torch.Tensor):
+            torch.testing.assert_close(now[name], value, rtol=1e-3, atol=1e-5, msg=name)
+        else:
+            assert now[name] == value, name
+
+
+@pytest.mark.skipif("EXACT" not in os.environ, reason="other processors round otherwise")
+def test_an_old_run_continues_bit_for_bit(continued):
+    now, then = checkpoint.load(continued / FINISHED), checkpoint.load(OLD / FINISHED)
+    assert not differing(now, then)
+
+
+def test_an_old_generator_loads():
+    generator = load_generator(OLD / "run" / "generator-000000080.pt")
+    weights = checkpoint.load(OLD / "run" / "generator-000000080.pt")["weights"]
+    assert all(torch.equal(value, weights[name]) for name, value in generator.state_dict().items())
