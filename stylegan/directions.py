@@ -22,7 +22,6 @@ from stylegan.files import checkpoint, portable
 from stylegan.files.loading import BUNDLED, LoadedGenerator
 from stylegan.metrics.images import weights_sha256
 from stylegan.networks import Generator, NetworkConfig
-from stylegan.ops import truncate
 
 Method = Literal["pca", "sefa"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -179,23 +178,16 @@ def draw_directions(
     `psi` truncates before the move; None: as the file of the generator says. `labels` (1,
     label_dim) are for a network that has labels.
     """
-    generator = loaded.generator
-    with torch.inference_mode():
-        z = sampling.latents([seed], generator.config.z_dim).to(generator.w_avg)
-        ws = generator.broadcast(generator.mapping(z, labels))
-    ws = truncate(ws, generator.w_avg, loaded.psi if psi is None else psi, loaded.cutoff)
+    z = sampling.latents([seed], loaded.generator.config.z_dim)
+    ws = loaded.truncated(loaded.styles(z, labels), psi=psi)
     moves = [[0.0] * i + [amount] for i in range(len(directions.vectors)) for amount in amounts]
-    chunks = sampling.generate(
-        generator,
+    pictures = loaded.pictures(
         [seed] * len(moves),
-        psi=1,
         ws=torch.cat([moved(ws, directions, move) for move in moves]),
-        resolution=loaded.resolution,
-        alpha=loaded.alpha,
+        psi=1,
     )
-    pictures = [p for chunk in chunks for p in sampling.crop(chunk, loaded.active_rectangle)]
     return chart(
-        list(zip(*[iter(pictures)] * len(amounts), strict=True)),
+        list(zip(*[pictures] * len(amounts), strict=True)),
         columns=[f"{amount:+g}" if amount else "0" for amount in amounts],
         names=[f"{directions.method} {i + 1}" for i in range(len(directions.vectors))],
         title="standard deviations",

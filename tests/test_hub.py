@@ -328,7 +328,7 @@ def test_sample_refuses_what_names_no_picture():
             G.sample(seeds)
     with pytest.raises(ValueError, match="cutoff is a number of layers, 'all' or None, not 'foo'"):
         G.sample([1], cutoff="foo")
-    with pytest.raises(ValueError, match=r"cutoff must be None or a whole number, not 1\.5"):
+    with pytest.raises(ValueError, match=r"cutoff must be a whole number or None, not 1\.5"):
         G.sample([1], cutoff=1.5)
     for psi in (float("nan"), float("inf"), 1e300):
         with pytest.raises(ValueError, match="psi must be a finite number"):

@@ -8,7 +8,7 @@ import click
 
 from stylegan.cli.common import Command, use_device
 from stylegan.cli.generate import SAVE_OPTIONS
-from stylegan.cli.looking import CLASS, DEVICE, SOURCE, LayerRanges, class_labels
+from stylegan.cli.looking import CLASS, DEVICE, SOURCE, LayerRanges
 
 if TYPE_CHECKING:
     from stylegan.directions import Method
@@ -102,7 +102,7 @@ def directions(
     loaded = load_source(source, map_location=use_device(device))
     if psi is not None:
         loaded = dataclasses.replace(loaded, psi=psi)
-    labels = class_labels(loaded, class_name) if figures or class_name else None
+    labels = loaded.label(class_name) if figures or class_name else None
     found = find_directions(loaded.generator, methods, count=number, layers=layers, samples=samples)
     images = {
         figures[one.method]: draw_directions(loaded, one, seed=seed, labels=labels)

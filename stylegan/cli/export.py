@@ -1,18 +1,17 @@
 """`stylegan export`: a generator as a file for other programs."""
 
-import dataclasses
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli.common import Command
-from stylegan.cli.looking import Cutoff
+from stylegan.cli.looking import CutoffType
 
 if TYPE_CHECKING:
     from stylegan.files.export import NoiseInput
-    from stylegan.files.loading import LoadedGenerator
+    from stylegan.files.loaded import Cutoff
 
 
 @click.command(cls=Command)
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--psi", type=float, help="Truncation, as default.  [default: what SOURCE says]")
 @click.option(
     "--cutoff",
-    type=Cutoff(),
+    type=CutoffType(),
     help="How many layers truncation reaches, from the coarsest, or 'all'.  "
     "[default: what SOURCE says]",
 )
@@ -42,7 +41,7 @@ def export(
     source: str,
     destination: Path,
     psi: float | None,
-    cutoff: int | None,
+    cutoff: "Cutoff",
     noise: "NoiseInput | None",
     half: bool,
     check: bool,
@@ -65,7 +64,7 @@ def export(
     from stylegan.files.loading import load_source
 
     check_request(destination, noise=noise, half=half, overwrite=overwrite)
-    loaded = with_truncation(load_source(source), psi, cutoff)
+    loaded = load_source(source).adjusted(psi=psi, cutoff=cutoff)
     runs = importlib.util.find_spec("onnxruntime") is not None
     most = write(
         loaded, destination, noise=noise, half=half, check=check and runs, overwrite=overwrite
@@ -77,13 +76,3 @@ def export(
         click.echo(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")
     elif check and not runs and destination.suffix == ".onnx":
         click.echo("not run: onnxruntime is not installed (pip install 'stylegan[export]')")
-
-
-def with_truncation(
-    loaded: "LoadedGenerator", psi: float | None, cutoff: int | None
-) -> "LoadedGenerator":
-    """`loaded` with the truncation asked for, where one is."""
-    asked: dict[str, Any] = {} if psi is None else {"psi": psi}
-    if cutoff is not None:
-        asked["cutoff"] = None if cutoff == Cutoff.ALL else cutoff
-    return dataclasses.replace(loaded, **asked)

@@ -16,10 +16,8 @@ from stylegan.cli.looking import (
     PSI,
     RESOLUTION,
     SOURCE,
-    Cutoff,
     SeedRange,
-    at_resolution,
-    class_labels,
+    note_untrained,
     saved_points,
     together,
 )
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from stylegan.figures import Points
-    from stylegan.files.loading import LoadedGenerator
+    from stylegan.files.loaded import Cutoff, LoadedGenerator
 
 Format = Literal["png", "webp", "jpg"]
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
@@ -124,7 +122,7 @@ def pictures_of(
     points: "Points | None" = None,
     *,
     psi: float | None,
-    cutoff: int | None,
+    cutoff: "Cutoff",
     noise: Literal["const", "random", "none"] | None,
     class_name: str | None,
     resolution: int | None,
@@ -136,29 +134,20 @@ def pictures_of(
 
     from stylegan import sampling
 
-    labels = class_labels(loaded, class_name) if points is None else None
-    default_psi = loaded.psi if points is None else 1.0
-    loaded = at_resolution(loaded, resolution)
+    labels = loaded.label(class_name) if points is None else None
+    note_untrained(loaded, resolution)
+    psi = 1.0 if psi is None and points else psi
+    loaded = loaded.adjusted(psi=psi, cutoff=cutoff, resolution=resolution)
     own_noise = points.noise_at(loaded.resolution) if points and noise is None else None
-    chunks = sampling.generate(
-        loaded.generator,
-        seeds,
-        psi=default_psi if psi is None else psi,
-        cutoff=loaded.cutoff if cutoff is None else None if cutoff == Cutoff.ALL else cutoff,
-        labels=labels,
-        noise=noise or own_noise or "const",
-        resolution=loaded.resolution,
-        alpha=loaded.alpha,
-        batch=batch,
-        ws=None if points is None else points.ws,
-    )
+    ws = None if points is None else points.ws
     try:
-        for chunk in chunks:
-            yield from sampling.crop(chunk, loaded.active_rectangle)
+        yield from loaded.pictures(
+            seeds, ws=ws, labels=labels, noise=noise or own_noise, batch=batch
+        )
     except torch.OutOfMemoryError as error:
-        size = batch or sampling.default_batch(loaded.resolution)
+        number, size = batch or sampling.default_batch(loaded.resolution), loaded.resolution
         raise ValueError(
-            f"{size} images of {loaded.resolution}x{loaded.resolution} at once do not fit into the "
+            f"{number} images of {size}x{size} at once do not fit into the "
             "memory of the device; choose a smaller --batch, or --device cpu"
         ) from error
 

@@ -10,9 +10,8 @@ import click
 from stylegan.cli.common import Decorated, use_device
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from stylegan.figures import Points, StyleRange
+    from stylegan.files.loaded import Cutoff
     from stylegan.files.loading import LoadedGenerator
 
 
@@ -43,15 +42,16 @@ class SeedRange(click.ParamType):
         return list(seeds)
 
 
-class Cutoff(click.ParamType):
-    """A number of layers, or `all`, which is -1 here: None says that nothing was asked."""
+class CutoffType(click.ParamType):
+    """A number of layers, or `all`."""
 
     name = "layers"
-    ALL = -1
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> "Cutoff":
         if value == "all":
-            return self.ALL
+            return "all"
         if not str(value).isdecimal():
             self.fail(f"{value!r} is neither a number of layers nor 'all'", param, ctx)
         return int(value)
@@ -137,13 +137,13 @@ PSI = click.option(
 )
 CUTOFF = click.option(
     "--cutoff",
-    type=Cutoff(),
+    type=CutoffType(),
     help="How many layers truncation reaches, from the coarsest, or 'all'.  "
     "[default: what the file says, else 8]",
 )
 CUTOFF_ALL = click.option(
     "--cutoff",
-    type=Cutoff(),
+    type=CutoffType(),
     help="How many layers truncation reaches, from the coarsest.  [default: all]",
 )
 NOISE = click.option(
@@ -179,7 +179,7 @@ class Asked:
     latents: Path | None = None
     resolution: int | None = None
     psi: float | None = None
-    cutoff: int | None = None
+    cutoff: "Cutoff" = None
 
     @property
     def what(self) -> str:
@@ -191,8 +191,7 @@ class Asked:
         from stylegan.files.loading import load_source
 
         loaded = self.adjusted(load_source(self.source, map_location=use_device(self.device)))
-        every = every_layer and self.cutoff is None
-        return dataclasses.replace(loaded, cutoff=None) if every else loaded
+        return loaded.adjusted(cutoff="all") if every_layer and self.cutoff is None else loaded
 
     def snapshots(self, paths: Iterable[Path]) -> "Iterator[LoadedGenerator]":
         """The generators of a run's files, one after the other."""
@@ -202,12 +201,9 @@ class Asked:
         return (self.adjusted(load_file(path, device)) for path in paths)
 
     def adjusted(self, loaded: "LoadedGenerator") -> "LoadedGenerator":
-        loaded = at_resolution(loaded, self.resolution)
+        note_untrained(loaded, self.resolution)
         psi = 1.0 if self.psi is None and self.latents is not None else self.psi
-        asked: dict[str, Any] = {} if psi is None else {"psi": psi}
-        if self.cutoff is not None:
-            asked["cutoff"] = None if self.cutoff == Cutoff.ALL else self.cutoff
-        return dataclasses.replace(loaded, **asked)
+        return loaded.adjusted(psi=psi, cutoff=self.cutoff, resolution=self.resolution)
 
     def points(
         self, loaded: "LoadedGenerator", numbers: list[int] | None, default: str
@@ -218,7 +214,7 @@ class Asked:
         if self.latents is not None:
             return saved_points(loaded, self.latents, numbers, self.class_name)
         seeds = SeedRange().convert(default, None, None) if numbers is None else numbers
-        return of_seeds(loaded, seeds, class_labels(loaded, self.class_name))
+        return of_seeds(loaded, seeds, loaded.label(self.class_name))
 
 
 def saved_points(
@@ -228,49 +224,19 @@ def saved_points(
     any."""
     from stylegan.figures import of_latents
 
-    labels = None if class_name is None else class_labels(loaded, class_name)
+    labels = None if class_name is None else loaded.label(class_name)
     return of_latents(loaded, path, numbers, labels)
 
 
-def at_resolution(loaded: "LoadedGenerator", resolution: int | None) -> "LoadedGenerator":
-    """`loaded` at the resolution asked for, fully grown if it is not the one training reached."""
-    if resolution is None or resolution == loaded.resolution:
-        return loaded
-    if resolution > loaded.resolution:
-        full = loaded.generator.config.resolution
-        if resolution <= full:
-            click.echo(
-                f"training has reached {loaded.resolution}x{loaded.resolution}: layers beyond "
-                "it are as they were drawn",
-                err=True,
-            )
-    return dataclasses.replace(loaded, resolution=resolution, alpha=1.0)
-
-
-def class_labels(loaded: "LoadedGenerator", class_name: str | None) -> "Tensor | None":
-    """The label (1, label_dim) of a class by name or number; None for a network without labels."""
-    import torch
-
-    from stylegan.config import suggest
-
-    count, names = loaded.generator.config.label_dim, list(loaded.label_names)
-    if count == 0:
-        if class_name is not None:
-            raise ValueError(
-                f"--class {class_name} was given, but the {loaded.origin} has no labels"
-            )
-        return None
-    known = ", ".join(names) if names else f"0 to {count - 1}"
-    if class_name is None:
-        raise ValueError(f"the {loaded.origin} has labels: choose one with --class; known: {known}")
-    if class_name in names:
-        index = names.index(class_name)
-    elif class_name.isdecimal() and int(class_name) < count:
-        index = int(class_name)
-    else:
-        hint = suggest(class_name, names) or f"; known: {known}"
-        raise ValueError(f"there is no class {class_name!r}{hint}")
-    return torch.eye(count)[index : index + 1]
+def note_untrained(loaded: "LoadedGenerator", resolution: int | None) -> None:
+    """Say so if a resolution is asked for that training has not reached."""
+    full = loaded.generator.config.resolution
+    if resolution is not None and loaded.resolution < resolution <= full:
+        click.echo(
+            f"training has reached {loaded.resolution}x{loaded.resolution}: layers beyond it are "
+            "as they were drawn",
+            err=True,
+        )
 
 
 def chosen_ranges(

@@ -10,7 +10,7 @@ import click
 
 from stylegan.cli.common import Command, count, progress_bar, use_device
 from stylegan.cli.generate import check_folder
-from stylegan.cli.looking import CLASS, DEVICE, SOURCE, class_labels
+from stylegan.cli.looking import CLASS, DEVICE, SOURCE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -133,7 +133,7 @@ def project(
     check_free(out, folders, film, overwrite=overwrite)
     loaded = load_source(source, map_location=use_device(device))
     check_noise(settings, loaded.generator.config)
-    labels = class_labels(loaded, class_name)
+    labels = loaded.label(class_name)
     crop = crop or ("center" if loaded.active_rectangle is None else "pad")
     channels, size = loaded.generator.config.image_channels, loaded.resolution
     distance, why = choose_distance(

@@ -25,7 +25,6 @@ from stylegan.cli.looking import (
     Numbers,
     SeedRange,
     chosen_ranges,
-    class_labels,
     seeds_option,
     together,
 )
@@ -174,7 +173,7 @@ def walk(
     if space == "w":
         scene = walk_in_w(knots, interpolation or "spline", closed=loop)
     else:
-        labels = class_labels(loaded, studio.asked.class_name)
+        labels = loaded.label(studio.asked.class_name)
         scene = walk_in_z(loaded, knots, labels, closed=loop)
     frames = studio.frames(SECONDS_PER_POINT * each)
     studio.shoot(loaded, scene, places(frames, each, closed=loop), columns)
@@ -268,7 +267,7 @@ def timelapse(source: str, seeds: list[int] | None, **film: Any) -> None:
     \b
     stylegan video timelapse runs/mine --seeds 0-7 --seconds 8 --out timelapse.mp4
     """
-    from stylegan.figures import checkpoints, default_columns, nearest, picture_size
+    from stylegan.figures import checkpoints, default_columns, nearest
     from stylegan.files.checkpoint import images_of
     from stylegan.video import Stage, check_frame, timelapse_frames
 
@@ -278,7 +277,7 @@ def timelapse(source: str, seeds: list[int] | None, **film: Any) -> None:
     chosen = [files[i] for i in nearest([images_of(path) for path in files], count)]
     (last,) = studio.asked.snapshots(chosen[-1:])
     points = studio.asked.points(last, seeds, CAST)
-    stage = Stage.of(picture_size(last), default_columns(len(points.names)), studio.scale)
+    stage = Stage.of(last.picture_size(), default_columns(len(points.names)), studio.scale)
     check_frame(studio.out, stage.frame_size(len(points.names), captions=True))
     times = [sum(1 for _ in same) for _, same in itertools.groupby(chosen)]
     frames = timelapse_frames(
@@ -334,10 +333,9 @@ class Studio:
         captions: "Sequence[str]" = (),
     ) -> None:
         """Film the scene at the places, a frame each."""
-        from stylegan.figures import picture_size
         from stylegan.video import Stage, check_frame, filmed
 
-        stage = Stage.of(picture_size(loaded), columns, self.scale, labels)
+        stage = Stage.of(loaded.picture_size(), columns, self.scale, labels)
         cells = scene(places[:1]).shape[1]
         check_frame(self.out, stage.frame_size(cells, captions=bool(captions)))
         shots = filmed(loaded, scene, places, noise=self.noise)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.figures.layout import chart, span
-from stylegan.figures.points import Points, picture_size, pictures
+from stylegan.figures.points import Points, pictures
 from stylegan.files.loading import LoadedGenerator
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
@@ -40,8 +40,8 @@ def noise_detail(
             f"{realizations} realizations of noise cannot have a deviation and {examples} examples"
         )
     zoom = zoom or (ZOOM if loaded.resolution >= ZOOMED_FROM else 1)
-    if not 1 <= zoom <= min(picture_size(loaded)):
-        raise ValueError(f"a picture of {min(picture_size(loaded))} rows has no {zoom}th of them")
+    if not 1 <= zoom <= min(loaded.picture_size()):
+        raise ValueError(f"a picture of {min(loaded.picture_size())} rows has no {zoom}th of them")
     measured = [deviation(loaded, ws, realizations) for ws in points.ws.split(1)]
     largest = max(float(some.max()) for some in measured)
     rows = []

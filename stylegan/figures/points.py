@@ -1,11 +1,10 @@
 """Places in the latent space that have names, and the pictures there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
 
@@ -48,16 +47,7 @@ def of_seeds(loaded: LoadedGenerator, seeds: Sequence[int], labels: Tensor | Non
         raise ValueError("at least one seed is needed")
     z = sampling.latents(seeds, generator.config.z_dim).to(generator.w_avg)
     names = [f"seed {seed}" for seed in seeds]
-    return Points(names, seeds, styles_of(loaded, z, labels), z=z)
-
-
-def styles_of(loaded: LoadedGenerator, z: Tensor, labels: Tensor | None = None) -> Tensor:
-    """z (N, z_dim) -> ws (N, num_styles, w_dim), not truncated."""
-    generator = loaded.generator
-    if labels is not None:
-        labels = labels.to(generator.w_avg).expand(len(z), -1)
-    with torch.inference_mode():
-        return generator.broadcast(generator.mapping(z.to(generator.w_avg), labels))
+    return Points(names, seeds, loaded.styles(z, labels), z=z)
 
 
 def of_latents(
@@ -88,25 +78,7 @@ def pictures(
 ) -> np.ndarray:
     """Pictures uint8 (N, H, W, C) of styles ws (N, num_styles, w_dim), truncated and grown as
     `loaded` says, without padding. `seeds` are those of random noise."""
-    chunks = sampling.generate(
-        loaded.generator,
-        range(len(ws)) if seeds is None else seeds,
-        psi=loaded.psi,
-        cutoff=loaded.cutoff,
-        noise=noise,
-        resolution=loaded.resolution,
-        alpha=loaded.alpha,
-        batch=batch,
-        ws=ws,
-    )
-    return sampling.crop(np.concatenate(list(chunks)), loaded.active_rectangle)
-
-
-def picture_size(loaded: LoadedGenerator) -> tuple[int, int]:
-    """Height and width of its pictures, without padding."""
-    empty = np.empty((1, loaded.resolution, loaded.resolution, 0))
-    height, width = sampling.crop(empty, loaded.active_rectangle).shape[1:3]
-    return height, width
+    return np.stack(list(loaded.pictures(seeds, ws=ws, noise=noise, batch=batch)))
 
 
 def shown(loaded: LoadedGenerator, points: Points, noise: Noise | None = None) -> np.ndarray:
@@ -147,4 +119,4 @@ def swept(
     loaded: LoadedGenerator, points: Points, psis: Sequence[float], noise: Noise | None = None
 ) -> list[np.ndarray]:
     """The pictures uint8 (N, H, W, C) of the points at each psi."""
-    return [shown(replace(loaded, psi=psi), points, noise) for psi in psis]
+    return [shown(loaded.adjusted(psi=psi), points, noise) for psi in psis]

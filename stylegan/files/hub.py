@@ -6,7 +6,7 @@ The pages about them are in `hubconf.py`.
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.files import checkpoint
 from stylegan.files.interop import rectangle_in_name
+from stylegan.files.loaded import Cutoff
 from stylegan.files.loading import (
     LoadedGenerator,
     bundled_file,
@@ -71,7 +72,7 @@ class SeededGenerator(Generator):
         seeds: Sequence[int],
         psi: float | None = None,
         *,
-        cutoff: int | Literal["all"] | None = None,
+        cutoff: Cutoff = None,
         labels: Tensor | None = None,
         noise: Noise = "const",
         batch: int | None = None,
@@ -88,23 +89,10 @@ class SeededGenerator(Generator):
         sampling.check_seeds(seeds)
         if not len(seeds):
             raise ValueError("there are no seeds, so there is nothing to make")
-        if isinstance(cutoff, str) and cutoff != "all":
-            raise ValueError(f"cutoff is a number of layers, 'all' or None, not {cutoff!r}")
-        loaded = self.loaded
-        chosen = loaded.cutoff if cutoff is None else None if cutoff == "all" else cutoff
-        chunks = sampling.generate(
-            self,
-            seeds,
-            psi=loaded.psi if psi is None else psi,
-            cutoff=chosen,
-            labels=labels,
-            noise=noise,
-            resolution=loaded.resolution,
-            alpha=loaded.alpha,
-            batch=batch,
+        pictures = self.loaded.pictures(
+            seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, batch=batch
         )
-        pictures = sampling.crop(np.concatenate(list(chunks)), loaded.active_rectangle)
-        return torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous()
+        return torch.from_numpy(np.stack(list(pictures))).permute(0, 3, 1, 2).contiguous()
 
 
 def untrained(config: NetworkConfig, rectangle: Sequence[int] | None = None) -> SeededGenerator:

@@ -1,20 +1,31 @@
-"""A generator and what its file tells about it, whatever the file is."""
+"""A generator with what its file says about it, and the pictures of it."""
 
-from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, Literal, Self
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from stylegan import sampling
+from stylegan.config import suggest
 from stylegan.messages import readable
-from stylegan.networks import Generator
+from stylegan.networks import Generator, Noise
 from stylegan.networks.config import check_alpha
-from stylegan.ops import LARGEST_PSI
+from stylegan.ops import LARGEST_PSI, truncate
 from stylegan.schedule import check_resolution
 
 PSI, CUTOFF = 0.7, 8  # truncation of pictures unless the file says otherwise, as officially
+Cutoff = int | Literal["all"] | None  # layers that truncation reaches; None: as the file says
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedGenerator:
-    """A generator in eval mode and what its file tells about it."""
+    """A generator in eval mode with what its file says about it.
+
+    Whatever is not given to a method is as the file says.
+    """
 
     generator: Generator
     origin: str  # which file it came from, and of what kind that is
@@ -48,6 +59,108 @@ class LoadedGenerator:
             raise ValueError(f"{len(names)} label_names are told for {config.label_dim} labels")
         if self.active_rectangle is not None:
             check_rectangle(self.active_rectangle)
+
+    def adjusted(
+        self,
+        *,
+        psi: float | None = None,
+        cutoff: Cutoff = None,
+        resolution: int | None = None,
+        alpha: float | None = None,
+    ) -> Self:
+        """The same with another truncation or growth; another resolution is fully grown."""
+        given: dict[str, Any] = {} if psi is None else {"psi": float(psi)}
+        if cutoff is not None:
+            if isinstance(cutoff, str) and cutoff != "all":
+                raise ValueError(f"cutoff is a number of layers, 'all' or None, not {cutoff!r}")
+            given["cutoff"] = None if cutoff == "all" else cutoff
+        if resolution is not None and resolution != self.resolution:
+            given |= {"resolution": resolution, "alpha": 1.0}
+        if alpha is not None:
+            given["alpha"] = alpha
+        return replace(self, **given) if given else self
+
+    def pictures(
+        self,
+        seeds: Sequence[int] | None = None,
+        *,
+        ws: Tensor | None = None,
+        psi: float | None = None,
+        cutoff: Cutoff = None,
+        labels: Tensor | None = None,
+        noise: Noise | None = None,
+        resolution: int | None = None,
+        alpha: float | None = None,
+        batch: int | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Pictures uint8 (H, W, C) one by one, without padding: see `sampling.generate`.
+
+        Of the seeds, or of styles `ws` (N, num_styles, w_dim), which are not yet truncated; the
+        seeds are then those of random noise, by default 0, 1, ... `noise` is "const" by default.
+        """
+        shown = self.adjusted(psi=psi, cutoff=cutoff, resolution=resolution, alpha=alpha)
+        if seeds is None:
+            if ws is None:
+                raise ValueError("pictures need seeds or ws")
+            seeds = range(len(ws))
+        for chunk in sampling.generate(
+            shown.generator,
+            seeds,
+            psi=shown.psi,
+            cutoff=shown.cutoff,
+            labels=labels,
+            noise="const" if noise is None else noise,
+            resolution=shown.resolution,
+            alpha=shown.alpha,
+            batch=batch,
+            ws=ws,
+        ):
+            yield from sampling.crop(chunk, shown.active_rectangle)
+
+    def picture_size(self) -> tuple[int, int]:
+        """Height and width of its pictures, without padding."""
+        empty = np.empty((1, self.resolution, self.resolution, 0))
+        height, width = sampling.crop(empty, self.active_rectangle).shape[1:3]
+        return height, width
+
+    @torch.inference_mode()
+    def styles(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
+        """z (N, z_dim), labels (N or 1, label_dim) -> ws (N, num_styles, w_dim), not truncated."""
+        average = self.generator.w_avg
+        if labels is not None:
+            labels = labels.to(average).expand(len(z), -1)
+        return self.generator.broadcast(self.generator.mapping(z.to(average), labels))
+
+    def truncated(self, ws: Tensor, *, psi: float | None = None, cutoff: Cutoff = None) -> Tensor:
+        """Styles (N, num_styles, w_dim) that are pulled toward the average."""
+        average, how = self.generator.w_avg, self.adjusted(psi=psi, cutoff=cutoff)
+        return truncate(ws.to(average), average, how.psi, how.cutoff)
+
+    def label(self, class_name: str | None) -> Tensor | None:
+        """The label (1, label_dim) of a class by name or number; None for a network without labels.
+
+        ValueError unless a class is given exactly where there are some.
+        """
+        count, names = self.generator.config.label_dim, list(self.label_names)
+        if count == 0:
+            if class_name is not None:
+                raise ValueError(
+                    f"the class {class_name} was given, but the {self.origin} has no labels"
+                )
+            return None
+        known = ", ".join(names) if names else f"0 to {count - 1}"
+        if class_name is None:
+            raise ValueError(
+                f"the {self.origin} has labels: choose one with --class; known: {known}"
+            )
+        if class_name in names:
+            index = names.index(class_name)
+        elif class_name.isdecimal() and int(class_name) < count:
+            index = int(class_name)
+        else:
+            hint = suggest(class_name, names) or f"; known: {known}"
+            raise ValueError(f"there is no class {class_name!r}{hint}")
+        return torch.eye(count)[index : index + 1]
 
 
 def check_rectangle(edges: Sequence[int]) -> None:

@@ -18,11 +18,9 @@ from stylegan.figures import (
     moment,
     pictures,
     shown,
-    styles_of,
 )
 from stylegan.files.loading import LoadedGenerator
 from stylegan.networks import Noise
-from stylegan.ops import truncate
 from stylegan.paths import linear, spherical, spline
 from stylegan.video.stage import Stage
 
@@ -45,7 +43,7 @@ def walk_in_z(
 
     def at(t: Tensor) -> Tensor:
         latents = torch.cat([curve(t) for curve in curves])
-        return styles_of(loaded, latents, labels).unflatten(0, (len(curves), -1)).transpose(0, 1)
+        return loaded.styles(latents, labels).unflatten(0, (len(curves), -1)).transpose(0, 1)
 
     return at
 
@@ -83,14 +81,10 @@ def truncation_scene(
     loaded: LoadedGenerator, ws: Tensor, psis: tuple[float, float], *, closed: bool
 ) -> Scene:
     """ws (cells, num_styles, w_dim) at changing psi: see `psi_at`. They are truncated already."""
-    average = loaded.generator.w_avg
 
     def at(t: Tensor) -> Tensor:
-        found = [
-            truncate(ws.to(average), average, psi, loaded.cutoff)
-            for psi in psi_at(t, *psis, closed=closed).tolist()
-        ]
-        return torch.stack(found)
+        there = psi_at(t, *psis, closed=closed).tolist()
+        return torch.stack([loaded.truncated(ws, psi=psi) for psi in there])
 
     return at
 
