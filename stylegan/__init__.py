@@ -1,22 +1,20 @@
 """A faithful, fast PyTorch reproduction of StyleGAN (version 1)."""
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.version import __version__
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import torch
+    from stylegan.files.loading import load_generator
+    from stylegan.networks import Discriminator, Generator, NetworkConfig
 
 __all__ = ["Discriminator", "Generator", "NetworkConfig", "__version__", "load_generator"]
 
 
-def load_generator(
-    path_or_url: "str | Path", *, map_location: "str | torch.device" = "cpu"
-) -> Generator:
-    """The generator of one of our files, of an https address or of a bundled name; eval mode."""
-    from stylegan.files.loading import load_generator as load
-
-    return load(path_or_url, map_location=map_location)
+def __getattr__(name: str) -> Any:
+    """The networks and `load_generator`, imported at their first use: torch takes seconds."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = "files.loading" if name == "load_generator" else "networks"
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

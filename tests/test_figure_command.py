@@ -159,7 +159,7 @@ def test_another_figure_is_not_overwritten_unless_told(run_folder, tmp_path):
     out = tmp_path / "a.png"
     before = drawn(out, "grid", run_folder, "--seeds", "1")
     message = refused(run("grid", run_folder, "--seeds", "2", "--out", out))
-    assert f"{out} exists and shows something else; pass --overwrite" in message
+    assert f"{out} exists; pass --overwrite" in message
     assert np.array_equal(before, np.asarray(Image.open(out).convert("RGB")))
     after = drawn(out, "grid", run_folder, "--seeds", "2", "--overwrite")
     assert not np.array_equal(before, after)
@@ -173,7 +173,7 @@ def test_an_ending_may_be_in_capitals(run_folder, tmp_path):
 def test_a_folder_is_refused_before_any_work(tmp_path):
     (tmp_path / "a.png").mkdir()
     message = refused(run("grid", "gone.pt", "--out", tmp_path / "a.png"))
-    assert message == f"Error: {tmp_path / 'a.png'} is a folder; choose another --out\n"
+    assert message == f"Error: {tmp_path / 'a.png'} is a folder; give the name of a file to write\n"
 
 
 @pytest.mark.parametrize(("ending", "side"), [("webp", 16_384), ("jpg", 65_501)])
@@ -187,7 +187,7 @@ def test_a_figure_too_large_for_its_format_is_refused(tmp_path, ending, side):
 @pytest.mark.parametrize("name", ["a", "a.bmp"])
 def test_an_ending_that_says_nothing_is_refused_before_any_work(tmp_path, name):
     message = refused(run("grid", "gone.pt", "--out", tmp_path / name))
-    assert "its ending must be one of .png, .webp, .jpg" in message
+    assert "it must end in .png, .webp, .jpg" in message
 
 
 @pytest.mark.parametrize("kind", ["growth", "timelapse"])

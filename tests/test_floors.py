@@ -10,7 +10,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = [
-    {"ops", "losses", "schedule", "distributed", "messages", "paths", "recompute", "version"},
+    {
+        "ops",
+        "losses",
+        "schedule",
+        "distributed",
+        "destination",
+        "messages",
+        "paths",
+        "recompute",
+        "version",
+    },
     {"agreement"},
     {"layers", "data"},
     {"networks"},

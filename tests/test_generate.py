@@ -230,13 +230,13 @@ def test_a_discriminator_is_the_wrong_kind(tmp_path, out):
 @pytest.mark.parametrize("inside", ["", "deeper/still"])
 def test_an_output_path_that_is_a_file_is_refused_before_any_work(source, inside):
     message = refused(run("gone.pt", "--out", source / inside))
-    assert message == f"Error: {source} is a file; choose another --out\n"
+    assert message == f"Error: {source} is a file; choose another folder\n"
 
 
 def test_a_different_picture_is_not_overwritten_unless_told(source, out):
     before = written(run(source, "--seeds", "1,2", "--out", out), out)
     message = refused(run(source, "--seeds", "1,2", "--psi", 1, "--out", out))
-    assert f"{out / 'seed0001.png'} exists and shows something else; pass --overwrite" in message
+    assert f"{out / 'seed0001.png'} exists; pass --overwrite" in message
     assert before == {path.name: path.read_bytes() for path in out.iterdir()}
     after = written(run(source, "--seeds", "1,2", "--psi", 1, "--out", out, "--overwrite"), out)
     assert all(before[name] != after[name] for name in before)

@@ -473,7 +473,7 @@ def test_the_same_command_writes_the_same_bytes_and_only_over_its_own_when_told(
     files = {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
     assert len(files) == 2 * 6 + 2
     message = refused(run(folder, *arguments, "--seed", 1))
-    assert "exists already; pass --overwrite to replace what an earlier projection" in message
+    assert "exists; pass --overwrite or choose another name" in message
     assert files == {path: path.read_bytes() for path in files}
     assert run(folder, *arguments, "--overwrite", "--batch", 2).exit_code == 0
     assert files == {path: path.read_bytes() for path in files}
@@ -531,4 +531,4 @@ def test_noise_that_is_not_there_is_not_fitted_whatever_the_pictures(folder):
 
 def test_a_file_in_the_place_of_the_folder_is_refused(folder):
     message = refused(run(folder, folder / "a.png", "--out", folder / "b.png" / "deep"))
-    assert message == f"Error: {folder / 'b.png'} is a file; choose another --out"
+    assert message == f"Error: {folder / 'b.png'} is a file; choose another folder"

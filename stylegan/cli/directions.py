@@ -9,6 +9,7 @@ import click
 from stylegan.cli.common import Command, use_device
 from stylegan.cli.generate import SAVE_OPTIONS
 from stylegan.cli.looking import CLASS, DEVICE, SOURCE, LayerRanges
+from stylegan.destination import check_file
 
 if TYPE_CHECKING:
     from stylegan.directions import Method
@@ -94,11 +95,11 @@ def directions(
     from stylegan.files.loading import load_source
 
     path = out or default_path(source)
-    if path.suffix.lower() != ".npz":
-        raise ValueError(f"directions are written to a file that ends in .npz, unlike {path}")
+    check_file(path, overwrite=overwrite, endings=[".npz"])
     methods = [m for m in METHODS if method in (m, "both")]
     figures = figure_files(figure, methods) if figure else {}
-    check_destinations([path, *figures.values()], overwrite)
+    for destination in figures.values():
+        check_file(destination, overwrite=overwrite, endings=[f".{name}" for name in SAVE_OPTIONS])
     loaded = load_source(source, map_location=use_device(device))
     if psi is not None:
         loaded = dataclasses.replace(loaded, psi=psi)
@@ -126,18 +127,6 @@ def ending_of(path: Path) -> str:
 
 def figure_files(path: Path, methods: "list[Method]") -> "dict[Method, Path]":
     """Where the figure of each method goes: `path`, or with several NAME-method.png."""
-    if ending_of(path) not in SAVE_OPTIONS:
-        endings = ", ".join(f".{name}" for name in SAVE_OPTIONS)
-        raise ValueError(f"a figure ends in one of {endings}, unlike {path}")
     if len(methods) == 1:
         return {methods[0]: path}
     return {method: path.with_stem(f"{path.stem}-{method}") for method in methods}
-
-
-def check_destinations(paths: list[Path], overwrite: bool) -> None:
-    """ValueError for what exists, unless it may be replaced, and for what no file can be."""
-    for path in paths:
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder; name a file")
-        if path.exists() and not overwrite:
-            raise ValueError(f"{path} exists; pass --overwrite or choose another name")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from stylegan.cli.common import Command, data_option, use_device
-from stylegan.cli.generate import SAVE_OPTIONS, Format, check_folder, write_picture
+from stylegan.cli.generate import SAVE_OPTIONS, Format, write_picture
 from stylegan.cli.looking import (
     CLASS,
     CUTOFF,
@@ -27,6 +27,7 @@ from stylegan.cli.looking import (
     together,
 )
 from stylegan.cli.measuring import RunFolder, beside_nearest, open_store
+from stylegan.destination import check_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -347,15 +348,8 @@ class FigureFile:
     """The file of `--out`. One that shows something else is not replaced without `overwrite`."""
 
     def __init__(self, path: Path, overwrite: bool) -> None:
+        check_file(path, overwrite=True, endings=[f".{name}" for name in SAVE_OPTIONS])
         ending = path.suffix.lower().removeprefix(".")
-        if ending not in SAVE_OPTIONS:
-            known = ", ".join(f".{name}" for name in SAVE_OPTIONS)
-            raise ValueError(
-                f"{path} does not say what to write; its ending must be one of {known}"
-            )
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder; choose another --out")
-        check_folder(path.parent)
         self.path, self.file_format, self.overwrite = path, cast(Format, ending), overwrite
 
     def save(self, image: "Image", origin: str) -> None:

@@ -21,6 +21,7 @@ from stylegan.cli.looking import (
     saved_points,
     together,
 )
+from stylegan.destination import check_file, check_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,13 +153,6 @@ def pictures_of(
         ) from error
 
 
-def check_folder(folder: Path) -> None:
-    """ValueError if a file is where the folder, or one above it, is to be."""
-    for path in (folder, *folder.parents):
-        if path.exists() and not path.is_dir():
-            raise ValueError(f"{path} is a file; choose another --out")
-
-
 class PictureFolder:
     """A folder that pictures are written to. A file that shows something else is not replaced."""
 
@@ -183,17 +177,12 @@ def write_picture(path: Path, image: "Image", file_format: Format, overwrite: bo
             f"{path} would be {image.width}x{image.height}, but a .{file_format} has at most "
             f"{largest} pixels a side; choose png, other --columns, or fewer pictures"
         )
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; choose another --out")
     buffer = io.BytesIO()
     image.save(buffer, **SAVE_OPTIONS[file_format])
     content = buffer.getvalue()
-    if path.exists() and not overwrite:
-        if path.is_file() and path.read_bytes() == content:
-            return
-        raise ValueError(
-            f"{path} exists and shows something else; pass --overwrite or choose another --out"
-        )
+    if path.is_file() and path.read_bytes() == content:
+        return
+    check_file(path, overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         file.write(content)

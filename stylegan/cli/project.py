@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from stylegan.cli.common import Command, count, progress_bar, use_device
-from stylegan.cli.generate import check_folder
 from stylegan.cli.looking import CLASS, DEVICE, SOURCE
+from stylegan.destination import check_file, check_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -269,11 +269,7 @@ def check_free(out: Path, folders: Sequence[Path], film: str | None, *, overwrit
     of_all = [out / LATENTS, out / OVERVIEW] if len(folders) > 1 else []
     files = [*of_all, *(folder / name for folder in folders for name in file_names(film))]
     for path in files:
-        if path.exists() and not overwrite:
-            raise ValueError(
-                f"{path} exists already; pass --overwrite to replace what an earlier projection "
-                "wrote, or choose another --out"
-            )
+        check_file(path, overwrite=overwrite)
 
 
 def write_all(out: Path, names: Sequence[str], records: "Sequence[Record]") -> None:

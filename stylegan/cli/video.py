@@ -28,6 +28,7 @@ from stylegan.cli.looking import (
     seeds_option,
     together,
 )
+from stylegan.destination import check_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -309,8 +310,7 @@ class Studio:
         check_video(out, fps)
         if seconds is not None:
             check_length(seconds)
-        if out.exists() and not (overwrite and out.is_file()):
-            raise ValueError(f"{out} exists; pass --overwrite to replace a file, or another --out")
+        check_file(out, overwrite=overwrite)
         self.asked = Asked(**look)
         self.fps, self.seconds, self.scale, self.noise, self.out = fps, seconds, scale, noise, out
 
