@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stylegan.networks import Generator, NetworkConfig, Noise
-from stylegan.ops import KeptPlanes, at_least_float32, truncate, unchanged_weights
+from stylegan.ops import at_least_float32, truncate
 from stylegan.schedule import check_resolution, resolutions
 
 if TYPE_CHECKING:
@@ -92,7 +92,6 @@ def generate(
     alpha: float = 1.0,
     batch: int | None = None,
     ws: Tensor | None = None,
-    kept: KeptPlanes | None = None,
 ) -> Iterator[np.ndarray]:
     """Pictures of the seeds in their order, in chunks uint8 (n, H, W, C) with n <= `batch`.
 
@@ -100,8 +99,7 @@ def generate(
     each image's noise comes from its own seed. Pictures made one at a time are always the same
     bits; in a larger batch arithmetic may differ in the last bit, a picture by one gray level.
     `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles. Given
-    `noise` maps are (1, 1, r, r), or (N, 1, r, r) with one per picture. What is made of weights,
-    the same in each call, stays in `kept`, an empty dictionary at first.
+    `noise` maps are (1, 1, r, r), or (N, 1, r, r) with one per picture.
     """
     check_seeds(seeds)
     full = generator.config.resolution
@@ -137,10 +135,9 @@ def generate(
         styles = truncate(styles, average, psi, cutoff)
         return to_uint8(generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps))
 
-    kept = {} if kept is None else kept
     for start in range(0, len(seeds), batch):
         # not around the yield: it is the caller's
-        with torch.inference_mode(), exact(), unchanged_weights(kept):
+        with torch.inference_mode(), exact():
             pictures = chunk(start)
         yield pictures
 

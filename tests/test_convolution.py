@@ -1,8 +1,6 @@
 """Every way to compute a convolution gives the same numbers, and the same first and second
 derivatives, as the operations that it is made of."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,14 +10,7 @@ from torch.testing import assert_close
 from two_processes import float64_state
 
 from stylegan import losses
-from stylegan.ops import (
-    blur,
-    convolution,
-    dense,
-    gradients_by_inputs_only,
-    linear,
-    unchanged_weights,
-)
+from stylegan.ops import blur, convolution, dense, linear
 from stylegan.ops.bilinear import Product
 from stylegan.ops.convolution import Direct, Unfolded, Winograd, box_spread, choose
 from stylegan.ops.linear import Dense
@@ -186,12 +177,14 @@ def test_the_way_is_chosen_by_device_precision_channels_and_pixels():
 
 
 @pytest.mark.parametrize("precision", ["float64", "bf16"])
-def test_weights_get_no_gradient_inside_the_manager_and_all_of_it_afterwards(precision):
+def test_a_gradient_by_images_alone_leaves_out_that_by_weights(monkeypatch, precision):
+    asked, gradients = [], Direct.gradients
+    monkeypatch.setattr(Direct, "gradients", lambda *a: asked.append(a[-1]) or gradients(*a))
     x, weight = inputs("same", (2, 3, 4, 4))
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         y = convolution.conv2d(x, weight, SCALE)
-    with gradients_by_inputs_only():
-        (by_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    (by_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    assert asked == [(True, False)]
     by_x.square().sum().backward()
     expected_x, expected_weight = inputs("same", (2, 3, 4, 4))
     z = in_steps(expected_x, expected_weight, "same")
@@ -200,32 +193,6 @@ def test_weights_get_no_gradient_inside_the_manager_and_all_of_it_afterwards(pre
     tolerance = 1e-12 if precision == "float64" else 0.03
     error = (weight.grad - expected_weight.grad).norm() / expected_weight.grad.norm()
     assert error < tolerance
-
-
-def test_the_managers_end_also_after_an_error():
-    for manager in (gradients_by_inputs_only, unchanged_weights):
-        with pytest.raises(KeyError), manager():
-            raise KeyError
-    x, weight = inputs("same", (1, 2, 4, 4))
-    Product.apply(Winograd("same", SCALE), x, weight).sum().backward()
-    assert weight.grad is not None
-    with torch.no_grad():
-        before = Winograd("same", SCALE).output(x, weight)
-        weight.mul_(2)
-        assert_close(Winograd("same", SCALE).output(x, weight), 2 * before)
-
-
-def test_the_managers_end_in_any_order_and_planes_belong_to_a_thread():
-    first, second = gradients_by_inputs_only(), gradients_by_inputs_only()
-    first.__enter__(), second.__enter__()
-    first.__exit__(None, None, None), second.__exit__(None, None, None)
-    x, weight = inputs("same", (1, 2, 4, 4))
-    Product.apply(Winograd("same", SCALE), x, weight).sum().backward()
-    assert weight.grad is not None
-    with unchanged_weights(), ThreadPoolExecutor(1) as other:
-        assert other.submit(lambda: convolution._kept.planes).result() is None
-        assert convolution._kept.planes == {}
-    assert convolution._kept.planes is None
 
 
 @pytest.mark.parametrize("way", [Direct, Winograd])
@@ -260,36 +227,20 @@ def test_steps_of_training_are_the_same_whichever_way_is_taken(
             assert_close(b[name], value, rtol=0, atol=1e-9, msg=f"{network} {name}")
 
 
-def test_planes_of_a_weight_are_made_once_for_as_long_as_it_stays_the_same(monkeypatch):
-    made = []
-    transform = Winograd.transform
-    monkeypatch.setattr(Winograd, "transform", lambda way, w: made.append(1) or transform(way, w))
-    x, weight = torch.randn(1, 3, 4, 4), torch.nn.Parameter(torch.randn(2, 3, 3, 3))
-    way, kept = Winograd("same", SCALE), {}
+@pytest.mark.parametrize(("kept_pixels", "times"), [(32, 1), (31, 4)])
+def test_planes_of_a_weight_are_made_once_for_its_derivatives(monkeypatch, kept_pixels, times):
+    made, transform = [], Winograd.transform
+    monkeypatch.setattr(Winograd, "transform", lambda way, w: made.append(w) or transform(way, w))
+    monkeypatch.setattr(convolution, "KEPT_PIXELS", kept_pixels)
+    x, weight = torch.randn(2, 3, 4, 4, requires_grad=True), torch.randn(2, 3, 3, 3)
+    for parameter in (torch.nn.Parameter(weight), weight.clone().requires_grad_() * 1):
+        y = Product.apply(Winograd("same", SCALE), x, parameter)
+        losses.r1_penalty(y.square(), x).backward()
+        assert sum(w is parameter for w in made) == times
     with torch.no_grad():
-        for _ in range(2):
-            with unchanged_weights(kept):
-                way.output(x, weight)
-        assert len(made) == 1
-        weight.mul_(2)
-        with unchanged_weights(kept):
-            assert_close(way.output(x, weight), in_steps(x, weight, "same"), rtol=1e-4, atol=1e-4)
-        assert len(made) == 2
-        monkeypatch.setattr(convolution, "KEPT_PIXELS", 15)
-        with unchanged_weights(kept):
-            way.output(x, weight)
-        assert len(made) == 3
-        way.output(x, weight)  # outside
-        assert len(made) == 4
-
-
-def test_the_penalty_of_a_user_who_knows_no_manager_reaches_the_weights():
-    weight = numbers(2, 3, 3, 3)
-    x = numbers(2, 3, 4, 4)
-    logits = convolution.conv2d(x, weight, SCALE).square().sum(dim=(1, 2, 3))
-    losses.r1_penalty(logits, x).backward()
-    y = in_steps(x, weight, "same").square().sum(dim=(1, 2, 3))
-    assert_close(weight.grad, torch.autograd.grad(losses.r1_penalty(y, x), weight)[0])
+        before = Winograd("same", SCALE).output(x, parameter)
+        parameter.data.mul_(2)
+        assert_close(Winograd("same", SCALE).output(x, parameter), 2 * before)
 
 
 def test_the_filter_is_its_own_transpose_and_differentiable_twice():

@@ -15,7 +15,7 @@ from stylegan.directions import Directions, Method, moved
 from stylegan.figures import StyleRange, mixed
 from stylegan.files.loading import LoadedGenerator
 from stylegan.networks import Generator
-from stylegan.ops import KeptPlanes, truncate
+from stylegan.ops import truncate
 
 KEPT_W, KEPT_NOISE = 256, 2  # latents and sets of noise maps that are not drawn again
 
@@ -61,7 +61,6 @@ class Scene:
         self.loaded = loaded
         self.name = name  # what the user calls it
         self.directions = {found.method: found for found in directions}
-        self.kept: KeptPlanes = {}  # of the thread that renders
         self.w = lru_cache(KEPT_W)(self._w)
         self.noise_maps = lru_cache(KEPT_NOISE)(self._noise_maps)
 
@@ -144,7 +143,6 @@ def render(scene: Scene, settings: Settings) -> np.ndarray:
         noise=noise_in(scene, settings),
         resolution=growth.resolution,
         alpha=growth.alpha,
-        kept=scene.kept,
     )
     picture: np.ndarray = sampling.crop(pixels, scene.loaded.active_rectangle)[0]
     return picture

@@ -11,7 +11,7 @@ from stylegan import sampling
 from stylegan.metrics.features import in_float32
 from stylegan.metrics.images import Subject
 from stylegan.networks import Noise
-from stylegan.ops import truncate, unchanged_weights
+from stylegan.ops import truncate
 
 LARGEST = 256  # of images that VGG16 and the attribute classifiers look at, officially
 
@@ -23,7 +23,7 @@ def exact_arithmetic() -> Iterator[None]:
     TF32 keeps ten binary digits; a step of 1e-4 along a path would drown in its rounding.
     """
     repeatable = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
-    with torch.inference_mode(), in_float32(), repeatable, unchanged_weights():
+    with torch.inference_mode(), in_float32(), repeatable:
         yield
 
 

@@ -8,11 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bilinear import gradients_by_inputs_only as gradients_by_inputs_only
-from .convolution import KeptPlanes as KeptPlanes
 from .convolution import conv2d as conv2d
 from .convolution import fast_format as fast_format
-from .convolution import unchanged_weights as unchanged_weights
 from .filters import blur as blur
 from .linear import dense as dense
 from .precision import at_least_float32, full_precision, traced

@@ -4,9 +4,6 @@ The derivatives of a bilinear map are made of the map and its two transposes, an
 which R1 needs: two autograd functions serve every such map, whatever the way to compute it.
 """
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -15,26 +12,6 @@ from torch import Tensor
 from .precision import without_autocast
 
 Maybe = Tensor | None
-
-_lock = threading.Lock()
-_inputs_only = 0  # managers that are open, see gradients_by_inputs_only
-
-
-@contextmanager
-def gradients_by_inputs_only() -> Iterator[None]:
-    """Backward passes inside leave out the gradients by weights, if nobody asks for them.
-
-    An autograd function is not told which of its gradients are wanted. It holds for all threads,
-    since a GPU's backward passes have their own: train one pair of networks per process.
-    """
-    global _inputs_only
-    with _lock:
-        _inputs_only += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _inputs_only -= 1
 
 
 class BilinearMap(Protocol):
@@ -68,8 +45,16 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Maybe, ...]:
-        needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2] and not _inputs_only
+        needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2] and weight_wanted(ctx)
         return None, *Gradients.apply(ctx.way, needed, *ctx.saved_tensors, grad)
+
+
+def weight_wanted(ctx: Any) -> bool:
+    """Whether the backward pass under way needs the gradient by the weight: R1's first does not."""
+    try:
+        return torch._C._will_engine_execute_node(ctx.next_functions[1][0])
+    except RuntimeError:  # a leaf that `torch.autograd.grad` was asked for
+        return True
 
 
 class Gradients(torch.autograd.Function):

@@ -10,10 +10,8 @@ many.
 
 import itertools
 import math
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -33,15 +31,6 @@ PART_BYTES = 2**24  # of the planes that exist at a time, about: they stay in a 
 MANY_CHANNELS = 256
 FEW_PIXELS = 128
 KEPT_PIXELS = 2048  # of a batch; for more, planes are made again: it costs little beside the rest
-
-KeptPlanes = dict[tuple[int, int, "Winograd"], tuple[Tensor, Tensor]]  # weights and planes
-
-
-class _Kept(threading.local):  # by thread: `Winograd` runs on CPUs, also backward, in the caller's
-    planes: KeptPlanes | None = None
-
-
-_kept = _Kept()
 
 
 def conv2d(
@@ -85,20 +74,6 @@ def choose(x: Tensor, weight: Tensor, size: Size) -> "type[Direct | Winograd | U
         return Unfolded
     even = size == "double" or (h % 2 == 0 and w % 2 == 0)
     return Winograd if even else Direct
-
-
-@contextmanager
-def unchanged_weights(kept: KeptPlanes | None = None) -> Iterator[None]:
-    """What `Winograd` makes of weights is made once for as long as they do not change.
-
-    It is kept until the end, or as long as the caller's own `kept`, an empty dictionary at first.
-    Changes through `.data` are not seen.
-    """
-    before, _kept.planes = _kept.planes, {} if kept is None else kept
-    try:
-        yield
-    finally:
-        _kept.planes = before
 
 
 def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
@@ -246,7 +221,7 @@ def shifts(h: int, w: int) -> Iterator[tuple[int, Window, Window]]:
         yield tap, (slice(None), *here), (slice(None), *there)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Winograd:
     """Products of planes, see the module `winograd`; images go through it in parts.
 
@@ -256,6 +231,7 @@ class Winograd:
 
     size: Size
     scale: float
+    kept: tuple[Tensor, Tensor] | None = field(default=None, init=False)  # weight, its planes
 
     def output(self, x: Tensor, weight: Tensor) -> Tensor:
         y = empty_image(x, result_shape(x, weight, self.size))
@@ -306,15 +282,16 @@ class Winograd:
             winograd.from_large_planes(torch.bmm(planes, kernels), out)
 
     def kernels(self, weight: Tensor, num_pixels: int) -> Tensor:
-        """weight (a, b, 3, 3) -> (planes, a, b), a of the small image and b of the large one."""
-        kept = _kept.planes if num_pixels <= KEPT_PIXELS else None
-        if kept is None or not isinstance(weight, torch.nn.Parameter) or weight.is_inference():
-            return self.transform(weight)
-        key = weight.data_ptr(), weight._version, self
-        if key not in kept:
-            # held, so that no other weight can have the address
-            kept[key] = weight.detach(), self.transform(weight)
-        return kept[key][1]
+        """weight (a, b, 3, 3) -> (planes, a, b), a of the small image and b of the large one.
+
+        Those of the first weight are kept for its derivatives, as long as autograd keeps both.
+        """
+        if self.kept is not None and self.kept[0] is weight:
+            return self.kept[1]
+        planes = self.transform(weight)
+        if self.kept is None and num_pixels <= KEPT_PIXELS:
+            self.kept = weight, planes
+        return planes
 
     def transform(self, weight: Tensor) -> Tensor:
         planes = torch.mm(self.numbers(weight), weight.reshape(-1, 9).t())

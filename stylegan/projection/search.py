@@ -16,7 +16,6 @@ from torch import Tensor
 
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.networks.config import check_labels
-from stylegan.ops import KeptPlanes, unchanged_weights
 from stylegan.projection.distance import Distance
 from stylegan.projection.noise import autocorrelation_penalty, normalize_
 from stylegan.schedule import check_resolution
@@ -141,11 +140,10 @@ def search(
     fitted = [w.requires_grad_(), *maps]
     optimizer = torch.optim.Adam(fitted)
     synthesis = copy.deepcopy(generator.synthesis).requires_grad_(False)
-    kept: KeptPlanes = {}
     for step in range(settings.steps + 1):
         deviation = settings.search_noise_at(step) * spread.deviation
         offset = deviation * torch.randn(w.shape[1:], generator=rng).to(w)
-        with torch.enable_grad(), repeatable(), unchanged_weights(kept):
+        with torch.enable_grad(), repeatable():
             images = synthesis(
                 (w + offset).expand(-1, styles, -1),
                 resolution=resolution,
@@ -163,7 +161,7 @@ def search(
         )
         if step == settings.steps:
             return
-        with torch.enable_grad(), repeatable(), unchanged_weights(kept):
+        with torch.enable_grad(), repeatable():
             # a sum: the gradient of one picture's part does not depend on how many there are
             loss = distances.sum()
             for noise_map in maps:

@@ -15,12 +15,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from stylegan import distributed, losses
 from stylegan.config import TrainConfig
 from stylegan.networks import Generator
-from stylegan.ops import (
-    KeptPlanes,
-    at_least_float32,
-    gradients_by_inputs_only,
-    unchanged_weights,
-)
+from stylegan.ops import at_least_float32
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, PassDraws
 from stylegan.training.optimizer import guarded_update
@@ -168,7 +163,6 @@ def update_discriminator(
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     groups = discriminator_terms(config)
-    kept: KeptPlanes = {}
     for start, end in micro_batches(len(reals), config.batch_gpu):
         share = (end - start) / len(reals)
         part_labels = None if labels is None else labels[start:end]
@@ -178,14 +172,12 @@ def update_discriminator(
         w_mean += w * share
         mix = None if draws.penalty_mix is None else draws.penalty_mix[start:end]
         batch = Batch(reals[start:end], fakes, part_labels, mix)
-        with unchanged_weights(kept):
-            for group in groups:
-                last = end == len(reals) and group is groups[-1]
-                with local_gradients(network, last=last):
-                    with gradients_by_inputs_only():  # of which penalties are made
-                        terms = group(config, network, batch, stage)
-                    backward(state.d_scaler, terms, share)
-                record(metrics, terms, share)
+        for group in groups:
+            last = end == len(reals) and group is groups[-1]
+            with local_gradients(network, last=last):
+                terms = group(config, network, batch, stage)
+                backward(state.d_scaler, terms, share)
+            record(metrics, terms, share)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
     state.skipped_d += not updated
@@ -211,11 +203,10 @@ def update_generator(state: TrainState, stage: Stage, draws: PassDraws) -> Metri
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     n = len(draws.latents)
-    kept: KeptPlanes = {}
     for start, end in micro_batches(n, config.batch_gpu):
         share = (end - start) / n
         part = draws.part(start, end)
-        with local_gradients(network, last=end == n), unchanged_weights(kept):
+        with local_gradients(network, last=end == n):
             with autocast(config, w_mean.device):
                 fakes, w = network(part, part.labels, stage)
                 logits = state.discriminator(fakes, part.labels, alpha=stage.alpha)
