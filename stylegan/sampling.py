@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stylegan import streams
 from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.ops import at_least_float32, truncate
 from stylegan.schedule import check_resolution, resolutions
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_SEED = 2**32 - 1
-NOISE_STREAM = 1  # tells the seed of an image's noise from that of its latent
 PICTURE_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
 
@@ -38,7 +38,7 @@ def check_seeds(seeds: Sequence[int]) -> None:
 def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
     """The latents that NVIDIA's tools draw for these seeds: float32 (N, z_dim)."""
     check_seeds(seeds)
-    rows = [np.random.RandomState(seed).randn(z_dim) for seed in seeds]
+    rows = [streams.latent(seed).randn(z_dim) for seed in seeds]
     return torch.from_numpy(np.array(rows, np.float32).reshape(-1, z_dim))
 
 
@@ -47,8 +47,7 @@ def seed_noise(
 ) -> list[Tensor]:
     """Noise maps of the images that the seeds name: float32 (N, 1, r, r) for each layer.
 
-    Coarse layers are drawn first, so a lower resolution has the same maps. The stream of a seed
-    has nothing in common with its latent, and NumPy promises never to change `RandomState`.
+    Coarse layers are drawn first, so a lower resolution has the same maps.
     """
     check_seeds(seeds)
     full = config.resolution
@@ -56,9 +55,7 @@ def seed_noise(
     sides = [r for r in resolutions(largest) for _ in range(2)]
     maps = [np.empty((len(seeds), 1, r, r), np.float32) for r in sides]
     for i, seed in enumerate(seeds):
-        stream = np.random.RandomState(
-            np.random.MT19937(np.random.SeedSequence((seed, NOISE_STREAM)))
-        )
+        stream = streams.image_noise(seed)
         for noise_map in maps:
             noise_map[i, 0] = stream.randn(*noise_map.shape[2:])
     return [torch.from_numpy(noise_map) for noise_map in maps]

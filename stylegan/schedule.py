@@ -159,6 +159,35 @@ def stage_at(images_seen: int, config: ScheduleConfig) -> Stage:
     )
 
 
+@dataclass
+class Position:
+    """Where a run is. It reads its schedule once per `minibatch_repeats` steps, as officially."""
+
+    images_seen: int = 0  # real images, all processes together
+    schedule_images: int = 0  # images_seen when the schedule was last read
+    repeats_left: int = 0  # steps until it is read again
+
+    def next_stage(self, config: ScheduleConfig) -> Stage:
+        """The stage of the next step; reads the schedule anew where that is due."""
+        if self.repeats_left == 0:
+            self.schedule_images = self.images_seen
+            self.repeats_left = config.minibatch_repeats
+        return self.stage(config)
+
+    def stage(self, config: ScheduleConfig) -> Stage:
+        """The stage when the schedule was last read."""
+        return stage_at(self.schedule_images, config)
+
+    def advance(self, batch_size: int) -> None:
+        """One step was made."""
+        self.images_seen += batch_size
+        self.repeats_left = max(self.repeats_left - 1, 0)
+
+    def finished(self, config: ScheduleConfig) -> bool:
+        """The end, too, is decided where the schedule is read."""
+        return self.repeats_left == 0 and self.images_seen >= config.total_images
+
+
 def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
     """Every stable or fading phase: first image, image after the last, stage in its middle."""
     lengths: list[float] = []

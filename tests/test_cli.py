@@ -21,7 +21,7 @@ from stylegan.data import Store, prepare
 from stylegan.files import checkpoint
 from stylegan.files.loading import save_generator
 from stylegan.networks import Discriminator, Generator, NetworkConfig
-from stylegan.schedule import ScheduleConfig
+from stylegan.schedule import Position, ScheduleConfig
 from stylegan.training import TrainState
 
 ROOT = Path(__file__).parent.parent
@@ -398,7 +398,7 @@ def test_info_of_a_state_and_of_its_run(tmp_path):
     schedule = ScheduleConfig(resolution=16, stable_kimg=1, fade_kimg=1, total_kimg=4)
     config = TrainConfig(network=TINY, schedule=schedule)
     state = TrainState.create(config)
-    state.images_seen = state.schedule_images = 500
+    state.position = Position(500, 500)
     path = tmp_path / "state-000000500.pt"
     checkpoint.save(path, "state", state.to_payload())
     (tmp_path / "config.toml").write_text(to_toml(config))

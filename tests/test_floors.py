@@ -16,6 +16,7 @@ FLOORS = [
         "schedule",
         "distributed",
         "destination",
+        "streams",
         "messages",
         "paths",
         "recompute",

@@ -22,7 +22,7 @@ from stylegan.files.loading import (
     save_generator,
 )
 from stylegan.networks import Discriminator, Generator, NetworkConfig
-from stylegan.schedule import ScheduleConfig
+from stylegan.schedule import Position, ScheduleConfig
 from stylegan.training import TrainState
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
@@ -48,7 +48,7 @@ def training_state(images_seen=0):
     schedule = ScheduleConfig(resolution=16, stable_kimg=1, fade_kimg=1, total_kimg=4)
     state = TrainState.create(TrainConfig(network=TINY, schedule=schedule))
     state.generator_ema.load_state_dict(random_generator(seed=9).state_dict())
-    state.images_seen = state.schedule_images = images_seen
+    state.position = Position(images_seen, images_seen)
     return state
 
 

@@ -1,6 +1,7 @@
 """The schedule against the official program's, and its corner cases."""
 
 import ast
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from stylegan import schedule
 from stylegan.config import config_names, load_config
-from stylegan.schedule import ScheduleConfig, phases, resolutions, stage_at
+from stylegan.schedule import Position, ScheduleConfig, phases, resolutions, stage_at
 
 OFFICIAL = json.loads((Path(__file__).parent / "reference" / "schedule.json").read_text())
 OFFICIAL_BASES = {"minibatch": 16, "G_lrate": 0.001, "D_lrate": 0.001}
@@ -196,3 +197,24 @@ def test_needs_only_the_standard_library():
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert names == {"itertools", "math", "collections.abc", "dataclasses", "typing"}
+
+
+def test_a_position_reads_its_schedule_once_per_so_many_steps_and_ends_there():
+    config = ScheduleConfig(
+        resolution=8, stable_kimg=0.01, fade_kimg=0.02, total_kimg=0.05, minibatch_repeats=3
+    )
+    config = dataclasses.replace(config, initial_resolution=4, batch_size={4: 4})
+    position, read = Position(), []
+    while not position.finished(config):
+        stage = position.next_stage(config)
+        assert stage == stage_at(position.schedule_images, config) == position.stage(config)
+        read.append(position.schedule_images)
+        position.advance(stage.batch_size)
+    assert read == [image for image in range(0, 60, 12) for _ in range(3)]
+    assert position == Position(images_seen=60, schedule_images=48, repeats_left=0)
+
+
+def test_a_position_that_never_reads_its_schedule_only_counts_images():
+    position = Position()
+    position.advance(4)
+    assert position == Position(images_seen=4)

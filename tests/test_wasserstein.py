@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from stylegan import streams
 from stylegan.data import cached_store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import Subject, Tools
 from stylegan.metrics.wasserstein import (
-    DIRECTION_STREAM,
     DIRECTIONS,
     PATCH,
     PATCHES,
@@ -120,12 +120,11 @@ def test_a_constant_channel_stays_zero(tmp_path):
 def test_the_distance_of_a_shifted_set_is_the_mean_length_of_the_projected_shift():
     rows = np.random.default_rng(0).normal(size=(500, 20)).astype(np.float32)
     shift = np.linspace(-1, 2, 20, dtype=np.float32)
-    seeds = (3, DIRECTION_STREAM, 0)
-    directions = np.random.default_rng(np.random.SeedSequence(seeds)).normal(size=(DIRECTIONS, 20))
+    directions = streams.directions(3, 0).normal(size=(DIRECTIONS, 20))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     shuffled = np.random.default_rng(1).permutation(rows + shift)
     expected = np.abs(directions @ shift).mean()
-    assert distance(rows, shuffled, seeds) == pytest.approx(expected, rel=1e-5)
+    assert distance(rows, shuffled, streams.directions(3, 0)) == pytest.approx(expected, rel=1e-5)
 
 
 # Images

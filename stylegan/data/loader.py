@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stylegan import streams
+
 from .store import Store
 
 RANGE_SCALE = float(np.float32(2 / 255))  # a float32 number officially, also in float64
@@ -33,7 +35,7 @@ def _epochs(num_images: int, seed: int, start: int) -> Iterator[np.ndarray]:
     """The order of each epoch, the first one without what comes before `start`."""
     epoch, skip = divmod(start, num_images)
     for e in itertools.count(epoch):
-        order = np.random.default_rng(np.random.SeedSequence((seed, e))).permutation(num_images)
+        order = streams.data_order(seed, e).permutation(num_images)
         yield order[skip:]
         skip = 0
 

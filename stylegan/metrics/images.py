@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan import distributed, sampling
+from stylegan import distributed, sampling, streams
 from stylegan.data import Store
 from stylegan.networks import Generator
 
 # tell the seeds of these draws from others of the same seed
-MIRROR_STREAM, LABEL_STREAM, MIXING_STREAM = 2, 3, 8
 Progress = Callable[[str, int, int], None]  # of what, images done, images in all
 
 
@@ -83,7 +82,7 @@ class Subject:
                 f"the generator has {config.label_dim} labels, the data {len(store.label_names)}; "
                 "pass the data that it was trained on"
             )
-        rows = [_draw(self.seed, LABEL_STREAM, i, len(classes)) for i in indices]
+        rows = [streams.sample_label(self.seed, i) % len(classes) for i in indices]
         return torch.from_numpy(store.one_hot(classes[rows]))
 
     def fakes(self, num: int) -> Iterator[Tensor]:
@@ -126,7 +125,7 @@ class Subject:
             )
         rows = []
         for i, seed in enumerate(seeds):
-            draws = np.random.default_rng(np.random.SeedSequence((seed, MIXING_STREAM)))
+            draws = streams.mixed_latents(seed)
             others = draws.integers(0, sampling.MAX_SEED + 1, self.mixed - 1)
             begins = np.sort(draws.choice(np.arange(1, layers), self.mixed - 1, replace=False))
             z = sampling.latents([seed, *others.tolist()], config.z_dim).to(self.generator.w_avg)
@@ -160,10 +159,7 @@ class Subject:
             turns = [divmod(start + i * step // num, len(images)) for i in indices]
             part = torch.from_numpy(images[[row for _, row in turns]])
             if self.mirror:
-                flips = [
-                    bool(_draw(self.seed, MIRROR_STREAM, row, 2)) != bool(turn % 2)
-                    for turn, row in turns
-                ]
+                flips = [streams.real_mirror(self.seed, row) % 2 != turn % 2 for turn, row in turns]
                 part = torch.where(torch.tensor(flips)[:, None, None, None], part.flip(3), part)
             yield part
             self.progress(what, indices.stop - own.start, len(own))
@@ -214,8 +210,3 @@ def weights_sha256(generator: Generator) -> str:
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
         digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def _draw(seed: int, stream: int, index: int, below: int) -> int:
-    state = np.random.SeedSequence((seed, stream, index)).generate_state(1, np.uint64)
-    return int(state[0] % np.uint64(below))

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stylegan import streams
 from stylegan.agreement import from_first
 from stylegan.data import Store
 from stylegan.metrics.cache import entry
@@ -30,7 +31,6 @@ WIDTHS = {64: 16, 32: 32, 16: 64, 8: 64, 4: 64}  # feature maps at each resoluti
 EMBEDDING = 64  # numbers by which views are compared
 DAMAGES = 5  # kinds, none included
 NORMALIZED_BY = 4096  # images at most, whose features get mean 0 and variance 1
-TRAINING_STREAM = 7  # tells these draws from others of the same seed
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,7 @@ def train(
     progress: Progress,
 ) -> None:
     """Fit the weights, then the normalization. All draws are made on the CPU, from the seed."""
-    rng = torch.Generator().manual_seed(
-        int(np.random.SeedSequence((seed, TRAINING_STREAM)).generate_state(1, np.uint64)[0])
-    )
+    rng = streams.own_network(seed)
     layers.initialize(rng)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stylegan import streams
 from stylegan.agreement import at_once
 from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.images import Subject, share_of
@@ -28,7 +29,6 @@ from stylegan.paths import slerp
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
 TRIM_PERCENT = 1  # of the pairs, at either end
-PATH_STREAM = 4  # tells the seeds of these draws from others of the same seed
 Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (n,)
 
 
@@ -118,11 +118,10 @@ def path(
 
 def latent_pairs(subject: Subject, indices: range) -> tuple[Tensor, Tensor, Tensor]:
     """z0 and z1 (n, z_dim), t (n, 1) from U(0, 1), in float64; pair i of (seed, i) alone."""
-    seeds = [np.random.SeedSequence((subject.seed, PATH_STREAM, i)) for i in indices]
-    streams = [np.random.RandomState(np.random.MT19937(seed)) for seed in seeds]
+    draws = [streams.path(subject.seed, i) for i in indices]
     z_dim = subject.generator.config.z_dim
-    z = torch.from_numpy(np.stack([stream.randn(2, z_dim) for stream in streams]))
-    t = torch.tensor([[stream.random_sample()] for stream in streams], dtype=torch.float64)
+    z = torch.from_numpy(np.stack([each.randn(2, z_dim) for each in draws]))
+    t = torch.tensor([[each.random_sample()] for each in draws], dtype=torch.float64)
     return z[:, 0], z[:, 1], t
 
 

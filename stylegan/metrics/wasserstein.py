@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stylegan import streams
 from stylegan.agreement import at_once, from_first
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import Measured, Tools
@@ -26,7 +27,6 @@ PATCHES = 128  # of every level of every image
 DIRECTIONS = 512
 COARSEST = 16  # resolution of the last level, but where images are smaller
 SMALLEST = 8  # resolution of images: the smallest power of two that holds a patch
-PATCH_STREAM, DIRECTION_STREAM = 5, 6  # tell these draws from others of the same seed
 VALUES_AT_ONCE = 2**26  # of projections or patches in memory: few passes over the patches
 Shape = tuple[int, int, int, int]
 
@@ -73,7 +73,7 @@ def sliced_wasserstein(
         found = {}
         for level, size in enumerate(levels):
             ours, theirs = (normalized(of_set[level], shape[1]) for of_set in rows)
-            found[f"swd-{size}"] = 1000 * distance(ours, theirs, (seed, DIRECTION_STREAM, level))
+            found[f"swd-{size}"] = 1000 * distance(ours, theirs, streams.directions(seed, level))
         return {"swd": sum(found.values()) / len(found), **found}
 
     return from_first(compare)
@@ -120,8 +120,7 @@ def level_patches(images: Iterable[Tensor], shape: Shape, seed: int, folder: Pat
 
 def add_patches(batch: Tensor, index: int, seed: int, rows: list[Rows]) -> None:
     """The patches of images from number `index` on, to the rows of each level."""
-    seeds = [np.random.SeedSequence((seed, PATCH_STREAM, index + i)) for i in range(len(batch))]
-    draws = [np.random.default_rng(seed) for seed in seeds]
+    draws = [streams.patches(seed, index + i) for i in range(len(batch))]
     for level, part in zip(laplacian_pyramid(batch.float(), len(rows)), rows, strict=True):
         last = level.shape[-1] - PATCH
         places = np.array([rng.integers(0, last + 1, (2, PATCHES)) for rng in draws])
@@ -172,12 +171,10 @@ def normalized(rows: np.ndarray | None, channels: int) -> np.ndarray:
     return patches.reshape(len(patches), -1)
 
 
-def distance(a: np.ndarray, b: np.ndarray, seeds: tuple[int, ...]) -> float:
+def distance(a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> float:
     """Mean over random directions of the Wasserstein-1 distance of the projections onto them;
     a and b are (n, dim)."""
-    directions = np.random.default_rng(np.random.SeedSequence(seeds)).normal(
-        size=(DIRECTIONS, a.shape[1])
-    )
+    directions = rng.normal(size=(DIRECTIONS, a.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     step = min(max(1, VALUES_AT_ONCE // len(a)), DIRECTIONS)
     total = 0.0

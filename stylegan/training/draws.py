@@ -3,19 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from stylegan import streams
 from stylegan.config import TrainConfig
 from stylegan.networks import Noise
 from stylegan.schedule import Stage, resolutions
-
-
-def generator_at(*position: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """Random numbers that depend only on where training is: (seed, images_seen, purpose)."""
-    seed = int(np.random.SeedSequence(position).generate_state(1, np.uint64)[0])
-    return torch.Generator(device).manual_seed(seed)
 
 
 @dataclass(frozen=True)
@@ -83,8 +77,8 @@ def draw(
         raise ValueError(
             f"batch of {stage.batch_size} images does not divide among {share.world_size} processes"
         )
-    rng = generator_at(config.seed, images_seen, 0)
-    noise_rng = generator_at(config.seed, images_seen, 1, share.rank, device=share.device)
+    rng = streams.step(config.seed, images_seen)
+    noise_rng = streams.step_noise(config.seed, images_seen, share.rank, share.device)
     return Draws(
         discriminator=draw_pass(config, stage, None, share, rng, noise_rng),
         generator=draw_pass(config, stage, label_pool, share, rng, noise_rng),
@@ -132,5 +126,5 @@ def draw_noise(n: int, resolution: int, share: Share, rng: torch.Generator) -> S
 
 def mirror_flags(seed: int, images_seen: int, batch_size: int, share: Share) -> Tensor:
     """Which images of the batch are flipped left to right: bool (n,)."""
-    rng = generator_at(seed, images_seen, 2)
+    rng = streams.step_mirror(seed, images_seen)
     return share.rows(torch.rand(batch_size, generator=rng) < 0.5)

@@ -11,7 +11,7 @@ from typing import Any
 
 from stylegan import distributed
 from stylegan.data import Store
-from stylegan.schedule import Stage, stage_at
+from stylegan.schedule import Stage
 from stylegan.training.draws import draw
 from stylegan.training.feed import Feed, label_pool
 from stylegan.training.folder import alone_in
@@ -73,7 +73,7 @@ def steps(run: Run, asked: "Requests", watchdog: Watchdog) -> int:
     stopped_by = 0
     while unfinished(state) and not stopped_by:
         before = state.images_seen
-        stage = next_stage(state)
+        stage = state.position.next_stage(config.schedule)
         with explained(config, stage, before):
             watchdog.at("for images", stage, before)
             started = perf_counter()
@@ -82,7 +82,6 @@ def steps(run: Run, asked: "Requests", watchdog: Watchdog) -> int:
             watchdog.at("in a step", stage, before)
             draws = draw(config, before, stage, pool, run.share)
             metrics = train_step(state, reals, labels, stage, draws)
-            state.repeats_left -= 1
             run.meter.add(metrics, stage.batch_size, waited)
             watchdog.at("for files", stage, before)
             run.after_step(before, stage)
@@ -94,15 +93,7 @@ def steps(run: Run, asked: "Requests", watchdog: Watchdog) -> int:
 
 def stage_of(state: TrainState) -> Stage:
     """The stage when the schedule was last read."""
-    return stage_at(state.schedule_images, state.config.schedule)
-
-
-def next_stage(state: TrainState) -> Stage:
-    """The stage of the next step; the schedule is read anew every `minibatch_repeats` steps."""
-    if state.repeats_left == 0:
-        state.schedule_images = state.images_seen
-        state.repeats_left = state.config.schedule.minibatch_repeats
-    return stage_of(state)
+    return state.position.stage(state.config.schedule)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from stylegan import distributed, sampling
 from stylegan.data import Store
 from stylegan.files import checkpoint, loading
 from stylegan.metrics.engine import device_name, versions
-from stylegan.schedule import Stage, stage_at
+from stylegan.schedule import Stage
 from stylegan.training.draws import Share
 from stylegan.training.health import Health
 from stylegan.training.log import Log, Meter, Progress, reason_of
@@ -58,8 +58,7 @@ class Evaluation:
 
 
 def unfinished(state: TrainState) -> bool:
-    """The end, too, is decided where the schedule is read."""
-    return state.repeats_left > 0 or state.images_seen < state.config.schedule.total_images
+    return not state.position.finished(state.config.schedule)
 
 
 class Run:
@@ -131,7 +130,7 @@ class Run:
 
     def end(self) -> None:
         """The last files. OSError if they cannot be written."""
-        stage = stage_at(self.state.schedule_images, self.state.config.schedule)
+        stage = self.state.position.stage(self.state.config.schedule)
         if self.meter.images:
             self.write_log(stage)
         self.write_samples(stage)

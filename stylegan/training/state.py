@@ -1,6 +1,7 @@
 """All of a training run that must survive a restart."""
 
 import copy
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +12,11 @@ from stylegan import config as configuration
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint
 from stylegan.networks import Discriminator, Generator
+from stylegan.schedule import Position
 from stylegan.training.optimizer import Adam
 
+POSITION = ("images_seen", "schedule_images", "repeats_left")
 COUNTERS = (
-    "images_seen",
-    "schedule_images",
-    "repeats_left",
     "skipped_g",
     "skipped_d",
     "skipped_in_a_row_g",
@@ -36,9 +36,7 @@ class TrainState:
     d_optimizer: Adam
     g_scaler: torch.amp.GradScaler
     d_scaler: torch.amp.GradScaler
-    images_seen: int = 0  # real images, all processes together
-    schedule_images: int = 0  # images_seen when the schedule was last read
-    repeats_left: int = 0  # steps until it is read again
+    position: Position = field(default_factory=Position)
     growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
     skipped_g: int = 0  # updates left out because a gradient was not finite
     skipped_d: int = 0
@@ -88,6 +86,18 @@ class TrainState:
     def device(self) -> torch.device:
         return self.generator.w_avg.device
 
+    @property
+    def images_seen(self) -> int:
+        return self.position.images_seen
+
+    @property
+    def schedule_images(self) -> int:
+        return self.position.schedule_images
+
+    @property
+    def repeats_left(self) -> int:
+        return self.position.repeats_left
+
     def to_payload(self) -> dict[str, Any]:
         """Plain tensors and plain Python; `restore` is the inverse."""
         return {
@@ -101,6 +111,7 @@ class TrainState:
             "d_scaler": self.d_scaler.state_dict(),
             "growth": self.growth,
             "scores": [dict(scores) for scores in self.scores],
+            **dataclasses.asdict(self.position),
             **{name: getattr(self, name) for name in COUNTERS},
         }
 
@@ -114,5 +125,6 @@ class TrainState:
         self.growth = None if growth is None else (growth[0], growth[1])
         self.parallel_growth = None
         self.scores = [dict(scores) for scores in payload["scores"]]
+        self.position = Position(**{name: payload[name] for name in POSITION})
         for name in COUNTERS:
             setattr(self, name, payload[name])

@@ -66,7 +66,7 @@ def train_step(
     update_ema(average, generator, half_life, stage.batch_size, resting=state.resting)
     with frozen(state.discriminator):
         metrics |= update_generator(state, stage, draws.generator)
-    state.images_seen += stage.batch_size  # the whole batch, over all processes
+    state.position.advance(stage.batch_size)
     return metrics
 
 

@@ -1,0 +1,101 @@
+"""Every random stream of the package: a function of a seed, its purpose and a position.
+
+The numbers below tell the purposes apart and are part of what a seed means: never change one.
+"""
+
+import numpy as np
+import torch
+
+
+def torch_stream(*key: int, device: torch.device | str = "cpu") -> torch.Generator:
+    return torch.Generator(device).manual_seed(number(*key))
+
+
+def numpy_stream(*key: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(key))
+
+
+def frozen_stream(*key: int) -> np.random.RandomState:
+    """NumPy promises never to change what it draws."""
+    return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(key)))
+
+
+def number(*key: int) -> int:
+    """64 random bits."""
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
+
+
+# Training: one global stream per step, sliced among the processes, but for the noise
+
+
+def step(seed: int, images_seen: int) -> torch.Generator:
+    """Latents, mixing, labels and penalty factors of one training step."""
+    return torch_stream(seed, images_seen, 0)
+
+
+def step_noise(
+    seed: int, images_seen: int, rank: int, device: torch.device | str
+) -> torch.Generator:
+    """Noise inputs of one process in one training step."""
+    return torch_stream(seed, images_seen, 1, rank, device=device)
+
+
+def step_mirror(seed: int, images_seen: int) -> torch.Generator:
+    """Which reals of one training step are flipped."""
+    return torch_stream(seed, images_seen, 2)
+
+
+def data_order(seed: int, epoch: int) -> np.random.Generator:
+    """The order of the images in one epoch."""
+    return numpy_stream(seed, epoch)
+
+
+# Samples: a seed names an image
+
+
+def latent(seed: int) -> np.random.RandomState:
+    """The latent of an image, as NVIDIA's tools draw it."""
+    return np.random.RandomState(seed)
+
+
+def image_noise(seed: int) -> np.random.RandomState:
+    """The noise inputs of an image."""
+    return frozen_stream(seed, 1)
+
+
+def mixed_latents(seed: int) -> np.random.Generator:
+    """The other latents of an image that mixes several, and where each begins."""
+    return numpy_stream(seed, 8)
+
+
+# Metrics
+
+
+def real_mirror(seed: int, index: int) -> int:
+    """Whether a real is flipped: 64 random bits."""
+    return number(seed, 2, index)
+
+
+def sample_label(seed: int, index: int) -> int:
+    """The label of a sample: 64 random bits."""
+    return number(seed, 3, index)
+
+
+def path(seed: int, index: int) -> np.random.RandomState:
+    """The ends of a path through latent space, and the point on it."""
+    return frozen_stream(seed, 4, index)
+
+
+def patches(seed: int, index: int) -> np.random.Generator:
+    """Places of the patches of one image, for the sliced Wasserstein distance."""
+    return numpy_stream(seed, 5, index)
+
+
+def directions(seed: int, level: int) -> np.random.Generator:
+    """Directions of the sliced Wasserstein distance at one level of the pyramid."""
+    return numpy_stream(seed, 6, level)
+
+
+def own_network(seed: int) -> torch.Generator:
+    """Initial weights and batches of the network behind the metrics on own features."""
+    return torch_stream(seed, 7)
