@@ -17,9 +17,9 @@ from stylegan.config import (
     read_config_file,
     to_toml,
 )
-from stylegan.files.checkpoint import LOG_FILE
 from stylegan.metrics import KINDS, Request, score_name
-from stylegan.report.record import read_lines
+from stylegan.records import read_lines
+from stylegan.run_folder import RunFolder
 
 PREFIX = "paper/table1-"
 PUBLISHED_FID = {"a": 8.04, "b": 5.25, "c": 4.85, "d": 4.88, "e": 4.42, "f": 4.40}  # FFHQ 1024
@@ -104,7 +104,7 @@ def config_text(row: str, config: TrainConfig) -> str:
 def training_seconds(folder: Path) -> tuple[int, float]:
     """Images seen by the last line of a run's log, and the seconds that training them took."""
     speeds: dict[int, float] = {}  # what was trained twice counts once
-    for record in read_lines(folder / LOG_FILE, "event")[0]:
+    for record in read_lines(RunFolder(folder).log_file, "event")[0]:
         if record["event"] == "progress" and record.get("speed/images_per_second"):
             speeds[record["images_seen"]] = record["speed/images_per_second"]
     ends = sorted(speeds)

@@ -17,8 +17,9 @@ from PIL.Image import Image
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.atomic import replacing
 from stylegan.figures import chart
-from stylegan.files import checkpoint, portable
+from stylegan.files import portable
 from stylegan.files.loading import BUNDLED, LoadedGenerator
 from stylegan.metrics.images import weights_sha256
 from stylegan.networks import Generator, NetworkConfig
@@ -223,7 +224,7 @@ def save_directions(path: Path, found: Sequence[Directions], generator: Generato
     for d in found:
         for name in ("vectors", "eigenvalues", "deviations"):
             arrays[f"{d.method}_{name}"] = getattr(d, name).numpy()
-    with checkpoint.replacing(path) as file:
+    with replacing(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 

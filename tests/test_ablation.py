@@ -36,6 +36,7 @@ from stylegan.data import cached_store
 from stylegan.files import checkpoint
 from stylegan.metrics import Subject, Tools, parse
 from stylegan.networks import Generator
+from stylegan.run_folder import RunFolder, images_of
 
 IMAGES = 300  # of each run
 BASE = tiny_config(
@@ -240,7 +241,7 @@ def stopped(place):
     found = invoke(place, "--rows", "F", "--out", out)
     thread.join()
     plan = invoke(place, "--rows", "A,E-F", "--out", out, "--dry-run").output
-    saved = [checkpoint.images_of(path) for path in checkpoint.numbered(folder, "state")]
+    saved = [images_of(path) for path in RunFolder(folder).states()]
     return Stopped(found.output, found.exit_code, max(saved), plan)
 
 

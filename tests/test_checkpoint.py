@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from stylegan.atomic import replacing, write_text
 from stylegan.files import checkpoint
+from stylegan.run_folder import RunFolder, images_of
 from stylegan.video import write_video
 
 mp4 = pytest.mark.skipif(
@@ -119,8 +121,8 @@ def test_where_the_disk_refuses_a_film_the_error_names_it_and_nothing_is_left(tm
 
 def test_an_error_while_writing_leaves_the_old_file(tmp_path):
     path = tmp_path / "config.toml"
-    checkpoint.write_text(path, "old")
-    with pytest.raises(KeyboardInterrupt), checkpoint.replacing(path) as file:
+    write_text(path, "old")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as file:
         file.write(b"ne")
         raise KeyboardInterrupt
     assert path.read_text() == "old"
@@ -128,7 +130,7 @@ def test_an_error_while_writing_leaves_the_old_file(tmp_path):
 
 
 def numbers(folder):
-    return [checkpoint.images_of(path) for path in checkpoint.numbered(folder, "state")]
+    return [images_of(path) for path in RunFolder(folder).states()]
 
 
 @pytest.mark.parametrize(
@@ -147,14 +149,14 @@ def test_the_newest_files_and_the_milestones_stay(saved, keep, milestone_images,
     for number in range(10, 91, 10):
         path = folder / f"state-{number:09d}.pt"
         shutil.copy(saved, path)
-        checkpoint.retain(path, keep, milestone_images)
+        RunFolder(folder).retain_states(number, keep, milestone_images)
     assert numbers(folder) == kept
 
 
 def test_files_beyond_the_newest_do_not_count(saved):
     for number in (10, 20, 99):  # 99 is damaged, and the run went on from 10
         shutil.copy(saved, saved.parent / f"state-{number:09d}.pt")
-    checkpoint.retain(saved.parent / "state-000000020.pt", 1)
+    RunFolder(saved.parent).retain_states(20, 1)
     assert numbers(saved.parent) == [20, 99]
 
 

@@ -13,6 +13,7 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
+from stylegan.atomic import replacing
 from stylegan.cli import COMMANDS, main
 from stylegan.cli.common import Command, count, one_line, use_device
 from stylegan.cli.info import differences_from_paper
@@ -160,7 +161,7 @@ def test_sigterm_ends_a_command_without_leaving_a_part_of_a_file(
 
     @click.command(cls=Command)
     def command():
-        with checkpoint.replacing(tmp_path / "film.mp4") as file:
+        with replacing(tmp_path / "film.mp4") as file:
             file.write(b"half")
             signal.raise_signal(signal.SIGTERM)
 
@@ -252,7 +253,7 @@ def test_a_run_has_the_schedule_it_was_begun_with(tmp_path):
         (["quikstart"], "no configuration file or name 'quikstart'; did you mean quickstart?"),
         (["-o", "schedule.total_kimgs=1"], "did you mean schedule.total_kimg?"),
         (["-o", "network.resolution=100"], "resolution 100 is not a power of two from 4 to 1024"),
-        (["."], "the folder . has no config.toml, so it is not a run"),
+        (["."], ". holds no config.toml, so it is not a run folder"),
     ],
 )
 def test_a_schedule_that_cannot_be_says_why(arguments, message, tmp_path, monkeypatch):

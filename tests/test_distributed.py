@@ -16,6 +16,7 @@ from two_processes import BATCH, OPTIONS, STAGES, config_of, fed, ten_steps, wor
 from stylegan.data import cached_store
 from stylegan.distributed import meeting, seen
 from stylegan.files import checkpoint
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training import Share, draw
 
@@ -106,7 +107,7 @@ def test_a_signal_to_one_process_stops_both_and_they_continue(results, folder):
     assert events == ["start", "stopped", "resume", "finished"]  # only one process writes
     progress = [line["images_seen"] for line in lines if line["event"] == "progress"]
     assert progress == list(range(4, 169, 4))
-    saved = checkpoint.load(checkpoint.numbered(out, "state")[-1])
+    saved = checkpoint.load(RunFolder(out).states()[-1])
     assert differing(saved["generator_ema"], results[0]["stopped"][1]["generator_ema"]) == []
 
 
@@ -127,7 +128,7 @@ def test_a_run_of_one_process_goes_on_with_two_in_the_same_schedule(results, fol
         assert (began, ended) == (60, 168)
     run(config_of("deviation", batch_gpu=2), store, folder / "alone")
     assert schedule_of(folder / "moved") == schedule_of(folder / "alone")
-    saved = checkpoint.load(checkpoint.numbered(folder / "moved", "state")[-1])
+    saved = checkpoint.load(RunFolder(folder / "moved").states()[-1])
     assert saved["processes"] == 2
     assert saved["config"]["schedule"]["num_processes"] == 1  # whose batch table stays
 

@@ -13,7 +13,6 @@ from stylegan.figures import (
     GAP,
     StyleRange,
     chart,
-    checkpoints,
     evenly,
     growth,
     labelled_grid,
@@ -41,6 +40,7 @@ from stylegan.files.loading import (
     save_generator,
 )
 from stylegan.networks import Generator, NetworkConfig
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import resolutions
 
 TINY = NetworkConfig(
@@ -383,17 +383,17 @@ def test_the_files_of_a_run_are_taken_in_order_and_generators_before_states(run)
     for images in (20_000, 40_000):
         (run / f"state-{images:09d}.pt").touch()
     names = ["generator-000010000", "generator-000020000", "generator-000030000", "state-000040000"]
-    assert [path.stem for path in checkpoints(run)] == names
+    assert [path.stem for path in RunFolder(run).checkpoints()] == names
 
 
-@pytest.mark.parametrize(("source", "what"), [("", "holds none"), ("emoji32", "is no folder")])
+@pytest.mark.parametrize(("source", "what"), [("", "holds none"), ("emoji32", "is not a folder")])
 def test_what_is_no_run_is_refused(tmp_path, source, what):
     with pytest.raises(FileNotFoundError, match=f"of a run folder, but .* {what}"):
-        checkpoints(source or tmp_path)
+        RunFolder(source or tmp_path).checkpoints()
 
 
 def test_growth_shows_the_last_file_of_each_resolution(run):
-    image = growth(map(load_file, checkpoints(run)), lambda some: of_seeds(some, [3]))
+    image = growth(map(load_file, RunFolder(run).checkpoints()), lambda some: of_seeds(some, [3]))
     small, large = cells(image, 1, 2)[0]
     at_last = load_file(run / "generator-000030000.pt")
     same(small, one(at_last, [3], resolution=8)[0])
@@ -401,7 +401,7 @@ def test_growth_shows_the_last_file_of_each_resolution(run):
 
 
 def test_only_the_last_file_of_each_resolution_is_read_in_full(run):
-    files = checkpoints(run)
+    files = RunFolder(run).checkpoints()
     assert newest_of_each_resolution(files) == files[1:]
     payload = checkpoint.load(files[0])
     del payload["resolution"]
@@ -411,7 +411,9 @@ def test_only_the_last_file_of_each_resolution_is_read_in_full(run):
 
 
 def test_a_timelapse_has_a_column_for_each_file(run):
-    image = timelapse(map(load_file, checkpoints(run)), lambda some: of_seeds(some, [3, 4]))
+    image = timelapse(
+        map(load_file, RunFolder(run).checkpoints()), lambda some: of_seeds(some, [3, 4])
+    )
     rows = cells(image, 2, 3)
     assert np.array_equal(rows[0][0], rows[0][1])
     assert not np.array_equal(rows[0][1], rows[0][2])

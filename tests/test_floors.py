@@ -10,22 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FLOORS = [
-    {
-        "ops",
-        "losses",
-        "schedule",
-        "distributed",
-        "destination",
-        "streams",
-        "messages",
-        "paths",
-        "recompute",
-        "version",
-    },
-    {"agreement"},
+    {"ops", "losses", "schedule", "streams", "paths", "recompute"},
+    {"atomic", "destination", "distributed", "messages", "version"},
+    {"agreement", "records"},
     {"layers", "data"},
     {"networks"},
     {"config", "sampling"},
+    {"run_folder"},
     {"files"},
     {"figures"},
     {"metrics", "video"},

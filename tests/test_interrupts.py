@@ -14,6 +14,7 @@ from tiny_training import differing, tiny_options, write_pictures
 
 from stylegan.cli import main
 from stylegan.files import checkpoint
+from stylegan.run_folder import RunFolder
 
 ROOT = Path(__file__).parent.parent
 FADE = range(64, 232)  # images within which 16x16 grows in
@@ -99,7 +100,7 @@ def finish(process):
 
 
 def newest_state(out):
-    return checkpoint.load(checkpoint.numbered(out, "state")[-1])
+    return checkpoint.load(RunFolder(out).states()[-1])
 
 
 @pytest.fixture(scope="module")

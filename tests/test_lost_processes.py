@@ -14,6 +14,7 @@ from test_interrupts import OPTIONS, ROOT, as_toml, events
 from tiny_training import write_pictures
 
 from stylegan.files import checkpoint
+from stylegan.run_folder import RunFolder
 
 SECONDS = 120
 
@@ -90,6 +91,6 @@ def test_when_one_of_two_is_gone_the_other_ends_naming_the_stage(folder, number,
     line = next(line for line in text.splitlines() if re.search(message, line))
     assert "resolution 8, batch 4" in line or "resolution 16" in line
     assert "The same command continues" in text or "the same command continues" in text
-    saved = checkpoint.load(checkpoint.numbered(out, "state")[-1])
+    saved = checkpoint.load(RunFolder(out).states()[-1])
     assert saved["images_seen"] >= 80
     assert json.loads((out / "log.jsonl").read_text().splitlines()[0])["processes"] == 2

@@ -13,7 +13,7 @@ from test_distributed import free_port
 from tiny_training import QUIET, differing, tiny_config, tiny_store, write_pictures
 
 from stylegan.cli import main
-from stylegan.cli.measuring import RunFolder, evaluation_of
+from stylegan.cli.measuring import evaluation_of
 from stylegan.data import cached_store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import (
@@ -32,6 +32,7 @@ from stylegan.metrics.cache import Rows, entry
 from stylegan.metrics.engine import FAMILIES
 from stylegan.metrics.features import as_rgb
 from stylegan.metrics.images import weights_sha256
+from stylegan.run_folder import RunFolder
 from stylegan.training import Evaluation, train
 from stylegan.training.folder import open_run
 
@@ -290,7 +291,7 @@ def test_measuring_has_an_interval_of_its_own_and_none_is_lost_or_repeated_by_a_
 def test_the_first_metric_tells_which_generator_is_best(tmp_path):
     store = tiny_store(tmp_path)
     for names, best_by, lower in (("pr5k,fid", "pr5k/precision", False), ("swd", "swd16384", True)):
-        found = evaluation_of(names, 2.5, RunFolder(tmp_path, tiny_config()), store)
+        found = evaluation_of(names, 2.5, RunFolder(tmp_path), False, store)
         assert (found.best_by, found.lower_is_better, found.every_kimg) == (best_by, lower, 2.5)
 
 

@@ -16,6 +16,8 @@ from tiny_training import QUIET, SCHEDULE, SHORT, differing, run, tiny_config, t
 from stylegan.config import differences
 from stylegan.files import checkpoint
 from stylegan.files.loading import load_source
+from stylegan.records import append_line
+from stylegan.run_folder import RunFolder, images_of
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, Progress, Share, TrainState, train
 from stylegan.training.folder import open_run
@@ -26,7 +28,6 @@ from stylegan.training.health import (
     is_out_of_memory,
     out_of_memory,
 )
-from stylegan.training.log import append_line
 from stylegan.training.plan import one_step
 
 CPU = torch.device("cpu")
@@ -57,7 +58,7 @@ def going(config, store, out, actions, **options):
 
 
 def states(out):
-    return [checkpoint.images_of(path) for path in checkpoint.numbered(out, "state")]
+    return [images_of(path) for path in RunFolder(out).states()]
 
 
 def damage(path, how):
@@ -85,7 +86,7 @@ def test_a_damaged_newest_state_is_named_and_the_one_before_is_used(how, store, 
 def test_a_run_whose_states_are_all_damaged_is_left_alone(store, tmp_path):
     out = tmp_path / "run"
     run(tiny_config(), store, out, stop_at=60)
-    for path in checkpoint.numbered(out, "state"):
+    for path in RunFolder(out).states():
         damage(path, "flipped")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=r"no state of .* can be read \(.*state-000000060"):
@@ -109,7 +110,7 @@ LACKING = ("g_optimizer", "d_scaler", "images_seen", "growth", "scores", "proces
 def test_a_state_that_lacks_something_is_refused_by_name(name, store, tmp_path):
     out = tmp_path / "run"
     run(tiny_config(), store, out, stop_at=20)
-    path = checkpoint.numbered(out, "state")[-1]
+    path = RunFolder(out).states()[-1]
     payload = checkpoint.load(path)
     del payload[name]
     checkpoint.save(path, "state", payload)
@@ -123,8 +124,9 @@ def test_two_processes_do_not_train_in_one_folder(store, tmp_path):
     files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     (tmp_path / "run" / "state-000000012.partial").write_bytes(b"being written")
     code = (
-        "import sys, time; from pathlib import Path; from stylegan.training.folder import locked; "
-        "held = locked(Path(sys.argv[1])); print(held is not None, flush=True); time.sleep(60)"
+        "import sys, time; from stylegan.run_folder import RunFolder; "
+        "held = RunFolder(sys.argv[1]).locked(); "
+        "print(held is not None, flush=True); time.sleep(60)"
     )
     other = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True

@@ -16,6 +16,7 @@ from stylegan.cli.train import train
 from stylegan.config import from_dict, to_toml
 from stylegan.files import checkpoint
 from stylegan.networks import Discriminator, Generator
+from stylegan.run_folder import RunFolder
 from stylegan.training.log import Log
 
 LOSSES = {
@@ -119,7 +120,7 @@ def test_histograms_and_the_graph_are_there_only_when_asked_for(plain):
 
 def test_histograms_hold_every_weight_and_the_gradients_of_those_in_use(rich):
     reader = events(rich)
-    state = checkpoint.load(checkpoint.numbered(rich, "state")[-1])
+    state = checkpoint.load(RunFolder(rich).states()[-1])
     config = from_dict(state["config"]).network
     networks = {"generator": Generator(config), "discriminator": Discriminator(config)}
     weights, unused = set(), set()
@@ -158,7 +159,7 @@ def test_a_gradient_that_is_not_finite_does_not_stop_the_histograms(tmp_path, ba
         network[0].weight.grad.fill_(bad)
     else:
         network[0].weight.grad[0, 0] = bad
-    log = Log(tmp_path, print)
+    log = Log(RunFolder(tmp_path), print)
     log.histograms("network", network, 5)
     log.close()
     reader = events(tmp_path)

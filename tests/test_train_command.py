@@ -21,6 +21,7 @@ from stylegan.files import checkpoint
 from stylegan.files.interop import load_official
 from stylegan.files.loading import load_source
 from stylegan.networks import Discriminator
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import phases
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
@@ -86,7 +87,7 @@ def contents(folder):
 
 
 def newest_state(out):
-    return checkpoint.load_kind(checkpoint.numbered(Path(out), "state")[-1], "state")
+    return checkpoint.load_kind(RunFolder(Path(out)).states()[-1], "state")
 
 
 def lines(out):
@@ -581,7 +582,7 @@ def test_training_that_breaks_down_exits_3_and_names_the_last_good_state(here):
     assert line.startswith("Error: the gradients of the ")
     assert "docs/diagnostics.md" in line
     (said,) = (line for line in result.stdout.splitlines() if line.startswith("stopped at image"))
-    newest = checkpoint.numbered(here / "run", "state")[-1]
+    newest = RunFolder(here / "run").states()[-1]
     assert said.endswith(f"last good state: {newest.name}")
     assert all(x.isfinite().all() for x in newest_state("run")["generator"].values())
 

@@ -13,8 +13,8 @@ from processes import spawned
 from tiny_training import QUIET, differing, run, tiny_config, tiny_store
 
 from stylegan.config import from_dict, parse_toml
-from stylegan.files import checkpoint
 from stylegan.files.loading import load_source
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage, stage_at
 from stylegan.training import Share, TrainState, draw, train, train_step
 from stylegan.training.folder import open_run
@@ -96,9 +96,9 @@ def test_a_run_grows_through_its_resolutions_and_leaves_its_files(store, whole):
     names = {"d/logistic_fake", "d/logistic_real", "d/r1_penalty", "g/nonsaturating"}
     assert names <= progress[0].keys()
     assert [len(lines(out, event)) for event in ("start", "resume", "finished")] == [1, 0, 1]
-    states = [path.name for path in checkpoint.numbered(out, "state")]
+    states = [path.name for path in RunFolder(out).states()]
     assert states == ["state-000000120.pt", "state-000000160.pt", "state-000000168.pt"]
-    generators = [path.name for path in checkpoint.numbered(out, "generator")]
+    generators = [path.name for path in RunFolder(out).generators()]
     assert generators == [f"generator-{n:09d}.pt" for n in (80, 160, 168)]
     assert not list(out.glob("*.partial"))
     assert from_dict(parse_toml((out / "config.toml").read_text(), "")) == state.config

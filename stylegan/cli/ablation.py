@@ -19,6 +19,7 @@ from stylegan.ablation import (
     table,
     training_seconds,
 )
+from stylegan.atomic import replacing, write_text
 from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.ladder import Ladder, train_all
 from stylegan.cli.measuring import keep, marks, measuring_tools, note
@@ -26,11 +27,11 @@ from stylegan.cli.train import BUNDLED_DATA
 from stylegan.config import bundled
 from stylegan.data import Store
 from stylegan.figures import grid
-from stylegan.files.checkpoint import RESULTS_FILE, replacing, write_text
 from stylegan.files.loading import load_source
 from stylegan.metrics import KINDS, Request, Result, Subject, Tools, evaluate, parse
 from stylegan.metrics.own import network_of
-from stylegan.report.record import read_lines
+from stylegan.records import read_lines
+from stylegan.run_folder import RunFolder
 from stylegan.training.plan import duration
 from stylegan.version import __version__
 
@@ -113,7 +114,7 @@ def plan_lines(ladder: Ladder, asked: Sequence[Job], todo: Sequence[Job], jobs: 
     lines, left, images, seconds = [], 0, 0, 0.0
     for job in asked:
         timed, took = training_seconds(ladder.folder(job))
-        seen = max(timed, ladder.saved_images(job, "state"))
+        seen = max(timed, ladder.saved_images(job))
         total = ladder.configs[job.row].schedule.total_images
         state = f"{seen / 1000:.4g} kimg so far" if seen else "not begun"
         lines.append(f"{job.name}: {total / 1000:.4g} kimg, {state if job in todo else 'finished'}")
@@ -157,7 +158,7 @@ def measure(
             loaded.images_seen or 0,
             training_seconds(folder)[1],
             sum(weight.numel() for weight in loaded.generator.parameters()),
-            scores_of(results_of(subject, requests, folder / RESULTS_FILE, tools)),
+            scores_of(results_of(subject, requests, RunFolder(folder).metrics_file, tools)),
         )
         click.echo(f"{job.name}: measured")
         if job.row not in found.pictures:

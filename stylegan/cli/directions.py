@@ -84,6 +84,7 @@ def directions(
     stylegan directions runs/mine
     stylegan directions emoji32 --out smileys.npz --figure smileys.png --seed 3
     """
+    from stylegan.atomic import replacing
     from stylegan.directions import (
         METHODS,
         default_path,
@@ -91,7 +92,6 @@ def directions(
         find_directions,
         save_directions,
     )
-    from stylegan.files.checkpoint import replacing
     from stylegan.files.loading import load_source
 
     path = out or default_path(source)

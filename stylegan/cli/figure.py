@@ -26,7 +26,7 @@ from stylegan.cli.looking import (
     seeds_option,
     together,
 )
-from stylegan.cli.measuring import RunFolder, beside_nearest, open_store
+from stylegan.cli.measuring import beside_nearest, open_store
 from stylegan.destination import check_file
 
 if TYPE_CHECKING:
@@ -238,13 +238,13 @@ def growth(
     \b
     stylegan figure growth runs/mine --seeds 0-3 --out growth.png
     """
-    from stylegan.figures import checkpoints
     from stylegan.figures import growth as drawn
     from stylegan.files.loading import newest_of_each_resolution
+    from stylegan.run_folder import RunFolder
 
     file = FigureFile(out, overwrite)
     asked = Asked(source, **look)
-    snapshots = asked.snapshots(newest_of_each_resolution(checkpoints(source)))
+    snapshots = asked.snapshots(newest_of_each_resolution(RunFolder(source).checkpoints()))
     file.save(
         drawn(snapshots, lambda loaded: asked.points(loaded, seeds, FEW), noise=noise),
         f"run {source}",
@@ -278,13 +278,13 @@ def timelapse(
     \b
     stylegan figure timelapse runs/mine --seeds 0-3 --moments 6 --out timelapse.png
     """
-    from stylegan.figures import checkpoints, evenly
+    from stylegan.figures import evenly
     from stylegan.figures import timelapse as drawn
-    from stylegan.files.checkpoint import images_of
+    from stylegan.run_folder import RunFolder, images_of
 
     file = FigureFile(out, overwrite)
     asked = Asked(source, **look)
-    files = checkpoints(source)
+    files = RunFolder(source).checkpoints()
     chosen = [files[i] for i in evenly([images_of(path) for path in files], moments)]
     snapshots = asked.snapshots(chosen)
     file.save(
@@ -334,13 +334,14 @@ def neighbours(
     stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
     """
     from stylegan.files.loading import load_source
+    from stylegan.run_folder import RunFolder
 
     file = FigureFile(out, overwrite)
     loaded, run = load_source(source, map_location=use_device(device)), RunFolder.at(source)
     store = open_store(data, run, loaded)
     if store is None:
         raise ValueError(f"{source} does not say what it was trained on; pass --data")
-    mirrored = run.config.data.mirror if mirror is None and run else bool(mirror)
+    mirrored = run.config().data.mirror if mirror is None and run else bool(mirror)
     file.save(beside_nearest(loaded, store, samples, nearest, mirror=mirrored), loaded.origin)
 
 

@@ -169,7 +169,7 @@ class PictureFolder:
 def write_picture(path: Path, image: "Image", file_format: Format, overwrite: bool) -> None:
     """Write the picture unless the file holds just that. ValueError if it shows something else,
     without `overwrite`, for a folder, and for what is too large for the format."""
-    from stylegan.files.checkpoint import replacing
+    from stylegan.atomic import replacing
 
     largest = LARGEST_SIDE.get(file_format)
     if largest is not None and max(image.size) > largest:

@@ -30,6 +30,7 @@ def facts_of(source: str) -> Facts:
     """Name -> value of all there is to say."""
     from stylegan.data import is_store
     from stylegan.files.loading import contents, from_foreign, from_payload, load_source
+    from stylegan.run_folder import RunFolder
 
     path, own = Path(source), False
     if path.is_dir() and is_store(path):
@@ -47,7 +48,7 @@ def facts_of(source: str) -> Facts:
     if path.is_dir():
         facts |= run_facts(path)
     uses = [f"stylegan generate {source}"]
-    if path.is_dir() and (path / "config.toml").is_file():
+    if RunFolder.at(path):
         uses.append(f"stylegan train --out {source} (with the options it was begun with: resumes)")
     else:
         uses.append(f"stylegan train --init-from {source}")
@@ -91,12 +92,13 @@ def differences_from_paper(config: Any) -> str:
 
 
 def run_facts(folder: Path) -> Facts:
-    from stylegan.files import checkpoint
+    from stylegan.run_folder import RunFolder
 
-    counts = {kind: len(checkpoint.numbered(folder, kind)) for kind in ("generator", "state")}
-    if not any(counts.values()):  # a folder like those of the Hugging Face Hub
+    run = RunFolder(folder)
+    generators, states = len(run.generators()), len(run.states())
+    if not generators + states:  # a folder like those of the Hugging Face Hub
         return {}
-    return {"run folder": f"{counts['generator']} generator and {counts['state']} state files"}
+    return {"run folder": f"{generators} generator and {states} state files"}
 
 
 def discriminator_facts(path: Path, payload: Facts) -> Facts:

@@ -13,12 +13,12 @@ from typing import BinaryIO
 import click
 
 from stylegan.ablation import Job, config_text, row_files
-from stylegan.cli.measuring import RunFolder
+from stylegan.atomic import write_text
 from stylegan.cli.train import open_store
 from stylegan.config import PACKAGE, TrainConfig
 from stylegan.data import Store
-from stylegan.files.checkpoint import images_of, numbered, write_text
-from stylegan.training.folder import check_same_settings, lock, stored_config
+from stylegan.run_folder import RunFolder, images_of, lock
+from stylegan.training.folder import check_same_settings
 from stylegan.training.health import Diverged
 from stylegan.training.loop import requests
 
@@ -43,9 +43,13 @@ class Ladder:
     def log_file(self, job: Job) -> Path:
         return self.out / "logs" / f"{job.name}.txt"
 
-    def saved_images(self, job: Job, kind: str) -> int:
-        """Images seen by the newest generator or state; 0 before the first."""
-        return max(map(images_of, numbered(self.folder(job), kind)), default=0)
+    def generated_images(self, job: Job) -> int:
+        """Images seen by the newest generator; 0 before the first."""
+        return max(map(images_of, RunFolder(self.folder(job)).generators()), default=0)
+
+    def saved_images(self, job: Job) -> int:
+        """Images seen by the newest state; 0 before the first."""
+        return max(map(images_of, RunFolder(self.folder(job)).states()), default=0)
 
     def check(self) -> None:
         """FileNotFoundError without data, ValueError where there is something else at `out`."""
@@ -58,17 +62,17 @@ class Ladder:
     def finished(self, job: Job) -> bool:
         """Whether the last generator is there. ValueError if the run is another one."""
         folder, config = self.folder(job), self.configs[job.row]
-        stored = stored_config(folder)
+        stored = RunFolder(folder).stored_config()
         if stored is not None:  # labels follow from the data
             network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
             config = dataclasses.replace(config, seed=job.seed, network=network)
             check_same_settings(folder, stored, config)
-            known = RunFolder(folder, stored).data()
+            known = RunFolder(folder).data()
             if known is not None and known != self.data.resolve():
                 raise ValueError(
                     f"{folder} was trained on {known}, not {self.data}; choose an --out"
                 )
-        return self.saved_images(job, "generator") >= config.schedule.total_images
+        return self.generated_images(job) >= config.schedule.total_images
 
     def store(self) -> Store:
         """The images, prepared before several runs want them."""

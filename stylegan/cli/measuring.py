@@ -2,26 +2,23 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli.common import prepared_store, progress_bar
-from stylegan.files.checkpoint import CONFIG_FILE, RESULTS_FILE
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from stylegan.config import TrainConfig
     from stylegan.data import Crop, Store
     from stylegan.files.loading import LoadedGenerator
     from stylegan.metrics import Request, Result, Subject, Tools
+    from stylegan.run_folder import RunFolder
     from stylegan.schedule import Stage
     from stylegan.training import Evaluation, TrainState
 
-DATA_FILE = "data.txt"  # of a run: where its images are
 Plan = Sequence[tuple["Subject", Sequence["Request"]]]
 
 
@@ -46,61 +43,33 @@ def measuring_tools(
 
 def keep(result: "Result", out: Path | None) -> None:
     from stylegan import distributed
-    from stylegan.training.log import append_line
+    from stylegan.records import append_line
 
     if distributed.rank() == 0 and out is not None:
         append_line(out, result.line())
 
 
-@dataclass(frozen=True)
-class RunFolder:
-    """What a run tells of its data."""
-
-    folder: Path
-    config: "TrainConfig"
-
-    @staticmethod
-    def at(source: str) -> "RunFolder | None":
-        """Of the run in a folder; None for other sources."""
-        from stylegan.training.folder import stored_config
-
-        folder = Path(source)
-        config = stored_config(folder) if (folder / CONFIG_FILE).is_file() else None
-        return None if config is None else RunFolder(folder, config)
-
-    def remember(self, data: Path) -> None:
-        """Write down where its images are."""
-        from stylegan.files import checkpoint
-
-        checkpoint.write_text(self.folder / DATA_FILE, f"{data.resolve()}\n")
-
-    def data(self) -> Path | None:
-        """Where its images were; None if a run of an older version did not say."""
-        path = self.folder / DATA_FILE
-        return Path(path.read_text(encoding="utf-8").strip()) if path.is_file() else None
-
-
 def open_store(
-    data: Path | None, run: RunFolder | None, loaded: "LoadedGenerator"
+    data: Path | None, run: "RunFolder | None", loaded: "LoadedGenerator"
 ) -> "Store | None":
     """The real images, prepared as for training; None where nobody says which."""
-    known = run.data() if run else None
+    known, config = (run.data(), run.config().data) if run else (None, None)
     path = data or known
     if path is None or (data is None and not path.exists()):
         if path is not None:
             note(f"the run's images are no longer at {path}; pass --data")
         return None
-    trained_on = run is not None and known is not None and path.resolve() == known
-    if run is not None and run.config.data.include and not trained_on:
-        note(f"all of {path} is used, not only {', '.join(run.config.data.include)} as by the run")
+    trained_on = known is not None and path.resolve() == known
+    if config and config.include and not trained_on:
+        note(f"all of {path} is used, not only {', '.join(config.include)} as by the run")
     network = loaded.generator.config
     crop: Crop = "center" if loaded.active_rectangle is None else "pad"
     return prepared_store(
         path,
         resolution=network.resolution,
-        crop=run.config.data.crop if run else crop,
+        crop=config.crop if config else crop,
         channels=network.image_channels,
-        include=run.config.data.include if run and trained_on else (),
+        include=config.include if config and trained_on else (),
     )
 
 
@@ -165,7 +134,8 @@ def progress_of_images() -> Iterator[Callable[[str, int, int], None]]:
 def evaluation_of(
     names: str,
     every_kimg: float | None,
-    run: RunFolder,
+    run: "RunFolder",
+    mirror: bool,
     store: "Store",
     weights: Path | None = None,
 ) -> "Evaluation":
@@ -185,17 +155,17 @@ def evaluation_of(
             subject = Subject(
                 state.generator_ema,
                 store,
-                mirror=run.config.data.mirror,
+                mirror=mirror,
                 resolution=stage.resolution,
                 alpha=stage.alpha,
                 batch=min(sampling.default_batch(stage.resolution), stage.batch_size),
                 progress=progress,
-                origin=f"the run {run.folder}",
+                origin=f"the run {run.path}",
                 images_seen=state.images_seen,
             )
             scores: dict[str, float] = {"resolution": stage.resolution}
             for result in evaluate(subject, requests, tools, tell=note):
-                keep(result, run.folder / RESULTS_FILE)
+                keep(result, run.metrics_file)
                 scores |= result.scores()
         return scores
 

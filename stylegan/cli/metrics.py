@@ -13,7 +13,6 @@ import click
 from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.measuring import (
     Plan,
-    RunFolder,
     keep,
     marks,
     measuring_tools,
@@ -21,12 +20,12 @@ from stylegan.cli.measuring import (
     open_store,
     progress_of_images,
 )
-from stylegan.files.checkpoint import RESULTS_FILE
 
 if TYPE_CHECKING:
     import torch
 
     from stylegan.metrics import Request, Result, Subject
+    from stylegan.run_folder import RunFolder
 
 DEFAULT_METRICS = "swd,own-fd,own-pr"
 
@@ -136,6 +135,7 @@ def metrics(
     """
     from stylegan import distributed
     from stylegan.metrics import evaluate, parse
+    from stylegan.run_folder import RunFolder
 
     if out is not None:
         check_results(out)
@@ -146,7 +146,7 @@ def metrics(
         for source in sources:
             run = RunFolder.at(source)
             subject = subject_of(source, run, requests, chosen, progress=progress, **looked_at)
-            place = out or (run.folder / RESULTS_FILE if run else None)
+            place = out or (run.metrics_file if run else None)
             plan: Plan = [
                 (replace(subject, psi=psi, mixed=n), requests) for psi in psis for n in mixed
             ]
@@ -176,7 +176,7 @@ class Row(NamedTuple):
 
 def subject_of(
     source: str,
-    run: RunFolder | None,
+    run: "RunFolder | None",
     requests: "Sequence[Request]",
     device: "torch.device",
     *,
@@ -198,7 +198,7 @@ def subject_of(
     return Subject(
         loaded.generator,
         open_store(data, run, loaded) if reals or loaded.generator.config.label_dim else None,
-        mirror=run.config.data.mirror if mirror is None and run else bool(mirror),
+        mirror=run.config().data.mirror if mirror is None and run else bool(mirror),
         resolution=loaded.resolution,
         alpha=loaded.alpha,
         cutoff=loaded.cutoff,
@@ -213,7 +213,7 @@ def subject_of(
 
 def check_results(path: Path) -> None:
     """ValueError unless results can be added to what is there: it ends with one, or is empty."""
-    from stylegan.training.log import LONGEST_LINE
+    from stylegan.records import LONGEST_LINE
 
     if not path.exists() or path.stat().st_size == 0:
         return

@@ -276,8 +276,8 @@ def write_all(out: Path, names: Sequence[str], records: "Sequence[Record]") -> N
     """The latents of all images in one file, and each target beside what was found."""
     import torch
 
+    from stylegan.atomic import replacing
     from stylegan.figures import grid
-    from stylegan.files.checkpoint import replacing
     from stylegan.files.latents import write_latents
 
     maps = [record.noise for record in records if record.noise is not None]

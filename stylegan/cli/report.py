@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stylegan.cli.common import Command, data_option, use_device
-from stylegan.cli.measuring import RunFolder, beside_nearest, open_store
+from stylegan.cli.measuring import beside_nearest, open_store
 
 if TYPE_CHECKING:
     import torch
@@ -30,12 +30,13 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     \b
     stylegan report runs/mine
     """
-    from stylegan.report import REPORT_FILE, check_place, write_report
+    from stylegan.report import check_place, write_report
     from stylegan.report.record import read_run
+    from stylegan.run_folder import RunFolder
 
     chosen = use_device(device)
     read_run(run)  # what is wrong is told before anything takes time
-    check_place(out or run / REPORT_FILE)
+    check_place(out or RunFolder(run).report_file)
     written = write_report(run, drawings_of(run, data, chosen), out)
     click.echo(f"the report is {written}")
 
@@ -69,12 +70,13 @@ def neighbours_of(run: str, loaded: "LoadedGenerator", data: Path | None) -> "Sh
 def look_for_neighbours(run: str, loaded: "LoadedGenerator", data: Path | None) -> "Shown | str":
     """Distances are between features of our own network, which sees 64x64 pixels at most."""
     from stylegan.report import Shown
+    from stylegan.run_folder import RunFolder
 
     source = RunFolder.at(run)
     store = open_store(data, source, loaded)
     if store is None:
         return "Not looked for: the training images are gone; stylegan report --data finds them."
-    mirror = source is not None and source.config.data.mirror
+    mirror = source is not None and source.config().data.mirror
     image = beside_nearest(loaded, store, SAMPLES, NEIGHBOURS, mirror=mirror)
     text = (
         f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "

@@ -48,16 +48,15 @@ def configuration(
     name: str | None, overrides: tuple[str, ...], processes: int | None
 ) -> "TrainConfig":
     """The configuration of a name or file, or the complete one that a run folder holds."""
-    from stylegan.config import load_config, read_stored_config
+    from stylegan.config import load_config
+    from stylegan.run_folder import RunFolder
 
     if name is None or not Path(name).is_dir():
         return load_config(name, overrides, processes or 1)
-    path = Path(name) / "config.toml"
-    if not path.is_file():
-        raise FileNotFoundError(f"the folder {name} has no config.toml, so it is not a run")
+    config = RunFolder(name).config()
     if overrides or processes:
         raise ValueError(f"{name} is a run: its schedule is fixed, -o and --processes do not apply")
-    return read_stored_config(path)
+    return config
 
 
 def phase_row(start: int, end: int, stage: "Stage", plan: "ScheduleConfig") -> tuple[str, ...]:

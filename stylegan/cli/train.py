@@ -14,17 +14,16 @@ import torch
 from stylegan import config as configuration
 from stylegan import distributed
 from stylegan.cli.common import Command, count, data_option, prepared_store, use_device
-from stylegan.cli.measuring import RunFolder, evaluation_of
+from stylegan.cli.measuring import evaluation_of
 from stylegan.config import TrainConfig, bundled
 from stylegan.data import Store
-from stylegan.files.checkpoint import images_of, numbered
+from stylegan.run_folder import RunFolder, images_of
 from stylegan.training import LoopSettings, Progress, Share
 from stylegan.training import train as run_training
 from stylegan.training.folder import (
     check_same_settings,
     fit_to_data,
     open_run,
-    stored_config,
 )
 from stylegan.training.plan import TimeLeft, duration, plan_lines
 from stylegan.training.preflight import disk_warning
@@ -125,15 +124,16 @@ def train(
     if hasattr(signal, "SIGUSR1"):
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to save
     with distributed.process_group(chosen, hang_minutes + 30 if hang_minutes else WEEK_MINUTES):
-        stored = stored_config(out)
+        run = RunFolder(out)
+        stored = run.stored_config()
         processes = stored.schedule.num_processes if stored else distributed.world_size()
         config = configuration.load_config(name, asked, processes)
         data = data or bundled(BUNDLED_DATA)
         store = open_store(data, config, strict)
         config = fit_to_data(config, store)
         set_precision(config)
-        run = RunFolder(out, config)
-        evaluation = evaluation_of(names, every_kimg, run, store, weights) if names else None
+        measured = run, config.data.mirror, store, weights
+        evaluation = evaluation_of(names, every_kimg, *measured) if names else None
         share = Share(distributed.rank(), distributed.world_size(), chosen)
         if dry_run:
             say("\n".join(plan_lines(config, chosen, share)))
@@ -144,7 +144,7 @@ def train(
         announce(config, store, out, resumed, chosen)
         say("\n".join(checks))
         if share.rank == 0:
-            run.remember(data)
+            run.remember_data(data)
         begun = state.images_seen
         loop = LoopSettings(workers, tensorboard, histograms, graph, hang_minutes)
         with status_line(config, state.images_seen) as report:
@@ -157,7 +157,7 @@ def train(
         if share.rank == 0 and state.images_seen > begun:
             write_page(out, chosen)
         say(f"{out} is finished, with {state.images_seen} images seen")
-        say(f"samples are in {out / 'samples'}; for more: python generate.py {out} --seeds 0-31")
+        say(f"samples are in {run.samples}; for more: python generate.py {out} --seeds 0-31")
 
 
 def write_page(out: Path, device: torch.device) -> None:
@@ -222,7 +222,7 @@ def set_precision(config: TrainConfig) -> None:
 
 def try_steps(config: TrainConfig, device: torch.device, share: Share, out: Path) -> list[str]:
     """What the preflight tells, of a run that may have begun."""
-    begun = [images_of(path) for path in numbered(out, "state")]
+    begun = [images_of(path) for path in RunFolder(out).states()]
     told = preflight_steps(config, device, share, distributed.largest(max(begun, default=0)))
     return [line for line in (told, disk_warning(config, out)) if line]
 

@@ -268,12 +268,12 @@ def timelapse(source: str, seeds: list[int] | None, **film: Any) -> None:
     \b
     stylegan video timelapse runs/mine --seeds 0-7 --seconds 8 --out timelapse.mp4
     """
-    from stylegan.figures import checkpoints, default_columns, nearest
-    from stylegan.files.checkpoint import images_of
+    from stylegan.figures import default_columns, nearest
+    from stylegan.run_folder import RunFolder, images_of
     from stylegan.video import Stage, check_frame, timelapse_frames
 
     studio = Studio(source=source, **film)
-    files = checkpoints(source)
+    files = RunFolder(source).checkpoints()
     count = studio.frames(TIMELAPSE_SECONDS)
     chosen = [files[i] for i in nearest([images_of(path) for path in files], count)]
     (last,) = studio.asked.snapshots(chosen[-1:])

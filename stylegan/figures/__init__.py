@@ -13,7 +13,7 @@ from stylegan.figures.points import (
     truncation,
 )
 from stylegan.figures.style_mixing import StyleRange, check_ranges, mixed, mixing, style_ranges
-from stylegan.figures.training import checkpoints, evenly, growth, moment, nearest, timelapse
+from stylegan.figures.training import evenly, growth, moment, nearest, timelapse
 
 __all__ = [
     "GAP",
@@ -21,7 +21,6 @@ __all__ = [
     "StyleRange",
     "chart",
     "check_ranges",
-    "checkpoints",
     "default_columns",
     "evenly",
     "grid",

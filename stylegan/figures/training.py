@@ -1,37 +1,16 @@
 """How a generator came to be: the same points in the checkpoints of a run."""
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from stylegan.figures.layout import chart
 from stylegan.figures.points import Points, shown
-from stylegan.files import checkpoint
 from stylegan.files.loading import LoadedGenerator
 from stylegan.networks import Noise
 
 PointsOf = Callable[[LoadedGenerator], Points]
-
-
-def checkpoints(run: str | Path) -> list[Path]:
-    """Files of a run with its generator, one for each number of images, oldest first.
-
-    FileNotFoundError, saying what is needed, for what is no run.
-    """
-    folder = Path(run)
-    files = {
-        checkpoint.images_of(path): path
-        for kind in ("state", "generator")  # of both the smaller one
-        for path in checkpoint.numbered(folder, kind)
-    }
-    if not files:
-        what = "holds none" if folder.is_dir() else "is no folder"
-        raise FileNotFoundError(
-            f"this is made of the generator-*.pt and state-*.pt of a run folder, but {run} {what}"
-        )
-    return [files[images] for images in sorted(files)]
 
 
 def evenly(places: Sequence[float], most: int) -> list[int]:

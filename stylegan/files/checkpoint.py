@@ -1,22 +1,20 @@
 """Self-describing files of plain tensors and plain Python, written atomically."""
 
-import errno
 import hashlib
 import mmap
 import os
 import pickle
 import re
-import secrets
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
+from stylegan.atomic import replacing
 from stylegan.messages import listed, readable
 
 FORMAT = "stylegan"
@@ -28,9 +26,6 @@ NETWORKS = {  # fields of a file that hold the weights of a network
     "discriminator": ("weights",),
 }
 
-# in the folder of a run, beside its checkpoints
-CONFIG_FILE, LOG_FILE, RESULTS_FILE = "config.toml", "log.jsonl", "metrics.jsonl"
-PARTIAL = ".partial"  # suffix of a file that is being written
 ZEROS = re.compile(rb"c(__builtin__|builtins)\nbytearray\n")  # makes any number of them
 OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # begins what torch 1.5 wrote
 SEAL = b"sha256:"  # begins the comment that ends a file; the digest follows
@@ -74,50 +69,6 @@ def save(path: Path, kind: Kind, payload: Mapping[str, Any]) -> None:
         comment = SEAL + hashing.digest.hexdigest().encode()
         file.seek(-2, os.SEEK_END)  # the length of the comment, zero so far
         file.write(len(comment).to_bytes(2, "little") + comment)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that becomes `path` once it is complete and safe on the disk.
-
-    After an error there is nothing new: `path` is as it was.
-    """
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}{PARTIAL}")  # nobody else's
-    try:
-        with open(partial, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException as error:
-        partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno:
-            where = error.filename  # a full disk does not say; PyAV's errors cannot be changed
-            named = str(path) if where in (None, str(partial)) else where
-            raise OSError(error.errno, error.strerror, named) from error
-        raise
-    sync_folder(path.parent)
-
-
-def remove_partials(folder: Path, prefix: str) -> None:
-    """Remove what killed calls of `replacing` have left for files `prefix`-*, in a folder where
-    nobody else writes such files."""
-    for pattern in (f".{prefix}-*{PARTIAL}", f"{prefix}-*{PARTIAL}"):  # the latter: older
-        for partial in folder.glob(pattern):
-            partial.unlink()
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a new name safe too, where the file system can."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
-                raise
-        finally:
-            os.close(descriptor)
 
 
 def check_seal(path: Path) -> None:
@@ -294,36 +245,3 @@ def misfits(module: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
         if name in given and given[name].shape != wanted[name].shape
     ]
     return problems
-
-
-def numbered(folder: Path, prefix: str) -> list[Path]:
-    """`prefix-<images>.pt` files of a run, oldest first."""
-    pattern = re.compile(rf"{prefix}-(\d+)\.pt")
-    return sorted(
-        (path for path in folder.glob(f"{prefix}-*.pt") if pattern.fullmatch(path.name)),
-        key=images_of,
-    )
-
-
-def images_of(path: Path) -> int:
-    """The number of images in the name of a numbered file."""
-    return int(path.stem.rpartition("-")[2])
-
-
-def retain(newest: Path, keep: int, milestone_images: int = 0) -> None:
-    """Delete what is older than the last `keep` numbered files up to `newest`, but milestones: the
-    first file after each multiple of `milestone_images` (0: none)."""
-    prefix = newest.stem.rpartition("-")[0]
-    files = [p for p in numbered(newest.parent, prefix) if images_of(p) <= images_of(newest)]
-    passed = {0}
-    for path in files[:-keep]:
-        multiple = images_of(path) // milestone_images if milestone_images else 0
-        if multiple in passed:
-            path.unlink(missing_ok=True)
-        passed.add(multiple)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write text as `save` writes tensors: `path` is never half a file."""
-    with replacing(path) as file:
-        file.write(text.encode("utf-8"))

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.files import checkpoint
 from stylegan.files.interop import rectangle_in_name
 from stylegan.files.loaded import Cutoff
 from stylegan.files.loading import (
@@ -28,6 +27,7 @@ from stylegan.files.loading import (
     network_of,
 )
 from stylegan.networks import Discriminator, Generator, NetworkConfig, Noise
+from stylegan.run_folder import RunFolder
 
 Device = str | torch.device
 CONVERTED = (".pt", ".safetensors")  # endings of what official files are converted to
@@ -126,7 +126,7 @@ def load_discriminator(source: str | Path, *, map_location: Device = "cpu") -> D
     """
     path = located(source)
     if path.is_dir():
-        states = checkpoint.numbered(path, "state")
+        states = RunFolder(path).states()
         if not states:
             raise FileNotFoundError(
                 f"the folder {path} holds no state-*.pt, which alone keeps the discriminator "

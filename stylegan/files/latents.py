@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.files import checkpoint, portable
+from stylegan.atomic import replacing
+from stylegan.files import portable
 from stylegan.messages import readable
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
@@ -43,7 +44,7 @@ def write_latents(path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None)
     """
     maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(noise or ())}
     arrays = {name: t.detach().cpu().float().numpy() for name, t in {"ws": ws, **maps}.items()}
-    with checkpoint.replacing(path) as file:
+    with replacing(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 

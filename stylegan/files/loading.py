@@ -16,6 +16,7 @@ from stylegan.files import checkpoint, interop, portable
 from stylegan.files.loaded import CUTOFF, PSI, LoadedGenerator
 from stylegan.messages import listed, readable
 from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, stage_at
 
 WEIGHTS = Path(__file__).parent.parent / "weights"
@@ -65,10 +66,10 @@ def located(source: str | Path) -> Path:
 
 def load_run(folder: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
     """The newest generator of a run that can be read, else that of the newest state."""
-    generators, states = (checkpoint.numbered(folder, kind) for kind in ("generator", "state"))
+    run = RunFolder(folder)
     shared = [path for path in [folder / portable.SHARED] if path.is_file()]
     damaged: list[str] = []
-    for path in [*reversed(generators), *reversed(states), *shared]:
+    for path in [*reversed(run.generators()), *reversed(run.states()), *shared]:
         try:
             loaded = load_file(path, map_location)
         except ValueError as error:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from stylegan import distributed
 from stylegan.agreement import at_once
-from stylegan.files import checkpoint
+from stylegan.atomic import replacing
 from stylegan.metrics.images import share_of
 
 BYTES_AT_ONCE = 2**24  # that are hashed, written, or travel between processes
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
         digest = hashlib.sha256()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         own = self.path.with_stem(f"{self.path.stem}-{secrets.token_hex(4)}")  # others may write it
-        with checkpoint.replacing(own) as file:
+        with replacing(own) as file:
             for start in range(0, len(rows), BYTES_AT_ONCE):
                 some = rows[start : start + BYTES_AT_ONCE].tobytes()
                 digest.update(some)

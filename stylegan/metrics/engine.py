@@ -1,14 +1,8 @@
 """From names of metrics to results that say how they came about."""
 
-import json
-import math
-import platform
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
-
-import torch
 
 from stylegan import distributed
 from stylegan.metrics.features import Measured, Tools
@@ -19,10 +13,7 @@ from stylegan.metrics.own import measure_own
 from stylegan.metrics.path_length import measure_path_length
 from stylegan.metrics.separability import measure_separability
 from stylegan.metrics.wasserstein import measure_swd
-from stylegan.version import __version__
-
-LIBRARIES = ("torch-fidelity", "torchmetrics", "torchvision", "scikit-learn", "numpy")
-
+from stylegan.records import device_name, to_line, versions
 
 # of kinds, that many images each; metrics of one function share its passes over images
 Family = Callable[[Subject, Collection[str], int, Tools], Measured]
@@ -44,7 +35,7 @@ class Result(NamedTuple):
 
     def line(self) -> str:
         """One line of JSON; a number that is not finite becomes null."""
-        return json.dumps(finite(self._asdict()))
+        return to_line(self._asdict())
 
     def scores(self) -> dict[str, float]:
         """The values under names that tell the metric, as training logs them."""
@@ -54,15 +45,6 @@ class Result(NamedTuple):
 def score_name(metric: str, value: str) -> str:
     """`fid50k`, `pr50k/precision`: the metric, and which of its values if it does not say."""
     return metric if metric.startswith(value) else f"{metric}/{value}"
-
-
-def finite(value: Any) -> Any:
-    """`value` as JSON has it: without NaN and infinity."""
-    if isinstance(value, dict):
-        return {str(name): finite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def evaluate(
@@ -129,18 +111,3 @@ def about_data(subject: Subject, request: Request) -> dict[str, Any]:
     if subject.store is None or not (KINDS[request.kind].reals or labelled):
         return {}
     return {"reals": subject.about_reals(), "data": subject.store.meta.source}
-
-
-def versions() -> dict[str, str]:
-    found = {"stylegan": __version__, "torch": torch.__version__}
-    found["python"] = platform.python_version()
-    for library in LIBRARIES:
-        try:
-            found[library] = version(library)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

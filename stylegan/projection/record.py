@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.atomic import replacing, write_text
 from stylegan.figures import grid
-from stylegan.files import checkpoint
 from stylegan.files.latents import write_latents
 from stylegan.projection.distance import psnr
 from stylegan.projection.search import Projected, Settings
@@ -91,18 +91,16 @@ def write_record(
     write_latents(folder / LATENTS, record.ws, record.noise)
     write_png(folder / TARGET, record.target)
     write_png(folder / PICTURE, record.picture)
-    checkpoint.write_text(folder / LOG, "".join(log_lines(record, settings)))
+    write_text(folder / LOG, "".join(log_lines(record, settings)))
     found = {"final_distance": record.distances[-1], "psnr_db": record.decibels}
-    checkpoint.write_text(
-        folder / RESULT, json.dumps(about | found, indent=2, allow_nan=False) + "\n"
-    )
+    write_text(folder / RESULT, json.dumps(about | found, indent=2, allow_nan=False) + "\n")
     if film is not None:
         count = len(record.moments) + PAUSE
         write_video(folder / film, film_frames(record), count=count, fps=FPS)
 
 
 def write_png(path: Path, pixels: np.ndarray) -> None:
-    with checkpoint.replacing(path) as file:
+    with replacing(path) as file:
         sampling.picture(pixels).save(file, format="PNG")
 
 

@@ -2,18 +2,17 @@
 
 from pathlib import Path
 
-from stylegan.files import checkpoint
+from stylegan.atomic import write_text
 from stylegan.report import curves, sections
 from stylegan.report.drawings import Drawings, Shown, Sweep, truncation_sweep
 from stylegan.report.markup import Html, tag
 from stylegan.report.record import Record, read_run
 from stylegan.version import __version__
 
-REPORT_FILE = "report.html"
 MARK = "stylegan report"  # who made the page, in its head
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
-__all__ = ["REPORT_FILE", "Drawings", "Shown", "Sweep", "truncation_sweep", "write_report"]
+__all__ = ["Drawings", "Shown", "Sweep", "truncation_sweep", "write_report"]
 
 
 def write_report(folder: Path, drawings: Drawings | None = None, out: Path | None = None) -> Path:
@@ -22,16 +21,16 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
     A page of ours is replaced, any other file refused. FileNotFoundError where there is no run.
     """
     record = read_run(folder)
-    out = out or folder / REPORT_FILE
+    out = out or record.folder.report_file
     check_place(out)
-    checkpoint.write_text(out, page(record, drawings or Drawings()))
+    write_text(out, page(record, drawings or Drawings()))
     return out
 
 
 def check_place(out: Path) -> None:
     """ValueError unless nothing or a report of ours is at `out`."""
     if out.is_dir():
-        raise ValueError(f"{out} is a folder; --out names the file to write, as {REPORT_FILE}")
+        raise ValueError(f"{out} is a folder; --out names the file to write, as report.html")
     if out.exists():
         with open(out, "rb") as file:
             ours = f'content="{MARK}"'.encode() in file.read(1000)

@@ -1,16 +1,15 @@
 """What the files of a run tell. They are read as data of unknown quality."""
 
-import json
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from stylegan.config import TrainConfig, read_stored_config
-from stylegan.files.checkpoint import CONFIG_FILE, LOG_FILE, RESULTS_FILE
+from stylegan.config import TrainConfig
+from stylegan.records import read_lines
+from stylegan.run_folder import RunFolder
 
 BEGINNINGS = ("start", "resume")
 ENDS = ("finished", "stopped", "failed")
@@ -82,7 +81,7 @@ class Session:
 class Record:
     """A run."""
 
-    folder: Path
+    folder: RunFolder
     config: TrainConfig
     toml: str
     events: list[Event]
@@ -92,7 +91,7 @@ class Record:
 
     @property
     def name(self) -> str:
-        return self.folder.resolve().name
+        return self.folder.path.resolve().name
 
     @property
     def images_seen(self) -> int:
@@ -127,46 +126,19 @@ class Record:
 
 def read_run(folder: Path) -> Record:
     """FileNotFoundError where there is no run, ValueError where its configuration is damaged."""
-    if not folder.is_dir():
-        found = "is a file" if folder.is_file() else "does not exist"
-        raise FileNotFoundError(f"{folder} {found}; a report is made of a run folder")
-    path = folder / CONFIG_FILE
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{folder} holds no {CONFIG_FILE}, so it is not the folder of a run; give one that "
-            "train.py has written"
-        )
-    config = read_stored_config(path)
-    events, bad_events = read_lines(folder / LOG_FILE, "event")
-    lines, bad_results = read_lines(folder / RESULTS_FILE, "metric")
-    results = [result_of(line) for line in lines]
+    run = RunFolder(folder)
+    config = run.config()
+    events, bad_events = read_lines(run.log_file, "event")
+    lines, bad_results = read_lines(run.metrics_file, "metric")
     return Record(
-        folder,
+        run,
         config,
-        path.read_text(encoding="utf-8-sig"),
+        run.config_file.read_text(encoding="utf-8-sig"),
         events,
-        results,
-        sorted(numbered_samples(folder / "samples")),
-        {LOG_FILE: bad_events, RESULTS_FILE: bad_results},
+        [result_of(line) for line in lines],
+        run.grids(),
+        {run.log_file.name: bad_events, run.metrics_file.name: bad_results},
     )
-
-
-def read_lines(path: Path, name: str) -> tuple[list[Event], int]:
-    """The JSON objects in a file that have text at `name`, and how many lines are none."""
-    if not path.is_file():
-        return [], 0
-    found, bad = [], 0
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):  # a run that was killed cuts the last one short
-                value = None
-            if isinstance(value, dict) and isinstance(value.get(name), str):
-                found.append(value)
-            else:
-                bad += 1
-    return found, bad
 
 
 def result_of(line: Mapping[str, Any]) -> Result:
@@ -175,12 +147,6 @@ def result_of(line: Mapping[str, Any]) -> Result:
         for part in (line.get("values"), line.get("protocol"))
     )
     return Result(line["metric"], {name: number(v) for name, v in values.items()}, protocol)
-
-
-def numbered_samples(folder: Path) -> Iterator[tuple[int, Path]]:
-    for path in folder.glob("*.png"):
-        if re.fullmatch(r"[0-9]{1,12}", path.stem):
-            yield int(path.stem), path
 
 
 def number(value: object) -> float | None:

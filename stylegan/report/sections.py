@@ -88,7 +88,7 @@ def captioned(image: Html, caption: str) -> Html:
 
 def newest(record: Record) -> Html:
     """The last grid of samples beside the training images."""
-    reals = record.folder / "reals.png"
+    reals = record.folder.reals_file
     figures = []
     if record.samples:
         kimg, path = record.samples[-1]

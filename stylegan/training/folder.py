@@ -1,10 +1,7 @@
 """A run's folder: made once, found again, never mixed up with another run's."""
 
 import dataclasses
-import errno
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,41 +9,14 @@ import torch
 from torch import Tensor
 
 from stylegan import distributed
-from stylegan.agreement import from_first, in_all
-from stylegan.config import (
-    TrainConfig,
-    check_batches,
-    differences,
-    read_stored_config,
-    to_toml,
-)
+from stylegan.agreement import in_all
+from stylegan.config import TrainConfig, check_batches, differences
 from stylegan.data import Store
 from stylegan.files import checkpoint, loading, portable
-from stylegan.files.checkpoint import CONFIG_FILE
+from stylegan.run_folder import RunFolder
 from stylegan.training.state import TrainState
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL)  # of NFS, too
 NAMED_AT_MOST = 5  # tensors that were not copied
-
-
-def stored_config(folder: Path) -> TrainConfig | None:
-    """The configuration of the run in `folder`; None where nothing has begun."""
-    if folder.is_file():
-        raise ValueError(f"{folder} is a file; a run needs a folder (choose another --out)")
-    path = folder / CONFIG_FILE
-    if path.is_file():
-        return read_stored_config(path)
-    if folder.is_dir() and any(p.suffix != checkpoint.PARTIAL for p in folder.iterdir()):
-        raise ValueError(
-            f"{folder} is not empty and holds no {CONFIG_FILE}, so it is not a run; "
-            "choose another --out"
-        )
-    return None
 
 
 def fit_to_data(config: TrainConfig, store: Store) -> TrainConfig:
@@ -80,7 +50,7 @@ def open_run(
     A new run starts from the weights of `init_from` that fit; `tell` hears which do. Its folder is
     made last, once nothing can be wrong any more.
     """
-    stored = stored_config(folder)
+    stored = RunFolder(folder).stored_config()
     check_same_settings(folder, stored, config)
     state = TrainState.create(config, device=device)
     newest, payload = newest_state(folder, tell)
@@ -94,7 +64,10 @@ def open_run(
     elif init_from is not None:
         for line in initialize_from(state, init_from):
             tell(line)
-    make_folder(folder, config, store)
+    distributed.barrier()
+    if distributed.rank() == 0:
+        RunFolder(folder).create(config, store.skipped)
+    distributed.barrier()
     return state, newest
 
 
@@ -117,7 +90,7 @@ def newest_state(
     `tell` hears of damaged ones. ValueError if there are files but none can be read: starting anew
     would overwrite the run.
     """
-    names = [path.name for path in checkpoint.numbered(folder, "state")]
+    names = [path.name for path in RunFolder(folder).states()]
     seen = distributed.gather(names)
     if any(others != names for others in seen):
         raise ValueError(
@@ -177,69 +150,6 @@ def changes(stored: TrainConfig | None, config: TrainConfig, processes: int) -> 
     return told
 
 
-def make_folder(folder: Path, config: TrainConfig, store: Store) -> None:
-    """Write down what the run is and which images it cannot use; the processes meet here."""
-    distributed.barrier()
-    if distributed.rank() == 0:
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_text(folder / CONFIG_FILE, to_toml(config))  # first: it marks a run
-        if store.skipped:
-            lines = [f"{name}\t{reason}\n" for name, reason in store.skipped]
-            checkpoint.write_text(folder / "skipped.txt", "".join(lines))
-    distributed.barrier()
-
-
-@contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Meanwhile no other call trains in the folder: ValueError if one does already, in all
-    processes. Where the system or its files know no locks, nothing is checked. What a killed save
-    has left is removed."""
-    descriptor = None
-
-    def enter() -> bool:
-        nonlocal descriptor
-        descriptor = locked(folder)
-        for kind in ("state", "generator"):
-            checkpoint.remove_partials(folder, kind)
-        return True
-
-    from_first(enter)
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def locked(folder: Path) -> int | None:
-    """An open folder that is locked until it is closed or the process ends; None without locks."""
-    if fcntl is None:
-        return None
-    descriptor = os.open(folder, os.O_RDONLY)
-    if not lock(descriptor):
-        os.close(descriptor)
-        raise ValueError(
-            f"another process is training in {folder}; wait until it has finished or end it, "
-            "or choose another --out"
-        )
-    return descriptor
-
-
-def lock(descriptor: int) -> bool:
-    """Lock what is open, for as long as anybody has it open; False if another process has. Where
-    the system or its files know no locks, True."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-    return True
-
-
 def check_same_data(
     payload: dict[str, Any], store: Store, config: TrainConfig, folder: Path
 ) -> None:
@@ -283,7 +193,7 @@ def weights_of(source: str | Path, device: torch.device) -> dict[str, Mapping[st
     path = loading.located(source)
     if path.is_dir():
         shared = [file for file in [path / portable.SHARED] if file.is_file()]
-        files = checkpoint.numbered(path, "state") or checkpoint.numbered(path, "generator")
+        files = RunFolder(path).states() or RunFolder(path).generators()
         if not (files or shared):
             raise FileNotFoundError(
                 f"the folder {source} holds no state-*.pt, generator-*.pt or {portable.SHARED}"

@@ -1,29 +1,24 @@
 """What a run tells: log.jsonl always, TensorBoard events, and progress for whoever watches."""
 
-import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from stylegan import distributed
-from stylegan.files.checkpoint import LOG_FILE
-from stylegan.metrics.engine import finite
 from stylegan.networks import Generator
+from stylegan.records import append_line, to_line
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training.step import Metrics
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
-
-LONGEST_LINE = 2**16  # bytes, of log.jsonl
 
 
 @dataclass(frozen=True)
@@ -83,18 +78,6 @@ def reason_of(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def append_line(path: Path, line: str) -> None:
-    """Add a line to a text file. The rest of one that a full disk cut short is removed first."""
-    with open(path, "ab+") as file:
-        end = file.seek(0, os.SEEK_END)
-        start = max(end - LONGEST_LINE, 0)
-        file.seek(start)
-        tail = file.read()
-        if tail and not tail.endswith(b"\n"):
-            file.truncate(start + tail.rfind(b"\n") + 1)
-        file.write(line.encode() + b"\n")
-
-
 class Log:
     """The files of a run that grow: log.jsonl and TensorBoard events. Only rank 0 writes.
 
@@ -103,7 +86,7 @@ class Log:
 
     def __init__(
         self,
-        folder: Path,
+        folder: RunFolder,
         tell: Callable[[str], None],
         *,
         tensorboard: bool = True,
@@ -125,7 +108,7 @@ class Log:
                 from torch.utils.tensorboard import SummaryWriter
 
                 self.opened = SummaryWriter(
-                    str(self.folder / "tensorboard"), purge_step=self.start or None
+                    str(self.folder.tensorboard), purge_step=self.start or None
                 )
             yield self.opened
         except OSError as error:
@@ -137,9 +120,9 @@ class Log:
     def line(self, event: str, **values: Any) -> None:
         """Append one JSON object to log.jsonl; a number that is not finite becomes null."""
         if self.enabled:
-            record = {"event": event, "time": round(time.time(), 3), **finite(values)}
+            record = {"event": event, "time": round(time.time(), 3), **values}
             try:
-                append_line(self.folder / LOG_FILE, json.dumps(record))
+                append_line(self.folder.log_file, to_line(record))
                 self.refused = False
             except OSError as error:
                 if not self.refused:

@@ -14,7 +14,6 @@ from stylegan.data import Store
 from stylegan.schedule import Stage
 from stylegan.training.draws import draw
 from stylegan.training.feed import Feed, label_pool
-from stylegan.training.folder import alone_in
 from stylegan.training.health import explained
 from stylegan.training.run import Evaluation, LoopSettings, Report, Run, Tell, unfinished
 from stylegan.training.state import TrainState
@@ -46,7 +45,7 @@ def train(
     run = Run(state, store, out, settings, report, tell, evaluation)
     if run.generator_file().exists() and not unfinished(state):
         return 0
-    with alone_in(out), requests() as asked, Watchdog(settings.hang_minutes) as watchdog:
+    with run.folder.alone(), requests() as asked, Watchdog(settings.hang_minutes) as watchdog:
         run.unwatched = watchdog.rest
         try:
             with explained(state.config, stage_of(state), state.images_seen):

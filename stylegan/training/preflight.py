@@ -12,8 +12,8 @@ import torch.nn.functional as F
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
-from stylegan.files.checkpoint import numbered
 from stylegan.networks import Discriminator, Generator
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, Stage, phases
 from stylegan.training.draws import Share
 from stylegan.training.plan import memory_estimate, one_step, step_flops
@@ -129,7 +129,7 @@ def disk_warning(config: TrainConfig, folder: Path) -> str:
     """Says so if the states that a run keeps will not fit on the disk of `folder`; else empty."""
     begun = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     one = state_bytes(config)
-    there = min(len(numbered(folder, "state")), config.keep_states)
+    there = min(len(RunFolder(folder).states()), config.keep_states)
     needed, free = (config.keep_states + 1 - there) * one, shutil.disk_usage(begun).free
     if free > needed:
         return ""

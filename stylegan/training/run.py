@@ -1,6 +1,5 @@
 """The files of a run, and what is done with them when."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +10,11 @@ import torch
 from torch import Tensor
 
 from stylegan import distributed, sampling
+from stylegan.atomic import replacing
 from stylegan.data import Store
 from stylegan.files import checkpoint, loading
-from stylegan.metrics.engine import device_name, versions
+from stylegan.records import device_name, hardware, versions
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training.draws import Share
 from stylegan.training.health import Health
@@ -21,7 +22,6 @@ from stylegan.training.log import Log, Meter, Progress, reason_of
 from stylegan.training.state import TrainState
 
 SAMPLE_IMAGES = 32  # in the grids that a run writes
-BEST_FILE = "generator-best.pt"
 Report = Callable[[Progress], None]
 Tell = Callable[[str], None]
 
@@ -74,12 +74,15 @@ class Run:
         tell: Tell | None = None,
         evaluation: Evaluation | None = None,
     ) -> None:
-        self.state, self.store, self.out, self.settings = state, store, out, settings
+        self.state, self.store, self.settings = state, store, settings
+        self.folder = RunFolder(out)
         self.report = report or (lambda progress: None)
         self.tell = tell or (lambda text: None)
         self.evaluation = evaluation
         self.unwatched: Callable[[], None] = lambda: None  # called before what may take hours
-        self.log = Log(out, self.tell, tensorboard=settings.tensorboard, start=state.images_seen)
+        self.log = Log(
+            self.folder, self.tell, tensorboard=settings.tensorboard, start=state.images_seen
+        )
         self.meter = Meter()
         self.health = Health(state)
         self.saved_at = time.monotonic()  # when the state was last saved, or could not be
@@ -99,11 +102,11 @@ class Run:
             device=str(self.state.device),
             device_name=device_name(self.state.device),
             processes=distributed.world_size(),
-            hardware={"cpus": os.cpu_count(), "threads": torch.get_num_threads()},
+            hardware=hardware(),
             versions=versions(),
         )
         if self.state.images_seen == 0 and distributed.rank() == 0:
-            self.write_grid(self.out / "reals.png", self.real_pictures(), "reals")
+            self.write_grid(self.folder.reals_file, self.real_pictures(), "reals")
             if self.settings.graph:
                 self.log.graph(self.state.generator_ema)
 
@@ -137,8 +140,8 @@ class Run:
         written = self.measure(stage), self.write_generator(stage), self.write_state()
         if not all(written):
             raise OSError(
-                f"the end of {self.out} could not be written, see above; {self.last_state()}. Make "
-                "room and give the same command again"
+                f"the end of {self.folder.path} could not be written, see above; "
+                f"{self.last_state()}. Make room and give the same command again"
             )
         self.log.line("finished", images_seen=self.state.images_seen)
         self.log.close()
@@ -150,7 +153,7 @@ class Run:
         self.log.close()
         if not saved:
             raise OSError(
-                f"stopped, but the state of {self.out} could not be written, see above; "
+                f"stopped, but the state of {self.folder.path} could not be written, see above; "
                 f"{self.last_state()}, from which the same command continues"
             )
 
@@ -161,11 +164,11 @@ class Run:
         self.log.close()
 
     def generator_file(self) -> Path:
-        return self.out / f"generator-{self.state.images_seen:09d}.pt"
+        return self.folder.generator_file(self.state.images_seen)
 
     def last_state(self) -> str:
         """The newest file to continue from, for a message."""
-        files = checkpoint.numbered(self.out, "state")
+        files = self.folder.states()
         return f"last good state: {files[-1].name}" if files else "no state has been saved yet"
 
     def save_is_due(self) -> bool:
@@ -206,8 +209,8 @@ class Run:
     def write_samples(self, stage: Stage) -> None:
         if distributed.rank() == 0:
             pictures = self.sample_pictures(stage)
-            name = f"{self.state.images_seen // 1000:06d}.png"
-            self.write_grid(self.out / "samples" / name, pictures, "samples")
+            path = self.folder.sample_file(self.state.images_seen)
+            self.write_grid(path, pictures, "samples")
             if self.settings.histograms:
                 for network in ("generator", "discriminator"):
                     self.log.histograms(
@@ -256,7 +259,7 @@ class Run:
 
         def write() -> None:
             path.parent.mkdir(exist_ok=True)
-            with checkpoint.replacing(path) as file:
+            with replacing(path) as file:
                 Image.fromarray(image.permute(1, 2, 0).numpy()).save(file, format="PNG")
 
         self.attempt(path.name, write)
@@ -270,13 +273,14 @@ class Run:
         """Everything that a later call needs to continue; then older files may go."""
         self.saved_at = time.monotonic()
         config = self.state.config
-        path = self.out / f"state-{self.state.images_seen:09d}.pt"
+        path = self.folder.state_file(self.state.images_seen)
 
         def write() -> None:
             payload = {**self.state.to_payload(), **self.about_data()}
             about = {"data": self.identity(), "processes": distributed.world_size()}
             checkpoint.save(path, "state", {**payload, **about})
-            checkpoint.retain(path, config.keep_states, round(config.milestone_kimg * 1000))
+            milestone = round(config.milestone_kimg * 1000)
+            self.folder.retain_states(self.state.images_seen, config.keep_states, milestone)
 
         return self.attempt_for_all(path.name, write)
 
@@ -291,7 +295,7 @@ class Run:
         self.state.scores.append({"images_seen": self.state.images_seen, **scores})
         self.log.scores(scores, self.state.images_seen)
         best = self.evaluation.is_best(self.state.scores)
-        written = not best or self.save_generator(self.out / BEST_FILE, stage)
+        written = not best or self.save_generator(self.folder.best_generator, stage)
         if not written:
             self.state.scores.pop()  # a best one must not hide that it was never written
         self.meter.since += time.perf_counter() - started  # it is no part of training's speed

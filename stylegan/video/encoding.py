@@ -10,7 +10,7 @@ from typing import IO, Any, Final, cast
 import numpy as np
 from PIL import Image
 
-from stylegan.files.checkpoint import replacing
+from stylegan.atomic import replacing
 
 SUFFIXES = (".mp4", ".gif", ".webp")
 H264: Final = "libx264"

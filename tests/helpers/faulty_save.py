@@ -15,6 +15,7 @@ import torch
 from injection import Fault, Point, Visitor, wrap_calls
 
 from stylegan.files import checkpoint
+from stylegan.run_folder import RunFolder
 
 OLDER, NEWEST = "state-000000001.pt", "state-000000002.pt"
 FULL = 28  # exit code of a process that was told that the disk is full
@@ -36,7 +37,7 @@ def save(folder: Path, value: int) -> None:
     weights = {f"w{i}": torch.full((50, 50), float(value)) for i in range(8)}
     payload = {name: weights for name in checkpoint.NETWORKS["state"]}
     checkpoint.save(folder / NEWEST, "state", payload)
-    checkpoint.retain(folder / NEWEST, 1)
+    RunFolder(folder).retain_states(2, 1)
 
 
 def saved(folder: Path) -> list[float]:

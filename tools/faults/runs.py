@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import torch
 from injection import Fault
 
 from stylegan.files import checkpoint
-from stylegan.training.folder import stored_config
+from stylegan.run_folder import KINDS, RunFolder, images_of, numbered
 
 ROOT = Path(__file__).parents[2]
 RUNNER = Path(__file__).with_name("injection.py")
@@ -197,23 +197,23 @@ class Run:
         return begun - self.started, ended - begun
 
     def states(self) -> list[Path]:
-        return checkpoint.numbered(self.out, "state")
+        return RunFolder(self.out).states()
 
     def saved(self) -> int:
         """Images seen at the newest state; 0 before the first."""
-        return max(map(checkpoint.images_of, self.states()), default=0)
+        return max(map(images_of, self.states()), default=0)
 
     def files(self) -> list[Path]:
         """Whatever must be readable at every moment."""
         config = self.out / "config.toml"
-        generators = checkpoint.numbered(self.out, "generator")
+        generators = RunFolder(self.out).generators()
         return [*self.states(), *generators, *([config] if config.exists() else [])]
 
     def check_files(self, tally: Tally) -> None:
         """Everything in the folder loads."""
         for path in self.files():
             try:
-                stored_config(self.out) if path.suffix == ".toml" else checkpoint.load(path)
+                RunFolder(self.out).config() if path.suffix == ".toml" else checkpoint.load(path)
             except (ValueError, OSError) as error:
                 if path.exists():  # else a run that goes on has deleted it
                     tally.unreadable += 1
@@ -225,16 +225,16 @@ class Run:
         self.check_files(tally)
         tally.expect(code == 0, f"{self.out.name} ended with exit code {code}: {self.tail()}")
         whole = self.workshop.undisturbed(self.processes)
-        paths = [p for kind in ("state", "generator") for p in differences(self, whole, kind)]
+        paths = [p for kind in KINDS for p in differences(self, whole, kind)]
         tally.equal += not paths
         tally.unequal += bool(paths)
         if paths:
             tally.say(f"UNEQUAL: {self.out.name}: {', '.join(paths[:5])} ({len(paths)} in all)")
 
 
-def differences(run: Run, whole: Run, kind: str) -> list[str]:
+def differences(run: Run, whole: Run, kind: Literal["state", "generator"]) -> list[str]:
     """Paths at which the last files of two runs are not the same."""
-    a, b = (checkpoint.numbered(r.out, kind)[-1:] for r in (run, whole))
+    a, b = (numbered(r.out, kind)[-1:] for r in (run, whole))
     if [p.name for p in a] != [p.name for p in b]:
         return [f"{a} for {b}"]
     return differing(checkpoint.load(a[0]), checkpoint.load(b[0]))

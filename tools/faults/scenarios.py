@@ -17,7 +17,7 @@ from injection import Fault, Point
 from play import Event, is_killed, play, side_by_side
 from runs import TICK_IMAGES, Run, Tally, Workshop, pause, wait_until
 
-from stylegan.files.checkpoint import images_of
+from stylegan.run_folder import images_of
 
 CALLS = dict(zip(("open", "write", "fsync", "rename", "unlink"), "owsru", strict=True))
 CALLS |= {"open folder": "O", "fsync folder": "S"}

@@ -17,7 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.files import checkpoint, portable
+from stylegan.atomic import replacing
+from stylegan.files import portable
 from stylegan.files.export.program import unpadded
 from stylegan.files.loading import LoadedGenerator, payload_of
 from stylegan.layers import Epilogue, EqualizedConvTranspose2d, EqualizedLinear
@@ -304,7 +305,7 @@ def save_onnx(
             f"{path} is not written: in ONNX Runtime its images differ by {found:.1e} from the "
             "generator's, more than rounding explains"
         )
-    with checkpoint.replacing(path) as file:
+    with replacing(path) as file:
         file.write(content)
     return found
 

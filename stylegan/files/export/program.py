@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from stylegan import sampling
-from stylegan.files import checkpoint, portable
+from stylegan.atomic import replacing
+from stylegan.files import portable
 from stylegan.files.loading import LoadedGenerator, payload_of
 
 
@@ -79,5 +80,5 @@ def save_program(path: Path, loaded: LoadedGenerator, noise: str = "const") -> N
     torch.export.save(
         exported_program(loaded, noise), content, extra_files={f"{portable.OURS}.json": told}
     )
-    with checkpoint.replacing(path) as file:
+    with replacing(path) as file:
         file.write(content.getbuffer())

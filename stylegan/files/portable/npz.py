@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from stylegan.atomic import replacing
 from stylegan.files import checkpoint, interop
 from stylegan.files.portable.fields import Payload, about, from_json, to_json
 from stylegan.messages import readable
@@ -38,7 +39,7 @@ def save_npz(path: Path, payload: Payload, generator: Generator) -> None:
     arrays |= {name: np.array(lod) for name in interop.LODS}
     arrays["static_kwargs"] = np.array(to_json(settings | truncation))
     arrays["meta"] = np.array(to_json(meta | {"discriminator_kwargs": discriminator}))
-    with checkpoint.replacing(path) as file:
+    with replacing(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from stylegan.atomic import replacing
 from stylegan.files import checkpoint
 from stylegan.files.portable.fields import OURS, Payload, about, from_json, to_json
 from stylegan.messages import readable
@@ -52,7 +53,7 @@ def save_safetensors(path: Path, payload: Payload, *, half: bool = False) -> Non
     ours = to_json(about(payload) | {"sha256": digest.hexdigest()})
     text = json.dumps({"__metadata__": {"format": "pt", OURS: ours}, **header}).encode()
     text += b" " * (-len(text) % 8)  # so that the numbers are aligned
-    with checkpoint.replacing(path) as file:
+    with replacing(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in weights.values():
             file.write(raw(tensor))

@@ -1,0 +1,82 @@
+"""Records of what was done: lines of JSON, and the versions and hardware behind them."""
+
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stylegan.version import __version__
+
+LONGEST_LINE = 2**16  # bytes
+LIBRARIES = ("torch-fidelity", "torchmetrics", "torchvision", "scikit-learn", "numpy")
+
+
+def to_line(record: Mapping[str, Any]) -> str:
+    """One line of JSON; a number that is not finite becomes null."""
+    return json.dumps(finite(record))
+
+
+def finite(value: Any) -> Any:
+    """`value` as JSON has it: without NaN and infinity."""
+    if isinstance(value, Mapping):
+        return {str(name): finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a text file. The rest of one that a full disk cut short is removed first."""
+    with open(path, "ab+") as file:
+        end = file.seek(0, os.SEEK_END)
+        start = max(end - LONGEST_LINE, 0)
+        file.seek(start)
+        tail = file.read()
+        if tail and not tail.endswith(b"\n"):
+            file.truncate(start + tail.rfind(b"\n") + 1)
+        file.write(line.encode() + b"\n")
+
+
+def read_lines(path: Path, name: str) -> tuple[list[dict[str, Any]], int]:
+    """The JSON objects in a file that have text at `name`, and the number of other lines."""
+    if not path.is_file():
+        return [], 0
+    found, bad = [], 0
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):  # a run that was killed cuts the last one short
+                value = None
+            if isinstance(value, dict) and isinstance(value.get(name), str):
+                found.append(value)
+            else:
+                bad += 1
+    return found, bad
+
+
+def versions() -> dict[str, str]:
+    """Of this program, Python and the libraries that results depend on."""
+    found = {"stylegan": __version__, "torch": torch.__version__}
+    found["python"] = platform.python_version()
+    for library in LIBRARIES:
+        try:
+            found[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def hardware() -> dict[str, int | None]:
+    """The processors of this machine, and how many threads this process uses."""
+    return {"cpus": os.cpu_count(), "threads": torch.get_num_threads()}
