@@ -74,11 +74,11 @@ def command(settings: dict[str, Any]) -> Trial:
 
 
 def textbook(settings: dict[str, Any]) -> Trial:
-    from textbook import TextbookGenerator, textbook_weights
+    from textbook import textbook_generator, textbook_weights
 
     generator = generator_of(settings)
     z, weights = latents(settings, generator), generator.state_dict()
-    opponent = TextbookGenerator(generator.config).requires_grad_(False).to(settings["device"])
+    opponent = textbook_generator(generator.config).requires_grad_(False).to(settings["device"])
     opponent.load_state_dict(textbook_weights(weights))
     del generator, weights
 

@@ -77,12 +77,12 @@ def ours(settings: dict[str, Any]) -> Trial:
 
 
 def textbook(settings: dict[str, Any]) -> Trial:
-    from textbook import TextbookState, textbook_step
+    from textbook import textbook_state, textbook_step
 
     state, stage, reals, share = prepare(settings)
     config = state.config
     weights = state.generator.state_dict(), state.discriminator.state_dict()
-    opponent = TextbookState.create(config, *weights)
+    opponent = textbook_state(config, *weights)
     seen = 0
     del state, weights
 

@@ -24,7 +24,7 @@ import everything  # noqa: E402
 import iteration  # noqa: E402
 import work  # noqa: E402
 from precision import deviation, smooth  # noqa: E402
-from textbook import TextbookState, textbook_step  # noqa: E402
+from textbook import textbook_state, textbook_step  # noqa: E402
 
 PAPER = NetworkConfig()
 GROWTH = [(4, 1.0), (8, 1.0), (8, 0.5), (16, 1.0), (16, 0.5)]
@@ -55,7 +55,7 @@ def blurs(network, resolution):
 def textbook_of(config):
     ours = TrainState.create(config)
     weights = ours.generator.state_dict(), ours.discriminator.state_dict()
-    return TextbookState.create(config, *weights)
+    return textbook_state(config, *weights)
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,28 @@
-"""The opponent of the benchmarks computes what our networks and our step compute."""
+"""examples/one_file.py, also the opponent of the benchmarks, computes what the package computes."""
 
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tiny_training import NETWORK, reals_for, stage, tiny_config
 from torch.testing import assert_close
 from two_processes import float64_state
 
-from stylegan import losses
+from stylegan import losses, sampling
+from stylegan.config import load_config
+from stylegan.data import open_source, process_reals, pyramid, read_image
+from stylegan.schedule import ScheduleConfig, stage_at
 from stylegan.training import Share, draw, train_step
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 from textbook import (  # noqa: E402
-    TextbookDiscriminator,
-    TextbookGenerator,
-    TextbookState,
+    one_file,
+    one_file_options,
+    textbook_state,
     textbook_step,
     textbook_weights,
 )
@@ -33,7 +38,7 @@ def pair(**options):
     ours.generator.w_avg.normal_()
     ours.generator_ema.load_state_dict(ours.generator.state_dict())
     weights = ours.generator.state_dict(), ours.discriminator.state_dict()
-    return ours, TextbookState.create(ours.config, *weights)
+    return ours, textbook_state(ours.config, *weights)
 
 
 def gradients(network):
@@ -132,7 +137,7 @@ def test_random_noise_is_drawn_for_every_image():
     z = torch.ones(2, NETWORK["z_dim"], dtype=torch.float64)
     first, second = textbook.generator(z)
     assert (first - second).abs().max() > 0.01
-    assert torch.equal(*textbook.generator(z, noise="const"))
+    assert_close(*textbook.generator(z, noise="const"), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -145,11 +150,70 @@ def test_random_noise_is_drawn_for_every_image():
     ],
 )
 def test_what_is_not_the_papers_is_refused(options):
-    config = tiny_config(**options)
     (name,) = options.get("network", options)
     with pytest.raises(ValueError, match=f"leave out {name}"):
-        TextbookState.create(config, {}, {})
-    if "network" in options:
-        for network in (TextbookGenerator, TextbookDiscriminator):
-            with pytest.raises(ValueError, match=f"leave out {name}"):
-                network(config.network)
+        textbook_state(tiny_config(**options), {}, {})
+
+
+SCHEDULES = [
+    {"stable_kimg": 2, "fade_kimg": 2, "initial_resolution": 8, "resolution": 32},
+    {"stable_kimg": 0.5, "fade_kimg": 1.25, "initial_resolution": 4, "resolution": 64},
+    {"stable_kimg": 3, "fade_kimg": 1, "initial_resolution": 16, "resolution": 16},
+]
+
+
+@pytest.mark.parametrize("options", SCHEDULES)
+def test_the_stages_are_those_of_the_schedule(options):
+    ours = ScheduleConfig(batch_size={4: 8}, g_lr={4: 0.002}, **options)
+    theirs = one_file.Config(**options)
+    for images_seen in range(0, 12_000, 8):
+        expected, found = stage_at(images_seen, ours), one_file.stage_at(images_seen, theirs)
+        assert found.resolution == expected.resolution
+        assert found.alpha == pytest.approx(expected.alpha, abs=1e-12)
+        assert found.batch_size == expected.batch_size
+        assert found.learning_rate == expected.g_lr
+
+
+def test_pictures_become_reals_as_ours_do():
+    pictures = one_file.read_pictures(one_file.DATA, "plants")
+    source = open_source(one_file.DATA, include=["plants"])
+    assert len(pictures) == len(source.names) == 29
+    for picture, name in zip(pictures, source.names, strict=True):
+        assert np.array_equal(picture.numpy(), read_image(source.read(name)))
+    levels, mirror = one_file.pyramid(pictures), torch.arange(29) % 3 == 0
+    for resolution, expected in pyramid(pictures.numpy()).items():
+        assert np.array_equal(levels[resolution].numpy(), expected)
+    for alpha in (0.3, 1.0):
+        found = one_file.process_reals(levels[16], mirror, alpha)
+        expected = process_reals(levels[16], alpha=alpha, mirror=mirror)
+        assert_close(found, expected, rtol=0, atol=2e-7)
+
+
+def test_every_picture_is_drawn_once_per_epoch():
+    order = one_file.shuffled(5)
+    assert [sorted(next(order) for _ in range(5)) for _ in range(3)] == [list(range(5))] * 3
+
+
+def test_the_grid_shows_pixels_as_generate_does(tmp_path):
+    images = torch.linspace(-1.2, 1.2, 6 * 3 * 4 * 4).view(6, 3, 4, 4)
+    one_file.save_grid(tmp_path / "new" / "grid.png", images, columns=3)
+    with Image.open(tmp_path / "new" / "grid.png") as image:
+        grid = np.asarray(image)
+    assert grid.shape == (8, 12, 3)
+    assert np.array_equal(grid[4:, 8:], sampling.to_uint8(images)[5])
+
+
+def test_its_network_and_rates_are_those_of_the_quickstart():
+    quickstart = load_config("quickstart", [])
+    options = one_file_options(quickstart.network) | one_file_options(quickstart)
+    found = {name: getattr(one_file.Config(), name) for name in options}
+    assert {name for name in options if found[name] != options[name]} == {"ema_half_life_kimg"}
+
+
+def test_it_trains_and_draws_a_grid(tmp_path, monkeypatch, capsys):
+    arguments = ["one_file.py", "--kimg", "0.016", "--out", str(tmp_path / "grid.png")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    one_file.main()
+    with Image.open(tmp_path / "grid.png") as grid:
+        assert grid.size == (64, 64)  # 8 rows and columns of 8x8
+    assert "0.0 kimg, 8 px, d/logistic_fake" in capsys.readouterr().out
