@@ -23,7 +23,17 @@ from stylegan.config import to_toml
 from stylegan.files.loading import load_generator, load_run
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.report import Drawings, Shown, truncation_sweep, write_report
-from stylegan.report.charts import BOTTOM, COLUMNS, HEIGHT, LEFT, TOP, Band, Scale, Series, chart
+from stylegan.report.charts import (
+    BOTTOM,
+    COLUMNS,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    Band,
+    Series,
+    chart,
+)
 from stylegan.report.curves import best_of, by_metric, scores
 from stylegan.report.markup import escaped, picture, tag
 from stylegan.report.record import duration, moment, number, read_run
@@ -36,7 +46,8 @@ ALLOWED = ALONE | set(
     re.findall(
         r"\w+",
         "html head title style body header main section nav footer h1 h2 p a b i dl dt dd div span "
-        "figure figcaption svg g path rect circle text table tr th td details summary pre code",
+        "figure figcaption svg g defs clippath path rect use text table tr th td details "
+        "summary pre code",
     )
 )
 
@@ -333,36 +344,42 @@ def test_metrics_at_several_psi_get_a_chart_and_settings_are_told_apart(begun):
 # Charts
 
 
-@pytest.mark.parametrize(
-    ("scale", "ticks"),
-    [
-        (Scale(0, 10, 0, 100), [0, 2, 4, 6, 8, 10]),
-        (Scale(-0.3, 0.3, 0, 100), [-0.2, 0, 0.2]),
-        (Scale(0, 25_000, 0, 100), [0, 5000, 10_000, 15_000, 20_000, 25_000]),
-        (Scale(0.5, 60, 0, 100, log=True), [0.5, 1, 2, 5, 10, 20, 50]),
-        (Scale(1, 1e6, 0, 100, log=True), [1, 10, 100, 1e3, 1e4, 1e5, 1e6]),
-    ],
-)
-def test_ticks_are_round_numbers(scale, ticks):
-    assert scale.ticks(5) == pytest.approx(ticks)
-
-
-def test_a_scale_is_linear_or_logarithmic_between_its_ends():
-    assert [Scale(0, 4, 100, 0)(x) for x in (0, 1, 4)] == [100, 75, 0]
-    assert [Scale(1, 100, 0, 10, log=True)(x) for x in (1, 10, 100)] == [0, 5, 10]
+def texts_of(drawn):
+    return re.findall(r">([^<]+)</text>", drawn)
 
 
 def lines_of(drawn):
-    return re.findall(r'<path d="([^"]*)" class="line">', drawn)
+    """The ends of the stretches of the first line: x and y of each."""
+    (path,) = re.findall(r'<path d="([^"]*)"[^>]*style="fill: none; stroke: var\(--c0\)', drawn)
+    stretches = [re.findall(r"([\d.]+) ([\d.]+)", part) for part in path.split("M")[1:]]
+    return [[(float(x), float(y)) for x, y in stretch] for stretch in stretches]
+
+
+@pytest.mark.parametrize(
+    ("values", "log", "ticks"),
+    [
+        ((0, 10), False, "0 2 4 6 8 10"),
+        ((-0.3, 0.3), False, "-0.4 -0.2 0 0.2 0.4"),
+        ((0, 25e6), False, "0 5M 10M 15M 20M 25M"),
+        ((30, 34), False, "30 31 32 33 34"),
+        ((7, 7), False, "2 4 6 8 10 12"),
+        ((0.5, 60), True, "0.5 1 2 5 10 20 50"),
+        ((1, 1e6), True, "1 100 10,000 1M"),
+    ],
+)
+def test_ticks_are_round_numbers(values, log, ticks):
+    drawn = chart("title", [Series("name", list(enumerate(values)))], x_name="x", log=log)
+    _, _, y_ticks = " ".join(texts_of(drawn)).partition(" x ")
+    assert y_ticks == ticks
 
 
 def test_a_line_goes_through_its_points_and_ends_at_gaps_and_breaks():
     points = [(0, 0.0), (1, 5.0), (2, 10.0), (3, None), (4, 0.0), (5, 10.0), (6, 10.0), (7, 0.0)]
     drawn = chart("title", [Series("name", points)], x_name="x", breaks=[5])
     first, second, third = lines_of(drawn)
-    assert first.startswith(f"M{LEFT}.0 {HEIGHT - BOTTOM}.0L")
-    assert first.endswith(f" {TOP}.0")
-    assert (first.count("L"), second.count("L"), third.count("L")) == (2, 1, 1)
+    middle = (LEFT + (RIGHT - LEFT) / 7, (TOP + BOTTOM) / 2)
+    assert first[:2] == [(LEFT, BOTTOM), pytest.approx(middle)] and first[2][1] == TOP
+    assert (len(first), len(second), len(third)) == (3, 2, 2)
     assert "3 x\nname none" in drawn and "1 x\nname 5" in drawn
 
 
@@ -370,34 +387,51 @@ def test_many_points_are_averaged_and_their_range_is_kept():
     points = [(x, float(x % 2)) for x in range(COLUMNS * 10)]
     drawn = chart("title", [Series("name", points)], x_name="x")
     (line,) = lines_of(drawn)
-    assert line.count("L") == COLUMNS - 1
-    middle = (TOP + HEIGHT - BOTTOM) / 2
-    ys = [float(y) for y in re.findall(r"[\d.]+ ([\d.]+)", line)]
-    np.testing.assert_allclose(ys, middle, atol=1)
-    (area,) = re.findall(r'<path d="([^"]*)Z" class="range">', drawn)
-    assert {float(y) for y in re.findall(r"[\d.]+ ([\d.]+)", area)} == {TOP, HEIGHT - BOTTOM}
+    assert line[-1][0] - line[0][0] == RIGHT - LEFT
+    np.testing.assert_allclose([y for _, y in line], (TOP + BOTTOM) / 2, atol=1)
+    assert "fill: var(--c0); fill-opacity: 0.2" in drawn
+    area = max(re.findall(r'<path id="m\w+" d="([^"]*)z"', drawn), key=len)
+    ys = {float(y) for y in re.findall(r"[-\d.]+ ([-\d.]+)", area)}
+    assert {y % HEIGHT for y in ys} == {TOP, BOTTOM}
     assert drawn.count("<title>") == COLUMNS
 
 
 def test_a_chart_without_numbers_is_empty_and_one_of_one_point_a_dot():
     assert chart("title", [Series("name", [(1, None)])], x_name="x") == ""
-    assert chart("title", [Series("name", [(1, 0.0)])], x_name="x").count("<circle") == 1
+    drawn = chart("title", [Series("name", [(1, 0.0)])], x_name="x")
+    assert drawn.count('style="fill: var(--c0)') == 1
+    isolated = [(x, 1.0 if x == 50 else None) for x in range(100)]
+    assert chart("title", [Series("name", isolated)], x_name="x").count("fill: var(--c0)") == 1
 
 
 @pytest.mark.parametrize(
-    ("values", "told"), [([1, 1000], True), ([1, 5], False), ([0, 1000], False), ([-1, 90], False)]
+    ("values", "logarithmic"),
+    [([1, 1000], True), ([1, 5], False), ([0, 1000], False), ([-1, 90], False)],
 )
-def test_a_logarithmic_axis_needs_positive_values_far_apart(values, told):
+def test_a_logarithmic_axis_needs_positive_values_far_apart(values, logarithmic):
     points = [(i, float(value)) for i, value in enumerate(values)]
     drawn = chart("title", [Series("name", points)], x_name="x", log=True)
-    assert ("logarithmic" in drawn) == told
+    assert ("logarithmic" in drawn) == logarithmic
 
 
 def test_bands_are_named_where_there_is_room_and_shaded_while_they_fade():
     bands = [Band(0, 0, 50, "8"), Band(50, 60, 99, "16"), Band(99, 100, 100, "32")]
     drawn = chart("t", [Series("n", [(0, 1.0), (100, 2.0)])], x_name="x", bands=bands)
-    assert drawn.count('class="band"') == 2
+    assert drawn.count("fill: var(--ink)") == 2
     assert ">16</text>" in drawn and ">32</text>" not in drawn
+
+
+def test_charts_have_the_colours_of_the_page_and_the_same_bytes_each_time(folder):
+    points = [(x, float(x)) for x in range(5)]
+    series = [Series("a", points), Series("b", points[:2])]
+    drawn = chart("t", series, x_name="x", bands=[Band(0, 2, 4, "8")])
+    style = (Path(stylegan.report.__file__).parent / "style.css").read_text(encoding="utf-8")
+    used = set(re.findall(r"var\((--\w+)\)", drawn))
+    assert used == {"--ink", "--soft", "--rule", "--c0", "--c1"}
+    assert all(style.count(f"{name}:") == 2 for name in used)  # light and dark
+    assert "font-family" not in drawn and "<style" not in drawn and "metadata" not in drawn
+    first = write_report(folder).read_bytes()
+    assert write_report(folder).read_bytes() == first
 
 
 # Pictures
