@@ -34,6 +34,7 @@ from stylegan.cli.common import Command
 from stylegan.config import load_config
 from stylegan.schedule import Stage
 from stylegan.training import Share, TrainState, draw, train_step
+from stylegan.training.step import enter_stage
 
 STEP, EXCHANGE, END = 1, 2, 0  # what the first process asks of the others
 PATIENCE_MINUTES = 10  # until a process that does not come is an error
@@ -57,7 +58,8 @@ class Process:
         """Without exchange the processes grow apart, which costs no time."""
         draws = draw(self.state.config, self.state.images_seen, self.stage, None, self.share)
         with contextlib.ExitStack() as stack:
-            for module in self.state.parallel.values():
+            networks = enter_stage(self.state, self.stage)
+            for module in (networks.generator, networks.discriminator):
                 if not self.exchange and isinstance(module, DistributedDataParallel):
                     stack.enter_context(module.no_sync())
             train_step(self.state, self.reals, None, self.stage, draws)

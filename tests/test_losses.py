@@ -11,7 +11,7 @@ from stylegan import losses
 from stylegan.config import build_config
 from stylegan.networks import Discriminator
 from stylegan.schedule import Stage
-from stylegan.training.step import Batch, fake_terms, mixed_terms, real_terms
+from stylegan.training.terms import Batch, fake_terms, mixed_terms, real_terms
 
 REAL = torch.tensor([-2.0, 0.5, 3.0], dtype=torch.float64)
 FAKE = torch.tensor([1.5, -0.25, -4.0], dtype=torch.float64)

@@ -12,16 +12,9 @@ from stylegan.config import build_config
 from stylegan.files import interop
 from stylegan.schedule import Stage
 from stylegan.training import Draws, PassDraws, TrainState
-from stylegan.training.step import (
-    Batch,
-    GeneratorPass,
-    discriminator_terms,
-    enter_stage,
-    frozen,
-    judge,
-    update_discriminator,
-    update_generator,
-)
+from stylegan.training.parallel import GeneratorPass
+from stylegan.training.step import enter_stage, frozen, update_discriminator, update_generator
+from stylegan.training.terms import Batch, discriminator_terms, forward
 
 REFERENCE = Path(__file__).parent / "reference"
 LIMITS = {torch.float64: 1e-9, torch.float32: 5e-6}
@@ -87,7 +80,7 @@ class Step:
         self.reals = tensor("reals", dtype)
         self.draws = PassDraws(tensor("latents", dtype))
         self.mix = tensor("mixing_factors", dtype).flatten()
-        enter_stage(self.state, self.stage)
+        self.networks = enter_stage(self.state, self.stage)
 
     def fakes(self):
         with torch.no_grad():
@@ -101,10 +94,10 @@ class Step:
         terms = [term for group in groups for term in group(config, network, batch, self.stage)]
         return sum(term.weight * term.value for term in terms if term.weight)
 
-    def judged(self, images):
+    def logits_and_norms(self, images):
         """Logits and squared gradient norms of every image."""
         config, network = self.state.config, self.state.discriminator
-        logits, leaf = judge(config, network, images, None, self.stage, True)
+        logits, leaf = forward(config, network, images, None, self.stage, True)
         return logits.detach(), losses.squared_gradient_norms(logits, leaf).detach()
 
     def terms(self):
@@ -112,7 +105,7 @@ class Step:
         fakes = self.fakes()
         mixed = torch.lerp(self.reals, fakes, self.mix[:, None, None, None])
         names = {"real": self.reals, "fake": fakes, "mixed": mixed}
-        found = {name: self.judged(images) for name, images in names.items()}
+        found = {name: self.logits_and_norms(images) for name, images in names.items()}
         return {f"scores/{name}": logits for name, (logits, _) in found.items()} | {
             "r1_penalty": found["real"][1],
             "r2_penalty": found["fake"][1],
@@ -124,9 +117,9 @@ class Step:
         """The update itself, which leaves its gradients behind."""
         if self.network == "generator":
             with frozen(self.state.discriminator):
-                return update_generator(self.state, self.stage, self.draws)
+                return update_generator(self.state, self.networks, self.stage, self.draws)
         draws = Draws(self.draws, self.draws, self.mix)
-        return update_discriminator(self.state, self.reals, None, self.stage, draws)
+        return update_discriminator(self.state, self.networks, self.reals, None, self.stage, draws)
 
 
 def close(found, expected, limit):

@@ -18,7 +18,8 @@ from stylegan.networks.discriminator import DiscriminatorBlock
 from stylegan.networks.generator import SynthesisBlock
 from stylegan.recompute import recompute
 from stylegan.training import TrainState
-from stylegan.training.step import Batch, enter_stage, frozen, real_terms
+from stylegan.training.step import enter_stage, frozen
+from stylegan.training.terms import Batch, real_terms
 
 CONFIG = tiny_config(network={"label_dim": 3})
 N = 4

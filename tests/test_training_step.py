@@ -13,15 +13,9 @@ from two_processes import float64_state
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.draws import mirror_flags
 from stylegan.training.log import Meter
-from stylegan.training.step import (
-    Batch,
-    GeneratorPass,
-    enter_stage,
-    fake_terms,
-    real_terms,
-    update_discriminator,
-    update_ema,
-)
+from stylegan.training.parallel import GeneratorPass
+from stylegan.training.step import enter_stage, update_discriminator, update_ema
+from stylegan.training.terms import Batch, fake_terms, real_terms
 
 FLOAT64 = Share(dtype=torch.float64)
 
@@ -271,11 +265,11 @@ class Held:
 def test_terms_propagated_one_after_the_other_hold_one_graph_at_a_time():
     config = tiny_config(network={"max_channels": 32, "resolution": 32})
     state, now = TrainState.create(config), stage(32, 1.0, batch_size=8)
-    enter_stage(state, now)
+    networks = enter_stage(state, now)
     draws = draw(config, 0, now, None, Share())
     reals, fakes = reals_for(now), reals_for(now, seed=1)
     with Saved(state) as apart:
-        update_discriminator(state, reals, None, now, draws)
+        update_discriminator(state, networks, reals, None, now, draws)
     assert apart.bytes == 0
     batch = Batch(reals, fakes, None, None)
     alone = {}

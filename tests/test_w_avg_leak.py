@@ -11,7 +11,8 @@ from torch import nn
 from stylegan.networks import Generator
 from stylegan.schedule import Stage
 from stylegan.training import Share, TrainState, draw, train_step
-from stylegan.training.step import GeneratorPass, update_w_avg
+from stylegan.training.parallel import GeneratorPass
+from stylegan.training.step import update_w_avg
 
 CALLS = 500
 DECAY = 0.995

@@ -22,21 +22,15 @@ class PassDraws:
     mixing_cutoff: int = 0  # the first layer that `mixing_latents` style
     noise: Noise = "const"
 
-    def part(self, start: int, end: int) -> "PassDraws":
-        """The draws of images `start` to `end`: a micro-batch."""
-
-        def rows(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x[start:end]
-
-        noise = self.noise
-        if not isinstance(noise, str):
-            noise = [m if len(m) == 1 else m[start:end] for m in noise]
+    def part(self, rows: slice) -> "PassDraws":
+        """The draws of some images: a micro-batch."""
+        labels, mixing, noise = self.labels, self.mixing_latents, self.noise
         return PassDraws(
-            self.latents[start:end],
-            rows(self.labels),
-            rows(self.mixing_latents),
+            self.latents[rows],
+            None if labels is None else labels[rows],
+            None if mixing is None else mixing[rows],
             self.mixing_cutoff,
-            noise,
+            noise if isinstance(noise, str) else [m if len(m) == 1 else m[rows] for m in noise],
         )
 
 

@@ -14,19 +14,15 @@ from stylegan.files import checkpoint
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import Position
 from stylegan.training.optimizer import Adam
+from stylegan.training.parallel import forget
 
 POSITION = ("images_seen", "schedule_images", "repeats_left")
-COUNTERS = (
-    "skipped_g",
-    "skipped_d",
-    "skipped_in_a_row_g",
-    "skipped_in_a_row_d",
-)
+COUNTERS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
 
 
-@dataclass
+@dataclass(eq=False)
 class TrainState:
-    """Networks, optimizers and position; `train_step` moves it."""
+    """Networks, optimizers and position, exactly what a state file holds; `train_step` moves it."""
 
     config: TrainConfig
     generator: Generator
@@ -43,9 +39,6 @@ class TrainState:
     skipped_in_a_row_g: int = 0
     skipped_in_a_row_d: int = 0
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
-    parallel: "dict[str, nn.Module]" = field(default_factory=dict)  # wrapped for `parallel_growth`
-    parallel_growth: tuple[int, bool] | None = None
-    resting: set[str] = field(default_factory=set)  # generator's weights that equal their average
 
     @classmethod
     def create(
@@ -123,7 +116,7 @@ class TrainState:
             getattr(self, name).load_state_dict(payload[name])
         growth = payload["growth"]
         self.growth = None if growth is None else (growth[0], growth[1])
-        self.parallel_growth = None
+        forget(self)
         self.scores = [dict(scores) for scores in payload["scores"]]
         self.position = Position(**{name: payload[name] for name in POSITION})
         for name in COUNTERS:

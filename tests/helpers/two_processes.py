@@ -79,14 +79,14 @@ def exchanges(config):
     """How often each parameter's gradient was exchanged in 3 steps: {count: parameters}."""
     state, stage = float64_state(config), STAGES[3]
     share = Share(distributed.rank(), distributed.world_size(), "cpu", torch.float64)
-    enter_stage(state, stage)
     counts = Counter()
 
     def hook(group, bucket):
         counts.update(id(parameter) for parameter in bucket.parameters())
         return allreduce_hook(group, bucket)
 
-    for network in state.parallel.values():
+    networks = enter_stage(state, stage)
+    for network in (networks.generator, networks.discriminator):
         network.register_comm_hook(None, hook)
     for _ in range(3):
         reals = torch.randn(BATCH // 2, 3, 8, 8, dtype=torch.float64)

@@ -1,0 +1,146 @@
+"""The losses of a training step by name: groups of weighted terms."""
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from stylegan import losses
+from stylegan.config import TrainConfig
+from stylegan.schedule import Stage
+
+GENERATOR_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
+    "nonsaturating": losses.nonsaturating,
+    "saturating": losses.saturating,
+    "wgan": losses.wgan_generator,
+}
+REAL_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
+    "logistic": losses.logistic_real,
+    "hinge": losses.hinge_real,
+}
+FAKE_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
+    "logistic": losses.logistic_fake,
+    "wgan": losses.wgan_fake,
+    "hinge": losses.hinge_fake,
+}
+
+
+class Term(NamedTuple):
+    """One named part of a loss."""
+
+    name: str
+    weight: float  # 0: only logged
+    value: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The images of one discriminator update (or a part of it)."""
+
+    reals: Tensor  # (n, C, r, r)
+    fakes: Tensor  # (n, C, r, r), detached
+    labels: Tensor | None  # of both
+    mix: Tensor | None  # (n,) weight of the fake in the gradient penalty's images
+
+
+TermGroup = Callable[[TrainConfig, nn.Module, Batch, Stage], list[Term]]
+
+
+def generator_terms(config: TrainConfig, fake_logits: Tensor) -> list[Term]:
+    """The loss of the generator."""
+    name = config.generator_loss
+    return [Term(f"g/{name}", 1.0, GENERATOR_LOSSES[name](fake_logits))]
+
+
+def discriminator_terms(config: TrainConfig) -> list[TermGroup]:
+    """Groups of terms that share a forward pass; each is propagated before the next begins.
+
+    DDP exchanges gradients in the last, which must therefore reach every weight: the gradient
+    penalty does not reach the biases.
+    """
+    groups: list[TermGroup] = [fake_terms, real_terms]
+    penalized = config.discriminator_loss.endswith("_gp") and config.gp_weight > 0
+    return [mixed_terms, *groups] if penalized else groups
+
+
+def fake_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Stage) -> list[Term]:
+    """The loss of generated images, and R2 if its weight is not 0."""
+    name = config.discriminator_loss.removesuffix("_gp")
+    logits, images = forward(config, network, batch.fakes, batch.labels, stage, config.r2_gamma > 0)
+    terms = [Term("d/fake_logits", 0.0, logits.mean())]
+    terms.append(Term(f"d/{name}_fake", 1.0, FAKE_LOSSES[name](logits)))
+    if config.r2_gamma > 0:
+        weight = config.r2_gamma / 2 * full_size_factor(config, stage) ** 2
+        terms.append(Term("d/r2_penalty", weight, losses.r2_penalty(logits, images)))
+    return terms
+
+
+def real_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Stage) -> list[Term]:
+    """The loss of real images, and R1 if its weight is not 0."""
+    name = config.discriminator_loss.removesuffix("_gp")
+    logits, images = forward(config, network, batch.reals, batch.labels, stage, config.r1_gamma > 0)
+    terms = [Term("d/real_logits", 0.0, logits.mean())]
+    if name == "wgan":
+        terms.append(Term("d/wgan_real", 1.0, losses.wgan_real(logits, config.drift)))
+    else:
+        terms.append(Term(f"d/{name}_real", 1.0, REAL_LOSSES[name](logits)))
+    if config.r1_gamma > 0:
+        weight = config.r1_gamma / 2 * full_size_factor(config, stage) ** 2
+        terms.append(Term("d/r1_penalty", weight, losses.r1_penalty(logits, images)))
+    return terms
+
+
+def mixed_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Stage) -> list[Term]:
+    """The gradient penalty of WGAN-GP, at images between real and fake."""
+    assert batch.mix is not None
+    mixed = torch.lerp(batch.reals, batch.fakes, batch.mix[:, None, None, None])
+    logits, images = forward(config, network, mixed, batch.labels, stage, True)
+    norm_factor = full_size_factor(config, stage)
+    penalty = losses.gradient_penalty(
+        logits, images, target=config.gp_target, norm_factor=norm_factor
+    )
+    name = f"d/{config.discriminator_loss}"
+    return [Term(name, config.gp_weight / config.gp_target**2, penalty)]
+
+
+def forward(
+    config: TrainConfig,
+    network: nn.Module,
+    images: Tensor,
+    labels: Tensor | None,
+    stage: Stage,
+    penalized: bool,
+) -> tuple[Tensor, Tensor]:
+    """Logits, and the images that a penalty may differentiate them by.
+
+    Gradients of gradients leave the range of float16: a penalized pass is done in float32 then.
+    """
+    images = images.detach().requires_grad_(penalized)
+    exact = penalized and config.precision == "fp16"
+    with nullcontext() if exact else autocast(config, images.device):
+        return network(images, labels, alpha=stage.alpha), images
+
+
+def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[Any]:
+    """Half precision where the configuration asks for it."""
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.precision)
+    return torch.autocast(device.type, dtype) if dtype else nullcontext()
+
+
+def full_size_factor(config: TrainConfig, stage: Stage) -> float:
+    return losses.full_size_factor(config.network.resolution, stage.resolution)
+
+
+def with_lazy_r1(config: TrainConfig, images_seen: int, stage: Stage) -> TrainConfig:
+    """What is in force at this step: R1 with a larger weight, or without it.
+
+    "Lazy regularization" of Karras et al. 2020, section 3.1; not in the paper of StyleGAN.
+    """
+    if config.r1_interval == 1:
+        return config
+    due = images_seen // stage.batch_size % config.r1_interval == 0
+    return dataclasses.replace(config, r1_gamma=config.r1_gamma * config.r1_interval * due)
