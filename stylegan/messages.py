@@ -1,4 +1,4 @@
-"""What files say, made fit for a message of one line."""
+"""Text of files, errors and lists, made fit for a message of one line."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,12 @@ def readable(text: str, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
-def listed(problems: Sequence[str], most: int = 8) -> str:
-    """The first `most` of some problems, and how many more there are."""
-    more = len(problems) - most
-    return "; ".join([*problems[:most], *([f"and {more} more"] if more > 0 else [])])
+def listed(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:
+    """The first `most` of some texts, and the number of the others."""
+    more = [f"and {len(texts) - most} more"] if len(texts) > most else []
+    return between.join([*texts[:most], *more])
+
+
+def reason_of(error: Exception) -> str:
+    """The message of an error; of the operating system's, the part without the file."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -300,7 +300,7 @@ def test_prepare_strict_refuses_and_writes_nothing(photos, tmp_path):
 @pytest.mark.parametrize("command", ["prepare", "check"])
 def test_folders_without_images_are_errors(tmp_path, command):
     out = [tmp_path / "store"] if command == "prepare" else []
-    assert "no folder or zip at" in refused(command, tmp_path / "gone", *out)
+    assert "no folder, zip or store at" in refused(command, tmp_path / "gone", *out)
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "is empty" in refused(command, empty, *out)

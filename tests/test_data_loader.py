@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from stylegan.data import Batch, Store, batches, prepare, process_reals, shuffled
+from stylegan.data import Batch, Store, batches, prepare, process_reals
+from stylegan.data.loader import epochs
 
 Item = TypeVar("Item")
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
@@ -34,6 +35,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return prepare(root / "images", root / "store")
 
 
+def shuffled(num_images: int, seed: int, start: int = 0) -> Iterator[int]:
+    return itertools.chain.from_iterable(epochs(num_images, seed, start))
+
+
 def shown(batch_images: torch.Tensor) -> list[int]:
     return batch_images[:, 0, 0, 0].tolist()
 
@@ -43,10 +48,10 @@ def shown_by(stream: Iterable[Batch]) -> list[int]:
 
 
 def test_every_epoch_shows_every_image_once_in_a_new_order() -> None:
-    epochs = np.array(take(shuffled(10, seed=3), 50)).reshape(5, 10)
-    for epoch in epochs:
+    orders = np.array(take(shuffled(10, seed=3), 50)).reshape(5, 10)
+    for epoch in orders:
         assert sorted(epoch) == list(range(10))
-    assert len({tuple(epoch) for epoch in epochs}) == 5
+    assert len({tuple(epoch) for epoch in orders}) == 5
 
 
 def test_epochs_of_one_seed_are_not_those_of_the_next() -> None:

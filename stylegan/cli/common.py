@@ -176,13 +176,8 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def prepared_store(data: Path, **settings: Any) -> "Store":
-    """What `data.cached_store` gives; the first process of a machine prepares, the others find
-    that done."""
-    from stylegan import distributed
+    """What `data.cached_store` gives, with a bar."""
     from stylegan.data import cached_store
 
-    if not data.exists():
-        raise FileNotFoundError(f"no folder, zip or store {data}; see datasets/README.md")
-    with distributed.first_of_machine_first(), progress_bar("img") as progress:
-        shown = progress if distributed.rank() == 0 else None
-        return cached_store(data, **settings, progress=shown)
+    with progress_bar("img") as progress:
+        return cached_store(data, **settings, progress=progress)

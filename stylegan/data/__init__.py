@@ -3,16 +3,14 @@
 from .cache import cached_store, default_cache_dir
 from .check import Report, check
 from .images import Crop, read_image
-from .loader import Batch, batches, process_reals, shuffled
-from .prepare import Progress, prepare, pyramid, store_bytes
+from .loader import Batch, batches, process_reals
+from .prepare import prepare, pyramid, store_bytes
 from .sources import Source, label_of, open_source
-from .store import Rectangle, Skipped, Store, is_store
+from .store import Skipped, Store, is_store
 
 __all__ = [
     "Batch",
     "Crop",
-    "Progress",
-    "Rectangle",
     "Report",
     "Skipped",
     "Source",
@@ -28,6 +26,5 @@ __all__ = [
     "process_reals",
     "pyramid",
     "read_image",
-    "shuffled",
     "store_bytes",
 ]

@@ -35,14 +35,12 @@ def read_image(file: str | Path | bytes | BinaryIO, *, channels: int = 3) -> np.
     What cannot be decoded, also a file cut short, is a ValueError naming the file and the cause.
     """
     with quiet_decoding():
+        if isinstance(file, str | Path):
+            return planes(decode(Path(file).read_bytes(), channels=channels, name=str(file)))
         if isinstance(file, bytes):
-            image = decode(file, channels=channels)
-        elif isinstance(file, str | Path):
-            image = decode(Path(file).read_bytes(), channels=channels, name=str(file))
-        else:
-            name = str(getattr(file, "name", "image"))
-            image = decode(file.read(), channels=channels, name=name)
-    return to_array(image)
+            return planes(decode(file, channels=channels))
+        name = str(getattr(file, "name", "image"))
+        return planes(decode(file.read(), channels=channels, name=name))
 
 
 def is_image(name: str) -> bool:
@@ -113,14 +111,10 @@ def _gray_from_16_bit(image: Image.Image) -> Image.Image:
     return gray
 
 
-def to_array(image: Image.Image) -> np.ndarray:
-    """Mode L, RGB or RGBA to uint8 (C, H, W)."""
-    return np.ascontiguousarray(planes(image))
-
-
 def planes(image: Image.Image) -> np.ndarray:
-    """Mode L, RGB or RGBA as uint8 (C, H, W), each pixel's channels side by side in memory."""
-    return np.asarray(image).reshape(image.height, image.width, -1).transpose(2, 0, 1)
+    """Mode L, RGB or RGBA as uint8 (C, H, W)."""
+    pixels = np.asarray(image).reshape(image.height, image.width, -1)
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def native_size(width: int, height: int, crop: Crop) -> int:

@@ -25,14 +25,8 @@ class Batch(NamedTuple):
     labels: Tensor | None
 
 
-def shuffled(num_images: int, seed: int, start: int = 0) -> Iterator[int]:
-    """Endless image indices, reshuffled each epoch, beginning after the first `start`."""
-    for order in _epochs(num_images, seed, start):
-        yield from (int(index) for index in order)
-
-
-def _epochs(num_images: int, seed: int, start: int) -> Iterator[np.ndarray]:
-    """The order of each epoch, the first one without what comes before `start`."""
+def epochs(num_images: int, seed: int, start: int) -> Iterator[np.ndarray]:
+    """Endless image indices: the order of each epoch, the first without what is before `start`."""
     epoch, skip = divmod(start, num_images)
     for e in itertools.count(epoch):
         order = streams.data_order(seed, e).permutation(num_images)
@@ -94,21 +88,21 @@ def batches(
     device = torch.device(device)
 
     def read(indices: np.ndarray) -> Batch:
-        images = _rows(store.images(resolution), indices, pinned=device.type == "cuda")
+        images = rows(store.images(resolution), indices, pinned=device.type == "cuda")
         if not labels:
             return Batch(images, None)
         return Batch(images, torch.from_numpy(store.one_hot(store.require_labels()[indices])))
 
-    order = _shares(_epochs(store.num_images, seed, start), batch_size, rank, world_size)
-    ahead = _read_ahead(read, order, workers) if workers else map(read, order)
+    order = shares(epochs(store.num_images, seed, start), batch_size, rank, world_size)
+    ahead = read_ahead(read, order, workers) if workers else map(read, order)
     if device.type == "cuda":
-        return _moved(ahead, device)
+        return moved(ahead, device)
     return (
         Batch(b.images.to(device), None if b.labels is None else b.labels.to(device)) for b in ahead
     )
 
 
-def _rows(images: np.ndarray, indices: np.ndarray, *, pinned: bool) -> Tensor:
+def rows(images: np.ndarray, indices: np.ndarray, *, pinned: bool) -> Tensor:
     """A copy of some images, in memory that a GPU can fetch by itself if `pinned`."""
     rows = torch.empty((len(indices), *images.shape[1:]), dtype=torch.uint8, pin_memory=pinned)
     # in this mode it writes straight into the rows, and other threads run meanwhile
@@ -116,7 +110,7 @@ def _rows(images: np.ndarray, indices: np.ndarray, *, pinned: bool) -> Tensor:
     return rows
 
 
-def _shares(
+def shares(
     epochs: Iterator[np.ndarray], batch_size: int, rank: int, world_size: int
 ) -> Iterator[np.ndarray]:
     """The indices of this rank's part of each global batch."""
@@ -129,7 +123,7 @@ def _shares(
         order = order[batch_size:]
 
 
-def _read_ahead(
+def read_ahead(
     read: Callable[[np.ndarray], Batch], order: Iterator[np.ndarray], workers: int
 ) -> Iterator[Batch]:
     """Batches in their order, read by threads while the last one is in use."""
@@ -143,7 +137,7 @@ def _read_ahead(
         pool.shutdown(cancel_futures=True)
 
 
-def _moved(source: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
+def moved(source: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
     """Batches on the GPU, each copied there while the one before is in use."""
     copies = torch.cuda.Stream(device)
 

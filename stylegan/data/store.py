@@ -31,15 +31,6 @@ class Skipped(NamedTuple):
     reason: str
 
 
-class Rectangle(NamedTuple):
-    """Pixel rows top..bottom and columns left..right, ends excluded."""
-
-    top: int
-    bottom: int
-    left: int
-    right: int
-
-
 @dataclasses.dataclass(frozen=True)
 class StoreMeta:
     """Everything about a store but its pixels; `meta.json`."""
@@ -51,7 +42,8 @@ class StoreMeta:
     resolution: int
     channels: int
     crop: Crop
-    active_rectangle: Rectangle | None  # None: the whole square
+    # rows from top to bottom, columns from left to right, ends excluded; None: the whole square
+    active_rectangle: tuple[int, int, int, int] | None
     label_names: list[str]  # empty: no labels
     skipped: list[Skipped]
     num_ignored: int  # files that were no images
@@ -124,43 +116,20 @@ class Store:
         if not is_store(self.path):
             raise FileNotFoundError(f"there is no store at {path}; make one with stylegan prepare")
         try:
-            self.meta = StoreMeta.read(self.path / "meta.json")
-            self._images = {r: self._map(r) for r in resolutions(self.meta.resolution)}
-            self.labels = self._read_labels()
+            meta = StoreMeta.read(self.path / "meta.json")
+            self.meta = meta
+            self.num_images, self.channels = meta.num_images, meta.channels
+            self.resolution = meta.resolution  # the largest
+            self.active_rectangle = meta.active_rectangle
+            self.label_names = meta.label_names  # empty without labels
+            self.skipped = meta.skipped  # images of the source that could not be used
+            self._images = {r: self.map(r) for r in resolutions(meta.resolution)}
+            self.labels = self.read_labels()
         except (OSError, ValueError) as error:
-            raise ValueError(
-                f"the store {path} is damaged ({error}); delete it and prepare it again"
-            ) from error
+            raise self.damaged(str(error)) from error
 
     def __len__(self) -> int:
-        return self.meta.num_images
-
-    @property
-    def num_images(self) -> int:
-        return self.meta.num_images
-
-    @property
-    def resolution(self) -> int:
-        return self.meta.resolution
-
-    @property
-    def channels(self) -> int:
-        return self.meta.channels
-
-    @property
-    def label_names(self) -> list[str]:
-        """Name of each class; empty without labels."""
-        return self.meta.label_names
-
-    @property
-    def active_rectangle(self) -> Rectangle | None:
-        """The part that is not padding, at full resolution; None: everything."""
-        return self.meta.active_rectangle
-
-    @property
-    def skipped(self) -> list[Skipped]:
-        """Images of the source that could not be used."""
-        return self.meta.skipped
+        return self.num_images
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -168,10 +137,7 @@ class Store:
         text = (self.path / "names.txt").read_text(encoding="utf-8", errors="surrogateescape")
         names = text.split("\n")[:-1]
         if len(names) != self.num_images:
-            raise ValueError(
-                f"the store {self.path} is damaged (names.txt has {len(names)} lines for "
-                f"{self.num_images} images); delete it and prepare it again"
-            )
+            raise self.damaged(f"names.txt has {len(names)} lines for {self.num_images} images")
         return names
 
     def images(self, resolution: int) -> np.memmap:
@@ -215,16 +181,18 @@ class Store:
                 digest.update(images[start : start + step].data)
             name = file_name(resolution)
             if digest.hexdigest() != self.meta.pixel_hashes[name]:
-                raise ValueError(
-                    f"the store {self.path} is damaged ({name} has changed); "
-                    "delete it and prepare it again"
-                )
+                raise self.damaged(f"{name} has changed")
 
-    def _map(self, resolution: int) -> np.memmap:
+    def damaged(self, fault: str) -> ValueError:
+        return ValueError(
+            f"the store {self.path} is damaged ({fault}); delete it and prepare it again"
+        )
+
+    def map(self, resolution: int) -> np.memmap:
         shape = (self.num_images, self.channels, resolution, resolution)
         return read_array(self.path / file_name(resolution), "|u1", shape)
 
-    def _read_labels(self) -> np.ndarray | None:
+    def read_labels(self) -> np.ndarray | None:
         if not self.label_names:
             return None
         labels = np.array(read_array(self.path / "labels.npy", "<i8", (self.num_images,)))

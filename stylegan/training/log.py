@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from stylegan import distributed
+from stylegan.messages import reason_of
 from stylegan.networks import Generator
 from stylegan.records import append_line, to_line
 from stylegan.run_folder import RunFolder
@@ -71,11 +72,6 @@ class Meter:
             self.waited / seconds,
             skipped,
         )
-
-
-def reason_of(error: OSError) -> str:
-    """What the system says, without the file."""
-    return error.strerror or str(error)
 
 
 class Log:

@@ -13,12 +13,13 @@ from stylegan import distributed, sampling
 from stylegan.atomic import replacing
 from stylegan.data import Store
 from stylegan.files import checkpoint, loading
+from stylegan.messages import reason_of
 from stylegan.records import device_name, hardware, versions
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training.draws import Share
 from stylegan.training.health import Health
-from stylegan.training.log import Log, Meter, Progress, reason_of
+from stylegan.training.log import Log, Meter, Progress
 from stylegan.training.state import TrainState
 
 SAMPLE_IMAGES = 32  # in the grids that a run writes
