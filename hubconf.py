@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import torch as _torch
 
-    from stylegan.files.hub import SeededGenerator as _Generator
+    from stylegan.files.loaded import SeededGenerator as _Generator
     from stylegan.networks import Discriminator as _Discriminator
 
     _Entry = _TypeVar("_Entry", bound=_Callable[..., object])
@@ -142,9 +142,9 @@ def generator(
     weights: CC BY-NC 4.0).
     {source}
     """
-    from stylegan.files.hub import load_seeded
+    from stylegan.files.loading import load_generator
 
-    return load_seeded(weights, map_location=map_location)
+    return load_generator(weights, map_location=map_location)
 
 
 @_page(source=_SOURCE)
@@ -182,7 +182,7 @@ def discriminator(
     weights: CC BY-NC 4.0).
     {source}
     """
-    from stylegan.files.hub import load_discriminator
+    from stylegan.files.loading import load_discriminator
 
     return load_discriminator(weights, map_location=map_location)
 

@@ -19,8 +19,10 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.atomic import replacing
 from stylegan.figures import chart
-from stylegan.files import portable
-from stylegan.files.loading import BUNDLED, LoadedGenerator
+from stylegan.files.download import BUNDLED
+from stylegan.files.formats.metadata import from_json
+from stylegan.files.formats.npz import npz_arrays
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.metrics.images import weights_sha256
 from stylegan.networks import Generator, NetworkConfig
 
@@ -236,8 +238,8 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with directions")
-    arrays = portable.npz_arrays(path)
-    about = portable.from_json(str(arrays.get("meta", "{}")), path, "meta")
+    arrays = npz_arrays(path)
+    about = from_json(str(arrays.get("meta", "{}")), path, "meta")
     if about.get("format") != FORMAT or about.get("version") != VERSION:
         raise ValueError(
             f"{path} does not hold directions of version {VERSION}; stylegan directions makes them"

@@ -17,9 +17,9 @@ from tiny_training import tiny_config
 
 from stylegan.cli import main
 from stylegan.files import checkpoint
-from stylegan.files.interop import load_official
-from stylegan.files.interop.correspondence import GENERATOR_SETTINGS, config_from_official
+from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
 from stylegan.files.loading import load_source
+from stylegan.interop import load_official
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.training import TrainState
 

@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from torch.testing import assert_close
 
 from stylegan.cli import main
-from stylegan.files.export import export
-from stylegan.files.interop import load_official
+from stylegan.files.formats import export
 from stylegan.files.loading import LoadedGenerator, load_generator, load_source, save_generator
+from stylegan.interop import load_official
 from stylegan.networks import Generator, NetworkConfig
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
@@ -149,7 +149,7 @@ def test_a_kernel_that_the_official_program_fuses_is_turned_there_and_back(tmp_p
 
 
 def test_an_official_snapshot_becomes_its_own_variables_again(tmp_path):
-    from stylegan.files.interop.pickles import read_networks
+    from stylegan.files.formats.pickles import read_networks
 
     export(load_source(SNAPSHOT), tmp_path / "official.npz")
     variables = read_networks(SNAPSHOT)[2].variables
@@ -225,12 +225,10 @@ def tensors_file(tmp_path):
 
 def test_a_wrong_bit_or_a_missing_end_is_an_error(tensors_file):
     data = tensors_file.read_bytes()
-    tensors_file.write_bytes(data[:-4])
-    with pytest.raises(ValueError, match=r"mine\.safetensors is truncated"):
-        load_source(tensors_file)
-    tensors_file.write_bytes(data + b"1234")
-    with pytest.raises(ValueError, match="4 bytes belong to no tensor"):
-        load_source(tensors_file)
+    for other in (data[:-4], data + b"1234"):
+        tensors_file.write_bytes(other)
+        with pytest.raises(ValueError, match=r"mine\.safetensors is damaged"):
+            load_source(tensors_file)
     tensors_file.write_bytes(data)
     corrupted(tensors_file, -3)
     with pytest.raises(ValueError, match="do not have the SHA-256"):
@@ -238,22 +236,30 @@ def test_a_wrong_bit_or_a_missing_end_is_an_error(tensors_file):
 
 
 @pytest.mark.parametrize(
-    ("entry", "message"),
+    "entry",
     [
-        ({"dtype": "F32", "shape": [2**40, 2**20], "data_offsets": [0, 20]}, "of shape"),
-        ({"dtype": "F32", "shape": [-5], "data_offsets": [0, 20]}, "of shape"),
-        ({"dtype": "F32", "shape": [5], "data_offsets": [4, 24]}, "at bytes 4 to 24"),
-        ({"dtype": "I64", "shape": [5], "data_offsets": [0, 40]}, "holds I64, not one of"),
-        ({"dtype": "F32", "shape": [5]}, "ill described"),
-        (7, "ill described"),
+        {"dtype": "F32", "shape": [2**40, 2**20], "data_offsets": [0, 20]},
+        {"dtype": "F32", "shape": [-5], "data_offsets": [0, 20]},
+        {"dtype": "F32", "shape": [5], "data_offsets": [4, 24]},
+        {"dtype": "I64", "shape": [5], "data_offsets": [0, 40]},
+        {"dtype": "F32", "shape": [5]},
+        7,
     ],
 )
-def test_an_impossible_tensor_is_named(tensors_file, entry, message):
+def test_an_impossible_tensor_is_refused(tensors_file, entry):
     first = next(iter(load_generator(tensors_file).state_dict()))
     with_header(tensors_file, lambda header: header.update({first: entry}))
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=r"mine\.safetensors is damaged"):
         load_source(tensors_file)
-    assert first in str(error.value)
+
+
+def test_other_numbers_than_floats_are_refused(tensors_file):
+    def change(header):
+        header["w_avg"]["dtype"] = "I32"
+
+    with_header(tensors_file, change)
+    with pytest.raises(ValueError, match="holds I32, not floats alone"):
+        load_source(tensors_file)
 
 
 def test_weights_without_our_metadata_are_told_apart(tmp_path):

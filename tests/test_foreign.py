@@ -13,9 +13,9 @@ from PIL import Image
 
 from stylegan.cli import main
 from stylegan.files import checkpoint
-from stylegan.files.interop import import_weights
-from stylegan.files.interop.foreign import NORM_FACTOR, width_fields
+from stylegan.files.formats.foreign import NORM_FACTOR, width_fields
 from stylegan.files.loading import load_source
+from stylegan.interop import import_weights
 from stylegan.training.folder import weights_of
 
 FILES = {name: foreign_layouts.load(name) for name in ("rosinality", "genforce", "huangzh13")}

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from stylegan.files import checkpoint
-from stylegan.files.interop import load_official
 from stylegan.files.loading import load_source
+from stylegan.interop import load_official
 from stylegan.networks import NetworkConfig
 
 
@@ -157,7 +157,7 @@ def test_a_checkpoint_of_an_absurd_network_is_refused_before_it_costs_memory(tmp
 
 
 def test_a_snapshot_may_name_five_globals():
-    from stylegan.files.interop.pickles import ALLOWED
+    from stylegan.files.formats.pickles import ALLOWED
 
     assert set(ALLOWED) == {
         ("dnnlib.tflib.network", "Network"),

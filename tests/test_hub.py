@@ -23,17 +23,16 @@ from tiny_training import tiny_config
 from torch.testing import assert_close
 
 from stylegan.cli import main
-from stylegan.files import checkpoint, hub, portable
-from stylegan.files.interop import load_official
-from stylegan.files.interop.correspondence import GENERATOR_SETTINGS, config_from_official
+from stylegan.files import checkpoint, hub
+from stylegan.files.formats import save_safetensors
+from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
 from stylegan.files.loading import (
     BUNDLED,
-    LoadedGenerator,
     bundled_file,
     load_source,
-    payload_of,
     save_generator,
 )
+from stylegan.interop import load_official
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.training import TrainState
 
@@ -150,11 +149,9 @@ def clone(tmp_path_factory, generator):
     weights = folder / "stylegan" / "weights"
     weights.mkdir(exist_ok=True)
     shutil.copy(ROOT / "hubconf.py", folder)
-    save_generator(weights / "new.pt", generator)
-    named_by_hash(weights / "new.pt", "emoji32")
-    payload = payload_of(LoadedGenerator(generator, "memory", resolution=32))
-    portable.save_safetensors(weights / "new.safetensors", payload)
-    named_by_hash(weights / "new.safetensors", "emoji64")
+    for name in ("emoji32", "emoji64"):
+        save_generator(weights / "new.pt", generator)
+        named_by_hash(weights / "new.pt", name)
     save_critic(folder / "critic.pt")
     shutil.copytree(folder, home / "torch" / "hub" / "someone_stylegan_main")
     return folder
@@ -480,7 +477,7 @@ def test_an_official_network_is_found_in_the_cache_official_or_converted(hub_hom
         command = ["convert", str(official), str(official.with_suffix(".pt"))]
         assert CliRunner().invoke(main, command).exit_code == 0
     elif ending == ".safetensors":
-        portable.save_safetensors(official.with_suffix(ending), payload_of(expected))
+        save_safetensors(official.with_suffix(ending), expected)
     if ending != ".pkl":
         official.unlink()
     G = hub.load_published("cars512")

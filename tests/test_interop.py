@@ -11,16 +11,16 @@ from official import (
     official_variables,
 )
 
-from stylegan.files.interop import (
+from stylegan.files.formats.correspondence import (
+    GENERATOR_SETTINGS,
+    config_from_official,
+    synthesis_matches,
+)
+from stylegan.interop import (
     discriminator_from_official,
     generator_from_official,
     mapping_from_official,
     synthesis_from_official,
-)
-from stylegan.files.interop.correspondence import (
-    GENERATOR_SETTINGS,
-    config_from_official,
-    synthesis_matches,
 )
 from stylegan.networks import SynthesisNetwork
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from official import SETTINGS, dumps, generator_variables, network_class, snapshot_objects
 
-from stylegan.files.interop import generator_from_official, load_official
-from stylegan.files.interop.pickles import TypeRecord
+from stylegan.files.formats.pickles import TypeRecord
+from stylegan.interop import generator_from_official, load_official
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from stylegan.files.interop import (
+from stylegan.interop import (
     discriminator_from_official,
     generator_from_official,
     load_official,

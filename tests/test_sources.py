@@ -14,8 +14,9 @@ from tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan.cli import main
 from stylegan.config import to_toml
-from stylegan.files import checkpoint, portable
-from stylegan.files.loading import load_source, payload_of, save_generator
+from stylegan.files import checkpoint
+from stylegan.files.formats import save_npz, save_safetensors
+from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator
 from stylegan.training import TrainState
 from stylegan.training.folder import weights_of
@@ -43,10 +44,10 @@ def folder(tmp_path_factory):
     for name in ("run", "shared"):
         (folder / name).mkdir()
     shutil.copy(folder / "generator.pt", folder / "run" / "generator-000000004.pt")
-    payload = payload_of(load_source(folder / "generator.pt"))
+    loaded = load_source(folder / "generator.pt")
     for path in (folder / "mine.safetensors", folder / "shared" / "model.safetensors"):
-        portable.save_safetensors(path, payload)
-    portable.save_npz(folder / "mine.npz", payload, generator)
+        save_safetensors(path, loaded)
+    save_npz(folder / "mine.npz", loaded)
     shutil.copy(SNAPSHOT, folder / "official.pkl")
     for name, (layout, variant) in FOREIGN.items():
         description = foreign_layouts.load(layout)[0][variant]

@@ -18,8 +18,8 @@ from stylegan.cli.train import train
 from stylegan.config import from_dict, load_config, parse_toml, to_toml
 from stylegan.data import prepare
 from stylegan.files import checkpoint
-from stylegan.files.interop import load_official
 from stylegan.files.loading import load_source
+from stylegan.interop import load_official
 from stylegan.networks import Discriminator
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import phases

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from stylegan import interop
 from stylegan.config import build_config
-from stylegan.files import interop
 from stylegan.schedule import Stage
 from stylegan.training import Draws, PassDraws, TrainState, train_step
 

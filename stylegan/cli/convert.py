@@ -13,8 +13,8 @@ import click
 from stylegan.cli.common import Command, count
 
 if TYPE_CHECKING:
-    from stylegan.files.interop import Account, Snapshot
-    from stylegan.files.loading import LoadedGenerator
+    from stylegan.files.loaded import LoadedGenerator
+    from stylegan.files.snapshot import Account, Snapshot
 
 
 class Size(click.ParamType):
@@ -65,30 +65,26 @@ def convert(
     \b
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
     """
-    from stylegan.files import loading
-    from stylegan.files.hub import load_discriminator
+    from stylegan.files.formats import own, read
+    from stylegan.files.loading import load_discriminator, load_run, located
 
-    path = loading.located(source)
+    path = located(source)
     destinations = [destination, *([discriminator] if discriminator else [])]
     check_destinations(path, destinations, overwrite)
-    snapshot = None
-    if path.is_file() and not isinstance(found := loading.contents(path), dict):
-        snapshot = found
-    judge = snapshot.discriminator if snapshot else None
-    if discriminator and snapshot is None:
-        judge = load_discriminator(path)
-    elif discriminator and judge is None:
-        raise ValueError(f"{path} holds no discriminator of our form; leave --discriminator out")
-    loaded = loading.from_foreign(snapshot, path) if snapshot else loading.load_source(path)
+    snapshot = None if path.is_dir() else read(path)
+    loaded = load_run(path) if snapshot is None else snapshot.loaded(path)
+    critic = snapshot.discriminator if snapshot else None
+    if discriminator and critic is None:
+        critic = load_discriminator(path)
     loaded = dataclasses.replace(loaded, active_rectangle=active_rectangle(loaded, active))
     for line in report(loaded, snapshot):
         click.echo(line)
     for file in destinations:
         file.parent.mkdir(parents=True, exist_ok=True)
-    loading.save_loaded(destination, loaded)
+    own.save_loaded(destination, loaded)
     click.echo(f"written   {described(destination)}")
-    if discriminator and judge is not None:
-        loading.save_discriminator(discriminator, judge)
+    if discriminator and critic is not None:
+        own.save_discriminator(discriminator, critic)
         click.echo(f"written   {described(discriminator)}")
 
 
@@ -114,7 +110,7 @@ def active_rectangle(
     loaded: "LoadedGenerator", active: tuple[int, int] | None
 ) -> Sequence[int] | None:
     """The rectangle of `--active`, else the one that the source tells."""
-    from stylegan.files.interop import centred
+    from stylegan.files.formats.official import centred
 
     if active is None:
         return loaded.active_rectangle
@@ -131,9 +127,9 @@ def report(loaded: "LoadedGenerator", snapshot: "Snapshot | None") -> Iterator[s
     """The table of variables, the notes, and what the generator is."""
     from stylegan.cli.info import generator_facts
 
-    if snapshot is not None:
+    if snapshot is not None and snapshot.accounts:
         yield from table("generator", snapshot.accounts)
-        if snapshot.discriminator is not None:
+        if snapshot.discriminator_accounts:
             yield from table("discriminator", snapshot.discriminator_accounts)
         for note in snapshot.notes:
             yield f"note      {note}"

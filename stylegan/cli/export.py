@@ -10,7 +10,7 @@ from stylegan.cli.common import Command
 from stylegan.cli.looking import CutoffType
 
 if TYPE_CHECKING:
-    from stylegan.files.export import NoiseInput
+    from stylegan.files.formats import NoiseInput
     from stylegan.files.loaded import Cutoff
 
 
@@ -59,8 +59,8 @@ def export(
     stylegan export runs/mine mine.safetensors
     stylegan export emoji32 emoji32.onnx --psi 0.5
     """
-    from stylegan.files.export import check_request
-    from stylegan.files.export import export as write
+    from stylegan.files.formats import check_request
+    from stylegan.files.formats import export as write
     from stylegan.files.loading import load_source
 
     check_request(destination, noise=noise, half=half, overwrite=overwrite)

@@ -9,7 +9,8 @@ import click
 from stylegan.cli.common import Command, count
 
 if TYPE_CHECKING:
-    from stylegan.files.loading import LoadedGenerator
+    from stylegan.files.loaded import LoadedGenerator
+    from stylegan.files.snapshot import Snapshot
 
 Facts = dict[str, Any]
 
@@ -29,30 +30,27 @@ def info(source: str) -> None:
 def facts_of(source: str) -> Facts:
     """Name -> value of all there is to say."""
     from stylegan.data import is_store
-    from stylegan.files.loading import contents, from_foreign, from_payload, load_source
+    from stylegan.files.formats import read
+    from stylegan.files.loading import load_source
     from stylegan.run_folder import RunFolder
 
-    path, own = Path(source), False
+    path = Path(source)
     if path.is_dir() and is_store(path):
         return store_facts(path)
-    if path.is_file():
-        found = contents(path)
-        if isinstance(found, dict) and found["kind"] == "discriminator":
-            return discriminator_facts(path, found)
-        own = isinstance(found, dict)
-        loader: Any = from_payload if own else from_foreign
-        loaded = loader(found, path)
-        facts = generator_facts(loaded) | {"file size": megabytes(path)}
-    else:
+    uses = [f"stylegan generate {source}", f"stylegan train --init-from {source}"]
+    if not path.is_file():
         facts = generator_facts(load_source(source))
+    else:
+        found = read(path)
+        if found.generator_ema is None:
+            return discriminator_facts(path, found)
+        facts = generator_facts(found.loaded(path)) | {"file size": megabytes(path)}
+        uses += [f"stylegan convert {source} generator.pt"] if found.accounts else []
     if path.is_dir():
         facts |= run_facts(path)
-    uses = [f"stylegan generate {source}"]
-    if RunFolder.at(path):
-        uses.append(f"stylegan train --out {source} (with the options it was begun with: resumes)")
-    else:
-        uses.append(f"stylegan train --init-from {source}")
-        uses += [f"stylegan convert {source} generator.pt"] if path.is_file() and not own else []
+        if RunFolder.at(path):
+            resume = f"stylegan train --out {source} (with the options it was begun with: resumes)"
+            uses = [uses[0], resume]
     return facts | {"use": "; ".join(uses)}
 
 
@@ -101,10 +99,11 @@ def run_facts(folder: Path) -> Facts:
     return {"run folder": f"{generators} generator and {states} state files"}
 
 
-def discriminator_facts(path: Path, payload: Facts) -> Facts:
+def discriminator_facts(path: Path, snapshot: "Snapshot") -> Facts:
+    assert snapshot.discriminator is not None
     return {
-        "kind": f"discriminator file {path}",
-        "parameters": f"{sum(t.numel() for t in payload['weights'].values()):,}",
+        "kind": f"{snapshot.layout} {path}",
+        "parameters": f"{sum(p.numel() for p in snapshot.discriminator.parameters()):,}",
         "file size": megabytes(path),
         "use": "none by itself; pictures need a generator",
     }

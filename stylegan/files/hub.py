@@ -6,28 +6,14 @@ The pages about them are in `hubconf.py`.
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from stylegan import sampling
-from stylegan.files.interop import rectangle_in_name
-from stylegan.files.loaded import Cutoff
-from stylegan.files.loading import (
-    LoadedGenerator,
-    bundled_file,
-    contents,
-    hub_cache,
-    load_file,
-    load_source,
-    located,
-    naming,
-    network_of,
-)
-from stylegan.networks import Discriminator, Generator, NetworkConfig, Noise
-from stylegan.run_folder import RunFolder
+from stylegan.files.download import bundled_file, hub_cache
+from stylegan.files.formats.official import rectangle_in_name
+from stylegan.files.loaded import LoadedGenerator, SeededGenerator
+from stylegan.files.loading import load_file, load_source
+from stylegan.networks import Discriminator, Generator, NetworkConfig
 
 Device = str | torch.device
 CONVERTED = (".pt", ".safetensors")  # endings of what official files are converted to
@@ -44,67 +30,11 @@ ABSENT = """the weights of {entry} are not here; this program neither contains n
   or pass it     weights="path/to/{file}\""""
 
 
-class SeededGenerator(Generator):
-    """A generator that knows what its file tells, and makes the picture that a seed names."""
-
-    def __init__(self, config: NetworkConfig) -> None:
-        super().__init__(config)
-        self.told: dict[str, Any] = {"origin": "memory", "resolution": config.resolution}
-
-    @classmethod
-    def of(cls, loaded: LoadedGenerator) -> Self:
-        """A copy of a loaded generator, in eval mode."""
-        with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
-            network = cls(loaded.generator.config)
-        network.to(loaded.generator.w_avg)
-        network.load_state_dict(loaded.generator.state_dict())
-        fields = {field.name for field in dataclasses.fields(loaded)} - {"generator"}
-        network.told = {name: getattr(loaded, name) for name in fields}
-        return network.eval()
-
-    @property
-    def loaded(self) -> LoadedGenerator:
-        """This network with what its file told, for `stylegan.files.export` and others."""
-        return LoadedGenerator(self, **self.told)
-
-    def sample(
-        self,
-        seeds: Sequence[int],
-        psi: float | None = None,
-        *,
-        cutoff: Cutoff = None,
-        labels: Tensor | None = None,
-        noise: Noise = "const",
-        batch: int | None = None,
-    ) -> Tensor:
-        """The pictures that `stylegan generate` writes for these seeds: uint8 (N, C, H, W), on the
-        CPU, made where the network is, without gradients.
-
-        Truncation (`psi`, and `cutoff` layers of it or "all") is what the file says unless given,
-        else 0.7 and 8. `labels` (N or 1, label_dim) exactly when the network has labels. `noise`
-        "random" draws each image's from its own seed. A network that is still growing is shown as
-        far as it has grown; padding is cut off, so that pictures of cars are 384 high, 512 wide.
-        `batch` images are made at once.
-        """
-        sampling.check_seeds(seeds)
-        if not len(seeds):
-            raise ValueError("there are no seeds, so there is nothing to make")
-        pictures = self.loaded.pictures(
-            seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, batch=batch
-        )
-        return torch.from_numpy(np.stack(list(pictures))).permute(0, 3, 1, 2).contiguous()
-
-
 def untrained(config: NetworkConfig, rectangle: Sequence[int] | None = None) -> SeededGenerator:
     """A generator with random weights, in eval mode."""
     network = SeededGenerator(config)
-    network.told |= {"origin": "random weights", "active_rectangle": rectangle}
+    network.said |= {"origin": "random weights", "active_rectangle": rectangle}
     return network.eval()
-
-
-def load_seeded(source: str | Path, *, map_location: Device = "cpu") -> SeededGenerator:
-    """The generator that `source` names; see `loading.load_source` for what it may be."""
-    return SeededGenerator.of(load_source(source)).to(map_location)
 
 
 def load_bundled(
@@ -114,44 +44,6 @@ def load_bundled(
     loaded = load_file(bundled_file(name))
     network = SeededGenerator.of(loaded) if pretrained else untrained(loaded.generator.config)
     return network.to(map_location)
-
-
-# Discriminators
-
-
-def load_discriminator(source: str | Path, *, map_location: Device = "cpu") -> Discriminator:
-    """The discriminator of a run (of its newest state), a state file, a file that
-    `stylegan convert --discriminator` wrote, an official snapshot or a genforce checkpoint; or of
-    an https address of one of these. In eval mode. ValueError if there is none.
-    """
-    path = located(source)
-    if path.is_dir():
-        states = RunFolder(path).states()
-        if not states:
-            raise FileNotFoundError(
-                f"the folder {path} holds no state-*.pt, which alone keeps the discriminator "
-                "of a run"
-            )
-        path = states[-1]
-    found = contents(path)
-    network = of_payload(found, path) if isinstance(found, dict) else found.discriminator
-    if network is None:
-        raise ValueError(
-            f"{path} holds no discriminator; those that do: state-*.pt of a run, what `stylegan "
-            "convert --discriminator` writes, official .pkl, .pth of genforce's training"
-        )
-    return network.eval().to(map_location)
-
-
-def of_payload(payload: dict[str, Any], path: Path) -> Discriminator | None:
-    """The discriminator of one of our files, if it is of a kind that has one."""
-    kind = payload["kind"]
-    with naming(kind, path):
-        if kind == "state":
-            return network_of(Discriminator, payload["config"]["network"], payload["discriminator"])
-        if kind == "discriminator":
-            return network_of(Discriminator, payload["config"], payload["weights"])
-    return None
 
 
 # Officially published networks

@@ -12,9 +12,9 @@ try:
 except ImportError as error:
     raise ImportError("this needs huggingface_hub: pip install 'stylegan[export]'") from error
 
-from stylegan.files import portable
-from stylegan.files.hub import SeededGenerator
-from stylegan.files.loading import LoadedGenerator, load_file, payload_of
+from stylegan.files.formats import SHARED, save_safetensors
+from stylegan.files.loaded import LoadedGenerator, SeededGenerator
+from stylegan.files.loading import load_file
 from stylegan.networks import NetworkConfig
 
 TASK = "unconditional-image-generation"
@@ -81,7 +81,7 @@ class HubGenerator(
     ) -> str | None:
         """Write a folder that `from_pretrained`, and `stylegan generate`, take."""
         self.checked_card()
-        names = (portable.SHARED, "config.json", README)
+        names = (SHARED, "config.json", README)
         there = [name for name in names if (Path(save_directory) / name).exists()]
         if there and not overwrite:
             raise ValueError(
@@ -98,7 +98,7 @@ class HubGenerator(
         return super().push_to_hub(repo_id, **settings)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        portable.save_safetensors(save_directory / portable.SHARED, payload_of(self.loaded))
+        save_safetensors(save_directory / SHARED, self.loaded)
 
     @classmethod
     def _from_pretrained(
@@ -110,11 +110,11 @@ class HubGenerator(
         **settings: Any,
     ) -> Self:
         folder = Path(model_id)
-        path = folder / portable.SHARED
+        path = folder / SHARED
         if not folder.is_dir():
-            path = Path(hf_hub_download(model_id, portable.SHARED, **settings))
+            path = Path(hf_hub_download(model_id, SHARED, **settings))
         elif not path.is_file():
-            raise FileNotFoundError(f"the folder {folder} holds no {portable.SHARED}")
+            raise FileNotFoundError(f"the folder {folder} holds no {SHARED}")
         return cls.of(load_file(path, map_location))
 
     def generate_model_card(self, *args: Any, **settings: Any) -> ModelCard:

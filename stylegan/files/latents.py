@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from stylegan.atomic import replacing
-from stylegan.files import portable
+from stylegan.files.formats.npz import npz_arrays
 from stylegan.messages import readable
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
@@ -59,7 +59,7 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with latents")
     try:
-        arrays = portable.npz_arrays(path)
+        arrays = npz_arrays(path)
     except ValueError as error:
         raise ValueError(f"{error}; latents are arrays that numpy.savez has written") from error
     try:

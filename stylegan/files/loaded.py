@@ -1,7 +1,8 @@
 """A generator with what its file says about it, and the pictures of it."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.config import suggest
 from stylegan.messages import readable
-from stylegan.networks import Generator, Noise
+from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_alpha
 from stylegan.ops import LARGEST_PSI, truncate
 from stylegan.schedule import check_resolution
@@ -60,6 +61,20 @@ class LoadedGenerator:
         if self.active_rectangle is not None:
             check_rectangle(self.active_rectangle)
 
+    def says(self) -> dict[str, Any]:
+        """All but the weights, as plain values."""
+        rectangle = self.active_rectangle
+        return {
+            "config": dataclasses.asdict(self.generator.config),
+            "images_seen": self.images_seen,
+            "resolution": self.resolution,
+            "alpha": self.alpha,
+            "psi": self.psi,
+            "cutoff": self.cutoff,
+            "label_names": list(self.label_names),
+            "active_rectangle": None if rectangle is None else list(rectangle),
+        }
+
     def adjusted(
         self,
         *,
@@ -78,7 +93,7 @@ class LoadedGenerator:
             given |= {"resolution": resolution, "alpha": 1.0}
         if alpha is not None:
             given["alpha"] = alpha
-        return replace(self, **given) if given else self
+        return dataclasses.replace(self, **given) if given else self
 
     def pictures(
         self,
@@ -179,3 +194,53 @@ def check_rectangle(edges: Sequence[int]) -> None:
 
 def shown(value: object) -> str:
     return readable(repr(value))
+
+
+class SeededGenerator(Generator):
+    """A generator that knows what its file says, and makes the picture that a seed names."""
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__(config)
+        self.said: dict[str, Any] = {"origin": "memory", "resolution": config.resolution}
+
+    @classmethod
+    def of(cls, loaded: LoadedGenerator) -> Self:
+        """A loaded generator, whose weights it shares, in eval mode."""
+        with torch.device("meta"):
+            network = cls(loaded.generator.config)
+        network.load_state_dict(loaded.generator.state_dict(), assign=True)
+        names = [field.name for field in dataclasses.fields(loaded)][1:]
+        network.said = {name: getattr(loaded, name) for name in names}
+        return network.eval()
+
+    @property
+    def loaded(self) -> LoadedGenerator:
+        """This network with what its file says, for `stylegan.files.formats` and others."""
+        return LoadedGenerator(self, **self.said)
+
+    def sample(
+        self,
+        seeds: Sequence[int],
+        psi: float | None = None,
+        *,
+        cutoff: Cutoff = None,
+        labels: Tensor | None = None,
+        noise: Noise = "const",
+        batch: int | None = None,
+    ) -> Tensor:
+        """The pictures that `stylegan generate` writes for these seeds: uint8 (N, C, H, W), on the
+        CPU, made where the network is, without gradients.
+
+        Truncation (`psi`, and `cutoff` layers of it or "all") is what the file says unless given,
+        else 0.7 and 8. `labels` (N or 1, label_dim) exactly when the network has labels. `noise`
+        "random" draws each image's from its own seed. A network that is still growing is shown as
+        far as it has grown; padding is cut off, so that pictures of cars are 384 high, 512 wide.
+        `batch` images are made at once.
+        """
+        sampling.check_seeds(seeds)
+        if not len(seeds):
+            raise ValueError("there are no seeds, so there is nothing to make")
+        pictures = self.loaded.pictures(
+            seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, batch=batch
+        )
+        return torch.from_numpy(np.stack(list(pictures))).permute(0, 3, 1, 2).contiguous()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from stylegan import distributed
 from stylegan.agreement import at_once, from_first
-from stylegan.files.loading import hash_prefix
+from stylegan.files.download import hash_prefix
 from stylegan.metrics.cache import Entry, Rows, entry
 from stylegan.metrics.features import FeatureNetwork, Measured, Tools, as_rgb
 from stylegan.metrics.images import Subject

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stylegan.files.loading import hash_prefix
+from stylegan.files.download import hash_prefix
 from stylegan.metrics.features import as_rgb
 from stylegan.metrics.weights import public_weights
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stylegan.agreement import in_all
-from stylegan.files import checkpoint, loading
+from stylegan.files import checkpoint, download
 from stylegan.messages import readable
 
 
@@ -34,24 +34,24 @@ def public_weights(url: str, given: Path | None) -> Weights:
 
 def in_hub_cache(url: str) -> bool:
     """Whether the file has been downloaded, or put there by hand."""
-    return (loading.hub_cache() / url.rpartition("/")[2]).is_file()
+    return (download.hub_cache() / url.rpartition("/")[2]).is_file()
 
 
 def weights_file(url: str, given: Path | None) -> Path:
     """Where the file is. OSError that says where it should be."""
     name = url.rpartition("/")[2]
-    digits = loading.hash_prefix(name)
+    digits = download.hash_prefix(name)
     assert digits is not None, url
     if given is not None and not given.exists():
         raise FileNotFoundError(f"there is no file or folder {given} with weights of networks")
     if given is not None and given.is_file():
         return given
     if given is not None and (given / name).exists():
-        return loading.verified(given / name, digits)
+        return download.verified(given / name, digits)
     try:
-        return loading.downloaded(url)
+        return download.downloaded(url)
     except OSError as error:
-        path = loading.hub_cache() / name
+        path = download.hub_cache() / name
         reason = error.__cause__ or error
         raise OSError(
             f"the weights of a network are missing and could not be downloaded ({reason}): get "

@@ -12,7 +12,8 @@ from stylegan import distributed
 from stylegan.agreement import in_all
 from stylegan.config import TrainConfig, check_batches, differences
 from stylegan.data import Store
-from stylegan.files import checkpoint, loading, portable
+from stylegan.files import checkpoint, loading
+from stylegan.files.formats import SHARED, read
 from stylegan.run_folder import RunFolder
 from stylegan.training.state import TrainState
 
@@ -192,19 +193,15 @@ def weights_of(source: str | Path, device: torch.device) -> dict[str, Mapping[st
     names = checkpoint.NETWORKS["state"]
     path = loading.located(source)
     if path.is_dir():
-        shared = [file for file in [path / portable.SHARED] if file.is_file()]
+        shared = [file for file in [path / SHARED] if file.is_file()]
         files = RunFolder(path).states() or RunFolder(path).generators()
         if not (files or shared):
             raise FileNotFoundError(
-                f"the folder {source} holds no state-*.pt, generator-*.pt or {portable.SHARED}"
+                f"the folder {source} holds no state-*.pt, generator-*.pt or {SHARED}"
             )
         path = (files or shared)[-1]
-    payload = loading.contents(path)
-    if not isinstance(payload, dict):
-        networks = {name: getattr(payload, name) for name in names}
-        return {name: n.state_dict() for name, n in networks.items() if n is not None}
-    if payload["kind"] == "state":
-        return {name: payload[name] for name in names}
-    if payload["kind"] == "generator":
-        return {name: payload["weights"] for name in ("generator", "generator_ema")}
-    raise ValueError(f"{path} is a {payload['kind']} file; a state or generator is needed here")
+    snapshot = read(path)
+    networks = {name: getattr(snapshot, name) for name in names}
+    if snapshot.generator is None:
+        raise ValueError(f"{path} holds a discriminator; a state or generator is needed here")
+    return {name: network.state_dict() for name, network in networks.items() if network is not None}

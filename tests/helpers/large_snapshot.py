@@ -8,7 +8,7 @@ import pytest
 import torch
 from official import dumps, network_class, never_fused, official_network
 
-from stylegan.files.interop.correspondence import (
+from stylegan.files.formats.correspondence import (
     GENERATOR_SETTINGS,
     config_from_official,
     discriminator_matches,

@@ -1,4 +1,4 @@
-"""What a generator file tells beside its weights, as JSON."""
+"""What a generator file says beside its weights, as JSON."""
 
 import json
 from collections.abc import Mapping
@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from stylegan.files import checkpoint
-
-Payload = Mapping[str, Any]
+from stylegan.files.loaded import LoadedGenerator
 
 OURS = "stylegan"  # the entry of the metadata of a file that is ours
+HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
 
 
-def about(payload: Payload) -> dict[str, Any]:
-    """What a payload tells beside its weights: format, version, kind, config, ..."""
-    told = {name: value for name, value in payload.items() if name != "weights"}
-    head = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
-    return head | told
+def about(loaded: LoadedGenerator, **more: Any) -> dict[str, Any]:
+    """What a generator file says beside its weights: format, version, kind, config, ..."""
+    return HEAD | loaded.says() | more
 
 
 def to_json(fields: Mapping[str, Any]) -> str:
@@ -24,7 +22,7 @@ def to_json(fields: Mapping[str, Any]) -> str:
     try:
         return json.dumps(fields, allow_nan=False)
     except ValueError as error:
-        raise ValueError(f"what the generator tells cannot be written: {error}") from error
+        raise ValueError(f"what the generator says cannot be written: {error}") from error
 
 
 def from_json(text: str, path: Path, what: str) -> dict[str, Any]:

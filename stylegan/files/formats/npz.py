@@ -10,10 +10,25 @@ from typing import Any
 import numpy as np
 
 from stylegan.atomic import replacing
-from stylegan.files import checkpoint, interop
-from stylegan.files.portable.fields import Payload, about, from_json, to_json
+from stylegan.files import checkpoint
+from stylegan.files.formats.correspondence import (
+    TRANSLATED,
+    config_from_official,
+    truncation_defaults,
+)
+from stylegan.files.formats.metadata import HEAD, about, from_json, to_json
+from stylegan.files.formats.official import (
+    LODS,
+    generator_from_official,
+    official_settings,
+    official_variables,
+    reached,
+)
+from stylegan.files.formats.own import snapshot_of
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.snapshot import Snapshot
 from stylegan.messages import readable
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.networks import NetworkConfig
 
 
 def is_npz(path: Path) -> bool:
@@ -28,32 +43,33 @@ def is_npz(path: Path) -> bool:
     return bool(names) and all(name.endswith(".npy") for name in names)
 
 
-def save_npz(path: Path, payload: Payload, generator: Generator) -> None:
-    """Write the generator of a payload as official variables, with the static arguments of the
-    official program as JSON; what it has no word for is JSON in `meta`."""
-    config = generator.config
-    settings, discriminator = interop.official_settings(config)
-    arrays = interop.official_variables(generator, settings)
-    lod, truncation = told_to_officials(payload, config)
-    meta = {name: value for name, value in about(payload).items() if name != "config"}
-    arrays |= {name: np.array(lod) for name in interop.LODS}
+def save_npz(path: Path, loaded: LoadedGenerator) -> None:
+    """Write a generator as official variables, with the static arguments of the official program
+    as JSON; what it has no word for is JSON in `meta`."""
+    config = loaded.generator.config
+    settings, discriminator = official_settings(config)
+    arrays = official_variables(loaded.generator, settings)
+    meta = about(loaded, discriminator_kwargs=discriminator)
+    lod, truncation = said_officially(meta, config)
+    del meta["config"]
+    arrays |= {name: np.array(lod) for name in LODS}
     arrays["static_kwargs"] = np.array(to_json(settings | truncation))
-    arrays["meta"] = np.array(to_json(meta | {"discriminator_kwargs": discriminator}))
+    arrays["meta"] = np.array(to_json(meta))
     with replacing(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
-def told_to_officials(
-    told: Mapping[str, Any], config: NetworkConfig
+def said_officially(
+    said: Mapping[str, Any], config: NetworkConfig
 ) -> tuple[np.float32, dict[str, Any]]:
     """The level of detail and the arguments of truncation that say the same officially."""
-    lod = np.float32(math.log2(config.resolution / told["resolution"]) + 1 - told["alpha"])
-    cutoff = config.num_styles() if told["cutoff"] is None else told["cutoff"]
-    return lod, {"truncation_psi": told["psi"], "truncation_cutoff": cutoff}
+    lod = np.float32(math.log2(config.resolution / said["resolution"]) + 1 - said["alpha"])
+    cutoff = config.num_styles() if said["cutoff"] is None else said["cutoff"]
+    return lod, {"truncation_psi": said["psi"], "truncation_cutoff": cutoff}
 
 
-def load_npz(path: Path) -> dict[str, Any]:
-    """The payload of a file of official variables, with `static_kwargs`. Without our `meta`
+def load_npz(path: Path) -> Snapshot:
+    """The generator of a file of official variables, with `static_kwargs`. Without our `meta`
     resolution and truncation are those of the variables and arguments."""
     arrays = npz_arrays(path)
     entries = {name: arrays.pop(name, None) for name in ("static_kwargs", "meta")}
@@ -61,21 +77,21 @@ def load_npz(path: Path) -> dict[str, Any]:
     if not texts["static_kwargs"]:
         raise ValueError(
             f"{path} has no entry static_kwargs, the JSON of the official generator's arguments, "
-            "which tell the network that the variables are of"
+            "which specify the network that the variables are of"
         )
     settings = from_json(texts["static_kwargs"], path, "static_kwargs")
     meta = from_json(texts["meta"], path, "meta") if texts["meta"] else {}
     discriminator = meta.pop("discriminator_kwargs", {})
     try:
-        config = interop.config_from_official(settings | discriminator, interop.TRANSLATED)
-        generator = interop.generator_from_official(arrays, settings)
+        config = config_from_official(settings | discriminator, TRANSLATED)
+        generator = generator_from_official(arrays, settings)
         if meta:
             check_meta(meta, arrays, settings, config)
-        told = meta or told_officially(arrays, settings, config.resolution)
+        said = meta or said_by_officials(arrays, settings, config.resolution)
     except (ArithmeticError, TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be used: {error}") from error
-    fields = about({"config": dataclasses.asdict(config), **told})
-    return checkpoint.checked(fields | {"weights": generator.state_dict()}, path)
+    payload = HEAD | {"config": dataclasses.asdict(config), "weights": generator.state_dict()}
+    return snapshot_of(checkpoint.checked(payload | said, path), path)
 
 
 def check_meta(
@@ -88,9 +104,9 @@ def check_meta(
     missing = {"resolution", "alpha", "psi", "cutoff"} - meta.keys()
     if missing:
         raise ValueError(f"{' and '.join(sorted(missing))} is missing in its meta")
-    lod, truncation = told_to_officials(meta, config)
-    interop.reached(variables, config.resolution)  # the levels are one each, and agree
-    found = {name: variables[name].item() for name in interop.LODS if name in variables}
+    lod, truncation = said_officially(meta, config)
+    reached(variables, config.resolution)  # the levels are one each, and agree
+    found = {name: variables[name].item() for name in LODS if name in variables}
     found |= {name: settings[name] for name in truncation if name in settings}
     for name, value in found.items():
         meant = truncation.get(name, lod)
@@ -98,14 +114,14 @@ def check_meta(
             raise ValueError(f"{name} is {readable(str(value))}, but {meant} by its meta")
 
 
-def told_officially(
+def said_by_officials(
     variables: Mapping[str, np.ndarray], settings: Mapping[str, Any], full: int
 ) -> dict[str, Any]:
-    """What a generator file tells, from official variables and arguments."""
-    psi, cutoff = interop.truncation_defaults(settings)
-    resolution, alpha = interop.reached(variables, full)
-    told = {"resolution": resolution, "alpha": alpha, "psi": psi, "cutoff": cutoff}
-    return {"images_seen": None, "label_names": [], "active_rectangle": None, **told}
+    """What a generator file says, from official variables and arguments."""
+    psi, cutoff = truncation_defaults(settings)
+    resolution, alpha = reached(variables, full)
+    growth = {"resolution": resolution, "alpha": alpha}
+    return {"images_seen": None, **growth, "psi": psi, "cutoff": cutoff}
 
 
 def npz_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stylegan.files.interop.accounts import Account, Snapshot
-from stylegan.files.interop.foreign import (
+from stylegan.files.formats.foreign import (
     NORM_DETAIL,
     NORM_FACTOR,
     TRANSPOSED,
@@ -31,7 +30,8 @@ from stylegan.files.interop.foreign import (
     trained_resolution,
     width_fields,
 )
-from stylegan.files.interop.matching import Match, filled
+from stylegan.files.formats.matching import Match, filled
+from stylegan.files.snapshot import Account, Snapshot
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
 

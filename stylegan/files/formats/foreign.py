@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stylegan.files.interop.accounts import Account
-from stylegan.files.interop.matching import Match
+from stylegan.files.formats.matching import Match
+from stylegan.files.snapshot import Account
 from stylegan.messages import readable
 from stylegan.networks import Generator, MappingNetwork, NetworkConfig
 from stylegan.schedule import resolutions

@@ -1,4 +1,4 @@
-"""Official networks: variables and settings, or a `.pkl` file, -> ours.
+"""Official networks: variables and settings, or a `.pkl` file, -> ours, and a generator's way back.
 
 Names and layouts are in `correspondence.py`, the safe reading of the file in `pickles.py`.
 """
@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.files.interop.accounts import Account, Rectangle, Snapshot
-from stylegan.files.interop.correspondence import (
+from stylegan.files.formats.correspondence import (
     DISCRIMINATOR_SETTINGS,
     GENERATOR_SETTINGS,
     MAPPING_SETTINGS,
@@ -28,8 +27,9 @@ from stylegan.files.interop.correspondence import (
     synthesis_matches,
     truncation_defaults,
 )
-from stylegan.files.interop.matching import Match, N, filled
-from stylegan.files.interop.pickles import ForeignFileError, OfficialNetwork, read_networks
+from stylegan.files.formats.matching import Match, N, filled
+from stylegan.files.formats.pickles import ForeignFileError, OfficialNetwork, read_networks
+from stylegan.files.snapshot import Account, Snapshot
 from stylegan.messages import readable
 from stylegan.networks import (
     Discriminator,
@@ -38,6 +38,7 @@ from stylegan.networks import (
     NetworkConfig,
     SynthesisNetwork,
 )
+from stylegan.sampling import Rectangle
 from stylegan.schedule import resolutions
 
 Variables = Mapping[str, Any]  # official path, relative to its network -> array
@@ -222,3 +223,27 @@ def centred(width: int, height: int, resolution: int) -> Rectangle | None:
 def shown(rectangle: Rectangle) -> str:
     top, bottom, left, right = rectangle
     return f"{right - left}x{bottom - top} as the part that is no padding"
+
+
+def official_settings(config: NetworkConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All static arguments of the official generator, and those of the discriminator alone.
+
+    Images of 128x128 and more are upscaled in the official fused way.
+    """
+    if config.bias_before_blur:
+        raise ValueError("official networks have no bias_before_blur: they cannot hold this one")
+    ours = {name: getattr(config, field) for name, field in GENERATOR_SETTINGS.items()}
+    ours |= {"blur_filter": [1, 2, 1] if config.blur else None, "fused_scale": "auto"}
+    alone = {n: f for n, f in DISCRIMINATOR_SETTINGS.items() if n not in GENERATOR_SETTINGS}
+    return ours, {name: getattr(config, field) for name, field in alone.items()}
+
+
+def official_variables(generator: Generator, settings: Settings) -> dict[str, np.ndarray]:
+    """Official path -> array of every tensor, in the layout that `settings` ask for. Exact:
+    numbers only change their places, and bfloat16, which NumPy does not know, is float32 there."""
+    state = generator.state_dict()
+    known = {n: t.float() if t.dtype == torch.bfloat16 else t for n, t in state.items()}
+    return {
+        match.path: match.to_theirs(known[match.name].detach().cpu()).numpy()
+        for match in generator_matches(generator.config, fusion_from_official(settings))
+    }

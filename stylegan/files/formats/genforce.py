@@ -12,8 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from stylegan.files.interop.accounts import Account, Snapshot
-from stylegan.files.interop.foreign import (
+from stylegan.files.formats.foreign import (
     TRANSPOSED,
     Weights,
     blur_kernels,
@@ -24,7 +23,8 @@ from stylegan.files.interop.foreign import (
     shape,
     width_fields,
 )
-from stylegan.files.interop.matching import FUSED_FROM, Match, filled
+from stylegan.files.formats.matching import FUSED_FROM, Account, Match, filled
+from stylegan.files.snapshot import Snapshot
 from stylegan.messages import readable
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import resolutions

@@ -11,8 +11,8 @@ from torch.export import Dim, ExportedProgram
 
 from stylegan import sampling
 from stylegan.atomic import replacing
-from stylegan.files import portable
-from stylegan.files.loading import LoadedGenerator, payload_of
+from stylegan.files.formats.metadata import OURS, about, to_json
+from stylegan.files.loaded import LoadedGenerator
 
 
 class Images(nn.Module):
@@ -75,10 +75,11 @@ def exported_program(loaded: LoadedGenerator, noise: str = "const") -> ExportedP
 
 def save_program(path: Path, loaded: LoadedGenerator, noise: str = "const") -> None:
     """Write it for `torch.export.load`; the entry `stylegan.json` tells what it is."""
-    told = portable.to_json(portable.about(payload_of(loaded)))
     content = io.BytesIO()
     torch.export.save(
-        exported_program(loaded, noise), content, extra_files={f"{portable.OURS}.json": told}
+        exported_program(loaded, noise),
+        content,
+        extra_files={f"{OURS}.json": to_json(about(loaded))},
     )
     with replacing(path) as file:
         file.write(content.getbuffer())

@@ -1,4 +1,4 @@
-"""Tensors of a file -> ours: differences in layout, and that nothing is missing or left over."""
+"""Tensors of a foreign file -> ours: how their layouts differ, and that none is missing or left."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from stylegan.files.interop.accounts import Account, Kind
+from stylegan.files.snapshot import Account, Change
 from stylegan.messages import listed, readable
 
 N = TypeVar("N", bound=nn.Module)
@@ -30,7 +30,7 @@ class Match:
     shape: Shape = ()  # in the file, where `change` makes another of it
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Change:
         if self.factor != 1:
             return "scaled"
         if self.change:

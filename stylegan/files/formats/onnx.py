@@ -18,9 +18,9 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.atomic import replacing
-from stylegan.files import portable
-from stylegan.files.export.program import unpadded
-from stylegan.files.loading import LoadedGenerator, payload_of
+from stylegan.files.formats.metadata import OURS, about, to_json
+from stylegan.files.formats.program import unpadded
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.layers import Epilogue, EqualizedConvTranspose2d, EqualizedLinear
 from stylegan.networks import MappingNetwork, SynthesisNetwork
 from stylegan.ops import Activation, blur
@@ -283,9 +283,7 @@ def onnx_model(loaded: LoadedGenerator, noise: str = "input") -> onnx.ModelProto
     opset = helper.make_opsetid("", OPSET)
     model = helper.make_model(body, opset_imports=[opset], ir_version=IR_VERSION)
     model.producer_name, model.producer_version = "stylegan", __version__
-    helper.set_model_props(
-        model, {portable.OURS: portable.to_json(portable.about(payload_of(loaded)))}
-    )
+    helper.set_model_props(model, {OURS: to_json(about(loaded))})
     return model
 
 

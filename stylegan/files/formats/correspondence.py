@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from stylegan.files.interop.matching import FUSED_FROM, Match
+from stylegan.files.formats.matching import FUSED_FROM, Match
 from stylegan.messages import readable
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions

@@ -10,8 +10,7 @@ scaled so that ours computes the same.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stylegan.files.interop.accounts import Snapshot
-from stylegan.files.interop.foreign import (
+from stylegan.files.formats.foreign import (
     NORM_DETAIL,
     NORM_FACTOR,
     TRANSPOSED,
@@ -28,7 +27,8 @@ from stylegan.files.interop.foreign import (
     trained_resolution,
     width_fields,
 )
-from stylegan.files.interop.matching import FUSED_FROM, Match, filled
+from stylegan.files.formats.matching import FUSED_FROM, Match, filled
+from stylegan.files.snapshot import Snapshot
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
 

@@ -1,0 +1,98 @@
+"""Files that a name or an address stands for, and the hashes in their names."""
+
+import hashlib
+import re
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+import torch
+
+WEIGHTS = Path(__file__).parent.parent / "weights"
+BUNDLED = ("emoji32", "emoji64")  # ship as `weights/NAME-<8 digits of SHA-256>.pt`
+
+
+def bundled_file(name: str) -> Path:
+    """The file of a bundled network, whose content must agree with the hash in its name."""
+    pattern = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}\.pt")
+    files = [p for p in sorted(WEIGHTS.glob(f"{name}-*")) if pattern.fullmatch(p.name)]
+    if len(files) != 1:
+        raise FileNotFoundError(
+            f"{len(files)} files {name}-<hash>.pt are in {WEIGHTS}, where there "
+            "should be one; get the whole repository or install the package again"
+        )
+    return verified(files[0], str(hash_prefix(files[0].name)))
+
+
+def downloaded(url: str) -> Path:
+    """A local copy of the file at an https address, kept in the cache of torch.hub.
+
+    The address tells the first digits of its SHA-256, at least 8: in the name, as
+    `NAME-<digits>.pt`, or after it, as `#sha256=<digits>`. They are compared at each use.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "https":
+        raise ValueError(
+            f"{url} is not an https address, so nothing protects it on its way; "
+            "use https, or download the file and give its path"
+        )
+    name = PurePosixPath(parts.path).name
+    if not name or not parts.netloc:
+        raise ValueError(f"{url} does not name a file")
+    digits = fragment_hash(parts.fragment, url) if parts.fragment else hash_prefix(name)
+    if digits is None:
+        raise ValueError(
+            f"{url} does not tell the SHA-256 of the file, so nothing would tell a forged one from "
+            "it; add #sha256=<its first 8 or more digits>, or download it and give its path"
+        )
+    folder = hub_cache()
+    if digits != hash_prefix(name):
+        folder /= digits
+    path = folder / name
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(url.partition("#")[0], str(path), digits)
+        except RuntimeError as error:
+            raise ValueError(f"{url} does not hold what its address promises: {error}") from error
+        except OSError as error:
+            raise OSError(
+                f"{url} could not be downloaded ({error}); without a network, put the file "
+                f"at {path} or give the path of a local copy"
+            ) from error
+    return verified(path, digits)
+
+
+def hub_cache() -> Path:
+    """Where torch.hub keeps files of weights."""
+    return Path(torch.hub.get_dir()) / "checkpoints"
+
+
+def fragment_hash(fragment: str, url: str) -> str:
+    """The digits of `sha256=<digits>`."""
+    found = re.fullmatch(r"sha256=([0-9a-f]{8,64})", fragment)
+    if not found:
+        raise ValueError(f"{url} ends in #{fragment}, not in #sha256=<8 to 64 hexadecimal digits>")
+    return found[1]
+
+
+def hash_prefix(file_name: str) -> str | None:
+    """The digits of SHA-256 in `NAME-<digits>.pt`, at least 8.
+
+    The number in `generator-000600000.pt` is one of images.
+    """
+    if re.fullmatch(r"(generator|state)-\d+\.pt", file_name):
+        return None
+    found = re.search(r"-([0-9a-f]{8,64})\.", file_name)
+    return found[1] if found else None
+
+
+def verified(path: Path, promised: str) -> Path:
+    """`path`, if the SHA-256 of its content begins with the digits `promised`."""
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if not digest.startswith(promised):
+        raise ValueError(
+            f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not {promised}; "
+            "delete it and get it again"
+        )
+    return path

@@ -1,0 +1,139 @@
+"""Our own files: what `checkpoint` reads and writes, as networks."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from stylegan.files import checkpoint
+from stylegan.files.loaded import CUTOFF, PSI, LoadedGenerator
+from stylegan.files.snapshot import Snapshot
+from stylegan.messages import listed, readable
+from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.schedule import ScheduleConfig, stage_at
+
+CONTIGUOUS = torch.contiguous_format
+Network = TypeVar("Network", Generator, Discriminator)
+
+
+def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
+    """The networks of the payload of a file."""
+    kind = payload["kind"]
+    layout = f"{kind} file"
+    with naming(kind, path):
+        if kind == "discriminator":
+            critic = network_of(Discriminator, payload["config"], payload["weights"])
+            return Snapshot(layout, None, critic, None, resolution=critic.config.resolution)
+        resolution, alpha = growth_of(payload)
+        if kind == "generator":
+            said = {"psi": payload["psi"], "cutoff": payload["cutoff"]}
+            network = average = network_of(Generator, payload["config"], payload["weights"])
+            discriminator = None
+        else:
+            config, said = payload["config"]["network"], {"psi": PSI, "cutoff": CUTOFF}
+            network, average = (
+                network_of(Generator, config, payload[name])
+                for name in ("generator", "generator_ema")
+            )
+            discriminator = network_of(Discriminator, config, payload["discriminator"])
+        snapshot = Snapshot(
+            layout,
+            network,
+            discriminator,
+            average,
+            resolution=resolution,
+            alpha=alpha,
+            images_seen=payload["images_seen"],
+            label_names=tuple(payload.get("label_names", ())),
+            active_rectangle=payload.get("active_rectangle"),
+            **said,
+        )
+        snapshot.loaded(path)  # checks what is said
+        return snapshot
+
+
+@contextmanager
+def naming(kind: str, path: Path) -> Iterator[None]:
+    """Whatever is wrong with the content of one of our files is told in one line that names it."""
+    try:
+        yield
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(
+            f"the {kind} file {path} cannot be used: {readable(reason, 1000)}"
+        ) from error
+
+
+def growth_of(payload: Mapping[str, Any]) -> tuple[int, float]:
+    """The resolution that training had reached in a generator or state file, and its alpha."""
+    if payload["kind"] == "generator":
+        return payload["resolution"], payload["alpha"]
+    schedule = ScheduleConfig(**payload["config"]["schedule"])
+    stage = stage_at(payload["schedule_images"], schedule)
+    return stage.resolution, stage.alpha
+
+
+def network_of(
+    kind: type[Network], config: Mapping[str, Any], weights: Mapping[str, Tensor]
+) -> Network:
+    """The network that holds `weights`, in their type and place; eval mode."""
+    checkpoint.check_weights(weights)
+    sizes = NetworkConfig(**config)
+    with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
+        network = kind(sizes)
+    problems = checkpoint.misfits(network, weights)
+    if problems:
+        raise ValueError(f"the weights do not fit the network; {listed(problems)}")
+    given = {name: t.detach().clone(memory_format=CONTIGUOUS) for name, t in weights.items()}
+    first = next(iter(given.values()))
+    network.load_state_dict(
+        {name: t.to(first) for name, t in checkpoint.without_prefix(given).items()}, assign=True
+    )
+    return network.eval()
+
+
+def save_loaded(path: Path, loaded: LoadedGenerator) -> None:
+    """Write a generator as a small file for users."""
+    payload = loaded.says() | {"weights": weights_on_cpu(loaded.generator)}
+    checkpoint.save(path, "generator", payload)
+
+
+def save_discriminator(path: Path, network: Discriminator) -> None:
+    """Write a discriminator as a file of its own."""
+    payload = {"config": dataclasses.asdict(network.config), "weights": weights_on_cpu(network)}
+    checkpoint.save(path, "discriminator", payload)
+
+
+def weights_on_cpu(network: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
+
+
+def save_generator(
+    path: Path,
+    generator: Generator,
+    *,
+    images_seen: int | None = None,
+    resolution: int | None = None,
+    alpha: float = 1.0,
+    psi: float = PSI,
+    cutoff: int | None = CUTOFF,
+    label_names: Sequence[str] = (),
+    active_rectangle: Sequence[int] | None = None,
+) -> None:
+    """As `save_loaded`; the fields are those of `LoadedGenerator`."""
+    loaded = LoadedGenerator(
+        generator,
+        "memory",
+        resolution=generator.config.resolution if resolution is None else resolution,
+        alpha=alpha,
+        psi=psi,
+        cutoff=cutoff,
+        images_seen=images_seen,
+        label_names=label_names,
+        active_rectangle=active_rectangle,
+    )
+    save_loaded(path, loaded)

@@ -1,0 +1,101 @@
+"""`.safetensors`: weights, and all else as JSON in the metadata."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stylegan.atomic import replacing
+from stylegan.files import checkpoint
+from stylegan.files.formats.metadata import OURS, about, from_json, to_json
+from stylegan.files.formats.own import snapshot_of, weights_on_cpu
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.snapshot import Snapshot
+from stylegan.messages import readable
+
+LARGEST_HEADER = 100_000_000  # bytes, as the format says
+HALF = torch.float16, torch.bfloat16
+FLOATS = torch.float64, torch.float32, *HALF
+
+
+def is_safetensors(path: Path) -> bool:
+    """Whether the file begins as safetensors files do."""
+    with open(path, "rb") as file:
+        start = file.read(9)
+    length = int.from_bytes(start[:8], "little")
+    return start[8:] == b"{" and length <= min(LARGEST_HEADER, path.stat().st_size - 8)
+
+
+def library() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise ValueError(
+            ".safetensors files need safetensors: pip install 'stylegan[export]'"
+        ) from error
+    return safetensors
+
+
+def save_safetensors(path: Path, loaded: LoadedGenerator, *, half: bool = False) -> None:
+    """Write a generator; what is not weights is JSON in the metadata.
+
+    `half`: every number is rounded to the nearest float16, half the size. ValueError if one is
+    too large for that.
+    """
+    save = library().torch.save
+    weights = weights_on_cpu(loaded.generator)
+    weights = {n: (halved(n, t) if half else t).contiguous() for n, t in weights.items()}
+    for name, tensor in weights.items():
+        if tensor.dtype not in FLOATS:
+            raise ValueError(f"{name} holds {tensor.dtype}; safetensors are written of floats")
+    digest = hashlib.sha256(numbers_in(save(weights))).hexdigest()
+    metadata = {"format": "pt", OURS: to_json(about(loaded, sha256=digest))}
+    with replacing(path) as file:
+        file.write(save(weights, metadata))
+
+
+def halved(name: str, tensor: Tensor) -> Tensor:
+    if not torch.isfinite(tensor).all():
+        raise ValueError(f"{name} has numbers that are NaN or infinite: the network is broken")
+    rounded = tensor.to(torch.float16)
+    if not torch.isfinite(rounded).all():
+        raise ValueError(f"{name} has numbers beyond 65504, too large for half precision")
+    return rounded
+
+
+def numbers_in(content: bytes) -> memoryview:
+    """What follows the header, whose length is in the first 8 bytes."""
+    return memoryview(content)[8 + int.from_bytes(content[:8], "little") :]
+
+
+def load_safetensors(path: Path) -> Snapshot:
+    """The generator that `save_safetensors` wrote; numbers of half precision come as float32."""
+    safetensors = library()
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:  # sizes agree with the file's
+            metadata = file.metadata() or {}
+            types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+            other = {t for t in types.values() if t not in ("F64", "F32", "F16", "BF16")}
+            weights = {} if other else {name: file.get_tensor(name) for name in types}
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is damaged: {readable(str(error))}") from error
+    if other:
+        raise ValueError(f"{path} holds {readable(', '.join(sorted(other)))}, not floats alone")
+    if OURS not in metadata:
+        raise ValueError(
+            f"{path} is a safetensors file without the metadata of this project, which specifies "
+            "the network that the weights are of; `stylegan export` writes it"
+        )
+    payload = from_json(metadata[OURS], path, "metadata")
+    promised = payload.pop("sha256", None)
+    if (
+        promised is not None
+        and promised != hashlib.sha256(numbers_in(path.read_bytes())).hexdigest()
+    ):
+        raise ValueError(
+            f"{path} is damaged: its weights do not have the SHA-256 that it was written with"
+        )
+    wide = {name: t.float() if t.dtype in HALF else t for name, t in weights.items()}
+    return snapshot_of(checkpoint.checked(payload | {"weights": wide}, path), path)
