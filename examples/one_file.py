@@ -46,7 +46,7 @@ class Config:
     mapping_layers: int = 4  # 8
     mapping_width: int = 128  # 512
     mapping_lr_multiplier: float = 0.01
-    channel_base: int = 256  # 8192
+    channel_base: int = 128  # 8192
     max_channels: int = 128  # 512
     deviation_group: int = 4  # images per group of the minibatch deviation; 1 = off
     batch_size: int = 8  # 128 to 4, smaller at higher resolutions
@@ -61,7 +61,7 @@ class Config:
     initial_resolution: int = 8
     stable_kimg: float = 2  # 600, thousands of images at each resolution
     fade_kimg: float = 2  # 600, while the next one grows in
-    total_kimg: float = 16  # 25,000
+    total_kimg: float = 24  # 25,000
     seed: int = 0
 
     def channels(self, resolution: int) -> int:
