@@ -1,10 +1,14 @@
-"""The explorer without its page: settings, pictures, saved points, projection, what is said."""
+"""The explorer without its page: view, pictures, saved points, projection, what is said."""
 
 import base64
 import dataclasses
 import importlib.util
 import io
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +25,7 @@ from stylegan.directions import default_path, find_directions, moved, save_direc
 from stylegan.explore import (
     Mixing,
     Point,
-    Settings,
+    View,
     between,
     final_styles,
     grown,
@@ -33,9 +37,9 @@ from stylegan.explore.controls import (
     SEED,
     class_names,
     described,
+    figure_html,
     name_of,
-    settings_of,
-    shown,
+    view_of,
 )
 from stylegan.explore.points import MOST_POINTS, keep, latents_file, point_of
 from stylegan.explore.projecting import searched, target_of
@@ -78,51 +82,51 @@ def difference(picture, other):
 
 
 @pytest.mark.parametrize(
-    ("settings", "options"),
+    ("view", "options"),
     [
-        (Settings(seed=3), {"psi": 0.7}),
-        (Settings(seed=3, psi=-1, cutoff=2), {"psi": -1, "cutoff": 2}),
-        (Settings(seed=3, psi=1, noise="none"), {"psi": 1, "noise": "none"}),
-        (Settings(seed=3, noise="random", noise_seed=3), {"noise": "random"}),
-        (Settings(seed=3, growth=3.0), {"resolution": 8}),
-        (Settings(seed=3, growth=3.25), {"resolution": 16, "alpha": 0.25}),
+        (View(seed=3), {"psi": 0.7}),
+        (View(seed=3, psi=-1, cutoff=2), {"psi": -1, "cutoff": 2}),
+        (View(seed=3, psi=1, noise="none"), {"psi": 1, "noise": "none"}),
+        (View(seed=3, noise="random", noise_seed=3), {"noise": "random"}),
+        (View(seed=3, growth=3.0), {"resolution": 8}),
+        (View(seed=3, growth=3.25), {"resolution": 16, "alpha": 0.25}),
     ],
 )
-def test_a_seed_is_the_picture_that_generate_makes(scene, settings, options):
-    settings = dataclasses.replace(settings, label=2)
+def test_a_seed_is_the_picture_that_generate_makes(scene, view, options):
+    view = dataclasses.replace(view, label=2)
     (expected,) = sampling.generate(
         scene.generator, [3], labels=torch.eye(3)[2:], **({"cutoff": None} | options)
     )
-    assert difference(render(scene, settings), expected[0]) <= 1
+    assert difference(render(scene, view), expected[0]) <= 1
 
 
 def test_noise_and_its_seed_change_the_picture(scene):
     kinds = [("const", 0), ("none", 0), ("random", 0), ("random", 1)]
-    pictures = [render(scene, Settings(label=0, noise=n, noise_seed=s)) for n, s in kinds]
+    pictures = [render(scene, View(label=0, noise=n, noise_seed=s)) for n, s in kinds]
     for i in range(4):
         assert all(difference(pictures[i], other) > 1 for other in pictures[:i])
 
 
 def test_mixing_takes_the_layers_of_the_other_seed(scene):
-    settings = Settings(seed=1, label=0, psi=1, mixing=Mixing(2, range(1, 3)))
-    found = final_styles(scene, settings)
-    own, other = (final_styles(scene, Settings(seed=s, label=0, psi=1)) for s in (1, 2))
+    view = View(seed=1, label=0, psi=1, mixing=Mixing(2, range(1, 3)))
+    found = final_styles(scene, view)
+    own, other = (final_styles(scene, View(seed=s, label=0, psi=1)) for s in (1, 2))
     assert_close(found[1:3], other[1:3])
     assert_close(found[[0, 3, 4, 5]], own[[0, 3, 4, 5]])
 
 
 def test_moves_come_after_truncation(scene):
-    settings = Settings(seed=4, label=1, psi=0.5, moves={"pca": [0, 2], "sefa": [-1, 0]})
-    ws = final_styles(scene, Settings(seed=4, label=1, psi=1))[None]
+    view = View(seed=4, label=1, psi=0.5, moves={"pca": [0, 2], "sefa": [-1, 0]})
+    ws = final_styles(scene, View(seed=4, label=1, psi=1))[None]
     ws = truncate(ws, scene.generator.w_avg, 0.5, None)
     ws = moved(moved(ws, scene.directions["pca"], [0, 2]), scene.directions["sefa"], [-1])
-    assert_close(final_styles(scene, settings), ws[0])
+    assert_close(final_styles(scene, view), ws[0])
 
 
 def test_given_styles_take_the_place_of_seed_and_truncation(scene):
     styles = torch.randn(6, 8)
-    settings = Settings(seed=5, psi=0, mixing=Mixing(1, range(6)), styles=styles)
-    assert torch.equal(final_styles(scene, settings), styles)
+    view = View(seed=5, psi=0, mixing=Mixing(1, range(6)), styles=styles)
+    assert torch.equal(final_styles(scene, view), styles)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +141,7 @@ def test_growth_is_the_logarithm_of_the_size_and_fades_between(growth, resolutio
 @pytest.mark.parametrize("growth", [1.75, 4.25, math.nan])
 def test_growth_beyond_training_is_refused(scene, growth):
     with pytest.raises(ValueError, match="growth is from 2 to 4 here"):
-        render(scene, Settings(label=0, growth=growth))
+        render(scene, View(label=0, growth=growth))
 
 
 def test_a_network_that_still_grows_is_shown_as_far_as_it_is():
@@ -145,10 +149,10 @@ def test_a_network_that_still_grows_is_shown_as_far_as_it_is():
     (expected,) = sampling.generate(
         scene.generator, [0], labels=torch.eye(3)[:1], cutoff=None, resolution=8, alpha=0.5
     )
-    assert difference(render(scene, Settings(label=0)), expected[0]) <= 1
-    assert difference(render(scene, Settings(label=0, growth=2.5)), expected[0]) <= 1
+    assert difference(render(scene, View(label=0)), expected[0]) <= 1
+    assert difference(render(scene, View(label=0, growth=2.5)), expected[0]) <= 1
     with pytest.raises(ValueError, match=r"growth is from 2 to 2\.5 here, not 3"):
-        render(scene, Settings(label=0, growth=3))
+        render(scene, View(label=0, growth=3))
 
 
 def test_classes_without_names_are_numbered():
@@ -158,29 +162,29 @@ def test_classes_without_names_are_numbered():
 
 def test_many_can_look_at_one_generator(scene):
     """Nothing of one picture remains for the next."""
-    settings = [Settings(seed=s, label=s % 3, noise="random", noise_seed=s) for s in range(3)]
-    before = [render(scene, one) for one in settings]
+    view = [View(seed=s, label=s % 3, noise="random", noise_seed=s) for s in range(3)]
+    before = [render(scene, one) for one in view]
     for i in (2, 0, 1, 2):
-        assert np.array_equal(render(scene, settings[i]), before[i])
+        assert np.array_equal(render(scene, view[i]), before[i])
     assert all(not p.requires_grad for p in scene.generator.parameters())
 
 
 def test_the_active_rectangle_alone_is_shown():
     scene = explored(active_rectangle=(2, 14, 0, 16))
-    assert render(scene, Settings(label=0)).shape == (12, 16, 3)
+    assert render(scene, View(label=0)).shape == (12, 16, 3)
 
 
 def test_the_way_between_two_points_is_straight(scene):
-    start, end = (point_of(scene, Settings(seed=s, label=0), "") for s in (0, 1))
+    start, end = (point_of(scene, View(seed=s, label=0), "") for s in (0, 1))
     assert torch.equal(between(start, end, 0), start.styles)
     assert_close(between(start, end, 0.25), 0.75 * start.styles + 0.25 * end.styles)
     assert torch.equal(between(start, end, 1), end.styles)
 
 
 def test_a_point_is_seen_again_as_it_was(scene):
-    settings = Settings(seed=9, label=0, psi=0.4, moves={"pca": [3, 0]})
-    point = point_of(scene, settings, "mine")
-    assert difference(render(scene, Settings(styles=point.styles)), point.picture) <= 1
+    view = View(seed=9, label=0, psi=0.4, moves={"pca": [3, 0]})
+    point = point_of(scene, view, "mine")
+    assert difference(render(scene, View(styles=point.styles)), point.picture) <= 1
 
 
 def test_points_are_kept_in_order_up_to_a_number():
@@ -194,50 +198,50 @@ def test_points_are_kept_in_order_up_to_a_number():
 
 @pytest.mark.parametrize("noise", ["const", "random"])
 def test_latents_give_the_picture_again(scene, tmp_path, noise):
-    settings = Settings(seed=2, label=1, noise=noise, noise_seed=5, moves={"pca": [1, 1]})
-    (tmp_path / "l.npz").write_bytes(latents_file(scene, settings))
+    view = View(seed=2, label=1, noise=noise, noise_seed=5, moves={"pca": [1, 1]})
+    (tmp_path / "l.npz").write_bytes(latents_file(scene, view))
     latents = read_latents(tmp_path / "l.npz", scene.generator)
     (again,) = sampling.generate(
         scene.generator, [0], psi=1, ws=latents.ws, noise=latents.noise or "const"
     )
-    assert difference(again[0], render(scene, settings)) <= 1
+    assert difference(again[0], render(scene, view)) <= 1
 
 
 @pytest.mark.parametrize("growth", [3.0, 3.5])
 def test_latents_of_a_lower_growth_hold_the_noise_of_all_layers(scene, tmp_path, growth):
-    settings = Settings(seed=2, label=1, noise="random", noise_seed=5, growth=growth)
-    (tmp_path / "l.npz").write_bytes(latents_file(scene, settings))
+    view = View(seed=2, label=1, noise="random", noise_seed=5, growth=growth)
+    (tmp_path / "l.npz").write_bytes(latents_file(scene, view))
     ws, noise = read_latents(tmp_path / "l.npz", scene.generator)
     resolution, alpha = grown(growth)
     options = {"resolution": resolution, "alpha": alpha}
     (again,) = sampling.generate(scene.generator, [0], psi=1, ws=ws, noise=noise, **options)
-    assert difference(again[0], render(scene, settings)) <= 1
+    assert difference(again[0], render(scene, view)) <= 1
     (full,) = sampling.generate(scene.generator, [0], psi=1, ws=ws, noise=noise)
-    assert difference(full[0], render(scene, dataclasses.replace(settings, growth=4.0))) <= 1
+    assert difference(full[0], render(scene, dataclasses.replace(view, growth=4.0))) <= 1
 
 
 def test_controls_become_settings(scene):
     given = values(scene, seed=3.0, label=2, psi=1, cutoff=2, noise="none", noise_seed=4)
-    found = settings_of(scene, given | {"pca": [1, 0]}, ())
-    expected = Settings(3, 2, 1.0, 2, None, None, {"pca": [1, 0], "sefa": [0, 0]}, 4.0, "none", 4)
+    found = view_of(scene, given | {"pca": [1, 0]}, ())
+    expected = View(3, 2, 1.0, 2, None, None, {"pca": [1, 0], "sefa": [0, 0]}, 4.0, "none", 4)
     assert dataclasses.asdict(found) == dataclasses.asdict(expected)
 
 
 def test_all_layers_truncated_is_no_cutoff(scene):
-    assert settings_of(scene, values(scene, cutoff=6), ()).cutoff is None
+    assert view_of(scene, values(scene, cutoff=6), ()).cutoff == "all"
 
 
 @pytest.mark.parametrize("layers", [(2, 5), (5, 2)])
 def test_layers_of_mixing_count_from_1_in_any_order(scene, layers):
     first, last = layers
-    found = settings_of(scene, values(scene, mix=True, mix_first=first, mix_last=last), ())
+    found = view_of(scene, values(scene, mix=True, mix_first=first, mix_last=last), ())
     assert found.mixing == Mixing(1, range(1, 5))
 
 
 def test_points_take_the_place_of_the_seed(scene):
-    points = [point_of(scene, Settings(seed=s, label=0), "") for s in (0, 1)]
+    points = [point_of(scene, View(seed=s, label=0), "") for s in (0, 1)]
     given = values(scene, start=POINTS, **{"from": 0, "to": 1, "between": 0.5})
-    assert_close(settings_of(scene, given, points).styles, between(*points, 0.5))
+    assert_close(view_of(scene, given, points).styles, between(*points, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -253,15 +257,15 @@ def test_points_take_the_place_of_the_seed(scene):
 )
 def test_controls_that_cannot_be_are_refused(scene, changes, message):
     with pytest.raises(ValueError, match=message):
-        settings_of(scene, values(scene, **changes), ())
+        view_of(scene, values(scene, **changes), ())
 
 
 def test_points_that_are_gone_are_refused(scene):
-    point = point_of(scene, Settings(label=0), "")
+    point = point_of(scene, View(label=0), "")
     for index in (None, 1, -1):
         given = values(scene, start=POINTS, **{"from": 0, "to": index})
         with pytest.raises(ValueError, match="choose two of the saved points"):
-            settings_of(scene, given, [point])
+            view_of(scene, given, [point])
 
 
 @pytest.mark.parametrize(
@@ -277,20 +281,20 @@ def test_points_that_are_gone_are_refused(scene):
     ],
 )
 def test_pictures_are_named_and_described(scene, changes, name, said):
-    points = [point_of(scene, Settings(label=0), "")] * 2
+    points = [point_of(scene, View(label=0), "")] * 2
     given = values(scene, **changes)
-    settings = settings_of(scene, given, points)
-    assert name_of(scene, settings) == name
-    assert said in described(scene, given, settings)
+    view = view_of(scene, given, points)
+    assert name_of(scene, view) == name
+    assert said in described(scene, given, view)
 
 
 def test_what_is_shown_holds_the_picture_and_no_markup_of_others():
     pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
-    found = shown(pixels, 'a"b', "<script>")
+    found = figure_html(pixels, 'a"b', "<script>")
     assert "<script>" not in found and 'a"b' not in found and 'class="sharp"' in found
     with Image.open(io.BytesIO(decoded(found))) as image:
         assert np.array_equal(np.asarray(image), pixels)
-    assert 'class="smooth"' in shown(np.zeros((256, 256, 3), np.uint8), "", "")
+    assert 'class="smooth"' in figure_html(np.zeros((256, 256, 3), np.uint8), "", "")
 
 
 def decoded(text):
@@ -304,18 +308,18 @@ def saved_png(path, pixels):
 
 
 def test_a_picture_of_the_generator_is_found_again(scene, tmp_path):
-    pixels = render(scene, Settings(seed=1, label=0, psi=0.6))
+    pixels = render(scene, View(seed=1, label=0, psi=0.6))
     target = target_of(scene, saved_png(tmp_path / "p.png", pixels))
     found = list(searched(scene, target, steps=200, each_layer=True, label=0))
     assert [found[0].step, found[-1].step, found[-1].steps] == [0, 200, 200]
     assert found[-1].decibels > found[0].decibels + 10
-    again = render(scene, Settings(styles=found[-1].styles))
+    again = render(scene, View(styles=found[-1].styles))
     assert difference(again, found[-1].picture) <= 1
 
 
 def test_what_is_told_of_a_found_picture_leaves_out_the_padding(tmp_path):
     scene = explored(active_rectangle=(2, 14, 0, 16))
-    pixels = render(scene, Settings(seed=1, label=0))
+    pixels = render(scene, View(seed=1, label=0))
     target = target_of(scene, saved_png(tmp_path / "p.png", pixels))
     found = list(searched(scene, target, steps=1, each_layer=False, label=0))[-1]
     error = np.square((found.picture - pixels.astype(float)) / 255).mean()
@@ -369,8 +373,41 @@ def test_without_gradio_the_command_says_what_to_install(monkeypatch):
     assert 'pip install ".[explore]"' in result.output
 
 
+STALLED = """
+import contextlib, socket, threading, urllib.request
+from explorer import explored
+from stylegan.explore.server import serving
+
+session = "GET /gradio_api/heartbeat/a HTTP/1.1"
+upload = "POST /gradio_api/upload HTTP/1.1\\r\\nContent-Type: multipart/form-data; boundary=b"
+with contextlib.ExitStack() as sockets:
+    with serving(explored()) as address:
+        for head in (session, upload + "\\r\\nContent-Length: 1000"):
+            place = "127.0.0.1", int(address.strip("/").rpartition(":")[2])
+            client = sockets.enter_context(socket.create_connection(place))
+            client.sendall(f"{head}\\r\\nHost: localhost\\r\\n\\r\\n".encode())
+        urllib.request.urlopen(address).close()
+    print([thread.name for thread in threading.enumerate()])
+"""
+
+
+@pytest.mark.slow
+def test_the_server_ends_although_sessions_and_uploads_are_open():
+    pytest.importorskip("gradio")
+    folders = [str(Path(__file__).parent / "helpers"), str(Path(__file__).parent.parent)]
+    found = subprocess.run(
+        [sys.executable, "-c", STALLED],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert (found.stdout, found.stderr) == ("['MainThread']\n", "")
+
+
 def test_networks_without_styles_or_noise_have_their_pictures():
     config = dataclasses.replace(TINY, styles=False, constant_input=False, noise=False, label_dim=0)
     scene = explored(config=config, methods=["pca"])
-    a, b = (render(scene, Settings(seed=s, psi=1, noise="random")) for s in (0, 1))
+    a, b = (render(scene, View(seed=s, psi=1, noise="random")) for s in (0, 1))
     assert difference(a, b) > 1

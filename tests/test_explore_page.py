@@ -31,7 +31,7 @@ from stylegan.directions import (
     load_directions,
     save_directions,
 )
-from stylegan.explore import Mixing, Scene, Settings, between, render
+from stylegan.explore import Mixing, Scene, View, between, render
 from stylegan.explore.points import point_of
 from stylegan.files.latents import read_latents
 from stylegan.files.loading import load_source, save_generator
@@ -88,8 +88,15 @@ def scene(source):
 
 @pytest.fixture(scope="module")
 def server(source, tmp_path_factory):
-    """The address of the page, and what the server says."""
+    """The address of the page, and the output of the server."""
     log = tmp_path_factory.mktemp("server") / "log"
+    with served(source, log) as place:
+        yield place, log
+
+
+@contextlib.contextmanager
+def served(source, log):
+    """The address of a server in a process of its own, which Ctrl-C ends."""
     words = [sys.executable, "-c", SERVER, "explore", source, "--no-browser", "--device", "cpu"]
     with log.open("w") as file:
         process = subprocess.Popen(
@@ -100,13 +107,11 @@ def server(source, tmp_path_factory):
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
     try:
-        yield wait(lambda: address(log, process), 120), log
-    finally:
+        yield wait(lambda: address(log, process), 120)
         process.send_signal(signal.SIGINT)
-        try:
-            assert process.wait(120) == 0, log.read_text()
-        finally:
-            process.kill()
+        assert process.wait(120) == 0, log.read_text()
+    finally:
+        process.kill()
 
 
 def address(log, process):
@@ -166,9 +171,9 @@ class User:
         self.page.click(f"#{name} input")
         self.page.get_by_role("option", name=option).click()
 
-    def sees(self, scene, settings):
-        """Whether the picture becomes that of the settings."""
-        expected = render(scene, settings).astype(int)
+    def sees(self, scene, view):
+        """Whether the picture becomes that of the view."""
+        expected = render(scene, view).astype(int)
 
         def same():
             seen = self.seen()
@@ -215,71 +220,71 @@ def user(browser, server):
 
 
 def test_every_control_shows_what_render_says(user, scene):
-    start = {"label": 0, "cutoff": None}
-    assert user.sees(scene, Settings(**start))
+    start = {"label": 0, "cutoff": "all"}
+    assert user.sees(scene, View(**start))
     user.slide("seed", 5)
-    assert user.sees(scene, Settings(5, **start))
+    assert user.sees(scene, View(5, **start))
     user.slide("psi", 1.2)
-    assert user.sees(scene, Settings(5, psi=1.2, **start))
+    assert user.sees(scene, View(5, psi=1.2, **start))
     user.slide("cutoff", 2)
-    assert user.sees(scene, Settings(5, psi=1.2, label=0, cutoff=2))
+    assert user.sees(scene, View(5, psi=1.2, label=0, cutoff=2))
     user.pick("label", NAMES[2])
     now = {"psi": 1.2, "label": 2, "cutoff": 2}
-    assert user.sees(scene, Settings(5, **now))
+    assert user.sees(scene, View(5, **now))
     user.slide("growth", 3.25)
-    assert user.sees(scene, Settings(5, growth=3.25, **now))
+    assert user.sees(scene, View(5, growth=3.25, **now))
     user.slide("growth", 4)
     user.choose("noise", "off")
-    assert user.sees(scene, Settings(5, noise="none", **now))
+    assert user.sees(scene, View(5, noise="none", **now))
     user.slide("noise_seed", 8)  # turns random noise on
     now |= {"noise": "random", "noise_seed": 8}
-    assert user.sees(scene, Settings(5, **now))
+    assert user.sees(scene, View(5, **now))
     user.tab("Mixing")
     user.slide("mix_seed", 6)  # turns mixing on
-    assert user.sees(scene, Settings(5, mixing=Mixing(6, range(3, 6)), **now))
+    assert user.sees(scene, View(5, mixing=Mixing(6, range(3, 6)), **now))
     user.slide("mix_last", 4)
     user.slide("mix_first", 2)
     now |= {"mixing": Mixing(6, range(1, 4))}
-    assert user.sees(scene, Settings(5, **now))
+    assert user.sees(scene, View(5, **now))
     user.tab("Directions")
     user.slide("pca_2", 2)
     user.slide("sefa_3", -1.5)
     moves = {"pca": [0, 2, 0], "sefa": [0, 0, -1.5]}
-    assert user.sees(scene, Settings(5, moves=moves, **now))
+    assert user.sees(scene, View(5, moves=moves, **now))
     user.page.click("#reset")
-    assert user.sees(scene, Settings(5, **now))
+    assert user.sees(scene, View(5, **now))
     user.tab("Picture")
     user.page.click("#random")
     wait(lambda: user.page.input_value("#seed input[type=number]") != "5")
     seed = int(user.page.input_value("#seed input[type=number]"))
-    assert user.sees(scene, Settings(seed, **now))
+    assert user.sees(scene, View(seed, **now))
 
 
 def test_points_are_saved_walked_between_and_removed(user, scene, tmp_path):
     user.tab("Directions")
     user.slide("pca_1", 3)
-    moved = Settings(label=0, cutoff=None, moves={"pca": [3, 0, 0]})
+    moved = View(label=0, cutoff="all", moves={"pca": [3, 0, 0]})
     assert user.sees(scene, moved)
     user.save(1)
     user.page.click("#reset")
     user.tab("Picture")
     user.slide("seed", 9)
-    plain = Settings(9, label=0, cutoff=None)
+    plain = View(9, label=0, cutoff="all")
     assert user.sees(scene, plain)
     user.save(2)
-    points = [point_of(scene, settings, "") for settings in (moved, plain)]
+    points = [point_of(scene, view, "") for view in (moved, plain)]
     user.tab("Saved points")
     user.slide("between", 0.25)
-    assert user.sees(scene, Settings(styles=between(*points, 0.25)))
+    assert user.sees(scene, View(styles=between(*points, 0.25)))
     user.page.locator("#gallery .grid-container button").nth(1).click()
-    assert user.sees(scene, Settings(styles=points[1].styles))
+    assert user.sees(scene, View(styles=points[1].styles))
     assert user.download("#latents_file", tmp_path / "p.npz") == "point.npz"
     found = read_latents(tmp_path / "p.npz", scene.generator)
     assert np.allclose(found.ws[0], points[1].styles, atol=1e-5) and found.noise is None
     user.page.click("#remove")  # the second, where the way begins
     user.page.locator("#gallery .grid-container button").nth(1).wait_for(state="detached")
     user.slide("between", 0.5)
-    assert user.sees(scene, Settings(styles=points[0].styles))
+    assert user.sees(scene, View(styles=points[0].styles))
     user.choose("start", "Seed")
     assert user.sees(scene, plain)
     assert user.download("#picture_file", tmp_path / "p.png") == "seed0009-a_b.png"
@@ -295,8 +300,8 @@ def test_two_users_do_not_mix(browser, server, scene):
         for seed in range(1, 6):  # both at once
             one.slide("seed", seed)
             other.slide("seed", 100 + seed)
-        assert one.sees(scene, Settings(5, label=0, cutoff=None))
-        assert other.sees(scene, Settings(105, label=0, cutoff=None))
+        assert one.sees(scene, View(5, label=0, cutoff="all"))
+        assert other.sees(scene, View(105, label=0, cutoff="all"))
         one.save(1)
         one.tab("Saved points")
         other.tab("Saved points")
@@ -305,11 +310,11 @@ def test_two_users_do_not_mix(browser, server, scene):
         other.choose("start", "Saved points")
         assert "no points are saved yet" in other.told()
         other.choose("start", "Seed")
-        assert other.sees(scene, Settings(105, label=0, cutoff=None))
+        assert other.sees(scene, View(105, label=0, cutoff="all"))
 
 
 def test_a_picture_of_the_users_own_becomes_a_point(user, scene, tmp_path):
-    pixels = render(scene, Settings(3, label=0, psi=0.5))
+    pixels = render(scene, View(3, label=0, psi=0.5))
     sampling.picture(pixels).save(tmp_path / "mine.png")
     user.tab("Your picture")
     user.slide("steps", 40)
@@ -322,7 +327,7 @@ def test_a_picture_of_the_users_own_becomes_a_point(user, scene, tmp_path):
 
 
 def test_a_search_that_was_stopped_leaves_room_for_the_next(user, scene, tmp_path):
-    sampling.picture(render(scene, Settings(3, label=0))).save(tmp_path / "mine.png")
+    sampling.picture(render(scene, View(3, label=0))).save(tmp_path / "mine.png")
     user.tab("Your picture")
     user.upload(tmp_path / "mine.png")
     user.slide("steps", 1000)
@@ -338,6 +343,20 @@ def test_a_search_that_was_stopped_leaves_room_for_the_next(user, scene, tmp_pat
             return True
 
     wait(found)
+
+
+def test_ctrl_c_ends_a_search_and_open_sessions(browser, source, scene, tmp_path):
+    sampling.picture(render(scene, View(3, label=0))).save(tmp_path / "mine.png")
+    with served(source, tmp_path / "log") as place:
+        users = [User(browser, place) for _ in range(2)]
+        users[0].tab("Your picture")
+        users[0].upload(tmp_path / "mine.png")
+        users[0].slide("steps", 1000)
+        users[0].page.click("#project")
+        wait(lambda: users[0].page.inner_text("#picture figcaption").startswith("step "))
+    assert (tmp_path / "log").read_text().splitlines()[1:] == ["ended"]
+    for user in users:
+        user.page.context.close()
 
 
 def test_bad_uploads_are_refused_politely(user, tmp_path):

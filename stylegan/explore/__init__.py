@@ -1,13 +1,13 @@
 """A local page to play with a generator. All numbers are made without it, by pure functions."""
 
 from stylegan.explore.points import Point, between
-from stylegan.explore.scene import Mixing, Scene, Settings, final_styles, grown, growth_of, render
+from stylegan.explore.scene import Mixing, Scene, View, final_styles, grown, growth_of, render
 
 __all__ = [
     "Mixing",
     "Point",
     "Scene",
-    "Settings",
+    "View",
     "between",
     "final_styles",
     "grown",

@@ -1,4 +1,4 @@
-"""What the controls of the page say, as settings of a picture; and the page's words for them."""
+"""What the controls of the page specify, as a view; and the page's words for it."""
 
 import base64
 import html
@@ -10,15 +10,15 @@ import numpy as np
 
 from stylegan import sampling
 from stylegan.explore.points import Point, between
-from stylegan.explore.scene import Mixing, Scene, Settings, growth_in
+from stylegan.explore.scene import Mixing, Scene, View, growth_in
 
 SEED, POINTS = "Seed", "Saved points"
 SMOOTH = 256  # pixels, from which on enlarged pictures are smoothed
 Values = Mapping[str, Any]  # of the controls, by name
 
 
-def settings_of(scene: Scene, values: Values, points: Sequence[Point]) -> Settings:
-    """The settings that the controls ask for. ValueError, fit for the user, where they cannot be.
+def view_of(scene: Scene, values: Values, points: Sequence[Point]) -> View:
+    """The view that the controls specify. ValueError, fit for the user, where there is none.
 
     A value of a browser is what anybody may have sent, so each is checked where it is used.
     """
@@ -34,11 +34,11 @@ def settings_of(scene: Scene, values: Values, points: Sequence[Point]) -> Settin
         start, end = (point(points, values[name]) for name in ("from", "to"))
         styles = between(start, end, float(values["between"]))
     cutoff = whole(values["cutoff"], "cutoff")
-    return Settings(
+    return View(
         seed=seed,
         label=class_of(scene, values),
         psi=float(values["psi"]),
-        cutoff=None if cutoff >= config.num_styles() else cutoff,
+        cutoff="all" if cutoff >= config.num_styles() else cutoff,
         mixing=mixing,
         styles=styles,
         moves={method: values[method] for method in scene.directions},
@@ -86,14 +86,14 @@ def point(points: Sequence[Point], index: Any) -> Point:
     return points[index]
 
 
-def name_of(scene: Scene, settings: Settings) -> str:
+def name_of(scene: Scene, view: View) -> str:
     """A short name for a picture, fit for files."""
-    if settings.styles is not None:
+    if view.styles is not None:
         return "point"
-    label = "" if settings.label is None else f"-{class_names(scene)[settings.label]}"
-    mixed = "" if settings.mixing is None else f"-mixed{settings.mixing.seed}"
-    moves = "-moved" if any(map(any, settings.moves.values())) else ""
-    name = f"seed{settings.seed:04d}{label}{mixed}{moves}"
+    label = "" if view.label is None else f"-{class_names(scene)[view.label]}"
+    mixed = "" if view.mixing is None else f"-mixed{view.mixing.seed}"
+    moves = "-moved" if any(map(any, view.moves.values())) else ""
+    name = f"seed{view.seed:04d}{label}{mixed}{moves}"
     return "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
 
 
@@ -103,20 +103,20 @@ def class_names(scene: Scene) -> list[str]:
     return list(map(str, names)) if len(names) == count else [f"class {i}" for i in range(count)]
 
 
-def described(scene: Scene, values: Values, settings: Settings) -> str:
+def described(scene: Scene, values: Values, view: View) -> str:
     """One line about the picture that the controls ask for."""
-    resolution, alpha = growth_in(scene, settings)
+    resolution, alpha = growth_in(scene, view)
     size = f"{resolution}×{resolution}"  # noqa: RUF001
     if alpha < 1:
         size += f", {100 * alpha:.0f} % grown in"
-    if settings.styles is not None:
+    if view.styles is not None:
         return f"{way_named(values)} · {size}"
-    words = [f"seed {settings.seed}", f"ψ {settings.psi:g}", size]
-    if settings.label is not None:
-        words.insert(1, class_names(scene)[settings.label])
-    if settings.mixing is not None:
-        layers = settings.mixing.layers
-        words.append(f"layers {layers.start + 1} to {layers.stop} of seed {settings.mixing.seed}")
+    words = [f"seed {view.seed}", f"ψ {view.psi:g}", size]
+    if view.label is not None:
+        words.insert(1, class_names(scene)[view.label])
+    if view.mixing is not None:
+        layers = view.mixing.layers
+        words.append(f"layers {layers.start + 1} to {layers.stop} of seed {view.mixing.seed}")
     return " · ".join(words)
 
 
@@ -135,7 +135,7 @@ def png(pixels: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def shown(pixels: np.ndarray, name: str, caption: str) -> str:
+def figure_html(pixels: np.ndarray, name: str, caption: str) -> str:
     """The HTML of a picture with its caption; the picture is inside, so it is nobody else's."""
     kind = "sharp" if max(pixels.shape[:2]) < SMOOTH else "smooth"
     source = base64.b64encode(png(pixels)).decode()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, wraps
 from pathlib import Path
+from threading import Event
 from typing import Any, ParamSpec, TypeVar
 
 import gradio as gr
@@ -20,9 +21,9 @@ from stylegan.explore.controls import (
     SEED,
     class_of,
     described,
+    figure_html,
     name_of,
-    settings_of,
-    shown,
+    view_of,
 )
 from stylegan.explore.layout import LARGEST_SEED, Layout
 from stylegan.explore.points import Point, keep, latents_file, point_of
@@ -78,6 +79,7 @@ class Page:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.painter = ThreadPoolExecutor(1, "painter")  # pictures one at a time, by one thread
+        self.closing = Event()  # ends a search
         with gr.Blocks(
             title="StyleGAN explorer", analytics_enabled=False, delete_cache=(HOUR, DAY)
         ) as self.blocks:
@@ -173,10 +175,10 @@ class Page:
 
     def drawn(self, points: Points, values: dict[str, Any]) -> str:
         """The picture that the controls ask for, as HTML."""
-        settings = settings_of(self.scene, values, points)
-        pixels = self.painter.submit(render, self.scene, settings).result()
-        name, caption = name_of(self.scene, settings), described(self.scene, values, settings)
-        return shown(pixels, name, caption)
+        view = view_of(self.scene, values, points)
+        pixels = self.painter.submit(render, self.scene, view).result()
+        name, caption = name_of(self.scene, view), described(self.scene, values, view)
+        return figure_html(pixels, name, caption)
 
     def show(self, choices: dict[str, Any], points: Points, *given: Any) -> Any:
         """The picture, with some controls set: what these now are, and the picture."""
@@ -201,17 +203,17 @@ class Page:
 
     def save_point(self, points: Points, *given: Any) -> tuple[Any, ...]:
         """The picture that is shown becomes a point."""
-        settings = settings_of(self.scene, self.values(given), points)
-        name = name_of(self.scene, settings)
-        new = self.painter.submit(point_of, self.scene, settings, name).result()
+        view = view_of(self.scene, self.values(given), points)
+        name = name_of(self.scene, view)
+        new = self.painter.submit(point_of, self.scene, view, name).result()
         points = keep(points, new)
         gr.Info(f"Saved as point {len(points)}.", duration=2)
         return listed(points, max(len(points) - 2, 0), len(points) - 1)
 
     def latents_of(self, points: Points, *given: Any) -> str:
         """The file of latents, as text."""
-        settings = settings_of(self.scene, self.values(given), points)
-        content = self.painter.submit(latents_file, self.scene, settings).result()
+        view = view_of(self.scene, self.values(given), points)
+        content = self.painter.submit(latents_file, self.scene, view).result()
         return base64.b64encode(content).decode()
 
     def search(
@@ -221,24 +223,27 @@ class Page:
         try:
             if file is None:
                 raise ValueError("choose a picture first")
-            yield from self.searching(Path(file), int(steps), each_layer, points, given)
+            path, label = Path(file), class_of(self.scene, self.values(given))
+            target = target_of(self.scene, path)
+            wanted = figure_html(sampling.to_uint8(target)[0], path.stem, f"wanted: {path.name}")
+            for now in searched(
+                self.scene,
+                target,
+                steps=int(steps),
+                each_layer=each_layer,
+                label=label,
+                closing=self.closing,
+            ):
+                caption = f"step {now.step} of {now.steps} · {now.decibels:.1f} dB"
+                picture = figure_html(now.picture, path.stem, caption)
+                yield [wanted, picture, *(gr.skip() for _ in range(5))]
+            if self.closing.is_set():
+                return
+            point = Point(f"{path.name}, {now.decibels:.1f} dB", now.styles, now.picture)
+            points = keep(points, point)
+            yield [wanted, picture, *listed(points, len(points) - 1, len(points) - 1), 0]
         except (ValueError, OSError) as error:
             raise refusal(error) from error
-
-    def searching(
-        self, file: Path, steps: int, each_layer: bool, points: Points, given: Sequence[Any]
-    ) -> Iterator[list[Any]]:
-        """The same, with errors of their own kinds."""
-        target = target_of(self.scene, file)
-        wanted = shown(sampling.to_uint8(target)[0], file.stem, f"wanted: {file.name}")
-        label = class_of(self.scene, self.values(given))
-        for now in searched(self.scene, target, steps=steps, each_layer=each_layer, label=label):
-            caption = f"step {now.step} of {now.steps} · {now.decibels:.1f} dB"
-            picture = shown(now.picture, file.stem, caption)
-            yield [wanted, picture, *(gr.skip() for _ in range(5))]
-        point = Point(f"{file.name}, {now.decibels:.1f} dB", now.styles, now.picture)
-        points = keep(points, point)
-        yield [wanted, picture, *listed(points, len(points) - 1, len(points) - 1), 0]
 
 
 def listed(points: Points, first: int | None, last: int | None) -> tuple[Any, ...]:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.explore.scene import Scene, Settings, final_styles, render
+from stylegan import sampling
+from stylegan.explore.scene import Scene, View, final_styles, render
 from stylegan.files.latents import write_latents
 
 MOST_POINTS = 100  # of one user
@@ -31,8 +32,8 @@ def keep(points: Sequence[Point], point: Point) -> tuple[Point, ...]:
     return (*points, point)
 
 
-def point_of(scene: Scene, settings: Settings, name: str) -> Point:
-    return Point(name, final_styles(scene, settings), render(scene, settings))
+def point_of(scene: Scene, view: View, name: str) -> Point:
+    return Point(name, final_styles(scene, view), render(scene, view))
 
 
 def between(start: Point, end: Point, t: float) -> Tensor:
@@ -40,16 +41,15 @@ def between(start: Point, end: Point, t: float) -> Tensor:
     return torch.lerp(start.styles, end.styles, t)
 
 
-def latents_file(scene: Scene, settings: Settings) -> bytes:
+def latents_file(scene: Scene, view: View) -> bytes:
     """A file for `stylegan generate --latents` that gives this picture again, at full growth.
 
-    It holds final styles, and the maps of random noise, those of all layers that training has
-    reached; at a lower growth the picture shows but the coarse ones.
+    It holds final styles, and the maps of random noise for all layers that training has reached.
     """
-    maps = None
-    if settings.noise == "random":
-        maps = scene.noise_maps(settings.noise_seed, scene.loaded.resolution)
+    config, maps = scene.generator.config, None
+    if view.noise == "random":
+        maps = sampling.seed_noise([view.noise_seed], config, scene.loaded.resolution)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "latents.npz"
-        write_latents(path, final_styles(scene, settings)[None], maps)
+        write_latents(path, final_styles(scene, view)[None], maps)
         return path.read_bytes()

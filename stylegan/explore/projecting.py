@@ -3,21 +3,21 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from stylegan import projection, sampling
 from stylegan.explore.scene import Scene
 
-SHOWN = 40  # times that the search is looked at
+LOOKS = 40  # at the picture, during a search
 MOST_STEPS = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Progress:
-    """Where the search for one picture is."""
+class Candidate:
+    """The most similar picture so far."""
 
     step: int
     steps: int
@@ -42,35 +42,43 @@ def target_of(scene: Scene, path: Path) -> Tensor:
 
 
 def searched(
-    scene: Scene, target: Tensor, *, steps: int, each_layer: bool, label: int | None = None
-) -> Iterator[Progress]:
+    scene: Scene,
+    target: Tensor,
+    *,
+    steps: int,
+    each_layer: bool,
+    label: int | None = None,
+    closing: Event | None = None,
+) -> Iterator[Candidate]:
     """The search for `target` (1, C, r, r), now and then; the last one is the result.
 
     By LPIPS if its weights are here, else by pixels. `each_layer` searches one w for each layer.
+    It ends at the next step once `closing` is set.
     """
     if not 1 <= steps <= MOST_STEPS:
         raise ValueError(f"a search takes 1 to {MOST_STEPS} steps here, not {steps}")
     generator, loaded = scene.generator, scene.loaded
-    config = generator.config
     distance, _ = projection.choose_distance(
         "auto",
         resolution=loaded.resolution,
-        channels=config.image_channels,
+        channels=generator.config.image_channels,
         weights=None,
         device=generator.w_avg.device,
     )
     target = target.to(generator.w_avg)
-    every = max(1, steps // SHOWN)
+    every = max(1, steps // LOOKS)
     for found in projection.project(
         generator,
         target,
         distance,
         projection.Settings(steps=steps, space="w+" if each_layer else "w"),
-        labels=None if label is None else torch.eye(config.label_dim)[label][None],
+        labels=scene.one_hot(label),
         resolution=loaded.resolution,
         alpha=loaded.alpha,
     ):
+        if closing is not None and closing.is_set():
+            return
         if found.step % every == 0 or found.step == steps:
             picture = sampling.crop(sampling.to_uint8(found.images), loaded.active_rectangle)[0]
             decibels = float(projection.psnr(found.images, target, loaded.active_rectangle))
-            yield Progress(found.step, steps, found.ws[0].float().cpu(), picture, decibels)
+            yield Candidate(found.step, steps, found.ws[0].float().cpu(), picture, decibels)

@@ -1,9 +1,8 @@
-"""What is to be seen (a generator, its directions) and how (settings), and the picture of both."""
+"""What is looked at (a generator, its directions) and how (a view), and the picture of both."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -13,13 +12,8 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.directions import Directions, Method, moved
 from stylegan.figures import StyleRange, mixed
-from stylegan.files.loading import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator
-from stylegan.ops import truncate
-
-KEPT_W, KEPT_NOISE = 256, 2  # latents and sets of noise maps that are not drawn again
-
-NoiseKind = Literal["const", "random", "none"]
 
 
 class Growth(NamedTuple):
@@ -36,23 +30,23 @@ class Mixing:
 
 
 @dataclass(frozen=True, eq=False)
-class Settings:
+class View:
     """All that a picture depends on beside the scene."""
 
     seed: int = 0
     label: int | None = None  # the class, exactly for networks that have classes
     psi: float = 0.7
-    cutoff: int | None = None  # layers that truncation reaches, None = all
+    cutoff: int | Literal["all"] = "all"  # layers that truncation reaches
     mixing: Mixing | None = None
     styles: Tensor | None = None  # final ones (num_styles, w_dim), in place of all above
     moves: Mapping[Method, Sequence[float]] = field(default_factory=dict)  # standard deviations
     growth: float | None = None  # see `grown`; None: as far as training came
-    noise: NoiseKind = "const"
+    noise: Literal["const", "random", "none"] = "const"
     noise_seed: int = 0  # of "random"
 
 
 class Scene:
-    """A generator, which many look at at once, and its directions. Nothing changes but caches."""
+    """A generator, which many look at at once, and its directions. Nothing of it changes."""
 
     def __init__(
         self, loaded: LoadedGenerator, directions: Sequence[Directions] = (), name: str = ""
@@ -61,22 +55,19 @@ class Scene:
         self.loaded = loaded
         self.name = name  # what the user calls it
         self.directions = {found.method: found for found in directions}
-        self.w = lru_cache(KEPT_W)(self._w)
-        self.noise_maps = lru_cache(KEPT_NOISE)(self._noise_maps)
 
     @property
     def generator(self) -> Generator:
         return self.loaded.generator
 
-    def _w(self, seed: int, label: int | None) -> Tensor:
-        """(1, w_dim) of a seed, and of a class where there are some."""
-        config, average = self.generator.config, self.generator.w_avg
-        labels = None if label is None else torch.eye(config.label_dim)[label][None].to(average)
-        return self.generator.mapping(sampling.latents([seed], config.z_dim).to(average), labels)
+    def one_hot(self, label: int | None) -> Tensor | None:
+        """The label (1, label_dim) of a class."""
+        return None if label is None else torch.eye(self.generator.config.label_dim)[label][None]
 
-    def _noise_maps(self, seed: int, resolution: int) -> list[Tensor]:
-        maps = sampling.seed_noise([seed], self.generator.config, resolution)
-        return [noise_map.to(self.generator.w_avg) for noise_map in maps]
+    def styles(self, seed: int, label: int | None) -> Tensor:
+        """ws (1, num_styles, w_dim) of a seed, not truncated."""
+        z = sampling.latents([seed], self.generator.config.z_dim)
+        return self.loaded.styles(z, self.one_hot(label))
 
 
 def grown(growth: float) -> Growth:
@@ -89,60 +80,46 @@ def grown(growth: float) -> Growth:
 
 
 def growth_of(resolution: int, alpha: float = 1.0) -> float:
-    """What `grown` turns into these."""
+    """The inverse of `grown`."""
     return resolution.bit_length() - 1 - (1 - alpha if resolution > 4 else 0)
 
 
-def growth_in(scene: Scene, settings: Settings) -> Growth:
+def growth_in(scene: Scene, view: View) -> Growth:
     """The resolution and alpha of a picture. ValueError beyond what training has reached."""
     loaded = scene.loaded
-    if settings.growth is None:
+    if view.growth is None:
         return Growth(loaded.resolution, loaded.alpha)
     most = growth_of(loaded.resolution, loaded.alpha)
-    if not 2 <= settings.growth <= most:
-        raise ValueError(f"growth is from 2 to {most:g} here, not {settings.growth:g}")
-    return grown(settings.growth)
+    if not 2 <= view.growth <= most:
+        raise ValueError(f"growth is from 2 to {most:g} here, not {view.growth:g}")
+    return grown(view.growth)
 
 
 @torch.inference_mode()
-def final_styles(scene: Scene, settings: Settings) -> Tensor:
-    """What the synthesis network gets, on the CPU: float32 (num_styles, w_dim).
+def final_styles(scene: Scene, view: View) -> Tensor:
+    """Input of the synthesis network, on the CPU: float32 (num_styles, w_dim).
 
     The seed's styles, mixed and truncated, or those given; then moved along the directions.
     """
-    generator = scene.generator
-    if settings.styles is not None:
-        ws = settings.styles[None].to(generator.w_avg)
+    if view.styles is not None:
+        ws = view.styles[None].to(scene.generator.w_avg)
     else:
-        ws = generator.broadcast(scene.w(settings.seed, settings.label))
-        if settings.mixing is not None:
-            layers = StyleRange(settings.mixing.layers.start, settings.mixing.layers.stop - 1)
-            ws = mixed(ws, scene.w(settings.mixing.seed, settings.label), layers)
-        ws = truncate(ws, generator.w_avg, settings.psi, settings.cutoff)
-    for method, amounts in settings.moves.items():
+        ws = scene.styles(view.seed, view.label)
+        if view.mixing is not None:
+            layers = StyleRange(view.mixing.layers.start, view.mixing.layers.stop - 1)
+            ws = mixed(ws, scene.styles(view.mixing.seed, view.label)[:, 0], layers)
+        ws = scene.loaded.truncated(ws, psi=view.psi, cutoff=view.cutoff)
+    for method, amounts in view.moves.items():
         if any(amounts):
             ws = moved(ws, scene.directions[method], amounts)
     return ws[0].float().cpu().clone()
 
 
-def noise_in(scene: Scene, settings: Settings) -> Literal["const", "none"] | list[Tensor]:
-    """The noise of a picture: a kind, or the maps that a seed draws."""
-    if settings.noise != "random":
-        return settings.noise
-    return scene.noise_maps(settings.noise_seed, growth_in(scene, settings).resolution)
-
-
-def render(scene: Scene, settings: Settings) -> np.ndarray:
+def render(scene: Scene, view: View) -> np.ndarray:
     """The picture: uint8 (H, W, C)."""
-    growth = growth_in(scene, settings)
-    (pixels,) = sampling.generate(
-        scene.generator,
-        [settings.noise_seed],
-        psi=1,
-        ws=final_styles(scene, settings)[None],
-        noise=noise_in(scene, settings),
-        resolution=growth.resolution,
-        alpha=growth.alpha,
+    resolution, alpha = growth_in(scene, view)
+    ws = final_styles(scene, view)[None]
+    (picture,) = scene.loaded.pictures(
+        [view.noise_seed], ws=ws, psi=1, noise=view.noise, resolution=resolution, alpha=alpha
     )
-    picture: np.ndarray = sampling.crop(pixels, scene.loaded.active_rectangle)[0]
     return picture

@@ -1,5 +1,6 @@
 """The page's server: for this computer alone, and without a request to any other."""
 
+import logging
 import os
 import socket
 import tempfile
@@ -19,6 +20,7 @@ HOST = "127.0.0.1"
 NAMES = [HOST, "localhost"]  # of this computer; a page of another name that leads here gets nothing
 CSS = Path(__file__).parent / "page.css"
 LARGEST_UPLOAD = "20mb"
+GRACE, PATIENCE = 2, 60  # seconds for requests to end, and for the server then
 POLICY = (  # where a browser may load from: only here
     "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'self' 'unsafe-inline'; frame-ancestors 'self'"
@@ -80,8 +82,23 @@ def serving(scene: Scene, *, port: int | None = None, browser: bool = False) -> 
         try:
             yield launched(page.blocks, port, browser)
         finally:
-            page.blocks.close(verbose=False)
-            page.painter.shutdown(cancel_futures=True)
+            close(page)
+
+
+def close(page: Page) -> None:
+    """End searches, requests and the server, whatever browsers still wait for.
+
+    uvicorn would wait for open sessions without limit, and a process whose threads still compute
+    may hang at its end.
+    """
+    page.closing.set()
+    if page.blocks.is_running:
+        logging.getLogger("uvicorn.error").disabled = True  # it lists what is cut off
+        server = page.blocks.server
+        server.config.timeout_graceful_shutdown = GRACE
+        page.blocks.close(verbose=False)
+        server.thread.join(PATIENCE)  # for what is being computed: one picture, one step
+    page.painter.shutdown(cancel_futures=True)
 
 
 def launched(blocks: gr.Blocks, port: int | None, browser: bool) -> str:
