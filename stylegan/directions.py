@@ -226,6 +226,7 @@ def save_directions(path: Path, found: Sequence[Directions], generator: Generato
     for d in found:
         for name in ("vectors", "eigenvalues", "deviations"):
             arrays[f"{d.method}_{name}"] = getattr(d, name).numpy()
+    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 

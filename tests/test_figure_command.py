@@ -11,9 +11,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 from stylegan import figures, sampling
-from stylegan.cli import main
-from stylegan.cli.figure import FigureFile, figure
-from stylegan.cli.looking import LayerRanges, Numbers
+from stylegan.cli import main, values
+from stylegan.cli.figure import figure
 from stylegan.cli.video import video
 from stylegan.files.latents import write_latents
 from stylegan.files.loading import load_source, save_generator
@@ -87,7 +86,7 @@ def test_what_is_drawn_is_what_the_library_draws(run_folder, tmp_path):
     a, b = (figures.of_seeds(loaded, seeds) for seeds in ([0, 1], [5, 6]))
     found = drawn(tmp_path / "a.png", "mixing", run_folder, *SHORT["mixing"])
     assert np.array_equal(found, np.asarray(figures.mixing(loaded, a, b)))
-    layers = [figures.StyleRange(0, 2), figures.StyleRange(5, 5)]
+    layers = [figures.StyleRange(range(3)), figures.StyleRange(range(5, 6))]
     found = drawn(tmp_path / "b.png", "mixing", run_folder, *SHORT["mixing"], "--layers", "0-2,5")
     assert np.array_equal(found, np.asarray(figures.mixing(loaded, a, b, layers)))
 
@@ -178,9 +177,8 @@ def test_a_folder_is_refused_before_any_work(tmp_path):
 
 @pytest.mark.parametrize(("ending", "side"), [("webp", 16_384), ("jpg", 65_501)])
 def test_a_figure_too_large_for_its_format_is_refused(tmp_path, ending, side):
-    file = FigureFile(tmp_path / f"a.{ending}", overwrite=False)
     with pytest.raises(ValueError, match=f"has at most {side - 1} pixels a side; choose png"):
-        file.save(Image.new("L", (1, side)), "memory")
+        figures.save_picture(tmp_path / f"a.{ending}", Image.new("L", (1, side)))
     assert not list(tmp_path.iterdir())
 
 
@@ -193,7 +191,7 @@ def test_an_ending_that_says_nothing_is_refused_before_any_work(tmp_path, name):
 @pytest.mark.parametrize("kind", ["growth", "timelapse"])
 def test_training_is_shown_of_run_folders_alone(kind, tmp_path):
     message = refused(run(kind, "emoji32", "--out", tmp_path / "a.png"))
-    assert "of a run folder, but emoji32 is no folder" in message
+    assert "of a run folder, but emoji32 is not a folder" in message
 
 
 def test_layers_beyond_the_network_are_refused(run_folder, tmp_path):
@@ -221,8 +219,8 @@ def test_psis_that_are_none_are_usage_errors(run_folder, value, message):
 
 
 def test_lists_of_numbers_and_layers():
-    assert Numbers().convert("1, -0.5,0", None, None) == [1, -0.5, 0]
-    assert LayerRanges().convert("0-3, 4,5-7", None, None) == [(0, 3), (4, 4), (5, 7)]
+    assert values.numbers("1, -0.5,0") == [1, -0.5, 0]
+    assert values.layer_ranges("0-3, 4,5-7") == [range(4), range(4, 5), range(5, 8)]
 
 
 def documented_commands():

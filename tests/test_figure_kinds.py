@@ -14,7 +14,6 @@ from stylegan.figures import (
     StyleRange,
     chart,
     evenly,
-    growth,
     labelled_grid,
     mixed,
     mixing,
@@ -73,6 +72,10 @@ def one(loaded, seeds, **settings):
     """What `generate` makes of the seeds."""
     settings = {"psi": loaded.psi, "cutoff": loaded.cutoff, **settings}
     return np.concatenate(list(sampling.generate(loaded.generator, seeds, **settings)))
+
+
+def of_styles(loaded, ws, **options):
+    return np.stack(list(loaded.pictures(ws=ws, **options)))
 
 
 def cells(image, rows, columns, wide_rows=(), wide_columns=()):
@@ -162,7 +165,7 @@ def test_charts_that_do_not_fit_are_refused(changed, message):
 def test_pictures_of_seeds_are_those_that_generate_makes(loaded, points):
     assert points.names == ["seed 3", "seed 4", "seed 5"]
     for noise in ("const", "random", "none"):
-        found = pictures(loaded, points.ws, noise=noise, seeds=points.seeds)
+        found = pictures(loaded, of_seeds(loaded, [3, 4, 5], noise=noise))
         assert np.array_equal(found, one(loaded, [3, 4, 5], noise=noise))
 
 
@@ -208,26 +211,26 @@ def test_no_seeds_are_refused(loaded):
 )
 def test_style_ranges_are_the_paper_s_where_there_are_all_three(resolution, ranges):
     found = style_ranges(resolution)
-    assert [(some.first, some.last) for some in found] == ranges
+    assert [(some.layers[0], some.layers[-1]) for some in found] == ranges
     assert [some.name for some in found] == ["coarse", "middle", "fine"][: len(ranges)]
 
 
 def test_ranges_are_labelled_with_their_pixels():
     labels = [some.label for some in style_ranges(32)]
     assert labels == ["coarse 4 px", "middle 8 px", "fine 16-32 px"]
-    assert StyleRange(3, 8).label == "layers 3-8, 8-64 px"
+    assert StyleRange(range(3, 9)).label == "layers 3-8, 8-64 px"
 
 
 def test_mixed_styles_are_those_of_the_other_within_the_range_alone():
     ws, others = torch.zeros(1, 6, 2), torch.ones(3, 6, 2)
-    found = mixed(ws, others, StyleRange(2, 3))
+    found = mixed(ws, others, range(2, 4))
     assert found.shape == (3, 6, 2)
     assert found[:, :, 0].tolist() == [[0, 0, 1, 1, 0, 0]] * 3
 
 
 def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source_a(loaded, points):
     others = of_seeds(loaded, [10, 11])
-    image = mixing(loaded, points, others, [StyleRange(0, 5)])
+    image = mixing(loaded, points, others, [StyleRange(range(6))])
     rows = cells(image, 4, 3, wide_rows={1}, wide_columns={1})
     a, b = one(loaded, [3, 4, 5]), one(loaded, [10, 11])
     assert (rows[0][0] == 255).all()
@@ -237,7 +240,7 @@ def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source
         for cell, picture in zip(row[1:], b, strict=True):
             same(cell, picture)
     low = dataclasses.replace(loaded, resolution=8)
-    image = mixing(low, points, others, [StyleRange(2, 3)])
+    image = mixing(low, points, others, [StyleRange(range(2, 4))])
     assert not np.array_equal(*(np.asarray(row[1]) for row in cells(image, 4, 3, {1}, {1})[1:3]))
 
 
@@ -246,7 +249,7 @@ def test_layers_that_are_not_there_are_refused(loaded, points):
     with pytest.raises(
         ValueError, match="layers 2-5 were asked for, but at 8x8 there are layers 0-3"
     ):
-        mixing(low, points, points, [StyleRange(2, 5)])
+        mixing(low, points, points, [StyleRange(range(2, 6))])
 
 
 def test_a_network_without_styles_has_none_to_mix():
@@ -267,7 +270,7 @@ def test_psi_goes_from_the_picture_over_the_average_to_the_opposite(loaded, poin
     assert np.array_equal(average[0], average[1])
     mirrored = 2 * loaded.generator.w_avg - points.ws
     upright = dataclasses.replace(loaded, psi=1.0)
-    assert np.abs(opposite.astype(int) - pictures(upright, mirrored)).max() <= 1
+    assert np.abs(opposite.astype(int) - of_styles(upright, mirrored)).max() <= 1
 
 
 def test_the_truncation_figure_has_a_column_for_each_psi(loaded, points):
@@ -282,7 +285,7 @@ def test_the_truncation_figure_has_a_column_for_each_psi(loaded, points):
 
 def test_deviation_is_that_of_the_pictures_over_noise(loaded, points):
     found = deviation(loaded, points.ws[:1], 40)  # in chunks of 32
-    many = pictures(loaded, points.ws[:1].expand(40, -1, -1), noise="random", seeds=range(40))
+    many = of_styles(loaded, points.ws[:1].expand(40, -1, -1), noise="random")
     expected = np.sqrt(many.astype(np.float64).var(axis=0).mean(axis=2))
     np.testing.assert_allclose(found, expected, atol=1e-9)
     assert found.max() > 1
@@ -298,7 +301,7 @@ def test_where_noise_does_nothing_the_deviation_is_zero():
 def test_noise_detail_shows_the_same_style_with_other_noise(loaded, points):
     image = noise_detail(loaded, points, realizations=8, examples=2)
     rows = cells(image, 3, 4)
-    many = pictures(loaded, points.ws[1:2].expand(3, -1, -1), noise="random", seeds=range(3))
+    many = of_styles(loaded, points.ws[1:2].expand(3, -1, -1), noise="random")
     for cell, picture in zip(rows[1], many, strict=False):
         same(cell, picture)
     assert max(row[3].max() for row in rows) == 255
@@ -315,7 +318,7 @@ def test_a_zoom_frames_that_part(loaded, points):
     image = noise_detail(loaded, of_seeds(loaded, [3]), realizations=5, examples=1, zoom=2)
     first, second, _ = cells(image, 1, 3)[0]
     part = liveliest(deviation(loaded, points.ws[:1], 5), 2)
-    some = pictures(loaded, points.ws[:1].expand(2, -1, -1), noise="random", seeds=range(2))
+    some = of_styles(loaded, points.ws[:1].expand(2, -1, -1), noise="random")
     same(second, some[1][part])
     assert (first[:: SIDE // 16, :: SIDE // 16][part][0] == 255).all()
 
@@ -332,19 +335,19 @@ def test_4x4_pictures_have_no_fine_noise():
         fine_from(4)
 
 
-@pytest.mark.parametrize("drawn", [False, True])
-def test_noise_components(loaded, points, drawn):
-    rows = cells(noise_components(loaded, points, drawn=drawn), 3, 4)
-    noise = "random" if drawn else "const"
+@pytest.mark.parametrize("noise", ["const", "random"])
+def test_noise_components(loaded, points, noise):
+    some = dataclasses.replace(points, noise=noise)
+    rows = cells(noise_components(loaded, some), 3, 4)
     for i, (full, none) in enumerate(
         zip(one(loaded, [3, 4, 5], noise=noise), one(loaded, [3, 4, 5], noise="none"), strict=True)
     ):
         same(rows[i][0], full)
         same(rows[i][1], none)
     maps = loaded.generator.synthesis.noise_maps(1, 16, "const")
-    if not drawn:
+    if noise == "const":
         coarse = [m if m.shape[-1] == 4 else torch.zeros_like(m) for m in maps]
-        for row, picture in zip(rows, pictures(loaded, points.ws, noise=coarse), strict=True):
+        for row, picture in zip(rows, of_styles(loaded, points.ws, noise=coarse), strict=True):
             same(row[3], picture)
 
 
@@ -393,7 +396,8 @@ def test_what_is_no_run_is_refused(tmp_path, source, what):
 
 
 def test_growth_shows_the_last_file_of_each_resolution(run):
-    image = growth(map(load_file, RunFolder(run).checkpoints()), lambda some: of_seeds(some, [3]))
+    files = newest_of_each_resolution(RunFolder(run).checkpoints())
+    image = timelapse(map(load_file, files), lambda some: of_seeds(some, [3]))
     small, large = cells(image, 1, 2)[0]
     at_last = load_file(run / "generator-000030000.pt")
     same(small, one(at_last, [3], resolution=8)[0])
@@ -430,7 +434,7 @@ def test_evenly_spread_places_have_both_ends():
 
 def test_every_resolution_has_its_layers_in_one_range_each():
     for resolution in resolutions(1024):
-        layers = [i for some in style_ranges(resolution) for i in range(some.first, some.last + 1)]
+        layers = [i for some in style_ranges(resolution) for i in some.layers]
         assert layers == list(range(NetworkConfig().num_layers(resolution)))
 
 

@@ -13,8 +13,7 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
-from stylegan.cli import main
-from stylegan.cli.looking import SeedRange
+from stylegan.cli import main, values
 from stylegan.files import checkpoint
 from stylegan.files.loading import save_generator
 from stylegan.networks import Discriminator, Generator, NetworkConfig
@@ -276,7 +275,7 @@ def test_a_resolution_that_the_network_lacks_is_refused(source, out, resolution)
 @pytest.mark.parametrize(
     ("seeds", "message"),
     [
-        ("x", "'x' is neither a seed nor a range like 0-35"),
+        ("x", "'x' is neither a seed nor a range like 0-3"),
         ("1,,2", "'' is neither"),
         ("-1", "'-1' is neither"),
         ("5-", "'5-' is neither"),
@@ -294,7 +293,7 @@ def test_a_seed_beyond_32_bits_is_refused(source, out):
 
 @pytest.mark.parametrize("seeds", [("0-3,7", [0, 1, 2, 3, 7]), ("5, 3-4,5", [5, 3, 4])])
 def test_seed_ranges_include_both_ends_and_each_seed_once(seeds):
-    assert SeedRange().convert(seeds[0], None, None) == seeds[1]
+    assert values.seeds(seeds[0]) == seeds[1]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from stylegan.networks import Generator, NetworkConfig
 from stylegan.projection import (
     PerceptualDistance,
     PixelDistance,
-    Settings,
+    SearchOptions,
     choose_distance,
     project,
     psnr,
@@ -33,7 +33,7 @@ from stylegan.sampling import latents, picture, to_uint8
 
 CPU = torch.device("cpu")
 EXACT = {"rtol": 0, "atol": 0}
-FEW = Settings(steps=12, samples=100)
+FEW = SearchOptions(steps=12, samples=100)
 
 
 def draws(*shape, seed=0):
@@ -68,19 +68,21 @@ def last(states):
     ],
 )
 def test_the_rate_rises_straight_stays_and_falls_as_half_a_cosine(step, rate):
-    assert Settings().rate_at(step) == pytest.approx(rate, abs=1e-12)
+    assert SearchOptions().rate_at(step) == pytest.approx(rate, abs=1e-12)
 
 
 @pytest.mark.parametrize(
     ("step", "noise"), [(0, 0.05), (375, 0.0125), (600, 0.002), (750, 0.0), (1000, 0.0)]
 )
 def test_the_noise_of_the_search_falls_as_a_square_over_three_quarters(step, noise):
-    assert Settings().search_noise_at(step) == pytest.approx(noise, abs=1e-12)
+    assert SearchOptions().search_noise_at(step) == pytest.approx(noise, abs=1e-12)
 
 
 def test_times_are_parts_of_all_steps():
-    assert Settings(steps=200).rate_at(175) == pytest.approx(Settings().rate_at(875))
-    assert Settings(steps=200).search_noise_at(75) == pytest.approx(Settings().search_noise_at(375))
+    assert SearchOptions(steps=200).rate_at(175) == pytest.approx(SearchOptions().rate_at(875))
+    assert SearchOptions(steps=200).search_noise_at(75) == pytest.approx(
+        SearchOptions().search_noise_at(375)
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,16 +91,16 @@ def test_times_are_parts_of_all_steps():
         ({"steps": 0}, "steps must be at least 1, not 0"),
         ({"samples": 1}, "samples must be at least 2, not 1"),
         ({"space": "z"}, r"the space is w or w\+, not 'z'"),
-        ({"learning_rate": 0.0}, "learning_rate must be positive, not 0.0"),
-        ({"fall": float("nan")}, "fall must be finite, not nan"),
-        ({"search_noise": -0.1}, "search_noise must not be negative, but is -0.1"),
-        ({"search_noise": math.inf}, "search_noise must be finite, not inf"),
-        ({"learning_rate": math.inf}, "learning_rate must be finite, not inf"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive and finite, not 0.0"),
+        ({"fall": float("nan")}, "fall must be positive and finite, not nan"),
+        ({"search_noise": -0.1}, "search_noise must be finite, from 0 on, not -0.1"),
+        ({"search_noise": math.inf}, "search_noise must be finite, from 0 on, not inf"),
+        ({"learning_rate": math.inf}, "learning_rate must be positive and finite, not inf"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(asked, message):
     with pytest.raises(ValueError, match=message):
-        Settings(**asked)
+        SearchOptions(**asked)
 
 
 # Noise
@@ -272,7 +274,7 @@ def test_w_has_the_average_and_the_spread_of_its_latents():
 def test_an_image_of_the_generator_is_found_again():
     generator = random_generator()
     ws, targets = pictures_of(generator, [1, 2])
-    settings = Settings(steps=150, samples=500, search_noise=0.01)
+    settings = SearchOptions(steps=150, samples=500, search_noise=0.01)
     states = list(project(generator, targets, PixelDistance(), settings))
     assert [state.step for state in states] == list(range(151))
     found = states[-1]
@@ -304,7 +306,9 @@ def test_w_is_one_for_all_layers_and_w_plus_one_for_each():
     generator = random_generator()
     _, targets = pictures_of(generator, [1])
     one = last(project(generator, targets, PixelDistance(), FEW)).ws
-    each = last(project(generator, targets, PixelDistance(), Settings(30, "w+", samples=100))).ws
+    each = last(
+        project(generator, targets, PixelDistance(), SearchOptions(30, "w+", samples=100))
+    ).ws
     assert_close(one, one[:, :1].expand_as(one), **EXACT)
     assert (each - each[:, :1])[:, 1:].abs().amax(dim=2).min() > 0.01
 
@@ -313,7 +317,7 @@ def test_fitted_noise_is_normalized_and_brings_the_image_nearer():
     generator = random_generator()
     _, targets = pictures_of(generator, [1])
     targets = targets + 0.3 * draws(*targets.shape)
-    settings = Settings(100, samples=100, noise_weight=0.0)
+    settings = SearchOptions(100, samples=100, noise_weight=0.0)
     plain = last(project(generator, targets, PixelDistance(), settings))
     settings = dataclasses.replace(settings, fit_noise=True)
     fitted = last(project(generator, targets, PixelDistance(), settings))
@@ -331,7 +335,7 @@ def test_the_penalty_keeps_fitted_noise_white():
     targets = pictures_of(generator, [1])[1] + 0.5  # brighter, which correlated noise could be
     penalties = []
     for weight in (0.0, 1e5):
-        settings = Settings(60, fit_noise=True, samples=100, noise_weight=weight)
+        settings = SearchOptions(60, fit_noise=True, samples=100, noise_weight=weight)
         found = last(project(generator, targets, PixelDistance(), settings))
         penalties.append(sum(float(autocorrelation_penalty(m)) for m in found.noise))
     assert penalties[1] < penalties[0] / 10
@@ -351,7 +355,7 @@ def test_the_generator_stays_as_it_is():
 def test_a_network_that_still_grows_is_searched_at_its_stage():
     generator = random_generator()
     _, targets = pictures_of(generator, [1], resolution=8, alpha=0.3)
-    settings = Settings(100, samples=100, search_noise=0.01)
+    settings = SearchOptions(100, samples=100, search_noise=0.01)
     stage = {"resolution": 8, "alpha": 0.3}
     found = last(project(generator, targets, PixelDistance(), settings, **stage))
     assert found.images.shape == (1, 3, 8, 8) and found.ws.shape == (1, 6, 8)
@@ -394,7 +398,7 @@ def test_targets_of_another_shape_are_refused_at_once(shape):
 def test_noise_cannot_be_fitted_where_there_is_none():
     generator = Generator(dataclasses.replace(TINY, noise=False))
     with pytest.raises(ValueError, match="no noise inputs, so there is no noise to fit"):
-        settings = Settings(fit_noise=True)
+        settings = SearchOptions(fit_noise=True)
         project(generator, torch.zeros(1, 3, 16, 16), PixelDistance(), settings)
     assert last(project(generator, torch.zeros(1, 3, 16, 16), PixelDistance(), FEW)).noise is None
 
@@ -512,7 +516,7 @@ def test_a_class_is_needed_where_there_are_classes(folder):
         (["a.png", "a.jpg"], [], "would both be written to"),
         (["a.png"], ["--distance", "lpips", "--weights", "gone"], "no file or folder gone"),
         (["a.png"], ["--class", "cat"], "has no labels"),
-        (["a.png"], ["--search-noise", "inf"], "search_noise must be finite, not inf"),
+        (["a.png"], ["--search-noise", "inf"], "search_noise must be finite, from 0 on, not inf"),
         (["a.png"], ["--search-noise", "1e300", "--steps", 1], "the search failed at step 0"),
         (["a.png"], ["--distance", "pixels", "--weights", "w"], "does not use; leave out one"),
     ],

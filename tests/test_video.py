@@ -25,7 +25,6 @@ from stylegan.video import (
     check_frame,
     check_length,
     check_video,
-    even,
     filmed,
     mixing_scene,
     psi_at,
@@ -34,7 +33,7 @@ from stylegan.video import (
     walk_in_z,
     write_video,
 )
-from stylegan.video.encoding import durations, yuv420
+from stylegan.video.encoding import durations
 
 TINY = NetworkConfig(
     resolution=8, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
@@ -122,31 +121,6 @@ def test_the_same_frames_are_the_same_bytes(tmp_path, suffix):
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("colour", "expected"),
-    [
-        ((255, 255, 255), (235, 128, 128)),
-        ((0, 0, 0), (16, 128, 128)),
-        ((255, 0, 0), (63, 102, 240)),
-        ((0, 255, 0), (173, 42, 26)),
-        ((0, 0, 255), (32, 240, 118)),
-    ],
-)
-def test_primary_colours_in_bt_709(colour, expected):
-    planes = yuv420(np.full((4, 6, 3), colour, np.uint8))
-    assert planes.shape == (6, 6)
-    assert np.unique(planes[:4]).tolist() == [expected[0]]
-    assert [np.unique(plane).tolist() for plane in planes[4:].reshape(2, 6)] == [
-        [level] for level in expected[1:]
-    ]
-
-
-def test_colours_are_averaged_over_squares_of_four_pixels():
-    pixels = np.zeros((2, 4, 3), np.uint8)
-    pixels[0, :2] = 255, 0, 0
-    assert yuv420(pixels)[2:].tolist() == [[115, 128, 184, 128]]
-
-
 @mp4
 @pytest.mark.parametrize("colour", [(220, 30, 60), (20, 200, 40), (10, 30, 240), (255, 255, 255)])
 def test_an_mp4_keeps_colours(tmp_path, colour):
@@ -170,14 +144,6 @@ def test_an_mp4_is_h264_with_halved_colours_that_starts_at_once(tmp_path):
         assert int(context.colorspace) == int(context.color_primaries) == 1  # BT.709
     content = path.read_bytes()
     assert content.index(b"moov") < content.index(b"mdat")
-
-
-def test_odd_frames_get_their_last_row_and_column_again():
-    pixels = np.arange(15, dtype=np.uint8).reshape(1, 5, 3)
-    assert even(pixels).shape == (2, 6, 3)
-    assert (even(pixels)[:, :5] == pixels).all()
-    assert (even(pixels)[:, 5] == pixels[:, 4]).all()
-    assert even(pixels[:, :4]).shape == (2, 4, 3)
 
 
 @pytest.mark.parametrize("suffix", [pytest.param(".mp4", marks=mp4), ".gif", ".webp"])
@@ -234,11 +200,11 @@ def test_durations_in_whole_units_keep_the_rate(fps, unit, expected):
 @pytest.mark.parametrize(
     ("name", "fps", "message"),
     [
-        ("film.avi", 25, r"its ending must be one of \.mp4, \.gif, \.webp"),
-        ("film.gif", 60, "at most 50 frames per second, not 60"),
+        ("film.avi", 25, r"it must end in \.mp4, \.gif, \.webp"),
+        ("film.gif", 60, "to 50 frames per second, not 60"),
         ("film.webp", 0, "from 1/600 to 240 frames per second, not 0"),
         ("film.webp", 1e-5, "from 1/600 to 240"),
-        ("film.gif", 0.001, "from 1/600 to 240"),
+        ("film.gif", 0.001, "from 1/600 to 50"),
         ("film.mp4", 0.0001, "from 1/600 to 240"),
         ("film.webp", math.nan, "from 1/600 to 240"),
     ],
@@ -286,7 +252,7 @@ def test_the_size_of_a_frame_is_known_before_it_is_drawn(cells, labels, captions
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["walk", "--seeds", "3"], "a walk needs at least 2 seeds, not 1"),
+        (["walk", "--seeds", "3"], "1 seed for 1 walk: each needs"),
         (["mixing", "--columns", "10"], "--columns needs at least 2 seeds"),
         (["walk", "--seconds", "inf"], "at most 86400 seconds"),
         (["walk", "--seconds", "nan"], "at most 86400 seconds"),
@@ -350,7 +316,7 @@ def test_labels_stay_along_a_walk_in_z():
 
 def test_in_a_mixing_morph_only_the_layers_of_the_range_move(loaded):
     ws, others = of_seeds(loaded, [0, 1]).ws, of_seeds(loaded, [5, 6, 7]).ws
-    ranges = [StyleRange(0, 1), StyleRange(2, 3)]
+    ranges = [StyleRange(range(2)), StyleRange(range(2, 4))]
     scene = mixing_scene(loaded, ws, others, ranges, "linear", closed=True)
     found = scene(numbers(0.5, 2, 3)).float()
     assert found.shape == (3, 4, 4, 8)  # seed 0 coarse, fine, seed 1 coarse, fine
@@ -544,9 +510,9 @@ def test_what_exists_is_refused_before_any_work(tmp_path, source):
 @pytest.mark.parametrize(
     ("options", "message", "exit_code"),
     [
-        (["walk", "--seeds", "1"], "a walk needs at least 2 seeds, not 1", 1),
-        (["walk", "--seeds", "0-4", "--grid", "2x1"], "5 points do not make 2 walks", 1),
-        (["walk", "--grid", "3"], "'3' is no grid like 3x2", 2),
+        (["walk", "--seeds", "1"], "1 seed for 1 walk: each needs", 1),
+        (["walk", "--seeds", "0-4", "--grid", "2x1"], "5 seeds for 2 walks: each needs", 1),
+        (["walk", "--grid", "3"], "'3' is not a size like", 2),
         (["walk", "--space", "z", "--interpolation", "linear"], "is for walks in w", 2),
         (["truncation", "--psis", "1,0,-1"], "two numbers, not 3", 2),
         (["mixing", "--layers", "3-4"], "at 8x8 there are layers 0-3", 1),

@@ -146,6 +146,20 @@ def use_device(name: str) -> "torch.device":
     return device
 
 
+@contextmanager
+def fitting_memory(images: int, resolution: int) -> Iterator[None]:
+    """A full device is an error of one line, about that many images at once."""
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ValueError(
+            f"{count(images, 'image')} of {resolution}x{resolution} at once do not fit into the "
+            "memory of the device; choose a smaller --batch, or --device cpu"
+        ) from error
+
+
 def data_option(default: str) -> Callable[[Decorated], Decorated]:
     """`--data`: where the images are."""
     return click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stylegan.cli.common import Command, one_line, use_device
-from stylegan.cli.looking import DEVICE
+from stylegan.cli.options import DEVICE
 
 if TYPE_CHECKING:
     from stylegan.directions import Directions

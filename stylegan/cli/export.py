@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command
-from stylegan.cli.looking import CutoffType
 
 if TYPE_CHECKING:
     from stylegan.files.formats import NoiseInput
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--psi", type=float, help="Truncation, as default.  [default: what SOURCE says]")
 @click.option(
     "--cutoff",
-    type=CutoffType(),
+    type=values.CUTOFF,
     help="How many layers truncation reaches, from the coarsest, or 'all'.  "
     "[default: what SOURCE says]",
 )

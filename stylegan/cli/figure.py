@@ -1,49 +1,35 @@
 """`stylegan figure`: the figures of the paper, of any generator."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.cli.common import Command, data_option, use_device
-from stylegan.cli.generate import SAVE_OPTIONS, Format, write_picture
-from stylegan.cli.looking import (
+from stylegan.cli import values
+from stylegan.cli.common import Command, data_option
+from stylegan.cli.options import (
     CLASS,
     CUTOFF,
     CUTOFF_ALL,
-    DEVICE,
     LATENTS,
     LAYERS,
     NOISE,
     OVERWRITE,
     PSI,
     RESOLUTION,
-    SOURCE,
-    Asked,
-    Numbers,
-    SeedRange,
-    chosen_ranges,
-    seeds_option,
-    together,
+    View,
+    viewing,
 )
-from stylegan.cli.measuring import beside_nearest, open_store
-from stylegan.destination import check_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-GRID_SEEDS, ROWS, COLUMNS, FEW, ONE = "0-31", "0-2", "10-15", "0-3", "0"
-MOMENTS = 8  # columns of a timelapse
-
-
-def out_option(name: str) -> Any:
-    return click.option(
-        "--out",
-        type=click.Path(path_type=Path),
-        default=f"{name}.png",
-        show_default=True,
-        help="File to write: .png, .webp (both without loss) or .jpg.",
-    )
+Draw = Callable[..., "Image"]
+LOOK = (LATENTS, PSI, CUTOFF, NOISE, CLASS, RESOLUTION)
+LOOK_AT_RUN = (PSI, CUTOFF, NOISE, CLASS)
+COLUMNS = "10-15"  # seeds of source B
 
 
 @click.group()
@@ -56,18 +42,47 @@ def figure() -> None:
     """
 
 
-@figure.command(cls=Command)
-@together(SOURCE, seeds_option(GRID_SEEDS), LATENTS, PSI, CUTOFF, NOISE, CLASS, RESOLUTION, DEVICE)
-@click.option("--columns", type=click.IntRange(min=1), help="Of the grid.  [default: about square]")
-@together(out_option("grid"), OVERWRITE)
-def grid(
-    seeds: list[int] | None,
-    columns: int | None,
-    noise: Any,
-    out: Path,
-    overwrite: bool,
-    **look: Any,
-) -> None:
+def kind(seeds: str, *options: Any, of_run: bool = False) -> Callable[[Draw], Draw]:
+    """Makes a command of a function that draws an image of a view and of its own options."""
+
+    def register(draw: Draw) -> Draw:
+        name = draw.__name__.replace("_", "-")
+
+        @figure.command(name, cls=Command)
+        @viewing(seeds, *options)
+        @click.option(
+            "--out",
+            type=click.Path(path_type=Path),
+            default=f"{name}.png",
+            show_default=True,
+            help="File to write: .png, .webp (both lossless) or .jpg.",
+        )
+        @OVERWRITE
+        @functools.wraps(draw)
+        def command(view: View, out: Path, overwrite: bool, **own: Any) -> None:
+            from stylegan.figures import check_picture, save_picture
+
+            check_picture(out)
+            image = draw(view, **own)
+            save_picture(out, image, overwrite=overwrite)
+            origin = f"run {view.source}" if of_run else view.loaded.origin
+            click.echo(f"{out}, {image.width}x{image.height}, from the {origin}")
+
+        return draw
+
+    return register
+
+
+@kind(
+    "0-31",
+    *LOOK,
+    click.option(
+        "--columns",
+        type=click.IntRange(min=1),
+        help="Columns of the grid.  [default: about square]",
+    ),
+)
+def grid(view: View, columns: int | None) -> "Image":
     """Every seed asked for, none left out (figure 2).
 
     \b
@@ -75,31 +90,20 @@ def grid(
     """
     from stylegan.figures import labelled_grid
 
-    file = FigureFile(out, overwrite)
-    asked = Asked(**look)
-    loaded = asked.loaded()
-    points = asked.points(loaded, seeds, GRID_SEEDS)
-    file.save(labelled_grid(loaded, points, noise=noise, columns=columns), loaded.origin)
+    return labelled_grid(view.loaded, view.points(view.loaded), columns=columns)
 
 
-@figure.command(cls=Command)
-@together(SOURCE, seeds_option(ROWS))
-@click.option(
-    "--columns",
-    type=SeedRange(),
-    help=f"Source B, as --seeds is source A.  [default: {COLUMNS}]",
+@kind(
+    "0-2",
+    click.option(
+        "--columns",
+        type=values.SEEDS,
+        help=f"Seeds of source B, as --seeds are those of source A.  [default: {COLUMNS}]",
+    ),
+    LAYERS,
+    *LOOK,
 )
-@together(LAYERS, LATENTS, PSI, CUTOFF, NOISE, CLASS, RESOLUTION, DEVICE)
-@together(out_option("mixing"), OVERWRITE)
-def mixing(
-    seeds: list[int] | None,
-    columns: list[int] | None,
-    layers: list[tuple[int, int]] | None,
-    noise: Any,
-    out: Path,
-    overwrite: bool,
-    **look: Any,
-) -> None:
+def mixing(view: View, columns: list[int] | None, layers: list[range] | None) -> "Image":
     """Style mixing: rows of source A take coarse, middle or fine styles of source B (figure 3).
 
     Coarse are 4 and 8 pixels, middle 16 and 32, fine 64 and more; of a network for 32 pixels 4, 8,
@@ -109,106 +113,83 @@ def mixing(
     stylegan figure mixing emoji32 --seeds 0-2 --columns 10-15 --out mixing.png
     stylegan figure mixing ffhq.pt --layers 0-3,4-17 --out mixing.webp
     """
-    from stylegan.figures import mixing as drawn
+    from stylegan.figures import StyleRange, mixing
 
-    file = FigureFile(out, overwrite)
-    asked = Asked(**look)
-    loaded = asked.loaded()
-    sources, others = asked.points(loaded, seeds, ROWS), asked.points(loaded, columns, COLUMNS)
-    file.save(
-        drawn(loaded, sources, others, chosen_ranges(layers, loaded), noise=noise), loaded.origin
-    )
+    others = view.other(columns, COLUMNS).points(view.loaded)
+    ranges = [StyleRange(some) for some in layers] if layers else None
+    return mixing(view.loaded, view.points(view.loaded), others, ranges)
 
 
-@figure.command(cls=Command)
-@together(SOURCE, seeds_option(FEW))
-@click.option(
-    "--psis",
-    type=Numbers(),
-    default="1,0.7,0.5,0,-0.5,-1",
-    show_default=True,
-    help="A column each.",
+@kind(
+    "0-3",
+    click.option(
+        "--psis",
+        type=values.NUMBERS,
+        default="1,0.7,0.5,0,-0.5,-1",
+        show_default=True,
+        help="Truncation psi of each column.",
+    ),
+    *(LATENTS, CUTOFF_ALL, NOISE, CLASS, RESOLUTION),
 )
-@together(LATENTS, CUTOFF_ALL, NOISE, CLASS, RESOLUTION, DEVICE)
-@together(out_option("truncation"), OVERWRITE)
-def truncation(
-    seeds: list[int] | None,
-    psis: list[float],
-    noise: Any,
-    out: Path,
-    overwrite: bool,
-    **look: Any,
-) -> None:
+def truncation(view: View, psis: list[float]) -> "Image":
     """Truncation: from full variety over the average image to the opposites (figure 8).
 
     \b
     stylegan figure truncation emoji32 --seeds 0-3 --psis 1,0.5,0,-0.5,-1 --out truncation.png
     """
-    from stylegan.figures import truncation as drawn
+    from stylegan.figures import truncation
 
-    file = FigureFile(out, overwrite)
-    asked = Asked(**look)
-    loaded = asked.loaded(every_layer=True)
-    file.save(drawn(loaded, asked.points(loaded, seeds, FEW), psis, noise=noise), loaded.origin)
+    return truncation(view.loaded, view.points(view.loaded), psis)
 
 
-@figure.command("noise-detail", cls=Command)
-@together(SOURCE, seeds_option(ROWS))
-@click.option(
-    "--realizations",
-    type=click.IntRange(min=2),
-    default=100,
-    show_default=True,
-    help="Of noise, that the deviation is measured over.",
+@kind(
+    "0-2",
+    click.option(
+        "--realizations",
+        type=click.IntRange(min=2),
+        default=100,
+        show_default=True,
+        help="Draws of noise that the deviation is measured over.",
+    ),
+    click.option(
+        "--examples",
+        type=click.IntRange(min=1),
+        default=4,
+        show_default=True,
+        help="Number of draws that are shown.",
+    ),
+    click.option(
+        "--zoom",
+        type=click.IntRange(min=1),
+        help="Enlargement of the examples.  [default: 4 from 128 pixels on, else 1]",
+    ),
+    *(LATENTS, PSI, CUTOFF, CLASS, RESOLUTION),
 )
-@click.option(
-    "--examples", type=click.IntRange(min=1), default=4, show_default=True, help="Shown of them."
-)
-@click.option(
-    "--zoom",
-    type=click.IntRange(min=1),
-    help="How near the examples are looked at.  [default: 4 from 128 pixels on, else 1]",
-)
-@together(LATENTS, PSI, CUTOFF, CLASS, RESOLUTION, DEVICE)
-@together(out_option("noise-detail"), OVERWRITE)
-def noise_detail(
-    seeds: list[int] | None,
-    realizations: int,
-    examples: int,
-    zoom: int | None,
-    out: Path,
-    overwrite: bool,
-    **look: Any,
-) -> None:
+def noise_detail(view: View, realizations: int, examples: int, zoom: int | None) -> "Image":
     """The same style with other noise, and how much each pixel varies (figure 4).
 
     \b
     stylegan figure noise-detail emoji32 --seeds 0-2 --out noise-detail.png
     """
-    from stylegan.figures import noise_detail as drawn
+    from stylegan.figures import noise_detail
 
-    file = FigureFile(out, overwrite)
-    asked = Asked(**look)
-    loaded = asked.loaded()
-    points = asked.points(loaded, seeds, ROWS)
-    image = drawn(loaded, points, realizations=realizations, examples=examples, zoom=zoom)
-    file.save(image, loaded.origin)
+    points = view.points(view.loaded)
+    return noise_detail(
+        view.loaded, points, realizations=realizations, examples=examples, zoom=zoom
+    )
 
 
-@figure.command("noise-components", cls=Command)
-@together(SOURCE, seeds_option(ROWS))
-@click.option(
-    "--noise",
-    type=click.Choice(["const", "random"]),
-    default="const",
-    show_default=True,
-    help="The stored maps (those of --latents if it has any), or drawn from each image's seed.",
+@kind(
+    "0-2",
+    click.option(
+        "--noise",
+        type=click.Choice(["const", "random"]),
+        help="Noise: the stored maps, or drawn from each image's seed.  "
+        "[default: that of --latents if it has any, else const]",
+    ),
+    *(LATENTS, PSI, CUTOFF, CLASS, RESOLUTION),
 )
-@together(LATENTS, PSI, CUTOFF, CLASS, RESOLUTION, DEVICE)
-@together(out_option("noise-components"), OVERWRITE)
-def noise_components(
-    seeds: list[int] | None, noise: str, out: Path, overwrite: bool, **look: Any
-) -> None:
+def noise_components(view: View) -> "Image":
     """All noise, none, that of fine layers alone, that of coarse layers alone (figure 5).
 
     Fine are 64 pixels and more; of a smaller network the upper half of its resolutions.
@@ -216,21 +197,13 @@ def noise_components(
     \b
     stylegan figure noise-components emoji32 --seeds 0-2 --out noise-components.png
     """
-    from stylegan.figures import noise_components as drawn
+    from stylegan.figures import noise_components
 
-    file = FigureFile(out, overwrite)
-    asked = Asked(**look)
-    loaded = asked.loaded()
-    points = asked.points(loaded, seeds, ROWS)
-    file.save(drawn(loaded, points, drawn=noise == "random"), loaded.origin)
+    return noise_components(view.loaded, view.points(view.loaded))
 
 
-@figure.command(cls=Command)
-@together(SOURCE, seeds_option(FEW, latents=False), PSI, CUTOFF, NOISE, CLASS, DEVICE)
-@together(out_option("growth"), OVERWRITE)
-def growth(
-    source: str, seeds: list[int] | None, noise: Any, out: Path, overwrite: bool, **look: Any
-) -> None:
+@kind("0-3", *LOOK_AT_RUN, of_run=True)
+def growth(view: View) -> "Image":
     """The same seeds at every resolution that the files of a run were at.
 
     SOURCE is a run folder. Of each resolution the newest generator-*.pt or state-*.pt is taken.
@@ -238,39 +211,27 @@ def growth(
     \b
     stylegan figure growth runs/mine --seeds 0-3 --out growth.png
     """
-    from stylegan.figures import growth as drawn
+    from stylegan.figures import timelapse
     from stylegan.files.loading import newest_of_each_resolution
     from stylegan.run_folder import RunFolder
 
-    file = FigureFile(out, overwrite)
-    asked = Asked(source, **look)
-    snapshots = asked.snapshots(newest_of_each_resolution(RunFolder(source).checkpoints()))
-    file.save(
-        drawn(snapshots, lambda loaded: asked.points(loaded, seeds, FEW), noise=noise),
-        f"run {source}",
-    )
+    files = newest_of_each_resolution(RunFolder(view.source).checkpoints())
+    return timelapse(map(view.load, files), view.points)
 
 
-@figure.command(cls=Command)
-@together(SOURCE, seeds_option(FEW, latents=False))
-@click.option(
-    "--moments",
-    type=click.IntRange(min=2),
-    default=MOMENTS,
-    show_default=True,
-    help="Columns at most, evenly over the files of the run.",
+@kind(
+    "0-3",
+    click.option(
+        "--moments",
+        type=click.IntRange(min=2),
+        default=8,
+        show_default=True,
+        help="Number of columns at most, evenly over the files of the run.",
+    ),
+    *LOOK_AT_RUN,
+    of_run=True,
 )
-@together(PSI, CUTOFF, NOISE, CLASS, DEVICE)
-@together(out_option("timelapse"), OVERWRITE)
-def timelapse(
-    source: str,
-    seeds: list[int] | None,
-    moments: int,
-    noise: Any,
-    out: Path,
-    overwrite: bool,
-    **look: Any,
-) -> None:
+def timelapse(view: View, moments: int) -> "Image":
     """The same seeds over the training of a run.
 
     SOURCE is a run folder; its generator-*.pt and state-*.pt are the moments.
@@ -278,51 +239,40 @@ def timelapse(
     \b
     stylegan figure timelapse runs/mine --seeds 0-3 --moments 6 --out timelapse.png
     """
-    from stylegan.figures import evenly
-    from stylegan.figures import timelapse as drawn
+    from stylegan.figures import evenly, timelapse
     from stylegan.run_folder import RunFolder, images_of
 
-    file = FigureFile(out, overwrite)
-    asked = Asked(source, **look)
-    files = RunFolder(source).checkpoints()
-    chosen = [files[i] for i in evenly([images_of(path) for path in files], moments)]
-    snapshots = asked.snapshots(chosen)
-    file.save(
-        drawn(snapshots, lambda loaded: asked.points(loaded, seeds, FEW), noise=noise),
-        f"run {source}",
-    )
+    files = RunFolder(view.source).checkpoints()
+    chosen = evenly([images_of(path) for path in files], moments)
+    return timelapse((view.load(files[i]) for i in chosen), view.points)
 
 
-@figure.command(cls=Command)
-@together(SOURCE, data_option("what a run was trained on"))
-@click.option(
-    "--mirror/--no-mirror", default=None, help="Training flipped half.  [default: as the run says]"
+@kind(
+    "",
+    data_option("what a run was trained on"),
+    click.option(
+        "--mirror/--no-mirror",
+        default=None,
+        help="Whether training flipped half of the images.  [default: as the run says]",
+    ),
+    click.option(
+        "--samples",
+        type=click.IntRange(min=1),
+        default=16,
+        show_default=True,
+        help="Number of rows: seeds 0, 1...",
+    ),
+    click.option(
+        "--nearest",
+        type=click.IntRange(min=1),
+        default=5,
+        show_default=True,
+        help="Number of training images beside each sample.",
+    ),
 )
-@click.option(
-    "--samples",
-    type=click.IntRange(min=1),
-    default=16,
-    show_default=True,
-    help="Rows: seeds 0, 1...",
-)
-@click.option(
-    "--nearest",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Columns beside them.",
-)
-@together(DEVICE, out_option("neighbours"), OVERWRITE)
 def neighbours(
-    source: str,
-    data: Path | None,
-    mirror: bool | None,
-    samples: int,
-    nearest: int,
-    device: str,
-    out: Path,
-    overwrite: bool,
-) -> None:
+    view: View, data: Path | None, mirror: bool | None, samples: int, nearest: int
+) -> "Image":
     """Does it repeat its training images? Samples beside those nearest to them.
 
     Samples have no truncation. Nearest by features of a small network trained on these images;
@@ -333,27 +283,12 @@ def neighbours(
     stylegan figure neighbours runs/mine --out neighbours.png
     stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
     """
-    from stylegan.files.loading import load_source
+    from stylegan.cli.measuring import beside_nearest, open_store
     from stylegan.run_folder import RunFolder
 
-    file = FigureFile(out, overwrite)
-    loaded, run = load_source(source, map_location=use_device(device)), RunFolder.at(source)
+    loaded, run = view.loaded, RunFolder.at(view.source)
     store = open_store(data, run, loaded)
     if store is None:
-        raise ValueError(f"{source} does not say what it was trained on; pass --data")
+        raise ValueError(f"{view.source} does not say what it was trained on; pass --data")
     mirrored = run.config().data.mirror if mirror is None and run else bool(mirror)
-    file.save(beside_nearest(loaded, store, samples, nearest, mirror=mirrored), loaded.origin)
-
-
-class FigureFile:
-    """The file of `--out`. One that shows something else is not replaced without `overwrite`."""
-
-    def __init__(self, path: Path, overwrite: bool) -> None:
-        check_file(path, overwrite=True, endings=[f".{name}" for name in SAVE_OPTIONS])
-        ending = path.suffix.lower().removeprefix(".")
-        self.path, self.file_format, self.overwrite = path, cast(Format, ending), overwrite
-
-    def save(self, image: "Image", origin: str) -> None:
-        """Write it and say so."""
-        write_picture(self.path, image, self.file_format, self.overwrite)
-        click.echo(f"{self.path}, {image.width}x{image.height}, from the {origin}")
+    return beside_nearest(loaded, store, samples, nearest, mirror=mirrored)

@@ -71,7 +71,7 @@ def searched(
         generator,
         target,
         distance,
-        projection.Settings(steps=steps, space="w+" if each_layer else "w"),
+        projection.SearchOptions(steps=steps, space="w+" if each_layer else "w"),
         labels=scene.one_hot(label),
         resolution=loaded.resolution,
         alpha=loaded.alpha,

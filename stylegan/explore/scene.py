@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.directions import Directions, Method, moved
-from stylegan.figures import StyleRange, mixed
+from stylegan.figures import mixed
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator
 
@@ -106,8 +106,8 @@ def final_styles(scene: Scene, view: View) -> Tensor:
     else:
         ws = scene.styles(view.seed, view.label)
         if view.mixing is not None:
-            layers = StyleRange(view.mixing.layers.start, view.mixing.layers.stop - 1)
-            ws = mixed(ws, scene.styles(view.mixing.seed, view.label)[:, 0], layers)
+            other = scene.styles(view.mixing.seed, view.label)[:, 0]
+            ws = mixed(ws, other, view.mixing.layers)
         ws = scene.loaded.truncated(ws, psi=view.psi, cutoff=view.cutoff)
     for method, amounts in view.moves.items():
         if any(amounts):

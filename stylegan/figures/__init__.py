@@ -8,23 +8,23 @@ from stylegan.figures.points import (
     of_latents,
     of_seeds,
     pictures,
-    shown,
     swept,
     truncation,
 )
+from stylegan.figures.saving import check_picture, save_picture
 from stylegan.figures.style_mixing import StyleRange, check_ranges, mixed, mixing, style_ranges
-from stylegan.figures.training import evenly, growth, moment, nearest, timelapse
+from stylegan.figures.training import evenly, moment, nearest, timelapse
 
 __all__ = [
     "GAP",
     "Points",
     "StyleRange",
     "chart",
+    "check_picture",
     "check_ranges",
     "default_columns",
     "evenly",
     "grid",
-    "growth",
     "labelled_grid",
     "mixed",
     "mixing",
@@ -35,7 +35,7 @@ __all__ = [
     "of_latents",
     "of_seeds",
     "pictures",
-    "shown",
+    "save_picture",
     "style_ranges",
     "swept",
     "timelapse",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -64,7 +65,8 @@ def noise_detail(
 
 def with_noise(loaded: LoadedGenerator, ws: Tensor, seeds: Sequence[int]) -> np.ndarray:
     """Pictures uint8 (len(seeds), H, W, C) of one style ws (1, num_styles, w_dim)."""
-    return pictures(loaded, ws.expand(len(seeds), -1, -1), noise="random", seeds=seeds)
+    several = ws.expand(len(seeds), -1, -1)
+    return np.stack(list(loaded.pictures(seeds, ws=several, noise="random")))
 
 
 def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int) -> np.ndarray:
@@ -100,32 +102,30 @@ def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
     return image
 
 
-def noise_components(
-    loaded: LoadedGenerator, points: Points, *, drawn: bool = False
-) -> Image.Image:
+def noise_components(loaded: LoadedGenerator, points: Points) -> Image.Image:
     """A row for each point: all noise, none, that of fine layers alone, that of coarse ones alone.
     Figure 5 of the paper, whose fine layers are those of 64 pixels on; a smaller network's are the
-    upper half of its resolutions. The stored noise, or with `drawn` that of the points' seeds.
+    upper half of its resolutions.
     """
     config = loaded.generator.config
     check_noise(config)
     first_fine = fine_from(loaded.resolution)
-    if drawn:
+    maps: Sequence[Tensor | None]
+    if points.noise == "random":
         maps = sampling.seed_noise(points.seeds, config, loaded.resolution)
     else:
-        stored = loaded.generator.synthesis.noise_maps(1, loaded.resolution, "const")
-        own = points.noise_at(loaded.resolution, other="random")
-        maps = list(own or (m for m in stored if m is not None))
+        synthesis, n = loaded.generator.synthesis, len(points.ws)
+        maps = synthesis.noise_maps(n, loaded.resolution, points.noise)
     kept: dict[str, Callable[[int], bool]] = {
         "all noise": lambda r: True,
         "no noise": lambda r: False,
         f"fine, {span(first_fine, loaded.resolution)}": lambda r: r >= first_fine,
         f"coarse, {span(4, first_fine // 2)}": lambda r: r < first_fine,
     }
-    columns = [
-        pictures(loaded, points.ws, noise=[m * keep(m.shape[-1]) for m in maps])
-        for keep in kept.values()
-    ]
+    columns = []
+    for keep in kept.values():
+        noise = [m * keep(m.shape[-1]) for m in maps if m is not None]
+        columns.append(pictures(loaded, replace(points, noise=noise)))
     return chart(list(zip(*columns, strict=True)), columns=list(kept), names=points.names)
 
 

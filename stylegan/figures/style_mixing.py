@@ -8,9 +8,9 @@ from PIL import Image
 from torch import Tensor
 
 from stylegan.figures.layout import chart, span
-from stylegan.figures.points import Points, pictures, shown
+from stylegan.figures.points import Points, pictures
 from stylegan.files.loading import LoadedGenerator
-from stylegan.networks import NetworkConfig, Noise
+from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 
 NAMES = ("coarse", "middle", "fine")
@@ -18,19 +18,19 @@ NAMES = ("coarse", "middle", "fine")
 
 @dataclass(frozen=True)
 class StyleRange:
-    """Layers `first` to `last`, both included and counted from 0, two for each resolution."""
+    """Neighbouring layers, counted from 0, two for each resolution."""
 
-    first: int
-    last: int
+    layers: range
     name: str = "layers"
 
     @property
     def label(self) -> str:
         """`coarse 4-8 px`; with numbers of layers where they have no name."""
-        pixels = span(4 << self.first // 2, 4 << self.last // 2)
+        first, last = self.layers[0], self.layers[-1]
+        pixels = span(4 << first // 2, 4 << last // 2)
         if self.name != "layers":
             return f"{self.name} {pixels}"
-        return f"layers {self.first}-{self.last}, {pixels}"
+        return f"layers {first}-{last}, {pixels}"
 
 
 def style_ranges(resolution: int) -> list[StyleRange]:
@@ -39,12 +39,12 @@ def style_ranges(resolution: int) -> list[StyleRange]:
     The paper's, 4-8, 16-32 and 64 pixels up, where there are layers of all three. Below 64 pixels
     the coarsest, the next and all other resolutions; below 16 there are fewer than three.
     """
-    sizes = resolutions(resolution)
-    edges = [0, 2, 4, len(sizes)] if resolution >= 64 else [0, 1, 2, len(sizes)]
+    n = len(resolutions(resolution))
+    edges = [0, 2, 4, n] if resolution >= 64 else [0, 1, 2, n]
     return [
-        StyleRange(2 * start, 2 * min(stop, len(sizes)) - 1, name)
+        StyleRange(range(2 * start, 2 * min(stop, n)), name)
         for name, start, stop in zip(NAMES, edges, edges[1:], strict=False)
-        if start < min(stop, len(sizes))
+        if start < min(stop, n)
     ]
 
 
@@ -52,20 +52,20 @@ def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution
     """ValueError for layers that the network does not have at `resolution`."""
     if not config.styles:
         raise ValueError("this network has no styles (network.styles is off), so none can be mixed")
-    layers = config.num_layers(resolution)
+    known = range(config.num_layers(resolution))
     for some in ranges:
-        if not 0 <= some.first <= some.last < layers:
+        if not some.layers or not set(some.layers) <= set(known):
             raise ValueError(
-                f"layers {some.first}-{some.last} were asked for, but at "
-                f"{resolution}x{resolution} there are layers 0-{layers - 1}"
+                f"layers {some.layers.start}-{some.layers.stop - 1} were asked for, but at "
+                f"{resolution}x{resolution} there are layers 0-{known[-1]}"
             )
 
 
-def mixed(ws: Tensor, other: Tensor, layers: StyleRange) -> Tensor:
+def mixed(ws: Tensor, other: Tensor, layers: range) -> Tensor:
     """`ws` (N, num_styles, w_dim) with the rows of `layers` from `other`, which is of the same
     shape, or one w for all rows; either may have N = 1."""
     rows = torch.arange(ws.shape[1], device=ws.device)
-    taken = (rows >= layers.first) & (rows <= layers.last)
+    taken = (rows >= layers.start) & (rows < layers.stop)
     return torch.where(taken[:, None], other, ws)
 
 
@@ -74,22 +74,17 @@ def mixing(
     sources: Points,
     others: Points,
     ranges: Sequence[StyleRange] | None = None,
-    *,
-    noise: Noise | None = None,
 ) -> Image.Image:
     """Rows of `sources` (A) whose styles in a range of layers are those of `others` (B), a column
-    each, once for every range. Figure 3 of the paper."""
+    each, once for every range; their noise is A's. Figure 3 of the paper."""
     ranges = style_ranges(loaded.resolution) if ranges is None else ranges
     check_ranges(ranges, loaded.generator.config, loaded.resolution)
-    own = shown(loaded, sources, noise)
-    rows: list[list] = [[None, *shown(loaded, others, noise)]]
-    for layers in ranges:
-        for i in range(len(sources.ws)):
-            ws = mixed(sources.ws[i : i + 1], others.ws, layers)
-            seeds = [sources.seeds[i]] * len(ws)
-            rows.append(
-                [own[i], *pictures(loaded, ws, noise=noise_at(sources, i, noise), seeds=seeds)]
-            )
+    own = pictures(loaded, sources)
+    rows: list[list] = [[None, *pictures(loaded, others)]]
+    for some in ranges:
+        for i, picture in enumerate(own):
+            ws = mixed(sources.ws[i : i + 1], others.ws, some.layers)
+            rows.append([picture, *pictures(loaded, sources.varied(i, ws))])
     return chart(
         rows,
         columns=["source A", *others.names],
@@ -98,10 +93,3 @@ def mixing(
         bands=[("", 1), *((f"{some.label} from B", len(sources.ws)) for some in ranges)],
         apart=True,
     )
-
-
-def noise_at(points: Points, i: int, noise: Noise | None) -> Noise:
-    """What enters every picture made of point i: `noise`, else the point's own, else const."""
-    if noise is not None or points.noise is None:
-        return noise or "const"
-    return [m[i : i + 1] if len(m) > 1 else m for m in points.noise]

@@ -6,9 +6,8 @@ import numpy as np
 from PIL import Image
 
 from stylegan.figures.layout import chart
-from stylegan.figures.points import Points, shown
+from stylegan.figures.points import Points, pictures
 from stylegan.files.loading import LoadedGenerator
-from stylegan.networks import Noise
 
 PointsOf = Callable[[LoadedGenerator], Points]
 
@@ -31,23 +30,12 @@ def nearest(places: Sequence[float], n: int) -> list[int]:
     return [int(i) for i in distances.argmin(axis=1)]
 
 
-def growth(
-    snapshots: Iterable[LoadedGenerator], points_of: PointsOf, *, noise: Noise | None = None
-) -> Image.Image:
-    """A row for each point, a column for each resolution that snapshots of a run were at: the last
-    ones before the next grew in."""
-    last = {loaded.resolution: loaded for loaded in snapshots}
-    return timelapse(last.values(), points_of, noise=noise)
-
-
-def timelapse(
-    snapshots: Iterable[LoadedGenerator], points_of: PointsOf, *, noise: Noise | None = None
-) -> Image.Image:
+def timelapse(snapshots: Iterable[LoadedGenerator], points_of: PointsOf) -> Image.Image:
     """A row for each point, a column for each snapshot of a run."""
     columns, labels, names = [], [], []
     for loaded in snapshots:
         points = points_of(loaded)
-        columns.append(shown(loaded, points, noise))
+        columns.append(pictures(loaded, points))
         labels.append(moment(loaded))
         names = list(points.names)
     return chart(list(zip(*columns, strict=True)), columns=labels, names=names)

@@ -25,7 +25,7 @@ CHUNK = 1000  # latents that are mapped at once
 
 
 @dataclass(frozen=True)
-class Settings:
+class SearchOptions:
     """How to search; the defaults are the paper's. Times are parts of all steps."""
 
     steps: int = 1000
@@ -42,19 +42,15 @@ class Settings:
     def __post_init__(self) -> None:
         if self.space not in get_args(Space):
             raise ValueError(f"the space is {' or '.join(get_args(Space))}, not {self.space!r}")
-        numbers = ("learning_rate", "rise", "fall", "search_time", "search_noise", "noise_weight")
-        for name in numbers:
-            if not math.isfinite(getattr(self, name)):
-                raise ValueError(f"{name} must be finite, not {getattr(self, name)}")
         for name, least in (("steps", 1), ("samples", 2)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         for name in ("learning_rate", "rise", "fall", "search_time"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)}")
         for name in ("search_noise", "noise_weight"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite, from 0 on, not {getattr(self, name)}")
 
     def rate_at(self, step: int) -> float:
         """The learning rate of a step: a linear rise, a plateau, half a cosine down."""
@@ -67,7 +63,7 @@ class Settings:
         return self.search_noise * max(1 - step / self.steps / self.search_time, 0) ** 2
 
 
-class Projected(NamedTuple):
+class SearchState(NamedTuple):
     """Where the search is after `step` updates, of N pictures."""
 
     step: int
@@ -86,13 +82,13 @@ def project(
     generator: Generator,
     targets: Tensor,
     distance: Distance,
-    settings: Settings | None = None,
+    options: SearchOptions | None = None,
     *,
     labels: Tensor | None = None,
     resolution: int | None = None,
     alpha: float = 1.0,
     seed: int = 0,
-) -> Iterator[Projected]:
+) -> Iterator[SearchState]:
     """Search the latents that `generator` makes `targets` (N, C, r, r) in [-1, 1] of.
 
     Yields where it is before the first update and after each; the last one is the result. All that
@@ -101,7 +97,7 @@ def project(
     ValueError at the first distance that is not finite.
     Runs where the generator is, and leaves it as it is.
     """
-    settings = settings or Settings()
+    options = options or SearchOptions()
     config = generator.config
     full = config.resolution
     size = check_resolution(full if resolution is None else resolution, full)
@@ -109,14 +105,14 @@ def project(
     if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != expected:
         found = tuple(targets.shape)
         raise ValueError(f"targets must be (N, {', '.join(map(str, expected))}), not {found}")
-    check_noise(settings, config)
+    check_noise(options, config)
     check_labels(labels, config.label_dim, 1)
-    return search(generator, targets, distance, settings, labels, size, alpha, seed)
+    return search(generator, targets, distance, options, labels, size, alpha, seed)
 
 
-def check_noise(settings: Settings, config: NetworkConfig) -> None:
+def check_noise(options: SearchOptions, config: NetworkConfig) -> None:
     """ValueError if noise is to be fitted that the network does not have."""
-    if settings.fit_noise and not config.noise:
+    if options.fit_noise and not config.noise:
         raise ValueError("this network has no noise inputs, so there is no noise to fit")
 
 
@@ -124,24 +120,24 @@ def search(
     generator: Generator,
     targets: Tensor,
     distance: Distance,
-    settings: Settings,
+    options: SearchOptions,
     labels: Tensor | None,
     resolution: int,
     alpha: float,
     seed: int,
-) -> Iterator[Projected]:
+) -> Iterator[SearchState]:
     """What `project` yields, of arguments that it has checked."""
     styles = generator.config.num_styles()
     targets = targets.to(generator.w_avg)
     rng = torch.Generator().manual_seed(seed)
-    spread = spread_of_w(generator, settings.samples, rng, labels)
-    w = spread.average.repeat(len(targets), styles if settings.space == "w+" else 1, 1)
-    maps = noise_to_fit(generator, len(targets), resolution) if settings.fit_noise else []
+    spread = spread_of_w(generator, options.samples, rng, labels)
+    w = spread.average.repeat(len(targets), styles if options.space == "w+" else 1, 1)
+    maps = noise_to_fit(generator, len(targets), resolution) if options.fit_noise else []
     fitted = [w.requires_grad_(), *maps]
     optimizer = torch.optim.Adam(fitted)
     synthesis = copy.deepcopy(generator.synthesis).requires_grad_(False)
-    for step in range(settings.steps + 1):
-        deviation = settings.search_noise_at(step) * spread.deviation
+    for step in range(options.steps + 1):
+        deviation = options.search_noise_at(step) * spread.deviation
         offset = deviation * torch.randn(w.shape[1:], generator=rng).to(w)
         with torch.enable_grad(), repeatable():
             images = synthesis(
@@ -152,24 +148,24 @@ def search(
             )
             distances = distance(images, targets)
         check_distances(distances, step)
-        yield Projected(
+        yield SearchState(
             step,
             w.detach().expand(-1, styles, -1).clone(),
             [noise_map.detach().clone() for noise_map in maps] or None,
             images.detach(),
             distances.detach(),
         )
-        if step == settings.steps:
+        if step == options.steps:
             return
         with torch.enable_grad(), repeatable():
             # a sum: the gradient of one picture's part does not depend on how many there are
             loss = distances.sum()
             for noise_map in maps:
-                loss = loss + settings.noise_weight * autocorrelation_penalty(noise_map).sum()
+                loss = loss + options.noise_weight * autocorrelation_penalty(noise_map).sum()
             gradients = torch.autograd.grad(loss, fitted)
         for tensor, gradient in zip(fitted, gradients, strict=True):
             tensor.grad = gradient
-        optimizer.param_groups[0]["lr"] = settings.rate_at(step)
+        optimizer.param_groups[0]["lr"] = options.rate_at(step)
         optimizer.step()
         for noise_map in maps:
             normalize_(noise_map)

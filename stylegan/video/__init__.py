@@ -1,13 +1,16 @@
 """Films of a generator: walks through its latent space, morphs, a run's training."""
 
-from stylegan.video.encoding import check_frame, check_length, check_video, even, write_video
+from stylegan.video.encoding import check_frame, check_length, check_video, write_video
 from stylegan.video.scenes import (
+    Film,
     Interpolation,
     Scene,
+    film,
     filmed,
     mixing_scene,
     psi_at,
-    timelapse_frames,
+    timelapse_film,
+    truncation_film,
     truncation_scene,
     walk_in_w,
     walk_in_z,
@@ -15,17 +18,19 @@ from stylegan.video.scenes import (
 from stylegan.video.stage import Stage
 
 __all__ = [
+    "Film",
     "Interpolation",
     "Scene",
     "Stage",
     "check_frame",
     "check_length",
     "check_video",
-    "even",
+    "film",
     "filmed",
     "mixing_scene",
     "psi_at",
-    "timelapse_frames",
+    "timelapse_film",
+    "truncation_film",
     "truncation_scene",
     "walk_in_w",
     "walk_in_z",

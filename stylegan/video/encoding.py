@@ -2,47 +2,48 @@
 
 import importlib.util
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, NamedTuple, cast
 
 import numpy as np
 from PIL import Image
 
 from stylegan.atomic import replacing
+from stylegan.destination import check_file
 
-SUFFIXES = (".mp4", ".gif", ".webp")
+
+class Limits(NamedTuple):
+    """What a format can hold."""
+
+    side: int  # pixels of a frame
+    area: int
+    fps: int
+
+
+FORMATS = {
+    ".mp4": Limits(16_384, 139_264 * 256, 240),  # x264, and the macroblocks of H.264's level 6.2
+    ".gif": Limits(65_535, 2**28, 50),  # programs show a shorter time than 1/50 s as 1/10 s
+    ".webp": Limits(16_383, 2**28, 240),
+}
+SLOWEST = Fraction(1, 600)  # frames per second; what every format can hold
+LONGEST = 24 * 60 * 60  # seconds
 H264: Final = "libx264"
 # Constant quality. One thread, because the bytes depend on their number, and no macroblock tree,
 # because with it x264 wrote other bytes in one of ten films of the same small frames.
 X264_OPTIONS = {"crf": "16", "preset": "medium", "threads": "1", "x264-params": "mbtree=0"}
-BT709 = 1  # primaries, transfer and matrix of high definition, in the numbers of ISO 23091-2
-LIMITED = 1  # levels from 16 on, in FFmpeg's numbers
-BRIGHTNESS = np.array([0.2126, 0.7152, 0.0722], np.float32)  # of red, green and blue in BT.709
-SLOWEST, FASTEST = Fraction(1, 600), 240  # frames per second; what every format can hold
-LONGEST = 24 * 60 * 60  # seconds
-LARGEST = {  # pixels of a frame: a side, and in all
-    ".mp4": (16_384, 139_264 * 256),  # x264's limit, and the macroblocks of H.264's level 6.2
-    ".gif": (65_535, 2**28),
-    ".webp": (16_383, 2**28),
-}
-FASTEST_GIF = 50  # frames per second; programs show a shorter time than 1/50 s as 1/10 s
-WEBP_OPTIONS: dict[str, Any] = {"quality": 80, "method": 4}
+BT709, LIMITED = 1, 1  # primaries, transfer, matrix; levels from 16 on: in FFmpeg's numbers
 
 
 def check_video(path: Path, fps: float) -> None:
     """ValueError if a film of `fps` frames per second cannot be written to `path` here."""
+    check_file(path, overwrite=True, endings=FORMATS)
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        known = ", ".join(SUFFIXES)
-        raise ValueError(f"{path} does not say what to write; its ending must be one of {known}")
-    if not SLOWEST <= fps <= FASTEST:
-        raise ValueError(f"a film has from {SLOWEST} to {FASTEST} frames per second, not {fps:g}")
-    if suffix == ".gif" and fps > FASTEST_GIF:
+    if not SLOWEST <= fps <= FORMATS[suffix].fps:
         raise ValueError(
-            f"a .gif shows at most {FASTEST_GIF} frames per second, not {fps:g}; "
-            "choose fewer, or .mp4 or .webp"
+            f"a {suffix} film has from {SLOWEST} to {FORMATS[suffix].fps} frames per second, not "
+            f"{fps:g}"
         )
     if suffix == ".mp4":
         check_h264()
@@ -58,13 +59,13 @@ def check_length(seconds: float) -> None:
 
 def check_frame(path: Path, size: tuple[int, int]) -> None:
     """ValueError if frames of that size (width, height) are too large for the format."""
-    side, area = LARGEST[path.suffix.lower()]
+    limits = FORMATS[path.suffix.lower()]
     width, height = size
-    if max(size) > side or width * height > area:
+    if max(size) > limits.side or width * height > limits.area:
         raise ValueError(
             f"{path} would have frames of {width}x{height} pixels; in this format they have at "
-            f"most {side:,} pixels a side and {area:,} in all: choose a smaller scale or "
-            "resolution, or fewer pictures at once"
+            f"most {limits.side:,} pixels a side and {limits.area:,} in all: choose a smaller "
+            "scale or resolution, or fewer pictures at once"
         )
 
 
@@ -84,7 +85,14 @@ def check_h264() -> None:
         )
 
 
-def write_video(path: Path, frames: Iterator[np.ndarray], *, count: int, fps: float) -> None:
+def write_video(
+    path: Path,
+    frames: Iterator[np.ndarray],
+    *,
+    count: int,
+    fps: float,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> None:
     """Write `count` frames uint8 (H, W, 3), all of one size, as they come.
 
     No more than one of them is kept, but a .gif is gathered with one byte for a pixel, a .webp as
@@ -93,20 +101,22 @@ def write_video(path: Path, frames: Iterator[np.ndarray], *, count: int, fps: fl
     frames that are fewer or more, or of several sizes.
     """
     check_video(path, fps)
-    suffix = path.suffix.lower()
     path.parent.mkdir(parents=True, exist_ok=True)
-    checked = checked_frames(frames, count)
+    checked = checked_frames(frames, count, progress)
     with replacing(path) as file:
-        if suffix == ".mp4":
-            write_h264(file.name, checked, fps)
-        elif suffix == ".gif":
-            write_gif(file, checked, durations(count, fps, unit_ms=10))
-        else:
-            write_webp(file, checked, durations(count, fps, unit_ms=1))
+        match path.suffix.lower():
+            case ".mp4":
+                write_h264(file.name, checked, fps)
+            case ".gif":
+                write_gif(file, checked, durations(count, fps, unit_ms=10))
+            case ".webp":
+                write_webp(file, checked, durations(count, fps, unit_ms=1))
         next(checked, None)  # is there another one?
 
 
-def checked_frames(frames: Iterator[np.ndarray], count: int) -> Iterator[np.ndarray]:
+def checked_frames(
+    frames: Iterator[np.ndarray], count: int, progress: Callable[[int, int], None]
+) -> Iterator[np.ndarray]:
     """The frames; ValueError once they are not as many, or not all of one size."""
     first: tuple[int, ...] | None = None
     found = 0
@@ -119,44 +129,15 @@ def checked_frames(frames: Iterator[np.ndarray], count: int) -> Iterator[np.ndar
         if found > count:
             break
         yield pixels
+        progress(found, count)
     if found != count or count < 1:
         raise ValueError(f"{count} frames were promised, at least 1, but {found} came")
-
-
-def even(pixels: np.ndarray) -> np.ndarray:
-    """(H, W, 3) with its last row and column again where their number is odd."""
-    height, width = pixels.shape[:2]
-    return np.pad(pixels, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
-
-
-def yuv420(pixels: np.ndarray) -> np.ndarray:
-    """Pixels uint8 (H, W, 3) in planes of BT.709: uint8 (1.5 H, W), H and W even.
-
-    The brightness of each pixel from 16 to 235, below it the two colour differences from 16 to 240,
-    averaged over squares of 2x2. By ourselves: not every version of PyAV converts to BT.709 when
-    asked to.
-    """
-    height, width = pixels.shape[:2]
-    rgb = pixels.astype(np.float32) / 255
-    small = rgb.reshape(height // 2, 2, width // 2, 2, 3).mean(axis=(1, 3))
-    planes = [16 + 219 * brightness(rgb)] + [
-        128 + 112 * (small[:, :, channel] - brightness(small)) / (1 - BRIGHTNESS[channel])
-        for channel in (2, 0)
-    ]
-    levels = np.concatenate([plane.ravel() for plane in planes])
-    return np.floor(levels + 0.5).astype(np.uint8).reshape(-1, width)
-
-
-def brightness(rgb: np.ndarray) -> np.ndarray:
-    """(H, W, 3) -> (H, W), by single products: a matrix product may round in any order."""
-    red, green, blue = BRIGHTNESS
-    found: np.ndarray = rgb[:, :, 0] * red + rgb[:, :, 1] * green + rgb[:, :, 2] * blue
-    return found
 
 
 def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
     """An .mp4 that every player shows: H.264 in 8 bits with halved colours, BT.709."""
     import av
+    from av.video.reformatter import ColorRange, Colorspace, Interpolation
 
     rate = Fraction(fps).limit_denominator(1001)
     flags = {"movflags": "+faststart", "fflags": "+bitexact"}
@@ -167,7 +148,14 @@ def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
         context.color_primaries = context.color_trc = context.colorspace = BT709
         context.color_range = LIMITED
         for number, pixels in enumerate(frames):
-            frame = av.VideoFrame.from_ndarray(yuv420(even(pixels)), format="yuv420p")
+            odd = [(0, pixels.shape[0] % 2), (0, pixels.shape[1] % 2), (0, 0)]
+            rgb = av.VideoFrame.from_ndarray(np.pad(pixels, odd, mode="edge"), format="rgb24")
+            frame = rgb.reformat(
+                format="yuv420p",
+                dst_colorspace=Colorspace.ITU709,
+                dst_color_range=ColorRange.MPEG,
+                interpolation=Interpolation.AREA,
+            )
             if number == 0:
                 stream.width, stream.height = frame.width, frame.height
             frame.pts, frame.time_base = number, 1 / rate
@@ -184,25 +172,16 @@ def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
 def write_gif(file: IO[bytes], frames: Iterator[np.ndarray], times: list[int]) -> None:
     """An animation that repeats for ever, each frame with the 256 colours that suit it."""
     images = (Image.fromarray(pixels) for pixels in frames)
-    next(images).save(
-        file, format="GIF", save_all=True, append_images=images, duration=times, loop=0
-    )
+    first = next(images)
+    first.save(file, format="GIF", save_all=True, append_images=images, duration=times, loop=0)
 
 
 def write_webp(file: IO[bytes], frames: Iterator[np.ndarray], times: list[int]) -> None:
     """An animation that repeats for ever."""
     images = (Image.fromarray(pixels) for pixels in frames)
-    first = next(images)
-    rest = cast(Image.Image, Reel(images, len(times) - 1))
-    first.save(
-        file,
-        format="WEBP",
-        save_all=True,
-        append_images=[rest],
-        duration=times,
-        loop=0,
-        **WEBP_OPTIONS,
-    )
+    first, rest = next(images), [cast(Image.Image, Reel(images, len(times) - 1))]
+    options: dict[str, Any] = {"duration": times, "loop": 0, "quality": 80, "method": 4}
+    first.save(file, format="WEBP", save_all=True, append_images=rest, **options)
 
 
 class Reel:

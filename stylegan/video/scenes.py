@@ -2,7 +2,9 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -14,14 +16,16 @@ from stylegan.figures import (
     Points,
     StyleRange,
     check_ranges,
+    default_columns,
     mixed,
     moment,
+    nearest,
     pictures,
-    shown,
 )
 from stylegan.files.loading import LoadedGenerator
 from stylegan.networks import Noise
-from stylegan.paths import linear, spherical, spline
+from stylegan.paths import linear, places, spherical, spline
+from stylegan.run_folder import images_of
 from stylegan.video.stage import Stage
 
 Scene = Callable[[Tensor], Tensor]  # places (n,) -> ws (n, cells, num_styles, w_dim)
@@ -64,7 +68,8 @@ def mixing_scene(
 
     def at(t: Tensor) -> Tensor:
         moving = walk(t)
-        return torch.stack([mixed(own[None], moving, some) for own in ws for some in ranges], dim=1)
+        cells = [mixed(own[None], moving, some.layers) for own in ws for some in ranges]
+        return torch.stack(cells, dim=1)
 
     return at
 
@@ -89,33 +94,93 @@ def truncation_scene(
     return at
 
 
-def filmed(
-    loaded: LoadedGenerator, scene: Scene, places: Tensor, *, noise: Noise = "const"
-) -> Iterator[np.ndarray]:
-    """The pictures uint8 (cells, H, W, C) of the scene at each place, made as they are asked for.
+@dataclass(frozen=True, eq=False)
+class Film:
+    """Frames that are made as they are asked for."""
 
-    Random noise is another in every picture.
-    """
-    cells = scene(places[:1]).shape[1]
-    at_once = max(1, sampling.default_batch(loaded.resolution) // cells)
-    for start in range(0, len(places), at_once):
-        ws = scene(places[start : start + at_once])
-        seeds = range(start * cells, (start + len(ws)) * cells)
-        shots = pictures(loaded, ws.flatten(0, 1), noise=noise, seeds=seeds)
-        yield from shots.reshape(len(ws), cells, *shots.shape[1:])
+    frames: Iterator[np.ndarray]  # uint8 (H, W, 3)
+    count: int
+    size: tuple[int, int]  # width and height
 
 
-def timelapse_frames(
-    snapshots: Iterable[LoadedGenerator],
-    times: Sequence[int],
-    points_of: Callable[[LoadedGenerator], Points],
-    stage: Stage,
+def film(
+    loaded: LoadedGenerator,
+    scene: Scene,
+    t: Tensor,
     *,
+    columns: int = 1,
+    scale: int | None = None,
+    labels: Sequence[str] | None = None,
+    captions: Sequence[str] = (),
     noise: Noise = "const",
+) -> Film:
+    """The scene at each place t (n,): its cells in rows of `columns`, each over its label, all over
+    the caption of the frame. See `Stage` for the scale."""
+    stage = Stage.of(loaded.picture_size(), columns, scale, labels)
+    cells = scene(t[:1]).shape[1]
+    shots = filmed(loaded, scene, t, noise=noise)
+    texts = captions or itertools.repeat("")
+    frames = (stage.frame(shot, text) for shot, text in zip(shots, texts, strict=False))
+    return Film(frames, len(t), stage.frame_size(cells, captions=bool(captions)))
+
+
+def filmed(
+    loaded: LoadedGenerator, scene: Scene, t: Tensor, *, noise: Noise = "const"
 ) -> Iterator[np.ndarray]:
-    """Frames uint8 (H, W, 3) of the snapshots of a run, each as often as `times` says, over how far
-    it was."""
-    for loaded, often in zip(snapshots, times, strict=True):
-        points = points_of(loaded)
-        frame = stage.frame(shown(loaded, points, noise), moment(loaded))
-        yield from itertools.repeat(frame, often)
+    """The pictures uint8 (cells, H, W, C) of the scene at each place t (n,), made as they are asked
+    for. Random noise is another in every picture."""
+    cells = scene(t[:1]).shape[1]
+    at_once = max(1, sampling.default_batch(loaded.resolution) // cells)
+    for start in range(0, len(t), at_once):
+        ws = scene(t[start : start + at_once]).flatten(0, 1)
+        seeds = range(start * cells, start * cells + len(ws))
+        pictures = list(loaded.pictures(seeds, ws=ws, noise=noise))
+        for i in range(0, len(pictures), cells):
+            yield np.stack(pictures[i : i + cells])
+
+
+def truncation_film(
+    loaded: LoadedGenerator,
+    points: Points,
+    psis: tuple[float, float],
+    count: int,
+    *,
+    closed: bool,
+    scale: int | None = None,
+) -> Film:
+    """`count` frames of the points at changing psi, which is written below them: see `psi_at`."""
+    t = places(count, 1, closed=True) if closed else places(count, 2, closed=False)
+    there = psi_at(t, *psis, closed=closed).tolist()
+    return film(
+        loaded.adjusted(psi=1),  # the scene has truncated
+        truncation_scene(loaded, points.ws, psis, closed=closed),
+        t,
+        columns=default_columns(len(points.names)),
+        scale=scale,
+        captions=[f"psi {round(psi, 2) + 0:.2f}" for psi in there],
+        noise=points.noise,
+    )
+
+
+def timelapse_film(
+    files: Sequence[Path],
+    load: Callable[[Path], LoadedGenerator],
+    points_of: Callable[[LoadedGenerator], Points],
+    count: int,
+    *,
+    scale: int | None = None,
+) -> Film:
+    """`count` frames of the same points over the training of a run, whose `files` are in order: at
+    each moment the nearest of them, over how far the training was."""
+    chosen = [files[i] for i in nearest([images_of(path) for path in files], count)]
+    last = load(chosen[-1])
+    n = len(points_of(last).names)
+    stage = Stage.of(last.picture_size(), default_columns(n), scale)
+
+    def frames() -> Iterator[np.ndarray]:
+        for path, same in itertools.groupby(chosen):
+            loaded = load(path)
+            frame = stage.frame(pictures(loaded, points_of(loaded)), moment(loaded))
+            yield from (frame for _ in same)
+
+    return Film(frames(), count, stage.frame_size(n, captions=True))

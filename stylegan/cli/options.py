@@ -1,0 +1,171 @@
+"""Options that several commands share, and the view of a generator that they choose."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from stylegan.cli import values
+from stylegan.cli.common import Decorated, use_device
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from stylegan.figures import Points
+    from stylegan.files.loaded import Cutoff, LoadedGenerator
+
+
+def together(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+    """Several options as one, in their order."""
+
+    def decorate(command: Decorated) -> Decorated:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+SOURCE = click.argument("source")
+LATENTS = click.option(
+    "--latents",
+    metavar="FILE.npz",
+    type=click.Path(path_type=Path),
+    help="Show the latents of this file (ws, w or z, perhaps with noise) instead of seeds.",
+)
+PSI = click.option(
+    "--psi",
+    type=float,
+    help="Truncation: 0 = the average image, 1 = full variety, negative = the opposite.  "
+    "[default: as in the file, else 0.7; with --latents 1]",
+)
+CUTOFF = click.option(
+    "--cutoff",
+    type=values.CUTOFF,
+    help="Number of layers that truncation reaches, from the coarsest, or 'all'.  "
+    "[default: as in the file, else 8]",
+)
+CUTOFF_ALL = click.option(
+    "--cutoff",
+    type=values.CUTOFF,
+    default="all",
+    show_default=True,
+    help="Number of layers that truncation reaches, from the coarsest, or 'all'.",
+)
+NOISE = click.option(
+    "--noise",
+    type=click.Choice(["const", "random", "none"]),
+    help="Fine detail: the stored maps, drawn from each image's seed, or left out.  "
+    "[default: that of --latents if it has any, else const]",
+)
+CLASS = click.option(
+    "--class", "class_name", metavar="NAME|NUMBER", help="Label, if the network has labels."
+)
+RESOLUTION = click.option(
+    "--resolution", type=int, help="Resolution of the images, from 4 up to the network's."
+)
+LAYERS = click.option(
+    "--layers",
+    type=values.LAYER_RANGES,
+    help="Layers that are mixed, from 0, two for each resolution: 0-3,4-7,8-17.  "
+    "[default: coarse, middle and fine]",
+)
+BATCH = click.option(
+    "--batch", type=click.IntRange(min=1), help="Images at once; fewer need less memory."
+)
+DEVICE = click.option(
+    "--device", default="auto", show_default=True, help="Device: cpu, cuda, cuda:1, mps."
+)
+OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """A generator and points of its latent space, as options choose them; None: as the file says,
+    or the command."""
+
+    source: str
+    device: str
+    default_seeds: list[int]
+    seeds: list[int] | None = None  # with latents, numbers of those
+    latents: Path | None = None
+    psi: float | None = None
+    cutoff: "Cutoff" = None
+    noise: Literal["const", "random", "none"] | None = None
+    class_name: str | None = None
+    resolution: int | None = None
+
+    @property
+    def unit(self) -> str:
+        """What a number names."""
+        return "seed" if self.latents is None else "latent"
+
+    @functools.cached_property
+    def loaded(self) -> "LoadedGenerator":
+        """The generator of the source, truncated and grown as chosen."""
+        return self.load()
+
+    def load(self, path: Path | None = None) -> "LoadedGenerator":
+        """The same of a file in a run."""
+        from stylegan.files.loading import load_file, load_source
+
+        device = use_device(self.device)
+        loaded = load_file(path, device) if path else load_source(self.source, map_location=device)
+        full = loaded.generator.config.resolution
+        if self.resolution is not None and loaded.resolution < self.resolution <= full:
+            click.echo(
+                f"training has reached {loaded.resolution}x{loaded.resolution}: layers beyond it "
+                "have not been trained",
+                err=True,
+            )
+        psi = 1.0 if self.psi is None and self.latents is not None else self.psi
+        return loaded.adjusted(psi=psi, cutoff=self.cutoff, resolution=self.resolution)
+
+    def points(self, loaded: "LoadedGenerator") -> "Points":
+        """The seeds, or the latents of the file, of which all if none are chosen."""
+        from stylegan.figures import of_latents, of_seeds
+
+        if self.latents is None:
+            return of_seeds(loaded, self.chosen_seeds, self.label(loaded), self.noise or "const")
+        return of_latents(loaded, self.latents, self.seeds, self.label(loaded), self.noise)
+
+    @property
+    def chosen_seeds(self) -> list[int]:
+        return self.default_seeds if self.seeds is None else self.seeds
+
+    def other(self, seeds: list[int] | None, default: str) -> "View":
+        """The same view of other seeds or latents."""
+        return dataclasses.replace(self, seeds=seeds, default_seeds=values.seeds(default))
+
+    def label(self, loaded: "LoadedGenerator") -> "Tensor | None":
+        """The class (1, label_dim); latents of a file need one only if they are z."""
+        without = self.latents is not None and self.class_name is None
+        return None if without else loaded.label(self.class_name)
+
+
+FIELDS = {field.name for field in dataclasses.fields(View)}
+
+
+def viewing(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]:
+    """SOURCE, `--seeds` of that default, `options` and `--device`, which reach the command as one
+    `view`. Without a default there is no `--seeds`."""
+    also = "; with --latents their numbers, from 0" if LATENTS in options else ""
+    default = f"{seeds}, or all latents" if LATENTS in options else seeds
+    option = click.option(
+        "--seeds", type=values.SEEDS, help=f"Seeds of the images{also}.  [default: {default}]"
+    )
+
+    def decorate(command: Callable[..., None]) -> Any:
+        @functools.wraps(command)
+        def with_view(**given: Any) -> None:
+            chosen = {name: given.pop(name) for name in FIELDS & given.keys()}
+            chosen["default_seeds"] = values.seeds(seeds) if seeds else []
+            command(view=View(**chosen), **given)
+
+        chosen_from: list[Any] = [SOURCE, *([option] if seeds else []), *options, DEVICE]
+        return together(*chosen_from)(with_view)
+
+    return decorate

@@ -1,0 +1,239 @@
+"""What was found for pictures: numbers of every step, pictures of some, files."""
+
+import dataclasses
+import importlib.util
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stylegan import sampling
+from stylegan.atomic import write_text
+from stylegan.data import Crop
+from stylegan.destination import check_file, check_folder
+from stylegan.figures import grid, save_picture
+from stylegan.files.latents import write_latents
+from stylegan.files.loading import LoadedGenerator
+from stylegan.projection.distance import Distance, psnr
+from stylegan.projection.search import SearchOptions, SearchState, check_noise, project
+from stylegan.projection.target import read_target
+from stylegan.video import check_video, write_video
+
+LATENTS, TARGET, PICTURE = "latents.npz", "target.png", "projection.png"
+RESULT, LOG = "result.json", "log.jsonl"
+OVERVIEW = "projections.png"  # of all pictures, if there are several
+PAIRS = 4  # of target and result in a row of the overview
+LONGEST_LABEL = 16  # characters
+FPS = 15
+MOMENTS, PAUSE = 75, 15  # frames of a film: of the search, and of its end once more
+FILMED = 256  # pixels a side of the pictures in a film, at most
+
+
+@dataclass(eq=False)
+class Projection:
+    """The search for one picture. Pictures are uint8 (H, W, C), without padding."""
+
+    target: np.ndarray
+    small_target: np.ndarray  # of at most FILMED pixels a side, as the moments are
+    distances: list[float] = field(default_factory=list)  # before each update, and of the result
+    moments: list[tuple[int, np.ndarray]] = field(default_factory=list)  # step and picture
+    picture: np.ndarray = field(init=False)  # the result, made of what follows
+    ws: Tensor = field(init=False)  # (1, num_styles, w_dim), not truncated
+    noise: list[Tensor] | None = field(init=False)  # fitted maps (1, 1, r, r), if any
+    decibels: float = field(init=False)  # peak signal-to-noise ratio of the result, without padding
+
+
+def followed(
+    states: Iterable[SearchState],
+    targets: Tensor,
+    steps: int,
+    *,
+    rectangle: Sequence[int] | None = None,
+    progress: Callable[[int], None] = lambda step: None,
+) -> list[Projection]:
+    """The searches for `targets` (N, C, r, r), of what `project` yields for them."""
+
+    def pixels_of(images: Tensor) -> np.ndarray:
+        return sampling.crop(sampling.to_uint8(images), rectangle)
+
+    pairs = zip(pixels_of(targets), pixels_of(reduced(targets)), strict=True)
+    found = [Projection(*pair) for pair in pairs]
+    moments = {round(i * steps / (MOMENTS - 1)) for i in range(MOMENTS)}
+    for state in states:
+        filmed = pixels_of(reduced(state.images)) if state.step in moments else None
+        for i, (one, value) in enumerate(zip(found, state.distances.tolist(), strict=True)):
+            one.distances.append(value)
+            if filmed is not None:
+                one.moments.append((state.step, filmed[i]))
+        progress(state.step)
+    decibels = psnr(state.images, targets.to(state.images), rectangle)
+    for i, (one, pixels) in enumerate(zip(found, pixels_of(state.images), strict=True)):
+        one.picture, one.decibels = pixels, float(decibels[i])
+        one.ws = state.ws[i : i + 1]
+        one.noise = state.noise and [noise_map[i : i + 1] for noise_map in state.noise]
+    return found
+
+
+def reduced(images: Tensor) -> Tensor:
+    """Images (N, C, r, r) of at most FILMED pixels a side."""
+    factor = images.shape[2] // FILMED
+    return F.avg_pool2d(images, factor) if factor > 1 else images
+
+
+def default_batch(resolution: int) -> int:
+    """Images at once whose gradients fit into little memory: 8 up to 64x64, 1 from 512x512 on."""
+    return max(1, min(8, 512 // resolution))
+
+
+def default_crop(loaded: LoadedGenerator) -> Crop:
+    """As the images that the generator was trained on."""
+    return "center" if loaded.active_rectangle is None else "pad"
+
+
+def project_files(
+    loaded: LoadedGenerator,
+    images: Sequence[Path],
+    out: Path,
+    distance: Distance,
+    options: SearchOptions | None = None,
+    *,
+    crop: Crop | None = None,
+    class_name: str | None = None,
+    seed: int = 0,
+    batch: int | None = None,
+    film: str | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Projection]:
+    """Search each picture of `images`, `batch` at a time, and write a folder for each below `out`,
+    with a film of that name; of several also what `write_all` writes.
+
+    Files are replaced: see `check_free`. `tell` gets a line for each picture, `progress` the steps.
+    """
+    options = options or SearchOptions()
+    check_noise(options, loaded.generator.config)
+    labels, crop = loaded.label(class_name), crop or default_crop(loaded)
+    channels, size = loaded.generator.config.image_channels, loaded.resolution
+    about = {
+        "generator": loaded.origin,
+        "images_seen": loaded.images_seen,
+        "seed": seed,
+        "settings": dataclasses.asdict(options),
+        "distance": distance.about(),
+        "class": class_name,
+        "crop": crop,
+    }
+    targets = [read_target(p, resolution=size, channels=channels, crop=crop) for p in images]
+    folders, found = folders_of(images, out), list[Projection]()
+    for some in torch.cat(targets).split(batch or default_batch(size)):
+        before, n = len(found), len(some)
+
+        def advance(step: int, before: int = before, n: int = n) -> None:
+            progress(before * options.steps + n * step, len(images) * options.steps)
+
+        states = project(
+            loaded.generator,
+            some,
+            distance,
+            options,
+            labels=labels,
+            resolution=size,
+            alpha=loaded.alpha,
+            seed=seed,
+        )
+        rectangle = loaded.active_rectangle if crop == "pad" else None
+        found += followed(states, some, options.steps, rectangle=rectangle, progress=advance)
+        for path, folder, one in list(zip(images, folders, found, strict=False))[before:]:
+            write_projection(folder, one, options, {"image": str(path), **about}, film)
+            tell(f"{path}: distance {one.distances[-1]:.4g}, PSNR {one.decibels:.1f} dB")
+    if len(found) > 1:
+        write_all(out, [folder.name for folder in folders], found)
+    return found
+
+
+def film_name(video: Literal["mp4", "webp", "gif", "none"] | None) -> str | None:
+    """The file of each search's film; ValueError if it cannot be written here."""
+    if video == "none":
+        return None
+    ending = video or ("mp4" if importlib.util.find_spec("av") else "webp")
+    check_video(Path(f"progress.{ending}"), FPS)
+    return f"progress.{ending}"
+
+
+def folders_of(images: Sequence[Path], out: Path) -> list[Path]:
+    """A folder for each image, by its name without the ending; ValueError if two are the same."""
+    folders: dict[Path, Path] = {}
+    for path in images:
+        folder = out / path.stem
+        if folder in folders:
+            raise ValueError(
+                f"{folders[folder]} and {path} would both be written to {folder}; rename one, or "
+                "project it with another --out"
+            )
+        folders[folder] = path
+    return list(folders)
+
+
+def check_free(images: Sequence[Path], out: Path, film: str | None, *, overwrite: bool) -> None:
+    """ValueError if `project_files` would replace something, unless that is wanted, or cannot."""
+    folders = folders_of(images, out)
+    check_folder(out)
+    of_each = [LATENTS, TARGET, PICTURE, LOG, RESULT, *([film] if film else [])]
+    files = [folder / name for folder in folders for name in of_each]
+    for path in [*([out / LATENTS, out / OVERVIEW] if len(folders) > 1 else []), *files]:
+        check_file(path, overwrite=overwrite)
+
+
+def write_projection(
+    folder: Path, found: Projection, options: SearchOptions, about: dict[str, Any], film: str | None
+) -> None:
+    """Latents, target and result as PNG, distances of all steps, `about` with what came out, and a
+    film under that name (see `stylegan.video.write_video` for its endings)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_latents(folder / LATENTS, found.ws, found.noise)
+    save_picture(folder / TARGET, sampling.picture(found.target), overwrite=True)
+    save_picture(folder / PICTURE, sampling.picture(found.picture), overwrite=True)
+    write_text(folder / LOG, "".join(log_lines(found, options)))
+    numbers = {"final_distance": found.distances[-1], "psnr_db": found.decibels}
+    write_text(folder / RESULT, json.dumps(about | numbers, indent=2, allow_nan=False) + "\n")
+    if film is not None:
+        write_video(folder / film, film_frames(found), count=len(found.moments) + PAUSE, fps=FPS)
+
+
+def log_lines(found: Projection, options: SearchOptions) -> Iterator[str]:
+    """JSON of each step: the distance, and what led from it to the next."""
+    for step, distance in enumerate(found.distances):
+        line = {
+            "step": step,
+            "distance": distance,
+            "learning_rate": options.rate_at(step),
+            "search_noise": options.search_noise_at(step),
+        }
+        yield json.dumps(line, allow_nan=False) + "\n"
+
+
+def film_frames(found: Projection) -> Iterator[np.ndarray]:
+    """The target beside what was found at each moment; at the end it stands still."""
+    for step, pixels in found.moments + PAUSE * found.moments[-1:]:
+        labels = ["target", f"step {step}"]
+        yield np.asarray(grid([found.small_target, pixels], columns=2, labels=labels))
+
+
+def write_all(out: Path, names: Sequence[str], found: Sequence[Projection]) -> None:
+    """The latents of all pictures in one file, and each target beside what was found."""
+    maps = [one.noise for one in found if one.noise is not None]
+    noise = [torch.cat(of_layer) for of_layer in zip(*maps, strict=True)] or None
+    write_latents(out / LATENTS, torch.cat([one.ws for one in found]), noise)
+    pictures, labels = [], []
+    for name, one in zip(names, found, strict=True):
+        short = name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 3]}..."
+        pictures += [one.target, one.picture]
+        labels += [short, f"{one.decibels:.1f} dB"]
+    overview = grid(pictures, 2 * min(PAIRS, len(found)), labels)
+    save_picture(out / OVERVIEW, overview, overwrite=True)
