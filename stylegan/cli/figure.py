@@ -19,8 +19,8 @@ from stylegan.cli.options import (
     OVERWRITE,
     PSI,
     RESOLUTION,
-    View,
-    viewing,
+    Selection,
+    selecting,
 )
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ def figure() -> None:
 
 
 def kind(seeds: str, *options: Any, of_run: bool = False) -> Callable[[Draw], Draw]:
-    """Makes a command of a function that draws an image of a view and of its own options."""
+    """Makes a command of a function from a selection and its own options to an image."""
 
     def register(draw: Draw) -> Draw:
         name = draw.__name__.replace("_", "-")
 
         @figure.command(name, cls=Command)
-        @viewing(seeds, *options)
+        @selecting(seeds, *options)
         @click.option(
             "--out",
             type=click.Path(path_type=Path),
@@ -59,13 +59,13 @@ def kind(seeds: str, *options: Any, of_run: bool = False) -> Callable[[Draw], Dr
         )
         @OVERWRITE
         @functools.wraps(draw)
-        def command(view: View, out: Path, overwrite: bool, **own: Any) -> None:
+        def command(selection: Selection, out: Path, overwrite: bool, **own: Any) -> None:
             from stylegan.figures import check_picture, save_picture
 
             check_picture(out)
-            image = draw(view, **own)
+            image = draw(selection, **own)
             save_picture(out, image, overwrite=overwrite)
-            origin = f"run {view.source}" if of_run else view.loaded.origin
+            origin = f"run {selection.source}" if of_run else selection.loaded.origin
             click.echo(f"{out}, {image.width}x{image.height}, from the {origin}")
 
         return draw
@@ -82,7 +82,7 @@ def kind(seeds: str, *options: Any, of_run: bool = False) -> Callable[[Draw], Dr
         help="Columns of the grid.  [default: about square]",
     ),
 )
-def grid(view: View, columns: int | None) -> "Image":
+def grid(selection: Selection, columns: int | None) -> "Image":
     """Every seed asked for, none left out (figure 2).
 
     \b
@@ -90,7 +90,7 @@ def grid(view: View, columns: int | None) -> "Image":
     """
     from stylegan.figures import labelled_grid
 
-    return labelled_grid(view.loaded, view.points(view.loaded), columns=columns)
+    return labelled_grid(selection.loaded, selection.points(selection.loaded), columns=columns)
 
 
 @kind(
@@ -103,7 +103,7 @@ def grid(view: View, columns: int | None) -> "Image":
     LAYERS,
     *LOOK,
 )
-def mixing(view: View, columns: list[int] | None, layers: list[range] | None) -> "Image":
+def mixing(selection: Selection, columns: list[int] | None, layers: list[range] | None) -> "Image":
     """Style mixing: rows of source A take coarse, middle or fine styles of source B (figure 3).
 
     Coarse are 4 and 8 pixels, middle 16 and 32, fine 64 and more; of a network for 32 pixels 4, 8,
@@ -115,9 +115,9 @@ def mixing(view: View, columns: list[int] | None, layers: list[range] | None) ->
     """
     from stylegan.figures import StyleRange, mixing
 
-    others = view.other(columns, COLUMNS).points(view.loaded)
+    others = selection.other(columns, COLUMNS).points(selection.loaded)
     ranges = [StyleRange(some) for some in layers] if layers else None
-    return mixing(view.loaded, view.points(view.loaded), others, ranges)
+    return mixing(selection.loaded, selection.points(selection.loaded), others, ranges)
 
 
 @kind(
@@ -131,7 +131,7 @@ def mixing(view: View, columns: list[int] | None, layers: list[range] | None) ->
     ),
     *(LATENTS, CUTOFF_ALL, NOISE, CLASS, RESOLUTION),
 )
-def truncation(view: View, psis: list[float]) -> "Image":
+def truncation(selection: Selection, psis: list[float]) -> "Image":
     """Truncation: from full variety over the average image to the opposites (figure 8).
 
     \b
@@ -139,7 +139,7 @@ def truncation(view: View, psis: list[float]) -> "Image":
     """
     from stylegan.figures import truncation
 
-    return truncation(view.loaded, view.points(view.loaded), psis)
+    return truncation(selection.loaded, selection.points(selection.loaded), psis)
 
 
 @kind(
@@ -165,7 +165,9 @@ def truncation(view: View, psis: list[float]) -> "Image":
     ),
     *(LATENTS, PSI, CUTOFF, CLASS, RESOLUTION),
 )
-def noise_detail(view: View, realizations: int, examples: int, zoom: int | None) -> "Image":
+def noise_detail(
+    selection: Selection, realizations: int, examples: int, zoom: int | None
+) -> "Image":
     """The same style with other noise, and how much each pixel varies (figure 4).
 
     \b
@@ -173,9 +175,9 @@ def noise_detail(view: View, realizations: int, examples: int, zoom: int | None)
     """
     from stylegan.figures import noise_detail
 
-    points = view.points(view.loaded)
+    points = selection.points(selection.loaded)
     return noise_detail(
-        view.loaded, points, realizations=realizations, examples=examples, zoom=zoom
+        selection.loaded, points, realizations=realizations, examples=examples, zoom=zoom
     )
 
 
@@ -189,7 +191,7 @@ def noise_detail(view: View, realizations: int, examples: int, zoom: int | None)
     ),
     *(LATENTS, PSI, CUTOFF, CLASS, RESOLUTION),
 )
-def noise_components(view: View) -> "Image":
+def noise_components(selection: Selection) -> "Image":
     """All noise, none, that of fine layers alone, that of coarse layers alone (figure 5).
 
     Fine are 64 pixels and more; of a smaller network the upper half of its resolutions.
@@ -199,11 +201,11 @@ def noise_components(view: View) -> "Image":
     """
     from stylegan.figures import noise_components
 
-    return noise_components(view.loaded, view.points(view.loaded))
+    return noise_components(selection.loaded, selection.points(selection.loaded))
 
 
 @kind("0-3", *LOOK_AT_RUN, of_run=True)
-def growth(view: View) -> "Image":
+def growth(selection: Selection) -> "Image":
     """The same seeds at every resolution that the files of a run were at.
 
     SOURCE is a run folder. Of each resolution the newest generator-*.pt or state-*.pt is taken.
@@ -215,8 +217,8 @@ def growth(view: View) -> "Image":
     from stylegan.files.loading import newest_of_each_resolution
     from stylegan.run_folder import RunFolder
 
-    files = newest_of_each_resolution(RunFolder(view.source).checkpoints())
-    return timelapse(map(view.load, files), view.points)
+    files = newest_of_each_resolution(RunFolder(selection.source).checkpoints())
+    return timelapse(map(selection.load, files), selection.points)
 
 
 @kind(
@@ -231,7 +233,7 @@ def growth(view: View) -> "Image":
     *LOOK_AT_RUN,
     of_run=True,
 )
-def timelapse(view: View, moments: int) -> "Image":
+def timelapse(selection: Selection, moments: int) -> "Image":
     """The same seeds over the training of a run.
 
     SOURCE is a run folder; its generator-*.pt and state-*.pt are the moments.
@@ -242,9 +244,9 @@ def timelapse(view: View, moments: int) -> "Image":
     from stylegan.figures import evenly, timelapse
     from stylegan.run_folder import RunFolder, images_of
 
-    files = RunFolder(view.source).checkpoints()
+    files = RunFolder(selection.source).checkpoints()
     chosen = evenly([images_of(path) for path in files], moments)
-    return timelapse((view.load(files[i]) for i in chosen), view.points)
+    return timelapse((selection.load(files[i]) for i in chosen), selection.points)
 
 
 @kind(
@@ -271,7 +273,7 @@ def timelapse(view: View, moments: int) -> "Image":
     ),
 )
 def neighbours(
-    view: View, data: Path | None, mirror: bool | None, samples: int, nearest: int
+    selection: Selection, data: Path | None, mirror: bool | None, samples: int, nearest: int
 ) -> "Image":
     """Does it repeat its training images? Samples beside those nearest to them.
 
@@ -286,9 +288,9 @@ def neighbours(
     from stylegan.cli.measuring import beside_nearest, open_store
     from stylegan.run_folder import RunFolder
 
-    loaded, run = view.loaded, RunFolder.at(view.source)
+    loaded, run = selection.loaded, RunFolder.at(selection.source)
     store = open_store(data, run, loaded)
     if store is None:
-        raise ValueError(f"{view.source} does not say what it was trained on; pass --data")
+        raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")
     mirrored = run.config().data.mirror if mirror is None and run else bool(mirror)
     return beside_nearest(loaded, store, samples, nearest, mirror=mirrored)

@@ -14,8 +14,8 @@ from stylegan.cli.options import (
     OVERWRITE,
     PSI,
     RESOLUTION,
-    View,
-    viewing,
+    Selection,
+    selecting,
 )
 from stylegan.destination import check_folder
 
@@ -23,7 +23,7 @@ GRID_SEEDS = 64  # a grid of more is only made when asked for
 
 
 @click.command(cls=Command)
-@viewing("0-31", LATENTS, PSI, CUTOFF, NOISE, CLASS, RESOLUTION, BATCH)
+@selecting("0-31", LATENTS, PSI, CUTOFF, NOISE, CLASS, RESOLUTION, BATCH)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -46,7 +46,12 @@ GRID_SEEDS = 64  # a grid of more is only made when asked for
 )
 @OVERWRITE
 def generate(
-    view: View, batch: int | None, out: Path, grid: bool | None, ending: str, overwrite: bool
+    selection: Selection,
+    batch: int | None,
+    out: Path,
+    grid: bool | None,
+    ending: str,
+    overwrite: bool,
 ) -> None:
     """Write one picture per seed or latent, and all of them in a grid.
 
@@ -63,24 +68,24 @@ def generate(
     from stylegan.sampling import default_batch, picture
 
     check_folder(out)
-    loaded = view.loaded
-    points = view.points(loaded) if view.latents else None
-    seeds = points.seeds if points else view.chosen_seeds
+    loaded = selection.loaded
+    points = selection.points(loaded) if selection.latents else None
+    seeds = points.seeds if points else selection.chosen_seeds
     if points:
         pictures = loaded.pictures(seeds, ws=points.ws, noise=points.noise, batch=batch)
     else:
-        labels = view.label(loaded)
-        pictures = loaded.pictures(seeds, labels=labels, noise=view.noise, batch=batch)
+        labels = selection.label(loaded)
+        pictures = loaded.pictures(seeds, labels=labels, noise=selection.noise, batch=batch)
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
     kept = []
     with fitting_memory(batch or default_batch(loaded.resolution), loaded.resolution):
         for seed, pixels in zip(seeds, pictures, strict=True):
-            path = out / f"{view.unit}{seed:04d}.{ending}"
+            path = out / f"{selection.unit}{seed:04d}.{ending}"
             figures.save_picture(path, picture(pixels), overwrite=overwrite)
             if grid:
                 kept.append(pixels)
     if grid:
-        image = figures.grid(kept, labels=[f"{view.unit} {seed}" for seed in seeds])
+        image = figures.grid(kept, labels=[f"{selection.unit} {seed}" for seed in seeds])
         figures.save_picture(out / f"grid.{ending}", image, overwrite=overwrite)
     and_grid = " and their grid" if grid else ""
     click.echo(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")

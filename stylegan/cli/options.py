@@ -1,4 +1,4 @@
-"""Options that several commands share, and the view of a generator that they choose."""
+"""Options that several commands share, and what they select: a generator and points of it."""
 
 import dataclasses
 import functools
@@ -83,7 +83,7 @@ OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that e
 
 
 @dataclasses.dataclass(frozen=True)
-class View:
+class Selection:
     """A generator and points of its latent space, as options choose them; None: as the file says,
     or the command."""
 
@@ -136,8 +136,8 @@ class View:
     def chosen_seeds(self) -> list[int]:
         return self.default_seeds if self.seeds is None else self.seeds
 
-    def other(self, seeds: list[int] | None, default: str) -> "View":
-        """The same view of other seeds or latents."""
+    def other(self, seeds: list[int] | None, default: str) -> "Selection":
+        """The same selection of other seeds or latents."""
         return dataclasses.replace(self, seeds=seeds, default_seeds=values.seeds(default))
 
     def label(self, loaded: "LoadedGenerator") -> "Tensor | None":
@@ -146,12 +146,12 @@ class View:
         return None if without else loaded.label(self.class_name)
 
 
-FIELDS = {field.name for field in dataclasses.fields(View)}
+FIELDS = {field.name for field in dataclasses.fields(Selection)}
 
 
-def viewing(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]:
+def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]:
     """SOURCE, `--seeds` of that default, `options` and `--device`, which reach the command as one
-    `view`. Without a default there is no `--seeds`."""
+    `selection`. Without a default there is no `--seeds`."""
     also = "; with --latents their numbers, from 0" if LATENTS in options else ""
     default = f"{seeds}, or all latents" if LATENTS in options else seeds
     option = click.option(
@@ -160,12 +160,12 @@ def viewing(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]:
 
     def decorate(command: Callable[..., None]) -> Any:
         @functools.wraps(command)
-        def with_view(**given: Any) -> None:
+        def with_selection(**given: Any) -> None:
             chosen = {name: given.pop(name) for name in FIELDS & given.keys()}
             chosen["default_seeds"] = values.seeds(seeds) if seeds else []
-            command(view=View(**chosen), **given)
+            command(selection=Selection(**chosen), **given)
 
         chosen_from: list[Any] = [SOURCE, *([option] if seeds else []), *options, DEVICE]
-        return together(*chosen_from)(with_view)
+        return together(*chosen_from)(with_selection)
 
     return decorate

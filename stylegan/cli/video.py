@@ -19,8 +19,8 @@ from stylegan.cli.options import (
     OVERWRITE,
     PSI,
     RESOLUTION,
-    View,
-    viewing,
+    Selection,
+    selecting,
 )
 from stylegan.destination import check_file
 
@@ -81,13 +81,13 @@ Make = Callable[..., "Film"]
 
 
 def kind(seeds: str, *options: Any, length: str, of_run: bool = False) -> Callable[[Make], Make]:
-    """Makes a command of a function that makes a film of a view, a shot and its own options."""
+    """Makes a command of a function from a selection, a shot and its own options to a film."""
 
     def register(make: Make) -> Make:
         name = make.__name__
 
         @video.command(name, cls=Command)
-        @viewing(seeds, *options, NOISE, CLASS)
+        @selecting(seeds, *options, NOISE, CLASS)
         @click.option("--fps", type=float, default=25, show_default=True, help="Frames per second.")
         @click.option(
             "--seconds",
@@ -110,7 +110,7 @@ def kind(seeds: str, *options: Any, length: str, of_run: bool = False) -> Callab
         @OVERWRITE
         @functools.wraps(make)
         def command(
-            view: View,
+            selection: Selection,
             fps: float,
             seconds: float | None,
             scale: int | None,
@@ -124,12 +124,12 @@ def kind(seeds: str, *options: Any, length: str, of_run: bool = False) -> Callab
             check_file(out, overwrite=overwrite)
             shot = Shot(fps, seconds, scale)
             shot.frames(default_seconds=1)  # what cannot be is refused before the work
-            film = make(view, shot, **own)
+            film = make(selection, shot, **own)
             check_frame(out, film.size)
             with progress_bar("frame") as progress:
                 write_video(out, film.frames, count=film.count, fps=fps, progress=progress)
             took = f"{film.count / fps:.1f} s at {fps:g} frames per second"
-            origin = f"run {view.source}" if of_run else view.loaded.origin
+            origin = f"run {selection.source}" if of_run else selection.loaded.origin
             click.echo(f"{out}, {took}, from the {origin}")
 
         return make
@@ -161,7 +161,7 @@ def kind(seeds: str, *options: Any, length: str, of_run: bool = False) -> Callab
     length=f"{SECONDS_PER_POINT:g} for each seed of a walk",
 )
 def walk(
-    view: View,
+    selection: Selection,
     shot: Shot,
     space: str,
     interpolation: "Interpolation | None",
@@ -179,23 +179,23 @@ def walk(
 
     if space == "z" and interpolation is not None:
         raise click.UsageError("--interpolation is for walks in w; those in z follow great circles")
-    if space == "z" and view.latents is not None:
+    if space == "z" and selection.latents is not None:
         raise click.UsageError("--latents are walked through in w; leave --space z out")
     walks = grid[0] * grid[1]
-    loaded = view.loaded
-    points = replace(view, default_seeds=list(range(POINTS * walks))).points(loaded)
+    loaded = selection.loaded
+    points = replace(selection, default_seeds=list(range(POINTS * walks))).points(loaded)
     each, left = divmod(len(points.names), walks)
     if left or each < 2:
         raise ValueError(
-            f"{count(len(points.names), view.unit)} for {count(walks, 'walk')}: each needs equally "
-            f"many, at least 2; give {walks * max(each, 2)}, for instance"
+            f"{count(len(points.names), selection.unit)} for {count(walks, 'walk')}: each needs "
+            f"equally many, at least 2; give {walks * max(each, 2)}, for instance"
         )
     knots = points.ws if points.z is None or space == "w" else points.z
     knots = knots.unflatten(0, (walks, each)).transpose(0, 1)
     if space == "w":
         scene = walk_in_w(knots, interpolation or "spline", closed=loop)
     else:
-        scene = walk_in_z(loaded, knots, view.label(loaded), closed=loop)
+        scene = walk_in_z(loaded, knots, selection.label(loaded), closed=loop)
     t = places(shot.frames(SECONDS_PER_POINT * each), each, closed=loop)
     return film(loaded, scene, t, columns=grid[0], scale=shot.scale, noise=points.noise)
 
@@ -212,7 +212,7 @@ def walk(
     length=f"{SECONDS_PER_POINT:g} for each seed of source B",
 )
 def mixing(
-    view: View,
+    selection: Selection,
     shot: Shot,
     columns: list[int] | None,
     layers: list[range] | None,
@@ -230,12 +230,14 @@ def mixing(
     from stylegan.paths import places
     from stylegan.video import film, mixing_scene
 
-    loaded = view.loaded
-    sources, others = view.points(loaded), view.other(columns, OTHERS).points(loaded)
+    loaded = selection.loaded
+    sources, others = selection.points(loaded), selection.other(columns, OTHERS).points(loaded)
     ranges = [StyleRange(some) for some in layers] if layers else style_ranges(loaded.resolution)
     n = len(others.names)
     if n < 2:
-        raise ValueError(f"--columns needs at least 2 {view.unit}s, to walk from one to another")
+        raise ValueError(
+            f"--columns needs at least 2 {selection.unit}s, to walk from one to another"
+        )
     scene = mixing_scene(
         loaded, sources.ws, others.ws, ranges, interpolation or "spline", closed=loop
     )
@@ -265,7 +267,7 @@ def mixing(
     *(LOOP, CUTOFF_ALL, RESOLUTION),
     length=f"{MORPH_SECONDS:g}",
 )
-def truncation(view: View, shot: Shot, psis: list[float], loop: bool) -> "Film":
+def truncation(selection: Selection, shot: Shot, psis: list[float], loop: bool) -> "Film":
     """Truncation from full variety over the average picture to the opposites, and back.
 
     \b
@@ -275,14 +277,14 @@ def truncation(view: View, shot: Shot, psis: list[float], loop: bool) -> "Film":
 
     if len(psis) != 2:
         raise click.UsageError(f"--psis are the first and the last, two numbers, not {len(psis)}")
-    points, n = view.points(view.loaded), shot.frames(MORPH_SECONDS)
+    points, n = selection.points(selection.loaded), shot.frames(MORPH_SECONDS)
     return truncation_film(
-        view.loaded, points, (psis[0], psis[1]), n, closed=loop, scale=shot.scale
+        selection.loaded, points, (psis[0], psis[1]), n, closed=loop, scale=shot.scale
     )
 
 
 @kind("0-5", PSI, CUTOFF, length=f"{TIMELAPSE_SECONDS:g}", of_run=True)
-def timelapse(view: View, shot: Shot) -> "Film":
+def timelapse(selection: Selection, shot: Shot) -> "Film":
     """The same seeds over the training of a run.
 
     SOURCE is a run folder; at each moment its nearest generator-*.pt or state-*.pt is shown.
@@ -293,5 +295,5 @@ def timelapse(view: View, shot: Shot) -> "Film":
     from stylegan.run_folder import RunFolder
     from stylegan.video import timelapse_film
 
-    files, n = RunFolder(view.source).checkpoints(), shot.frames(TIMELAPSE_SECONDS)
-    return timelapse_film(files, view.load, view.points, n, scale=shot.scale)
+    files, n = RunFolder(selection.source).checkpoints(), shot.frames(TIMELAPSE_SECONDS)
+    return timelapse_film(files, selection.load, selection.points, n, scale=shot.scale)
