@@ -13,13 +13,13 @@ from stylegan.config import (
     config_names,
     merge,
     naming,
-    parse_override,
     read_config_file,
     to_toml,
 )
 from stylegan.metrics import KINDS, Request, score_name
 from stylegan.records import read_lines
 from stylegan.run_folder import RunFolder
+from stylegan.toml import parse_override
 
 PREFIX = "paper/table1-"
 PUBLISHED_FID = {"a": 8.04, "b": 5.25, "c": 4.85, "d": 4.88, "e": 4.42, "f": 4.40}  # FFHQ 1024

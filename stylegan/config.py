@@ -2,18 +2,16 @@
 
 import contextlib
 import dataclasses
-import difflib
 import json
-import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from stylegan.messages import readable
+from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases
+from stylegan.toml import parse_override, read_toml, toml_value
 
 PACKAGE = Path(__file__).parent
 GeneratorLoss = Literal["nonsaturating", "saturating", "wgan"]
@@ -68,148 +66,53 @@ class TrainConfig:
     data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
-        for name in ("style_mixing", "w_avg_decay"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
-        for name in ("adam_beta1", "adam_beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
-        for name in ("ema_half_life_kimg", "gp_target", "adam_eps", "log_kimg"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        not_negative = ("r1_gamma", "r2_gamma", "gp_weight", "drift", "batch_gpu", "seed")
-        for name in (*not_negative, "save_minutes", "milestone_kimg", "max_saturated_kimg"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name in ("keep_states", "snapshot_ticks", "max_skipped", "r1_interval"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.seed >= 2**63:
-            raise ValueError(f"seed must be below 2**63, not {self.seed}")
+        for condition, (holds, names) in RANGES.items():
+            for name in names:
+                if not holds(getattr(self, name)):
+                    raise ValueError(f"{name} must {condition}, but is {getattr(self, name)}")
 
 
+RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
+    "be from 0 to 1": (lambda x: 0 <= x <= 1, ("style_mixing", "w_avg_decay")),
+    "be from 0 to below 1": (lambda x: 0 <= x < 1, ("adam_beta1", "adam_beta2")),
+    "be positive": (
+        lambda x: x > 0,
+        ("ema_half_life_kimg", "gp_target", "adam_eps", "log_kimg"),
+    ),
+    "be at least 1": (
+        lambda x: x >= 1,
+        ("keep_states", "snapshot_ticks", "max_skipped", "r1_interval"),
+    ),
+    "not be negative": (
+        lambda x: x >= 0,
+        ("r1_gamma", "r2_gamma", "gp_weight", "drift", "batch_gpu", "seed", "save_minutes",
+         "milestone_kimg", "max_saturated_kimg"),
+    ),
+    "be below 2**63": (lambda x: x < 2**63, ("seed",)),
+}  # fmt: skip
 SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
     f.name: [option.name for option in dataclasses.fields(f.type)]
     for f in dataclasses.fields(TrainConfig)
     if isinstance(f.type, type) and dataclasses.is_dataclass(f.type)
 }
 DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
-MAX_DEPTH = 16  # of tables and arrays in a configuration; ours need three
-LONG_NAME = re.compile(rf"(\.\s*[\w\"'-]+\s*){{{MAX_DEPTH}}}")
-HARMLESS = {  # may change within a run; a change of batch_gpu is told if it changes groups
-    "batch_gpu",
-    "checkpoint_activations",
-    "deterministic",
-    "keep_states",
-    "log_kimg",
-    "max_saturated_kimg",
-    "max_skipped",
-    "milestone_kimg",
-    "save_minutes",
-    "schedule.total_kimg",
-    "snapshot_ticks",
-}
-
-
-def bundled(name: str) -> Path:
-    """A file or folder that ships with the package: in it once installed, beside it in a clone."""
-    inside, beside = PACKAGE / name, PACKAGE.parent / name
-    path = inside if inside.exists() else beside
-    if not path.exists():
-        raise FileNotFoundError(f"{name} is missing from this installation of stylegan")
-    return path
-
-
-def config_names() -> list[str]:
-    """Names that `--config` accepts: the files under `configs/`."""
-    root = bundled("configs")
-    return sorted(p.relative_to(root).with_suffix("").as_posix() for p in root.rglob("*.toml"))
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """The section or folder, and the rest."""
-    head, _, tail = name.replace("/", ".").rpartition(".")
-    return head, tail
-
-
-def suggest(name: str, known: Sequence[str]) -> str:
-    """`; did you mean ...?` if a known name is close; one of the same section is preferred."""
-    section, tail = split_name(name)
-    close = difflib.get_close_matches(tail, [split_name(k)[1] for k in known], n=1)
-    found = [k for k in known if split_name(k)[1] in close]
-    found.sort(key=lambda k: split_name(k)[0] != section)
-    return f"; did you mean {found[0]}?" if found else ""
-
-
-def read_config_file(name: str) -> dict[str, Any]:
-    """The TOML of a bundled configuration or of a file."""
-    path = Path(name)
-    if not path.is_file():
-        names = config_names()
-        if name not in names:
-            hint = suggest(name, names) or f"; known: {', '.join(names)}"
-            raise FileNotFoundError(f"no configuration file or name {name!r}{hint}")
-        path = bundled(f"configs/{name}.toml")
-    return read_toml(path)
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The values of a TOML file."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text file") from error
-    return parse_toml(text, str(path))
-
-
-def parse_toml(text: str, origin: str) -> dict[str, Any]:
-    """The values of a TOML text, or a ValueError that names its origin."""
-    if LONG_NAME.search(text):  # tomllib takes minutes for it
-        raise ValueError(f"{origin} has a name of more than {MAX_DEPTH} parts")
-    try:
-        values = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{origin} is not valid TOML: {readable(str(error))}") from error
-    level: list[Any] = [values]
-    for _ in range(MAX_DEPTH):
-        level = [inner for value in level for inner in contained(value)]
-    if level:
-        raise ValueError(f"{origin} nests tables or arrays more than {MAX_DEPTH} deep")
-    return values
-
-
-def contained(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
-
-
-def parse_override(text: str) -> dict[str, Any]:
-    """One `section.key=value` of the command line, in TOML."""
-    name, equals, value = (part.strip() for part in text.partition("="))
-    if not equals:
-        raise ValueError(f"option {readable(repr(text))} is not of the form section.key=value")
-    try:
-        text.encode()
-        return parse_toml(text, "it")
-    except ValueError as error:
-        reason = str(error).removeprefix("it is not valid TOML: ")
-        quoted = f"'{name}=\"{value}\"'"
-        hint = f"; text needs quotes: {quoted}" if quoted == readable(quoted) else ""
-        raise ValueError(
-            f"{readable(repr(value))} in {readable(repr(text))} is not a TOML value "
-            f"({readable(reason)}){hint}"
-        ) from error
-
-
-@contextlib.contextmanager
-def naming(origin: str | None) -> Iterator[None]:
-    """Lets a ValueError say which configuration it is about."""
-    try:
-        yield
-    except ValueError as error:
-        text = readable(str(error), 1500)  # a number may have thousands of digits
-        raise ValueError(f"{origin}: {text}" if origin else text) from error
+HARMLESS = (
+    set(  # may change within a run; a message says so if a change of batch_gpu changes groups
+        [
+            "batch_gpu",
+            "checkpoint_activations",
+            "deterministic",
+            "keep_states",
+            "log_kimg",
+            "max_saturated_kimg",
+            "max_skipped",
+            "milestone_kimg",
+            "save_minutes",
+            "schedule.total_kimg",
+            "snapshot_ticks",
+        ]
+    )
+)
 
 
 def option_names() -> list[str]:
@@ -235,18 +138,6 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def check_names(values: Mapping[str, Any]) -> None:
-    """Refuses unknown options, with the nearest known one."""
-    known = option_names()
-    for name in flatten(values):
-        if name == DERIVED:
-            raise ValueError(f"{name} cannot be set: it follows from network.resolution")
-        if name not in known:
-            near = [k for k in known if split_name(k)[0] == split_name(name)[0]]
-            hint = suggest(name, known) or f"; known: {', '.join(near or known)}"
-            raise ValueError(f"unknown option {readable(name)}{hint}")
-
-
 def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with the values of `extra`; sections are merged, tables by resolution replaced."""
     merged = dict(base)
@@ -255,44 +146,9 @@ def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
-    """A checked configuration; unless given, the batch table is the one for `num_processes`.
-
-    Types are strict. JSON has TOML's: keys of tables are text there too, arrays become tuples.
-    """
-    from pydantic import TypeAdapter, ValidationError
-
-    check_names(values)
-    schedule = {"num_processes": num_processes, **values.get("schedule", {})}
-    network = values.get("network", {})
-    schedule["resolution"] = network.get("resolution", NetworkConfig.resolution)
-    try:
-        text = json.dumps({**values, "schedule": schedule}, default=str)
-    except ValueError as error:  # a hexadecimal number of thousands of digits
-        raise ValueError(f"a number is too long: {error}") from error
-    try:
-        config = TypeAdapter(TrainConfig).validate_json(text)
-    except ValidationError as error:
-        raise ValueError(explain(error.errors()[0])) from error
-    processes = config.schedule.num_processes
-    if "batch_size" not in schedule:
-        plan = dataclasses.replace(config.schedule, batch_size=official_batch_sizes(processes))
-        config = dataclasses.replace(config, schedule=plan)
-    check_batches(config, processes)
-    return config
-
-
-def explain(fault: Mapping[str, Any]) -> str:
-    """What pydantic found, with the name of the option and its value in TOML."""
-    where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    if fault["type"] != "value_error":
-        value = readable(toml_value(fault["input"]))
-        return f"option {readable(where)} is {value}: {message[0].lower()}{message[1:]}"
-    if not where:
-        return message
-    names_option = message.split()[0].rstrip(":") in SECTIONS.get(where, [])
-    return f"{where}{'.' if names_option else ': '}{message}"
+def to_dict(config: TrainConfig) -> dict[str, Any]:
+    """Plain Python values, complete; `from_dict` is the inverse."""
+    return dataclasses.asdict(config)
 
 
 def check_batches(config: TrainConfig, processes: int) -> None:
@@ -316,6 +172,94 @@ def check_batches(config: TrainConfig, processes: int) -> None:
             )
 
 
+def bundled(name: str) -> Path:
+    """A file or folder that ships with the package: in it once installed, beside it in a clone."""
+    inside, beside = PACKAGE / name, PACKAGE.parent / name
+    path = inside if inside.exists() else beside
+    if not path.exists():
+        raise FileNotFoundError(f"{name} is missing from this installation of stylegan")
+    return path
+
+
+def config_names() -> list[str]:
+    """Names that `--config` accepts: the files under `configs/`."""
+    root = bundled("configs")
+    return sorted(p.relative_to(root).with_suffix("").as_posix() for p in root.rglob("*.toml"))
+
+
+def read_config_file(name: str) -> dict[str, Any]:
+    """The TOML of a bundled configuration or of a file."""
+    path = Path(name)
+    if not path.is_file():
+        names = config_names()
+        if name not in names:
+            hint = suggestion(name, names)
+            raise FileNotFoundError(f"no configuration file or name {name!r}{hint}")
+        path = bundled(f"configs/{name}.toml")
+    return read_toml(path)
+
+
+@contextlib.contextmanager
+def naming(origin: str | None) -> Iterator[None]:
+    """Lets a ValueError say which configuration it is about."""
+    try:
+        yield
+    except ValueError as error:
+        text = readable(str(error), 1500)  # a number may have thousands of digits
+        raise ValueError(f"{origin}: {text}" if origin else text) from error
+
+
+def check_names(values: Mapping[str, Any]) -> None:
+    """Refuses unknown options, with the nearest known one."""
+    known = option_names()
+    for name in flatten(values):
+        if name == DERIVED:
+            raise ValueError(f"{name} cannot be set: it follows from network.resolution")
+        if name not in known:
+            raise ValueError(f"unknown option {readable(name)}{suggestion(name, known)}")
+
+
+def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
+    """A checked configuration; unless given, the batch table is the one for `num_processes`.
+
+    Types are strict. JSON has TOML's: keys of tables are text there too, arrays become tuples.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    check_names(values)
+    schedule = {"num_processes": num_processes, **values.get("schedule", {})}
+    schedule["resolution"] = values.get("network", {}).get("resolution", NetworkConfig.resolution)
+    try:
+        text = json.dumps({**values, "schedule": schedule}, default=str)
+    except ValueError as error:  # a hexadecimal number of thousands of digits
+        raise ValueError(f"a number is too long: {error}") from error
+    try:
+        config = TypeAdapter(TrainConfig).validate_json(text)
+    except ValidationError as error:
+        raise ValueError(explain(error.errors()[0])) from error
+    processes = config.schedule.num_processes
+    if "batch_size" not in schedule:
+        plan = dataclasses.replace(config.schedule, batch_size=official_batch_sizes(processes))
+        config = dataclasses.replace(config, schedule=plan)
+    check_batches(config, processes)
+    return config
+
+
+def explain(fault: Mapping[str, Any]) -> str:
+    """What pydantic found, with the name of the option and its value in TOML."""
+    where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"] == "json_invalid":
+        return "tables or arrays are nested too deep"
+    if fault["type"] != "value_error":
+        value = readable(toml_value(fault["input"]))
+        return f"option {readable(where)} is {value}: {message[0].lower()}{message[1:]}"
+    if not where:
+        return message
+    names_option = message.split()[0].rstrip(":") in SECTIONS.get(where, [])
+    return f"{where}{'.' if names_option else ': '}{message}"
+
+
 def load_config(
     name: str | None, overrides: Sequence[str] = (), num_processes: int = 1
 ) -> TrainConfig:
@@ -329,11 +273,6 @@ def load_config(
         values = merge(values, extra)
     with naming(f"{name} with the given options" if name and overrides else name):
         return build_config(values, num_processes)
-
-
-def to_dict(config: TrainConfig) -> dict[str, Any]:
-    """Plain Python values, complete; `from_dict` is the inverse."""
-    return dataclasses.asdict(config)
 
 
 def from_dict(values: Mapping[str, Any]) -> TrainConfig:
@@ -362,18 +301,6 @@ def to_toml(config: TrainConfig) -> str:
                 lines += ["", f"[{section}]"]
             lines.append(f"{key} = {toml_value(value)}")
     return "\n".join(lines) + "\n"
-
-
-def toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{k} = {toml_value(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(toml_value(v) for v in value) + "]"
-    if isinstance(value, str):  # TOML escapes as JSON does, and one character more
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
 
 
 def differences(a: TrainConfig, b: TrainConfig) -> list[str]:

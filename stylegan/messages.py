@@ -1,5 +1,7 @@
 """Text of files, errors and lists, made fit for a message of one line."""
 
+import difflib
+import re
 from collections.abc import Sequence
 
 
@@ -18,3 +20,16 @@ def listed(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:
 def reason_of(error: Exception) -> str:
     """The message of an error; of the operating system's, the part without the file."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def suggestion(name: str, known: Sequence[str]) -> str:
+    """The end of a message about an unknown name such as `section.option` or `folder/name`: the
+    known one whose last part is nearest, or all that begin alike."""
+    parts = {key: re.split("[./]", key) for key in [*known, name]}
+    tails = [parts[key][-1] for key in known]
+    near = difflib.get_close_matches(parts[name][-1], tails, n=1)
+    same = [key for key in known if parts[key][-1] in near]
+    if same:
+        return f"; did you mean {difflib.get_close_matches(name, same, n=1, cutoff=0)[0]}?"
+    beside = [key for key in known if parts[key][:-1] == parts[name][:-1]]
+    return f"; known: {', '.join(beside or known)}"

@@ -15,7 +15,7 @@ from tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan.cli import main
 from stylegan.cli.train import train
-from stylegan.config import from_dict, load_config, parse_toml, to_toml
+from stylegan.config import from_dict, load_config, to_toml
 from stylegan.data import prepare
 from stylegan.files import checkpoint
 from stylegan.files.loading import load_source
@@ -23,6 +23,7 @@ from stylegan.interop import load_official
 from stylegan.networks import Discriminator
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import phases
+from stylegan.toml import parse_toml
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 NETWORKS = ("generator", "discriminator", "generator_ema")

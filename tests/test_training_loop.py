@@ -12,10 +12,11 @@ from PIL import Image
 from processes import spawned
 from tiny_training import QUIET, differing, run, tiny_config, tiny_store
 
-from stylegan.config import from_dict, parse_toml
+from stylegan.config import from_dict
 from stylegan.files.loading import load_source
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage, stage_at
+from stylegan.toml import parse_toml
 from stylegan.training import Share, TrainState, draw, train, train_step
 from stylegan.training.folder import open_run
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.config import suggest
-from stylegan.messages import readable
+from stylegan.messages import readable, suggestion
 from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_alpha
 from stylegan.ops import LARGEST_PSI, truncate
@@ -173,7 +172,7 @@ class LoadedGenerator:
         elif class_name.isdecimal() and int(class_name) < count:
             index = int(class_name)
         else:
-            hint = suggest(class_name, names) or f"; known: {known}"
+            hint = suggestion(class_name, names) if names else f"; known: {known}"
             raise ValueError(f"there is no class {class_name!r}{hint}")
         return torch.eye(count)[index : index + 1]
 

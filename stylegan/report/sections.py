@@ -6,13 +6,14 @@ from pathlib import Path
 
 from PIL import Image
 
-from stylegan.config import DERIVED, build_config, flatten, to_dict, toml_value
+from stylegan.config import DERIVED, build_config, flatten, to_dict
 from stylegan.figures import evenly as spread
 from stylegan.report.charts import Band, short
 from stylegan.report.drawings import Drawings
 from stylegan.report.markup import Html, joined, picture, table, tag
 from stylegan.report.record import ENDS, Record, Result, Session, duration, moment, number
 from stylegan.schedule import phases, stage_at
+from stylegan.toml import toml_value
 
 NEWEST_SIDE, GRID_SIDE = 1024, 768  # pixels at most
 GRIDS = 12  # over time

@@ -1,0 +1,62 @@
+"""TOML of unknown quality, read; values, written."""
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stylegan.messages import readable
+
+LONG_NAME = re.compile(r"(\.\s*[\w\"'-]+\s*){16}")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text file") from error
+    return parse_toml(text, str(path))
+
+
+def parse_toml(text: str, origin: str) -> dict[str, Any]:
+    """The values of a TOML text, or a ValueError that names its origin."""
+    if LONG_NAME.search(text):  # tomllib takes minutes for it
+        raise ValueError(f"{origin} has a name of more than 16 parts")
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{origin} is not valid TOML: {readable(str(error))}") from error
+
+
+def parse_override(text: str) -> dict[str, Any]:
+    """One `section.key=value` of the command line, in TOML."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals:
+        raise ValueError(f"option {readable(repr(text))} is not of the form section.key=value")
+    try:
+        text.encode()
+        return parse_toml(text, "it")
+    except ValueError as error:
+        reason = readable(str(error).removeprefix("it is not valid TOML: "))
+        quoted = f"'{name}=\"{value}\"'"
+        hint = f"; text needs quotes: {quoted}" if quoted == readable(quoted) else ""
+        raise ValueError(
+            f"{readable(repr(value))} in {readable(repr(text))} is not a TOML value "
+            f"({reason}){hint}"
+        ) from error
+
+
+def toml_value(value: Any) -> str:
+    """`value` as TOML has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{k} = {toml_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(v) for v in value) + "]"
+    if isinstance(value, str):  # TOML escapes as JSON does, and one character more
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)
