@@ -23,7 +23,6 @@ COMMANDS = {
     "convert": Entry("stylegan.cli.convert", "Make a file of ours of another program's."),
     "export": Entry("stylegan.cli.export", "Write a generator for other programs."),
     "metrics": Entry("stylegan.cli.metrics", "Measure how good a generator is."),
-    "ablation": Entry("stylegan.cli.ablation", "Train and compare the rows of table 1."),
     "report": Entry("stylegan.cli.report", "Write one page about a run: report.html."),
     "schedule": Entry("stylegan.cli.schedule", "Show what a configuration trains when."),
     "prepare": Entry("stylegan.cli.data", "Make a store of a folder or zip of images."),
