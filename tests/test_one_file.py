@@ -207,7 +207,8 @@ def test_its_network_and_rates_are_those_of_the_quickstart():
     quickstart = load_config("quickstart", [])
     options = one_file_options(quickstart.network) | one_file_options(quickstart)
     found = {name: getattr(one_file.Config(), name) for name in options}
-    assert {name for name in options if found[name] != options[name]} == {"ema_half_life_kimg"}
+    changed = {name for name in options if found[name] != options[name]}
+    assert changed == {"channel_base", "ema_half_life_kimg"}  # half as wide, half as long
 
 
 def test_it_trains_and_draws_a_grid(tmp_path, monkeypatch, capsys):

@@ -1,0 +1,105 @@
+"""What the documents name exists: files, links, commands and their options, Python names."""
+
+import ast
+import importlib
+import itertools
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from stylegan.cli import main
+from stylegan.config import config_names
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = "benchmarks|configs|datasets|docs|examples|stylegan|tests|tools"
+PATH = re.compile(rf"(?<![\w/.])(?<!--figure )(?<!--out )(?:{FOLDERS})/[\w./-]*\w")
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(p for d in FOLDERS.split("|") for p in (ROOT / d).rglob("*.md"))]
+)
+OURS = {"python train.py": "train", "train.py": "train", "python generate.py": "generate"}
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of every block of code."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Our command lines, in blocks and between backticks: the command's name and its arguments."""
+    text = page.read_text(encoding="utf-8")
+    lines = [line for language, block in blocks(page) if not language for line in block.split("\n")]
+    lines += [
+        m.replace("\n", " ")
+        for m in re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    ]
+    found = []
+    for line in lines:
+        line = re.sub(r"^.*?-m (?=stylegan )|^torchrun .*?(?=train\.py)", "", line.strip())
+        for start, name in (("stylegan ", ""), *((f"{k} ", f"{v} ") for k, v in OURS.items())):
+            if line.startswith(start):
+                found.append(shlex.split(name + line.removeprefix(start), comments=True))
+    return [words for words in found if words]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of the page ends in."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pages
+def test_files_and_links_exist(page):
+    text = page.read_text(encoding="utf-8")
+    for path in PATH.findall(text):
+        assert list(ROOT.glob(path)) or list(ROOT.glob(f"{path}.*")), path
+    for link in re.findall(r"\]\(([^)]+)\)|src=\"([^\"]+)\"", text):
+        target, _, anchor = "".join(link).partition("#")
+        if ":" not in target:
+            file = page.parent / target if target else page
+            assert file.exists(), target
+            assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
+
+
+@pages
+def test_commands_and_their_options_exist(page):
+    context = click.Context(main)
+    for words in commands(page):
+        command = main
+        while isinstance(command, click.Group) and words and re.fullmatch("[a-z-]+", words[0]):
+            name, *words = words
+            command = command.get_command(context, name)
+            assert command, f"stylegan {name}"
+        if isinstance(command, click.Group):
+            continue  # a placeholder such as KIND
+        options = {o for p in command.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
+        for word, value in itertools.pairwise([*words, ""]):
+            if re.match("--[a-z]", word):
+                assert word.partition("=")[0] in options, f"stylegan {name} {word}"
+            if word == "--config" and not value.endswith(".toml"):
+                assert value in config_names()
+
+
+@pages
+def test_python_names_exist(page):
+    for language, block in blocks(page):
+        if language == "python":
+            code = "\n".join(
+                re.sub(r"^(>>>|\.\.\.) ?", "", line)
+                for line in block.split("\n")
+                if ">>>" not in block or re.match(r">>>|\.\.\.", line)
+            )
+            for node in ast.walk(ast.parse(code)):
+                if isinstance(node, ast.ImportFrom) and node.module.startswith("stylegan"):
+                    module = importlib.import_module(node.module)
+                    for alias in node.names:
+                        assert hasattr(module, alias.name), f"{node.module}.{alias.name}"
+
+
+def test_the_readme_shows_the_floors_of_the_architecture():
+    floors = blocks(ROOT / "docs" / "architecture.md")[0]
+    assert floors in blocks(ROOT / "README.md")
