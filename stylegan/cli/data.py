@@ -1,63 +1,48 @@
 """`stylegan prepare` and `stylegan check`: images before training."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stylegan.cli.common import Command, count, progress_bar
+from stylegan.cli.options import together
+from stylegan.messages import listed
 
 if TYPE_CHECKING:
-    from stylegan.data import Crop, Report, Skipped
+    from stylegan.data import Report, Skipped
 
-ROWS = 12  # of one table
-
-
-def reading_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that `prepare` and `check` have in common."""
-    for option in reversed(
-        [
-            click.option("--resolution", type=int, help="Smaller images are left out."),
-            click.option(
-                "--crop",
-                type=click.Choice(["center", "pad"]),
-                default="center",
-                show_default=True,
-                help="The middle square, or the 4:3 middle in a square with black bars.",
-            ),
-            click.option(
-                "--channels",
-                type=int,
-                default=3,
-                show_default=True,
-                help="1 gray, 3, 4 with alpha.",
-            ),
-            click.option(
-                "--include", multiple=True, metavar="FOLDER", help="Only this sub-folder."
-            ),
-            click.option("--workers", type=click.IntRange(min=1), help="Threads that decode."),
-        ]
-    ):
-        command = option(command)
-    return command
+MOST_LISTED = 12  # labels or file names in one line
+SOURCE = click.argument("source", type=click.Path(path_type=Path))
+READING = together(
+    click.option("--resolution", type=int, help="Resolution below which images are left out."),
+    click.option(
+        "--crop",
+        type=click.Choice(["center", "pad"]),
+        default="center",
+        show_default=True,
+        help="The middle square, or the 4:3 middle in a square with black bars.",
+    ),
+    click.option(
+        "--channels",
+        type=int,
+        default=3,
+        show_default=True,
+        help="1 for gray, 3 for colour, 4 for colour with alpha.",
+    ),
+    click.option(
+        "--include", multiple=True, metavar="FOLDER", help="Sub-folder to use; may be repeated."
+    ),
+    click.option("--workers", type=click.IntRange(min=1), help="Number of threads that decode."),
+)
 
 
 @click.command(cls=Command)
-@click.argument("source", type=click.Path(path_type=Path))
+@SOURCE
 @click.argument("out", type=click.Path(path_type=Path))
-@reading_options
+@READING
 @click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
-def prepare(
-    source: Path,
-    out: Path,
-    resolution: int | None,
-    crop: "Crop",
-    channels: int,
-    include: tuple[str, ...],
-    workers: int | None,
-    strict: bool,
-) -> None:
+def prepare(source: Path, out: Path, **settings: Any) -> None:
     """Make the store OUT of all images of the folder or zip SOURCE.
 
     `train --data FOLDER` does this by itself; a store of one's own can be kept, moved and shared.
@@ -69,17 +54,7 @@ def prepare(
     from stylegan import data
 
     with progress_bar("img") as progress:
-        store = data.prepare(
-            source,
-            out,
-            resolution=resolution,
-            crop=crop,
-            channels=channels,
-            include=include,
-            strict=strict,
-            workers=workers,
-            progress=progress,
-        )
+        store = data.prepare(source, out, progress=progress, **settings)
     click.echo(
         f"{out}: {count(store.num_images, 'image')} of {store.resolution}x{store.resolution}, "
         f"{count(store.channels, 'channel')}, {count(len(store.label_names), 'label')}"
@@ -89,20 +64,11 @@ def prepare(
 
 
 @click.command(cls=Command)
-@click.argument("source", type=click.Path(path_type=Path))
-@reading_options
-@click.option("--strict", is_flag=True, help="Exit code 1 if an image cannot be used.")
+@SOURCE
+@READING
+@click.option("--strict", is_flag=True, help="End with exit code 1 if an image cannot be used.")
 @click.pass_context
-def check(
-    ctx: click.Context,
-    source: Path,
-    resolution: int | None,
-    crop: "Crop",
-    channels: int,
-    include: tuple[str, ...],
-    workers: int | None,
-    strict: bool,
-) -> None:
+def check(ctx: click.Context, source: Path, strict: bool, **settings: Any) -> None:
     """Read every image of a folder, zip or store and say what is there and what is wrong.
 
     \b
@@ -111,22 +77,13 @@ def check(
     from stylegan import data
 
     with progress_bar("img") as progress:
-        report = data.check(
-            source,
-            resolution=resolution,
-            crop=crop,
-            channels=channels,
-            include=include,
-            workers=workers,
-            progress=progress,
-        )
+        report = data.check(source, progress=progress, **settings)
     for line in report_lines(report):
         click.echo(line)
     list_skipped(report.skipped)
     if report.ignored:
-        click.echo(
-            f"ignored {count(len(report.ignored), 'other file')}: {shortened(report.ignored)}"
-        )
+        names = listed(report.ignored, MOST_LISTED, ", ")
+        click.echo(f"ignored {count(len(report.ignored), 'other file')}: {names}")
     if strict and report.skipped:
         ctx.exit(1)
 
@@ -143,7 +100,7 @@ def report_lines(report: "Report") -> list[str]:
         lines.append(f"modes: {', '.join(f'{n} {name}' for name, n in report.modes.most_common())}")
     if report.labels:
         named = [f"{n} {name}" for name, n in sorted(report.labels.items())]
-        lines.append(f"{count(len(named), 'label')}: {shortened(named)}")
+        lines.append(f"{count(len(named), 'label')}: {listed(named, MOST_LISTED, ', ')}")
         if report.num_unlabelled:
             lines.append(f"not in a sub-folder: {report.num_unlabelled}, so there are no labels")
     return lines
@@ -155,8 +112,3 @@ def list_skipped(skipped: "list[Skipped]") -> None:
         click.echo(f"cannot be used: {count(len(skipped), 'image')}")
     for name, reason in skipped:
         click.echo(f"  {name}: {reason}")
-
-
-def shortened(words: list[str]) -> str:
-    more = len(words) - ROWS
-    return ", ".join(words[:ROWS]) + (f" and {more} more" if more > 0 else "")

@@ -16,8 +16,18 @@ HEADER = ("kimg", "resolution", "alpha", "batch", "G rate", "D rate", "steps", "
 
 @click.command(cls=Command)
 @click.argument("config", required=False)
-@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
-@click.option("--processes", type=click.IntRange(min=1), help="Of torchrun; decides the batches.")
+@click.option(
+    "-o",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of the configuration to change.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    help="Number of processes, which decides the batches.",
+)
 def schedule(config: str | None, overrides: tuple[str, ...], processes: int | None) -> None:
     """Show each phase of training: images, resolution, fade, batch, learning rates.
 
