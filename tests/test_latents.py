@@ -107,7 +107,7 @@ def test_z_of_a_network_with_labels_needs_a_class_and_w_does_not(file):
         (maps(), "one array of styles is needed, found none"),
         ({"ws": numbers(*WS), "z": numbers(*Z)}, "found ws and z"),
         ({"latents": numbers(*Z)}, "unknown arrays latents; latents are ws"),
-        ({c: numbers(1) for c in "abcdef"}, "unknown arrays a, b, c, d and 2 more"),
+        ({c: numbers(1) for c in "abcdef"}, "unknown arrays a, b, c, d, and 2 more"),
         ({"w": numbers(*W), "noise_01": numbers(1)}, "unknown arrays noise_01"),
         ({"w": numbers(*WS)}, r"w is (3, 6, 8), but this network of 16x16 needs (N, 8)"),
         ({"w": numbers(8)}, "w is (8,), but"),

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from stylegan.atomic import replacing
 from stylegan.files.formats.npz import npz_arrays
-from stylegan.messages import readable
+from stylegan.messages import listed, readable
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
 
@@ -78,9 +78,8 @@ def kind_of(arrays: Mapping[str, np.ndarray]) -> str:
     """Which of STYLES is there; ValueError unless it is one, with nothing but noise beside it."""
     unknown = [n for n in arrays if n not in STYLES and not NOISE.fullmatch(n)]
     if unknown:
-        some = ", ".join(readable(name) for name in unknown[:4])
-        more = f" and {len(unknown) - 4} more" if len(unknown) > 4 else ""
-        raise ValueError(f"unknown arrays {some}{more}; latents are {FORMS}, with noise_<layer>")
+        names = listed([readable(name) for name in unknown], 4, ", ")
+        raise ValueError(f"unknown arrays {names}; latents are {FORMS}, with noise_<layer>")
     kinds = [name for name in STYLES if name in arrays]
     if len(kinds) != 1:
         found = " and ".join(kinds) or "none"
