@@ -285,7 +285,7 @@ def test_weights_without_our_metadata_are_told_apart(tmp_path):
         ("resolution", 64, "resolution 64 is not a power of two from 4 to 16"),
         ("resolution", 0, "resolution 0 is not a power of two from 4 to 16"),
         ("label_names", [1], r"label_names must be texts, not \(1,\)"),
-        ("label_names", ["a"] * 9, "9 label_names are told for 0 labels"),
+        ("label_names", ["a"] * 9, "9 label_names are given for 0 labels"),
         ("active_rectangle", [1, 2], "active_rectangle must be top, bottom, left, right"),
         ("active_rectangle", [5, 3, 0, 99], r"active_rectangle must be .* not \[5, 3, 0, 99\]"),
         ("version", 99, "version 99"),
@@ -499,7 +499,7 @@ def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noi
 @pytest.mark.parametrize(
     ("name", "choices", "message"),
     [
-        ("mine.h5", {}, "ends in none of .safetensors, .npz, .onnx, .pt2"),
+        ("mine.h5", {}, "must end in .safetensors, .npz, .onnx, .pt2"),
         ("mine.npz", {"noise": "const"}, "leave noise out"),
         ("mine.onnx", {"noise": "loud"}, "noise is input, const, none, not 'loud'"),
         ("mine.npz", {"half": True}, "half precision is for .safetensors"),
@@ -534,8 +534,8 @@ def test_other_files_are_left_alone_and_permissions_are_those_of_a_new_file(tmp_
     [
         (["mine.npz", "--psi", "nan"], "psi must be a finite number, not nan"),
         (["mine.safetensors", "--psi", "inf"], "psi must be a finite number, not inf"),
-        (["."], "is a folder; give the name of the file"),
-        (["mine.h5", "--noise", "const"], "ends in none of"),
+        (["."], "is a folder; give the name of a file"),
+        (["mine.h5", "--noise", "const"], "must end in"),
     ],
 )
 def test_what_the_command_cannot_write_is_one_line_and_no_file(

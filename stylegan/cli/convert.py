@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli.common import Command, count
+from stylegan.destination import check_file
 
 if TYPE_CHECKING:
     from stylegan.files.loaded import LoadedGenerator
@@ -89,21 +90,18 @@ def convert(
 
 
 def check_destinations(source: Path, destinations: list[Path], overwrite: bool) -> None:
-    """ValueError before anything is done if a file would be lost or is not for us to write."""
+    """ValueError before anything is done if a file would be lost or cannot be written."""
     if len({path.resolve() for path in destinations}) < len(destinations):
         raise ValueError(f"generator and discriminator cannot both be {destinations[0]}")
     for path in destinations:
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder; give the name of the file to write")
-        if path.exists() and os.path.samefile(path, source):
+        if path.is_file() and os.path.samefile(path, source):
             raise ValueError(f"{path} is the source; choose another name to write")
-        if path.suffix != ".pt":
+        if not path.is_dir() and path.suffix != ".pt":
             raise ValueError(
                 f"{path} does not end in .pt, as what `stylegan convert` writes; `stylegan export` "
                 "writes .safetensors, .npz, .onnx and .pt2"
             )
-        if path.exists() and not overwrite:
-            raise ValueError(f"{path} exists; pass --overwrite or choose another name")
+        check_file(path, overwrite=overwrite)
 
 
 def active_rectangle(

@@ -25,18 +25,17 @@ import torch
 from stylegan.files.huggingface import HubGenerator
 
 G = HubGenerator.from_pretrained("THIS REPOSITORY OR A FOLDER")
-z = torch.randn(4, G.config.z_dim)
-{labels}images = G({arguments})  # (4, {channels}, {size}, {size}), nominally in [-1, 1]
+pictures = G.sample(range(4){labels})  # uint8 (4, {channels}, {height}, {width})
 ```
 """
 
 
 @dataclass(frozen=True)
 class Card:
-    """What the model card says that the weights do not tell."""
+    """What the model card says and the file of weights does not."""
 
     licence: str  # of the weights, as the Hub writes it: "mit", "cc-by-nc-4.0", ...
-    data: str = "not told"  # what it was trained on, in a word or two
+    data: str = "not specified"  # what it was trained on, in a word or two
     metrics: Mapping[str, float] = field(default_factory=dict)  # by name
     text: str = ""  # anything more, in Markdown
 
@@ -119,22 +118,17 @@ class HubGenerator(
 
     def generate_model_card(self, *args: Any, **settings: Any) -> ModelCard:
         """The card: licence and metrics as the Hub reads them, and the same for people."""
-        card, told = self.checked_card(), self._hub_mixin_info.model_card_data
+        card, info = self.checked_card(), self._hub_mixin_info
+        kind: Any = {"task_type": TASK, "dataset_type": card.data, "dataset_name": card.data}
         results = [
-            EvalResult(
-                task_type=TASK,
-                dataset_type=card.data,
-                dataset_name=card.data,
-                metric_type=name,
-                metric_value=value,
-            )
+            EvalResult(metric_type=name, metric_value=value, **kind)
             for name, value in card.metrics.items()
         ]
         data = ModelCardData(
             license=card.licence,
-            library_name=told.library_name,
+            library_name=info.model_card_data.library_name,
             pipeline_tag=TASK,
-            tags=told.tags,
+            tags=info.model_card_data.tags,
             model_name="StyleGAN generator" if results else None,
             eval_results=results or None,
         )
@@ -142,48 +136,32 @@ class HubGenerator(
 
     def card_text(self, card: Card) -> str:
         """The card for people."""
-        config, number = self.config, sum(p.numel() for p in self.parameters())
-        size = self.loaded.resolution
-        seen = self.loaded.images_seen
+        channels, labels = self.config.image_channels, self.config.label_dim
+        number = sum(p.numel() for p in self.parameters())
+        size, seen = self.loaded.resolution, self.loaded.images_seen
+        height, width = self.loaded.picture_size()
         rows = {
-            "images": f"{size}x{size}, {config.image_channels} channels",
+            "images": f"{size}x{size}, {channels} channels",
             "parameters": f"{number:,}",
             "trained on": card.data + ("" if seen is None else f", {seen:,} images seen"),
             "licence of the weights": card.licence,
             **{f"metric {name}": f"{value:g}" for name, value in card.metrics.items()},
         }
-        paper = self._hub_mixin_info.paper_url
-        return "\n".join(
-            [
-                "# StyleGAN generator",
-                "",
-                f"A generator of [StyleGAN, version 1]({paper}), trained in PyTorch.",
-                "",
-                "| | |",
-                "|---|---|",
-                *(f"| {name} | {value} |" for name, value in rows.items()),
-                self.usage(),
-                card.text,
-            ]
+        usage = USAGE.format(
+            labels=f", labels=torch.eye({labels})[[0, 1 % {labels}] * 2]" if labels else "",
+            channels=channels,
+            height=height,
+            width=width,
         )
-
-    def usage(self) -> str:
-        """Code that makes images as the file of the generator says."""
-        config, told = self.config, self.loaded
-        arguments, labels = ["z"], ""
-        if config.label_dim:
-            labels = "labels = torch.eye(G.config.label_dim)[[0, 0, 0, 0]]  # four of the first\n"
-            arguments.append("labels")
-        if told.psi != 1:
-            arguments.append(f"psi={told.psi!r}")
-            arguments += [] if told.cutoff is None else [f"cutoff={told.cutoff}"]
-        if told.resolution != config.resolution:
-            arguments.append(f"resolution={told.resolution}")
-        if told.alpha != 1:
-            arguments.append(f"alpha={told.alpha!r}")
-        return USAGE.format(
-            labels=labels,
-            arguments=", ".join(arguments),
-            channels=config.image_channels,
-            size=told.resolution,
-        )
+        lines = [
+            "# StyleGAN generator",
+            "",
+            f"A generator of [StyleGAN, version 1]({self._hub_mixin_info.paper_url}), in PyTorch.",
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {name} | {value} |" for name, value in rows.items()),
+            usage,
+            card.text,
+        ]
+        return "\n".join(lines)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from stylegan.atomic import replacing
 from stylegan.files.formats.npz import npz_arrays
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import listed, readable
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
@@ -71,7 +72,13 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
             raise ValueError("it has latents z, and this network turns them into w by their class")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    return Latents(styles_of(kind, checked[kind], generator, labels), noise)
+    ws = checked[kind]
+    if kind == "z":
+        loaded = LoadedGenerator(generator, str(path), resolution=generator.config.resolution)
+        ws = loaded.styles(ws, labels).cpu().float().clone()
+    elif kind == "w":
+        ws = generator.broadcast(ws).clone()
+    return Latents(ws, noise)
 
 
 def kind_of(arrays: Mapping[str, np.ndarray]) -> str:
@@ -131,16 +138,3 @@ def noise_of(arrays: Mapping[str, Tensor], config: NetworkConfig, n: int) -> lis
             expected = f"({n} or 1, 1, {side}, {side})" if n > 1 else f"(1, 1, {side}, {side})"
             raise ValueError(f"noise_{i} is {tuple(noise_map.shape)}, not {expected}")
     return maps
-
-
-def styles_of(kind: str, styles: Tensor, generator: Generator, labels: Tensor | None) -> Tensor:
-    """Any of the three forms as ws (N, num_styles, w_dim)."""
-    if kind == "ws":
-        return styles
-    if kind == "w":
-        return generator.broadcast(styles).clone()
-    average = generator.w_avg
-    shared = None if labels is None else labels.expand(len(styles), -1).to(average)
-    with torch.inference_mode():
-        ws = generator.broadcast(generator.mapping(styles.to(average), shared))
-    return ws.cpu().float().clone()

@@ -39,24 +39,24 @@ class LoadedGenerator:
     active_rectangle: Sequence[int] | None = None  # top, bottom, left, right; the rest is padding
 
     def __post_init__(self) -> None:
-        """ValueError names what no file should tell."""
+        """ValueError names what no file should say."""
         config, names = self.generator.config, self.label_names
         for name in ("resolution", "cutoff", "images_seen"):
             value = getattr(self, name)
             optional = name != "resolution"
             if (type(value) is not int or value < 0) and not (optional and value is None):
                 what = f"a whole number{' or None' if optional else ''}"
-                raise ValueError(f"{name} must be {what}, not {shown(value)}")
+                raise ValueError(f"{name} must be {what}, not {readable(repr(value))}")
         for name in ("psi", "alpha"):
             value = getattr(self, name)
             if not (isinstance(value, int | float) and abs(value) <= LARGEST_PSI):
-                raise ValueError(f"{name} must be a finite number, not {shown(value)}")
+                raise ValueError(f"{name} must be a finite number, not {readable(repr(value))}")
         check_resolution(self.resolution, config.resolution)
         check_alpha(self.alpha)
         if not all(isinstance(name, str) for name in names):
-            raise ValueError(f"label_names must be texts, not {shown(names)}")
+            raise ValueError(f"label_names must be texts, not {readable(repr(names))}")
         if len(names) not in (0, config.label_dim):
-            raise ValueError(f"{len(names)} label_names are told for {config.label_dim} labels")
+            raise ValueError(f"{len(names)} label_names are given for {config.label_dim} labels")
         if self.active_rectangle is not None:
             check_rectangle(self.active_rectangle)
 
@@ -187,12 +187,8 @@ def check_rectangle(edges: Sequence[int]) -> None:
             return
     raise ValueError(
         "active_rectangle must be top, bottom, left, right of the middle of a square, not "
-        + shown(edges)
+        + readable(repr(edges))
     )
-
-
-def shown(value: object) -> str:
-    return readable(repr(value))
 
 
 class SeededGenerator(Generator):

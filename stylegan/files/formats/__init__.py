@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from stylegan.destination import check_file
 from stylegan.files import checkpoint
 from stylegan.files.formats import genforce, huangzh13, rosinality
 from stylegan.files.formats.npz import is_npz, load_npz, save_npz
@@ -149,11 +150,8 @@ def export(
 
 def check_request(path: Path, *, noise: NoiseInput | None, half: bool, overwrite: bool) -> Format:
     """The format of `path`, if it has what is chosen and no file would be lost."""
-    kind = WRITTEN.get(path.suffix)
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of the file to write")
-    if kind is None:
-        raise ValueError(f"{path} ends in none of {', '.join(WRITTEN)}, which choose the format")
+    check_file(path, overwrite=overwrite, endings=WRITTEN)
+    kind = WRITTEN[path.suffix.lower()]
     if noise is not None and "noise" not in kind.options:
         raise ValueError(f"a {path.suffix} file holds weights, for every noise; leave noise out")
     if noise is not None and noise not in get_args(NoiseInput):
@@ -164,6 +162,4 @@ def check_request(path: Path, *, noise: NoiseInput | None, half: bool, overwrite
         raise ValueError(
             f"writing {path.suffix} files needs {kind.package}: pip install 'stylegan[export]'"
         )
-    if path.exists() and not overwrite:
-        raise ValueError(f"{path} exists; pass --overwrite (overwrite=True) or choose another name")
     return kind

@@ -1,7 +1,7 @@
 """Our own files: what `checkpoint` reads and writes, as networks."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,7 +58,7 @@ def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
 
 @contextmanager
 def naming(kind: str, path: Path) -> Iterator[None]:
-    """Whatever is wrong with the content of one of our files is told in one line that names it."""
+    """Any fault of one of our files becomes an error of one line that names it."""
     try:
         yield
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -112,28 +112,7 @@ def weights_on_cpu(network: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
 
 
-def save_generator(
-    path: Path,
-    generator: Generator,
-    *,
-    images_seen: int | None = None,
-    resolution: int | None = None,
-    alpha: float = 1.0,
-    psi: float = PSI,
-    cutoff: int | None = CUTOFF,
-    label_names: Sequence[str] = (),
-    active_rectangle: Sequence[int] | None = None,
-) -> None:
-    """As `save_loaded`; the fields are those of `LoadedGenerator`."""
-    loaded = LoadedGenerator(
-        generator,
-        "memory",
-        resolution=generator.config.resolution if resolution is None else resolution,
-        alpha=alpha,
-        psi=psi,
-        cutoff=cutoff,
-        images_seen=images_seen,
-        label_names=label_names,
-        active_rectangle=active_rectangle,
-    )
-    save_loaded(path, loaded)
+def save_generator(path: Path, generator: Generator, **says: Any) -> None:
+    """As `save_loaded`, of a generator that is as `says`, fields of `LoadedGenerator`."""
+    says = {"resolution": generator.config.resolution} | says
+    save_loaded(path, LoadedGenerator(generator, "memory", **says))
