@@ -72,6 +72,7 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, handles_signals: bool = False, **settings: Any) -> None:
         super().__init__(*args, **settings)
+        self.context_settings.setdefault("show_default", True)
         self.handles_signals = handles_signals
         if not any(parameter.name == "debug" for parameter in self.params):
             self.params.append(

@@ -6,51 +6,31 @@ import click
 
 from stylegan.cli import values
 from stylegan.cli.common import Command, use_device
-from stylegan.cli.options import CLASS, DEVICE, OVERWRITE, SOURCE
+from stylegan.cli.options import CLASS, DEVICE, OVERWRITE, SOURCE, count_option, path_option
 from stylegan.destination import check_file
 
 
 @click.command(cls=Command)
 @SOURCE
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="File to write, .npz.  [default: where stylegan explore SOURCE looks for it]",
-)
+@path_option("--out", "File, .npz.  [default: where stylegan explore SOURCE looks for it]")
 @click.option(
     "--method",
     type=click.Choice(["pca", "sefa", "both"]),
     default="both",
-    show_default=True,
     help="Principal components of w, or what the style layers amplify most.",
 )
-@click.option(
-    "--count",
-    "number",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    help="Number of directions of each method.",
-)
+@count_option("--count", "Number of directions of each method.", 10)
 @click.option("--layers", type=values.LAYERS, help="Layers to move, such as 0-3.  [default: all]")
-@click.option(
-    "--samples",
-    type=click.IntRange(min=2),
-    default=50_000,
-    show_default=True,
-    help="Number of latents whose w are measured.",
-)
-@click.option(
+@count_option("--samples", "Number of latents whose w are measured.", 50_000, least=2)
+@path_option(
     "--figure",
-    type=click.Path(path_type=Path),
-    help="Picture to write, .png, .webp or .jpg: a row for each direction. With --method both, one "
-    "file for each: NAME-pca.png, NAME-sefa.png.",
+    "Picture to write, .png, .webp or .jpg: a row for each direction. With --method both, one file "
+    "for each: NAME-pca.png, NAME-sefa.png.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
     default=0,
-    show_default=True,
     help="Seed of the picture that is moved.",
 )
 @click.option(
@@ -63,7 +43,7 @@ def directions(
     source: str,
     out: Path | None,
     method: str,
-    number: int,
+    count: int,
     layers: range | None,
     samples: int,
     figure: Path | None,
@@ -100,7 +80,7 @@ def directions(
         check_file(file, overwrite=overwrite)
     loaded = load_source(source, map_location=use_device(device)).adjusted(psi=psi)
     labels = loaded.label(class_name) if figures or class_name else None
-    found = find_directions(loaded.generator, methods, count=number, layers=layers, samples=samples)
+    found = find_directions(loaded.generator, methods, count=count, layers=layers, samples=samples)
     save_directions(path, found, loaded.generator)
     for one in found:
         if figures:

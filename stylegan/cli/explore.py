@@ -20,7 +20,7 @@ QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
 @click.command(cls=Command)
 @click.argument("source")
 @click.option("--port", type=click.IntRange(1, 65535), help="[default: the first free from 7860]")
-@click.option("--browser/--no-browser", default=True, help="Open the page.  [default: yes]")
+@click.option("--browser/--no-browser", default=True, help="Open the page.")
 @click.option(
     "--directions",
     "directions_file",

@@ -7,28 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.cli import values
+from stylegan.cli import options, values
 from stylegan.cli.common import Command, data_option
-from stylegan.cli.options import (
-    CLASS,
-    CUTOFF,
-    CUTOFF_ALL,
-    LATENTS,
-    LAYERS,
-    NOISE,
-    OVERWRITE,
-    PSI,
-    RESOLUTION,
-    Selection,
-    selecting,
-)
+from stylegan.cli.options import LOOK, Selection, count_option
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Draw = Callable[..., "Image"]
-LOOK = (LATENTS, PSI, CUTOFF, NOISE, CLASS, RESOLUTION)
-LOOK_AT_RUN = (PSI, CUTOFF, NOISE, CLASS)
+LOOK_AT_RUN = (options.PSI, options.CUTOFF, options.NOISE, options.CLASS)
+WITHOUT_NOISE = [option for option in LOOK if option is not options.NOISE]
 COLUMNS = "10-15"  # seeds of source B
 
 
@@ -42,28 +30,22 @@ def figure() -> None:
     """
 
 
-def kind(seeds: str, *options: Any, of_run: bool = False) -> Callable[[Draw], Draw]:
+def kind(seeds: str, *own: Any, of_run: bool = False) -> Callable[[Draw], Draw]:
     """Makes a command of a function from a selection and its own options to an image."""
 
     def register(draw: Draw) -> Draw:
         name = draw.__name__.replace("_", "-")
 
         @figure.command(name, cls=Command)
-        @selecting(seeds, *options)
-        @click.option(
-            "--out",
-            type=click.Path(path_type=Path),
-            default=f"{name}.png",
-            show_default=True,
-            help="File to write: .png, .webp (both lossless) or .jpg.",
-        )
-        @OVERWRITE
+        @options.selecting(seeds, *own)
+        @options.path_option("--out", "File: .png, .webp (both lossless) or .jpg.", f"{name}.png")
+        @options.OVERWRITE
         @functools.wraps(draw)
-        def command(selection: Selection, out: Path, overwrite: bool, **own: Any) -> None:
+        def command(selection: Selection, out: Path, overwrite: bool, **given: Any) -> None:
             from stylegan.figures import check_picture, save_picture
 
             check_picture(out)
-            image = draw(selection, **own)
+            image = draw(selection, **given)
             save_picture(out, image, overwrite=overwrite)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             click.echo(f"{out}, {image.width}x{image.height}, from the {origin}")
@@ -76,11 +58,7 @@ def kind(seeds: str, *options: Any, of_run: bool = False) -> Callable[[Draw], Dr
 @kind(
     "0-31",
     *LOOK,
-    click.option(
-        "--columns",
-        type=click.IntRange(min=1),
-        help="Columns of the grid.  [default: about square]",
-    ),
+    count_option("--columns", "Number of columns.  [default: about square]"),
 )
 def grid(selection: Selection, columns: int | None) -> "Image":
     """Every seed asked for, none left out (figure 2).
@@ -100,7 +78,7 @@ def grid(selection: Selection, columns: int | None) -> "Image":
         type=values.SEEDS,
         help=f"Seeds of source B, as --seeds are those of source A.  [default: {COLUMNS}]",
     ),
-    LAYERS,
+    options.LAYERS,
     *LOOK,
 )
 def mixing(selection: Selection, columns: list[int] | None, layers: list[range] | None) -> "Image":
@@ -126,10 +104,9 @@ def mixing(selection: Selection, columns: list[int] | None, layers: list[range] 
         "--psis",
         type=values.NUMBERS,
         default="1,0.7,0.5,0,-0.5,-1",
-        show_default=True,
         help="Truncation psi of each column.",
     ),
-    *(LATENTS, CUTOFF_ALL, NOISE, CLASS, RESOLUTION),
+    *(options.LATENTS, options.CUTOFF_ALL, options.NOISE, options.CLASS, options.RESOLUTION),
 )
 def truncation(selection: Selection, psis: list[float]) -> "Image":
     """Truncation: from full variety over the average image to the opposites (figure 8).
@@ -144,26 +121,10 @@ def truncation(selection: Selection, psis: list[float]) -> "Image":
 
 @kind(
     "0-2",
-    click.option(
-        "--realizations",
-        type=click.IntRange(min=2),
-        default=100,
-        show_default=True,
-        help="Draws of noise that the deviation is measured over.",
-    ),
-    click.option(
-        "--examples",
-        type=click.IntRange(min=1),
-        default=4,
-        show_default=True,
-        help="Number of draws that are shown.",
-    ),
-    click.option(
-        "--zoom",
-        type=click.IntRange(min=1),
-        help="Enlargement of the examples.  [default: 4 from 128 pixels on, else 1]",
-    ),
-    *(LATENTS, PSI, CUTOFF, CLASS, RESOLUTION),
+    count_option("--realizations", "Draws of noise that the deviation is measured over.", 100, 2),
+    count_option("--examples", "Number of draws that are shown.", 4),
+    count_option("--zoom", "Enlargement of the examples.  [default: 4 from 128 pixels on, else 1]"),
+    *WITHOUT_NOISE,
 )
 def noise_detail(
     selection: Selection, realizations: int, examples: int, zoom: int | None
@@ -189,7 +150,7 @@ def noise_detail(
         help="Noise: the stored maps, or drawn from each image's seed.  "
         "[default: that of --latents if it has any, else const]",
     ),
-    *(LATENTS, PSI, CUTOFF, CLASS, RESOLUTION),
+    *WITHOUT_NOISE,
 )
 def noise_components(selection: Selection) -> "Image":
     """All noise, none, that of fine layers alone, that of coarse layers alone (figure 5).
@@ -223,13 +184,7 @@ def growth(selection: Selection) -> "Image":
 
 @kind(
     "0-3",
-    click.option(
-        "--moments",
-        type=click.IntRange(min=2),
-        default=8,
-        show_default=True,
-        help="Number of columns at most, evenly over the files of the run.",
-    ),
+    count_option("--moments", "Columns at most, evenly over the files of the run.", 8, least=2),
     *LOOK_AT_RUN,
     of_run=True,
 )
@@ -257,20 +212,8 @@ def timelapse(selection: Selection, moments: int) -> "Image":
         default=None,
         help="Whether training flipped half of the images.  [default: as the run says]",
     ),
-    click.option(
-        "--samples",
-        type=click.IntRange(min=1),
-        default=16,
-        show_default=True,
-        help="Number of rows: seeds 0, 1...",
-    ),
-    click.option(
-        "--nearest",
-        type=click.IntRange(min=1),
-        default=5,
-        show_default=True,
-        help="Number of training images beside each sample.",
-    ),
+    count_option("--samples", "Number of rows: seeds 0, 1...", 16),
+    count_option("--nearest", "Number of training images beside each sample.", 5),
 )
 def neighbours(
     selection: Selection, data: Path | None, mirror: bool | None, samples: int, nearest: int

@@ -5,32 +5,15 @@ from pathlib import Path
 import click
 
 from stylegan.cli.common import Command, count, fitting_memory
-from stylegan.cli.options import (
-    BATCH,
-    CLASS,
-    CUTOFF,
-    LATENTS,
-    NOISE,
-    OVERWRITE,
-    PSI,
-    RESOLUTION,
-    Selection,
-    selecting,
-)
+from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
 from stylegan.destination import check_folder
 
 GRID_SEEDS = 64  # a grid of more is only made when asked for
 
 
 @click.command(cls=Command)
-@selecting("0-31", LATENTS, PSI, CUTOFF, NOISE, CLASS, RESOLUTION, BATCH)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default="out",
-    show_default=True,
-    help="Folder to write to.",
-)
+@selecting("0-31", *LOOK, BATCH)
+@path_option("--out", "Folder to write to.", "out")
 @click.option(
     "--grid/--no-grid",
     default=None,
@@ -41,7 +24,6 @@ GRID_SEEDS = 64  # a grid of more is only made when asked for
     "ending",
     type=click.Choice(["png", "webp", "jpg"]),
     default="png",
-    show_default=True,
     help="File format; png and webp are lossless.",
 )
 @OVERWRITE

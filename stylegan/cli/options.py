@@ -29,6 +29,16 @@ def together(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated]
     return decorate
 
 
+def path_option(name: str, help: str, default: str | None = None) -> Any:
+    """An option whose value is a path."""
+    return click.option(name, type=click.Path(path_type=Path), default=default, help=help)
+
+
+def count_option(name: str, help: str, default: int | None = None, least: int = 1) -> Any:
+    """An option whose value is a whole number from `least`."""
+    return click.option(name, type=click.IntRange(min=least), default=default, help=help)
+
+
 SOURCE = click.argument("source")
 LATENTS = click.option(
     "--latents",
@@ -52,7 +62,6 @@ CUTOFF_ALL = click.option(
     "--cutoff",
     type=values.CUTOFF,
     default="all",
-    show_default=True,
     help="Number of layers that truncation reaches, from the coarsest, or 'all'.",
 )
 NOISE = click.option(
@@ -73,13 +82,10 @@ LAYERS = click.option(
     help="Layers that are mixed, from 0, two for each resolution: 0-3,4-7,8-17.  "
     "[default: coarse, middle and fine]",
 )
-BATCH = click.option(
-    "--batch", type=click.IntRange(min=1), help="Images at once; fewer need less memory."
-)
-DEVICE = click.option(
-    "--device", default="auto", show_default=True, help="Device: cpu, cuda, cuda:1, mps."
-)
+BATCH = count_option("--batch", "Images at once; fewer need less memory.")
+DEVICE = click.option("--device", default="auto", help="Device: cpu, cuda, cuda:1, mps.")
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+LOOK = (LATENTS, PSI, CUTOFF, NOISE, CLASS, RESOLUTION)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from stylegan.cli.common import Command, count, fitting_memory, progress_bar, use_device
-from stylegan.cli.options import BATCH, CLASS, DEVICE, OVERWRITE, SOURCE
+from stylegan.cli.options import BATCH, CLASS, DEVICE, OVERWRITE, SOURCE, count_option, path_option
 
 if TYPE_CHECKING:
     from stylegan.data import Crop
@@ -22,35 +22,21 @@ if TYPE_CHECKING:
     "--space",
     type=click.Choice(["w", "w+"]),
     default="w",
-    show_default=True,
     help="Latent space: one w for all layers, or one for each, which comes nearer but is less like "
     "what the network generates.",
 )
-@click.option(
-    "--noise/--no-noise",
-    default=False,
-    show_default=True,
-    help="Fit maps of noise, too, instead of the stored ones.",
-)
-@click.option(
-    "--steps",
-    type=click.IntRange(min=1),
-    default=1000,
-    show_default=True,
-    help="Number of search steps.",
-)
+@click.option("--noise/--no-noise", default=False, help="Fit maps of noise to the picture, too.")
+@count_option("--steps", "Number of search steps.", 1000)
 @click.option(
     "--search-noise",
     type=click.FloatRange(min=0),
     default=0.05,
-    show_default=True,
     help="Noise on w at first, in units of its spread; 0 is more exact where it goes well.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0, max=2**63 - 1),
     default=0,
-    show_default=True,
     help="Seed of everything random.",
 )
 @click.option(
@@ -58,15 +44,10 @@ if TYPE_CHECKING:
     "distance_name",
     type=click.Choice(["auto", "lpips", "pixels"]),
     default="auto",
-    show_default=True,
     help="LPIPS, or squared differences of pixels at every scale; auto: LPIPS if its weights are "
     "on this machine.",
 )
-@click.option(
-    "--weights",
-    type=click.Path(path_type=Path),
-    help="Weights of VGG16 for LPIPS: the file, or its folder.",
-)
+@path_option("--weights", "Weights of VGG16 for LPIPS: the file, or its folder.")
 @click.option(
     "--crop",
     type=click.Choice(["center", "pad"]),
@@ -80,13 +61,7 @@ if TYPE_CHECKING:
 )
 @BATCH
 @DEVICE
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default="projected",
-    show_default=True,
-    help="Folder to write to.",
-)
+@path_option("--out", "Folder to write to.", "projected")
 @OVERWRITE
 def project(
     source: str,

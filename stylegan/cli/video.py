@@ -8,20 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.cli import values
+from stylegan.cli import options, values
 from stylegan.cli.common import Command, count, progress_bar
-from stylegan.cli.options import (
-    CLASS,
-    CUTOFF,
-    CUTOFF_ALL,
-    LATENTS,
-    LAYERS,
-    OVERWRITE,
-    PSI,
-    RESOLUTION,
-    Selection,
-    selecting,
-)
+from stylegan.cli.options import CUTOFF, LATENTS, LAYERS, PSI, RESOLUTION, Selection
 from stylegan.destination import check_file
 
 if TYPE_CHECKING:
@@ -31,17 +20,17 @@ POINTS = 4  # of a walk, unless seeds are chosen
 SECONDS_PER_POINT = 2.0
 MORPH_SECONDS, TIMELAPSE_SECONDS = 6.0, 10.0
 OTHERS = "10-13"  # seeds of source B
+FILE = 'File: .mp4 (H.264; pip install ".[video]"), .webp or .gif.'
+SCALE = "Enlargement of each picture, its pixels repeated.  [default: to 256 pixels at least]"
 NOISE = click.option(
     "--noise",
     type=click.Choice(["const", "random", "none"]),
     default="const",
-    show_default=True,
     help="Fine detail: the stored maps, others in every frame (it flickers), or none.",
 )
 LOOP = click.option(
     "--loop/--no-loop",
     default=True,
-    show_default=True,
     help="Come back, so that the frame after the last is the first.",
 )
 INTERPOLATION = click.option(
@@ -80,34 +69,23 @@ def video() -> None:
 Make = Callable[..., "Film"]
 
 
-def kind(seeds: str, *options: Any, length: str, of_run: bool = False) -> Callable[[Make], Make]:
+def kind(seeds: str, *own: Any, length: str, of_run: bool = False) -> Callable[[Make], Make]:
     """Makes a command of a function from a selection, a shot and its own options to a film."""
 
     def register(make: Make) -> Make:
         name = make.__name__
 
         @video.command(name, cls=Command)
-        @selecting(seeds, *options, NOISE, CLASS)
-        @click.option("--fps", type=float, default=25, show_default=True, help="Frames per second.")
+        @options.selecting(seeds, *own, NOISE, options.CLASS)
+        @click.option("--fps", type=float, default=25, help="Frames per second.")
         @click.option(
             "--seconds",
             type=click.FloatRange(min=0, min_open=True),
             help=f"Length of the film.  [default: {length}]",
         )
-        @click.option(
-            "--scale",
-            type=click.IntRange(min=1),
-            help="Enlargement of each picture, its pixels repeated.  "
-            "[default: to 256 pixels at least]",
-        )
-        @click.option(
-            "--out",
-            type=click.Path(path_type=Path),
-            default=f"{name}.mp4",
-            show_default=True,
-            help='File to write: .mp4 (H.264; pip install ".[video]"), .webp or .gif.',
-        )
-        @OVERWRITE
+        @options.count_option("--scale", SCALE)
+        @options.path_option("--out", FILE, f"{name}.mp4")
+        @options.OVERWRITE
         @functools.wraps(make)
         def command(
             selection: Selection,
@@ -116,7 +94,7 @@ def kind(seeds: str, *options: Any, length: str, of_run: bool = False) -> Callab
             scale: int | None,
             out: Path,
             overwrite: bool,
-            **own: Any,
+            **given: Any,
         ) -> None:
             from stylegan.video import check_frame, check_video, write_video
 
@@ -124,7 +102,7 @@ def kind(seeds: str, *options: Any, length: str, of_run: bool = False) -> Callab
             check_file(out, overwrite=overwrite)
             shot = Shot(fps, seconds, scale)
             shot.frames(default_seconds=1)  # what cannot be is refused before the work
-            film = make(selection, shot, **own)
+            film = make(selection, shot, **given)
             check_frame(out, film.size)
             with progress_bar("frame") as progress:
                 write_video(out, film.frames, count=film.count, fps=fps, progress=progress)
@@ -144,7 +122,6 @@ def kind(seeds: str, *options: Any, length: str, of_run: bool = False) -> Callab
         "--space",
         type=click.Choice(["w", "z"]),
         default="w",
-        show_default=True,
         help="Latent space of the walk; in z it follows great circles.",
     ),
     INTERPOLATION,
@@ -153,7 +130,6 @@ def kind(seeds: str, *options: Any, length: str, of_run: bool = False) -> Callab
         "--grid",
         type=values.SIZE,
         default="1x1",
-        show_default=True,
         help="Columns and rows of walks, each through its part of the seeds, in their order; by "
         f"default {POINTS} seeds each.",
     ),
@@ -261,10 +237,9 @@ def mixing(
         "--psis",
         type=values.NUMBERS,
         default="1,-1",
-        show_default=True,
         help="The first and the last psi.",
     ),
-    *(LOOP, CUTOFF_ALL, RESOLUTION),
+    *(LOOP, options.CUTOFF_ALL, RESOLUTION),
     length=f"{MORPH_SECONDS:g}",
 )
 def truncation(selection: Selection, shot: Shot, psis: list[float], loop: bool) -> "Film":
