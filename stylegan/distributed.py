@@ -59,11 +59,12 @@ control_group: dist.ProcessGroup | None = None  # of the CPUs: agreeing never wa
 
 @contextmanager
 def process_group(device: torch.device, timeout_minutes: float = 60) -> Iterator[None]:
-    """Joins the processes that torchrun started, and leaves them at the end."""
+    """Joins the processes that torchrun started, and leaves them at the end, unless they have met
+    already."""
     global control_group
     if device.type == "cuda":
         torch.cuda.set_device(device)  # pinned memory belongs to the current one
-    if launched_processes() == 1:
+    if launched_processes() == 1 or dist.is_initialized():
         yield
         return
     timeout = timedelta(minutes=timeout_minutes)

@@ -16,7 +16,7 @@ from stylegan.files import checkpoint
 from stylegan.files.formats.foreign import NORM_FACTOR, width_fields
 from stylegan.files.loading import load_source
 from stylegan.interop import import_weights
-from stylegan.training.folder import weights_of
+from stylegan.training.transfer import weights_of
 
 FILES = {name: foreign_layouts.load(name) for name in ("rosinality", "genforce", "huangzh13")}
 DOUBLE, SINGLE = torch.float64, torch.float32

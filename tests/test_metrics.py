@@ -1,7 +1,6 @@
 """Statistics against closed forms, the same with any number of processes, and the command."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from click.testing import CliRunner
 from measuring_processes import IMAGES, WORLDS, measured, work
 from processes import spawned
 from test_distributed import free_port
-from tiny_training import QUIET, differing, tiny_config, tiny_store, write_pictures
+from tiny_training import differing, run, tiny_config, tiny_store, write_pictures
 
 from stylegan.cli import main
 from stylegan.cli.measuring import evaluation_of
@@ -33,8 +32,7 @@ from stylegan.metrics.engine import FAMILIES
 from stylegan.metrics.features import as_rgb
 from stylegan.metrics.images import weights_sha256
 from stylegan.run_folder import RunFolder
-from stylegan.training import Evaluation, train
-from stylegan.training.folder import open_run
+from stylegan.training import Evaluation
 
 
 def gaussian(dim, rank, seed):
@@ -267,18 +265,13 @@ def test_measuring_has_an_interval_of_its_own_and_none_is_lost_or_repeated_by_a_
     store, measured, states = tiny_store(tmp_path), {"once": [], "twice": []}, {}
     config = tiny_config(schedule={"total_kimg": 0.06, "tick_kimg": {4: 0.02}})
     for name, stop_at in (("once", None), ("twice", 24), ("twice", 52), ("twice", None)):
-        state, _ = open_run(tmp_path / name, config, store, torch.device("cpu"))
 
         def measure(state, stage, name=name):
             measured[name].append(state.images_seen)
             return {"x": state.generator_ema.w_avg.norm().item()}
 
-        def stop(progress, stop_at=stop_at):
-            if progress.images_seen == stop_at:
-                signal.raise_signal(signal.SIGINT)
-
-        evaluation, out = Evaluation(measure, "x", every_kimg=every_kimg), tmp_path / name
-        train(state, store, out, settings=QUIET, report=stop, evaluation=evaluation)
+        evaluation = Evaluation(measure, "x", every_kimg=every_kimg)
+        state = run(config, store, tmp_path / name, stop_at, evaluation=evaluation)
         states[name] = state.to_payload()
     assert measured == {"once": expected, "twice": expected}
     assert [score["images_seen"] for score in states["once"]["scores"]] == expected

@@ -70,7 +70,7 @@ def late_losses(precision, cache_dir):
         cache_dir=cache_dir,
     )
     state, sums = TrainState.create(config), {}
-    feed = Feed(state, store, Share(), workers=0)
+    feed = Feed(state, store, workers=0)
     for i in range(300):
         now = stage_at(state.images_seen, config.schedule)
         reals, labels = feed.next(state.images_seen, now)

@@ -6,16 +6,11 @@ import pytest
 import torch
 from tiny_training import SCHEDULE, flat, step, tiny_config
 
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
-from stylegan.training import Share, TrainState
-from stylegan.training.plan import memory_estimate
-from stylegan.training.preflight import (
-    coming,
-    convolution_rate,
-    disk_warning,
-    preflight,
-    state_bytes,
-)
+from stylegan.training import TrainState
+from stylegan.training.cost import memory_estimate, state_bytes
+from stylegan.training.preflight import coming, convolution_rate, disk_warning, try_steps
 
 CPU = torch.device("cpu")
 
@@ -36,7 +31,7 @@ def test_the_stages_still_to_come(images_seen, expected):
 
 
 def test_a_preflight_tells_the_largest_memory_and_makes_the_last_step():
-    text = preflight(tiny_config(), CPU, Share())
+    text = try_steps(tiny_config(), CPU)
     assert re.fullmatch(
         r"memory of each process: about 0.00 GiB at resolution 16, batch 4; a step there was made",
         text,
@@ -47,24 +42,24 @@ def test_a_preflight_leaves_random_numbers_alone():
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    preflight(tiny_config(), CPU, Share())
+    try_steps(tiny_config(), CPU)
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_finished_run_has_nothing_to_try():
-    assert preflight(tiny_config(), CPU, Share(), 168) == ""
+    assert try_steps(tiny_config(), CPU, 168) == ""
 
 
 def test_a_step_that_takes_long_is_only_estimated():
     config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 2**16}}, batch_gpu=4)
-    text = preflight(config, CPU, Share())
+    text = try_steps(config, CPU)
     assert re.search(r"batch 65536; a step there takes about \d\d+ s", text), text
 
 
 def test_more_memory_than_is_installed_is_refused_with_what_helps():
     config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 2**28}})
     with pytest.raises(ValueError, match=r"not enough memory at resolution 16, batch 268435456"):
-        preflight(config, CPU, Share())
+        try_steps(config, CPU)
 
 
 def test_a_convolution_is_measured():
@@ -72,8 +67,8 @@ def test_a_convolution_is_measured():
 
 
 def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):
-    assert disk_warning(tiny_config(), tmp_path / "run") == ""
-    warning = disk_warning(tiny_config(keep_states=10**12), tmp_path / "run")
+    assert disk_warning(tiny_config(), RunFolder(tmp_path / "run")) == ""
+    warning = disk_warning(tiny_config(keep_states=10**12), RunFolder(tmp_path / "run"))
     assert re.search(rf"keep_states.*are free at {tmp_path}", warning)
     assert not (tmp_path / "run").exists()
 

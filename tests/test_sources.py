@@ -19,7 +19,7 @@ from stylegan.files.formats import save_npz, save_safetensors
 from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator
 from stylegan.training import TrainState
-from stylegan.training.folder import weights_of
+from stylegan.training.transfer import weights_of
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 FOREIGN = {  # file -> layout, variant without labels

@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch
 from test_checkpoint import largest_file
-from tiny_training import QUIET, SCHEDULE, SHORT, differing, run, tiny_config, tiny_store
+from tiny_training import SCHEDULE, SHORT, differing, run, tiny_config, tiny_store
 
 from stylegan.config import differences
 from stylegan.files import checkpoint
@@ -19,8 +19,8 @@ from stylegan.files.loading import load_source
 from stylegan.records import append_line
 from stylegan.run_folder import RunFolder, images_of
 from stylegan.schedule import Stage
-from stylegan.training import Evaluation, Progress, Share, TrainState, train
-from stylegan.training.folder import open_run
+from stylegan.training import Evaluation, Stopped, TrainingProgress, TrainState
+from stylegan.training.cost import one_step
 from stylegan.training.health import (
     SATURATED_LOGIT,
     Diverged,
@@ -28,7 +28,8 @@ from stylegan.training.health import (
     is_out_of_memory,
     out_of_memory,
 )
-from stylegan.training.plan import one_step
+from stylegan.training.loop import train
+from stylegan.training.start import open_run
 
 CPU = torch.device("cpu")
 
@@ -46,14 +47,17 @@ def whole(store, tmp_path_factory):
 
 def going(config, store, out, actions, **options):
     """Train; `actions` are called after the steps that end at their image. What was told."""
-    told = []
-    state, _ = open_run(out, config, store, CPU, tell=told.append)
+    told, stopped_by = [], 0
+    state, _ = open_run(RunFolder(out), config, store, CPU, tell=told.append)
 
     def act(progress):
         if progress.images_seen in actions:
             actions[progress.images_seen]()
 
-    stopped_by = train(state, store, out, settings=QUIET, report=act, tell=told.append, **options)
+    try:
+        train(state, store, out, tensorboard=False, report=act, tell=told.append, **options)
+    except Stopped as stopped:
+        stopped_by = stopped.signal_number
     return state, told, stopped_by
 
 
@@ -90,7 +94,7 @@ def test_a_run_whose_states_are_all_damaged_is_left_alone(store, tmp_path):
         damage(path, "flipped")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=r"no state of .* can be read \(.*state-000000060"):
-        open_run(out, tiny_config(), store, CPU)
+        open_run(RunFolder(out), tiny_config(), store, CPU)
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
@@ -115,7 +119,7 @@ def test_a_state_that_lacks_something_is_refused_by_name(name, store, tmp_path):
     del payload[name]
     checkpoint.save(path, "state", payload)
     with pytest.raises(ValueError, match=rf"state-000000020.pt cannot be continued: '{name}'"):
-        open_run(out, tiny_config(), store, CPU)
+        open_run(RunFolder(out), tiny_config(), store, CPU)
 
 
 def test_two_processes_do_not_train_in_one_folder(store, tmp_path):
@@ -287,7 +291,7 @@ def test_harmless_settings_may_change_and_others_are_named_with_both_values(stor
     base = tiny_config(network={"deviation_group": 2})
     assert differences(base, tiny_config(**harmless)) == []
     with pytest.raises(ValueError, match=r"r1_gamma: 1.0 there, 2.5 asked; ema_half_life_kimg: 10"):
-        open_run(tmp_path / "run", tiny_config(r1_gamma=2.5, ema_half_life_kimg=3.0), store, CPU)
+        run(tiny_config(r1_gamma=2.5, ema_half_life_kimg=3.0), store, tmp_path / "run")
 
 
 def test_a_finished_run_made_longer_equals_one_that_was_so_long_from_the_start(
@@ -318,22 +322,22 @@ def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(st
     out = tmp_path / "run"
     config = tiny_config(max_skipped=6, keep_states=9, schedule={"tick_kimg": {4: 0.008}})
     run(config, store, out, stop_at=36)
-    state, _ = open_run(out, config, store, CPU)
+    state, _ = open_run(RunFolder(out), config, store, CPU)
     with torch.no_grad():
         state.discriminator.head.out.weight.fill_(math.nan)
     told = []
     with pytest.raises(Diverged, match=r"not finite in 6 updates in a row.* larger r1_gamma"):
-        train(state, store, out, settings=QUIET, tell=told.append)
+        train(state, store, out, tensorboard=False, tell=told.append)
     assert told == ["stopped at image 60; last good state: state-000000040.pt"]
     assert state.images_seen == 60
     assert states(out) == [8, 16, 24, 32, 36, 40]  # none from the third skipped update on
     assert '"event": "failed"' in (out / "log.jsonl").read_text().splitlines()[-1]
 
 
-def progress(real, fake):
+def progress(real, fake, images):
     stage = Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0)
     metrics = {"d/real_logits": real, "d/fake_logits": fake}
-    return Progress(0, 0, stage, metrics, 1.0, 0.0, 0)
+    return TrainingProgress(0, 0, stage, metrics, images, 1.0, 0.0, 0)
 
 
 def test_logits_that_saturate_for_long_end_the_run():
@@ -341,23 +345,23 @@ def test_logits_that_saturate_for_long_end_the_run():
     far = 2 * SATURATED_LOGIT
     half = 2000  # images, of max_saturated_kimg
     for _ in range(3):
-        health.check_logits(progress(far, -far), half)
+        health.check_logits(progress(far, -far, half))
         assert health.in_doubt
-        health.check_logits(progress(far, 0.0), half)  # the generator is back
+        health.check_logits(progress(far, 0.0, half))  # the generator is back
         assert not health.in_doubt
-    health.check_logits(progress(far, -far), half)
+    health.check_logits(progress(far, -far, half))
     with pytest.raises(Diverged, match="the discriminator has won"):
-        health.check_logits(progress(far, -far), half)
+        health.check_logits(progress(far, -far, half))
 
 
 def test_the_watch_over_the_logits_can_be_turned_off():
     health = Health(TrainState.create(tiny_config(max_saturated_kimg=0.0)))
-    health.check_logits(progress(1e6, -1e6), 100_000)
+    health.check_logits(progress(1e6, -1e6, 100_000))
 
 
 def test_logits_of_other_losses_may_be_large():
     health = Health(TrainState.create(tiny_config(discriminator_loss="wgan_gp")))
-    health.check_logits(progress(1e6, -1e6), 100_000)
+    health.check_logits(progress(1e6, -1e6, 100_000))
 
 
 def test_a_change_of_groups_within_a_run_is_told(store, tmp_path):
@@ -386,7 +390,7 @@ def test_running_out_of_memory_names_resolution_batch_and_options():
     resource.setrlimit(resource.RLIMIT_AS, (2**38, limit[1]))
     try:
         with pytest.raises(ValueError, match="out of memory") as error:
-            one_step(state, stage, Share())
+            one_step(state, stage)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limit)
     for part in ("resolution 16, batch 268435456", "--batch-gpu 134217728", "--checkpoint-act"):

@@ -17,7 +17,7 @@ from stylegan.config import from_dict, to_toml
 from stylegan.files import checkpoint
 from stylegan.networks import Discriminator, Generator
 from stylegan.run_folder import RunFolder
-from stylegan.training.log import Log
+from stylegan.training.tensorboard import TensorBoard
 
 LOSSES = {
     "d/fake_logits",
@@ -150,18 +150,18 @@ def test_the_graph_is_the_generators(rich):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("share", ["one", "all"])
-def test_a_gradient_that_is_not_finite_does_not_stop_the_histograms(tmp_path, bad, share):
+@pytest.mark.parametrize("how_many", ["one", "all"])
+def test_a_gradient_that_is_not_finite_does_not_stop_the_histograms(tmp_path, bad, how_many):
     network = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
     for weight in network.parameters():
         weight.grad = torch.ones_like(weight)
-    if share == "all":
+    if how_many == "all":
         network[0].weight.grad.fill_(bad)
     else:
         network[0].weight.grad[0, 0] = bad
-    log = Log(RunFolder(tmp_path), print)
-    log.histograms("network", network, 5)
-    log.close()
+    board = TensorBoard(RunFolder(tmp_path).tensorboard, print)
+    board.histograms("network", network, 5)
+    board.close()
     reader = events(tmp_path)
     tags = set(reader.Tags()["histograms"])
     names = {name for name, _ in network.named_parameters()}
@@ -170,7 +170,7 @@ def test_a_gradient_that_is_not_finite_does_not_stop_the_histograms(tmp_path, ba
     assert gradients - {"network_gradient/0.weight"} <= tags
     (event,) = reader.Histograms("network_gradient/1.weight")
     assert (event.step, event.histogram_value.num, event.histogram_value.sum) == (5, 2, 2)
-    if share == "one":
+    if how_many == "one":
         (event,) = reader.Histograms("network_gradient/0.weight")
         assert (event.histogram_value.num, event.histogram_value.sum) == (5, 5)
 

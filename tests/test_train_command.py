@@ -599,15 +599,6 @@ def test_what_can_be_changed_later_can_be_given_as_options(here):
     assert (config.checkpoint_activations, config.save_minutes, config.batch_gpu) == (True, 1.0, 4)
 
 
-def test_deterministic_kernels_can_be_asked_for(here):
-    try:
-        told("--deterministic")
-        assert torch.are_deterministic_algorithms_enabled()
-        assert not torch.backends.cudnn.benchmark
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
 def test_a_batch_that_cannot_fit_is_refused_before_anything_is_made(here):
     huge = ("-o", "schedule.batch_size={4=268435456}")
     CliRunner().invoke(train, command(*huge))  # prepares the images, in their cache

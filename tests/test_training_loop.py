@@ -17,10 +17,7 @@ from stylegan.files.loading import load_source
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage, stage_at
 from stylegan.toml import parse_toml
-from stylegan.training import Share, TrainState, draw, train, train_step
-from stylegan.training.folder import open_run
-
-CPU = torch.device("cpu")
+from stylegan.training import Share, TrainState, draw, start, train_step
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +133,7 @@ def test_a_run_that_stopped_after_its_last_step_still_writes_its_generator(store
 def test_a_run_of_another_configuration_is_refused_naming_the_fields(store, whole):
     other = tiny_config(r1_gamma=2.0, network={"max_channels": 5}, log_kimg=1.0)
     with pytest.raises(ValueError, match="another configuration") as error:
-        open_run(whole[0], other, store, CPU)
+        run(other, store, whole[0])
     assert "r1_gamma: 1.0 there, 2.0 asked" in str(error.value)
     assert "network.max_channels: 6 there, 5 asked" in str(error.value)
     assert "log_kimg" not in str(error.value)  # changes nothing that is computed
@@ -144,7 +141,7 @@ def test_a_run_of_another_configuration_is_refused_naming_the_fields(store, whol
 
 def test_a_run_of_other_images_is_refused(whole, tmp_path):
     with pytest.raises(ValueError, match="trained on other images"):
-        open_run(whole[0], tiny_config(), tiny_store(tmp_path, seed=1), CPU)
+        run(tiny_config(), tiny_store(tmp_path, seed=1), whole[0])
 
 
 def test_a_conditional_run_stopped_and_continued_equals_one_that_was_not(store, tmp_path):
@@ -159,13 +156,8 @@ def test_a_conditional_run_stopped_and_continued_equals_one_that_was_not(store, 
 
 def test_the_number_of_workers_does_not_change_a_run(store, tmp_path):
     config = tiny_config(schedule={"total_kimg": 0.036})
-    results = []
-    for workers in (0, 2):
-        out = tmp_path / str(workers)
-        state, _ = open_run(out, config, store, CPU)
-        train(state, store, out, settings=dataclasses.replace(QUIET, workers=workers))
-        results.append(state.to_payload())
-    assert differing(*results) == []
+    states = [start(config, store, tmp_path / str(n), **QUIET, workers=n) for n in (0, 2)]
+    assert differing(*(state.to_payload() for state in states)) == []
 
 
 def test_the_seed_decides_the_run(store, tmp_path):

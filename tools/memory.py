@@ -16,8 +16,8 @@ import torch
 from stylegan.config import TrainConfig, load_config
 from stylegan.distributed import pick_device
 from stylegan.schedule import Stage, stage_at
-from stylegan.training import Share, TrainState
-from stylegan.training.plan import one_step
+from stylegan.training import TrainState
+from stylegan.training.cost import one_step
 
 
 def variants(resolution: int, batch: int, precision: str) -> dict[str, TrainConfig]:
@@ -55,15 +55,14 @@ def peak_memory(config: TrainConfig, device: torch.device) -> tuple[int, int]:
     if device.type == "cpu":  # freed memory goes back at once: M_MMAP_THRESHOLD of the C library
         ctypes.CDLL(None).mallopt(-3, 65536)
     state, stage = TrainState.create(config, device=device), last_stage(config)
-    share = Share(device=device)
-    one_step(state, dataclasses.replace(stage, batch_size=1), share)  # the optimizers' moments
+    one_step(state, dataclasses.replace(stage, batch_size=1))  # the optimizers' moments
     if device.type == "cuda":
         rest = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
-        one_step(state, stage, share)
+        one_step(state, stage)
         return rest, torch.cuda.max_memory_allocated(device) - rest
     rest = psutil.Process().memory_info().rss
-    one_step(state, stage, share)
+    one_step(state, stage)
     return rest, 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - rest
 
 
@@ -82,7 +81,7 @@ def step_seconds(
                 network.recompute_blocks = config.checkpoint_activations
             synchronize(device)
             started = clock()
-            one_step(state, stage, Share(device=device))
+            one_step(state, stage)
             synchronize(device)
             if repeat:  # the first warms up
                 measured.append(clock() - started)

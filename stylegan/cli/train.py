@@ -1,7 +1,6 @@
 """`stylegan train`: from a folder of images to a generator."""
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,25 +12,19 @@ import torch
 
 from stylegan import config as configuration
 from stylegan import distributed
-from stylegan.cli.common import Command, count, data_option, prepared_store, use_device
+from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.measuring import evaluation_of
 from stylegan.config import TrainConfig, bundled
 from stylegan.data import Store
 from stylegan.run_folder import RunFolder, images_of
-from stylegan.training import LoopSettings, Progress, Share
-from stylegan.training import train as run_training
-from stylegan.training.folder import (
-    check_same_settings,
-    fit_to_data,
-    open_run,
-)
+from stylegan.training import Stopped, TrainingProgress, start
+from stylegan.training.interrupts import nothing_to_save
 from stylegan.training.plan import TimeLeft, duration, plan_lines
-from stylegan.training.preflight import disk_warning
-from stylegan.training.preflight import preflight as preflight_steps
+from stylegan.training.start import WEEK_MINUTES, fit_to_data, processes
+from stylegan.training.start import open_store as prepared
 
 BUNDLED_DATA = "datasets/emoji-32.zip"
 DEFAULT_CONFIG = "quickstart"
-WEEK_MINUTES = 7 * 24 * 60
 
 
 @click.command(cls=Command, handles_signals=True)
@@ -121,40 +114,36 @@ def train(
     asked = [*overrides, *as_overrides(**settings)]
     if data is not None and config_name is None:
         asked.insert(0, "data.include=[]")  # the quickstart's choice is of the bundled pictures
-    if hasattr(signal, "SIGUSR1"):
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until there is something to save
-    with distributed.process_group(chosen, hang_minutes + 30 if hang_minutes else WEEK_MINUTES):
+    with nothing_to_save(), processes(chosen, hang_minutes):
         run = RunFolder(out)
         stored = run.stored_config()
-        processes = stored.schedule.num_processes if stored else distributed.world_size()
-        config = configuration.load_config(name, asked, processes)
-        data = data or bundled(BUNDLED_DATA)
-        store = open_store(data, config, strict)
+        planned_for = stored.schedule.num_processes if stored else distributed.world_size()
+        config = configuration.load_config(name, asked, planned_for)
+        store = open_store(data or bundled(BUNDLED_DATA), config, strict)
         config = fit_to_data(config, store)
-        set_precision(config)
-        measured = run, config.data.mirror, store, weights
-        evaluation = evaluation_of(names, every_kimg, *measured) if names else None
-        share = Share(distributed.rank(), distributed.world_size(), chosen)
         if dry_run:
-            say("\n".join(plan_lines(config, chosen, share)))
+            say("\n".join(plan_lines(config, chosen)))
             return
-        check_same_settings(out, stored, config)
-        checks = try_steps(config, chosen, share, out) if preflight else []
-        state, resumed = open_run(out, config, store, chosen, init_from=init_from, tell=say)
-        announce(config, store, out, resumed, chosen)
-        say("\n".join(checks))
-        if share.rank == 0:
-            run.remember_data(data)
-        begun = state.images_seen
-        loop = LoopSettings(workers, tensorboard, histograms, graph, hang_minutes)
-        with status_line(config, state.images_seen) as report:
-            stopped_by = run_training(
-                state, store, out, settings=loop, report=report, tell=say, evaluation=evaluation
+        measured = run, config.data.mirror, store, weights
+        begun = max((images_of(path) for path in run.states()), default=0)
+        with status_line(config) as report, stopping():
+            state = start(
+                config,
+                store,
+                out,
+                device=chosen,
+                init_from=init_from,
+                evaluation=evaluation_of(names, every_kimg, *measured) if names else None,
+                tell=say,
+                report=report,
+                preflight=preflight,
+                workers=workers,
+                tensorboard=tensorboard,
+                histograms=histograms,
+                graph=graph,
+                hang_minutes=hang_minutes,
             )
-        if stopped_by:
-            say(f"stopped after {state.images_seen} images; the same command continues")
-            sys.exit(128 + stopped_by)
-        if share.rank == 0 and state.images_seen > begun:
+        if distributed.rank() == 0 and state.images_seen > begun:
             write_page(out, chosen)
         say(f"{out} is finished, with {state.images_seen} images seen")
         say(f"samples are in {run.samples}; for more: python generate.py {out} --seeds 0-31")
@@ -198,9 +187,21 @@ def as_overrides(
 
 
 def say(text: str) -> None:
-    """Only one process speaks."""
-    if text and distributed.rank() == 0:
-        click.echo(text)
+    """A line on stdout, above the bar; only by the first process."""
+    from tqdm import tqdm
+
+    if distributed.rank() == 0:
+        tqdm.write(text)
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """A stop by a signal is one line and the exit code that shells expect."""
+    try:
+        yield
+    except Stopped as stopped:
+        say(str(stopped))
+        sys.exit(stopped.exit_code)
 
 
 def enable_debugging() -> None:
@@ -208,78 +209,39 @@ def enable_debugging() -> None:
     torch.autograd.set_detect_anomaly(True)
 
 
-def set_precision(config: TrainConfig) -> None:
-    """Full float32 unless tf32 is asked for: cuDNN's default is tf32. Kernels that give the same
-    bits every time, if that is asked for."""
-    tf32 = config.precision == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cudnn.benchmark = not config.deterministic
-    if config.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
-
-
-def try_steps(config: TrainConfig, device: torch.device, share: Share, out: Path) -> list[str]:
-    """What the preflight tells, of a run that may have begun."""
-    begun = [images_of(path) for path in RunFolder(out).states()]
-    told = preflight_steps(config, device, share, distributed.largest(max(begun, default=0)))
-    return [line for line in (told, disk_warning(config, out)) if line]
-
-
 def open_store(data: Path, config: TrainConfig, strict: bool) -> Store:
-    """The prepared images, as the configuration wants them."""
-    return prepared_store(
-        data,
-        resolution=config.network.resolution,
-        crop=config.data.crop,
-        channels=config.network.image_channels,
-        include=config.data.include,
-        strict=strict,
-    )
-
-
-def announce(
-    config: TrainConfig, store: Store, out: Path, resumed: Path | None, device: torch.device
-) -> None:
-    """What is about to be trained on what, where."""
-    classes = f", {len(store.label_names)} labels" if config.data.labels else ""
-    say(f"{store.num_images} images of {store.meta.source}{classes}; run {out} on {device}")
-    if store.label_names and not config.data.labels and len(store.label_names) > 1:
-        say(f"{len(store.label_names)} labels found, ignored; pass --cond to train on them")
-    if store.skipped:
-        say(f"{count(len(store.skipped), 'image')} left out as unusable; see {out}/skipped.txt")
-    if resumed is not None:
-        say(f"continuing from {resumed}")
+    """The prepared images, as the configuration wants them; with a bar."""
+    with progress_bar("img") as progress:
+        return prepared(data, config, strict=strict, progress=progress)
 
 
 @contextmanager
-def status_line(config: TrainConfig, start: int) -> Iterator[Callable[[Progress], None]]:
-    """A bar with resolution, fade, losses, speed, waiting for data and the time that is left."""
+def status_line(config: TrainConfig) -> Iterator[Callable[[TrainingProgress], None]]:
+    """A bar with resolution, fade, losses, speed, waiting for data and the time that is left, shown
+    from the first progress on."""
     from tqdm import tqdm
 
     total = config.schedule.total_images
     form = "{percentage:3.0f}%|{bar:20}| {n:.1f}/{total:.1f} kimg  {desc}"
-    hidden = distributed.rank() > 0
-    time_left = TimeLeft(config)
-    with tqdm(
-        total=total / 1000, initial=min(start, total) / 1000, bar_format=form, disable=hidden
-    ) as bar:
+    bar: tqdm[Any] | None = None
+    time_left: TimeLeft | None = None
 
-        def show(progress: Progress) -> None:
-            stage, values = progress.stage, progress.metrics
-            left = time_left.seconds(
-                progress.images_seen, stage.resolution, progress.images_per_second
-            )
-            fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
-            losses = "  ".join(
-                f"{name.split('/')[1]} {value:.2f}" for name, value in sorted(values.items())
-            )
-            bar.n = min(progress.images_seen, total) / 1000
-            bar.set_description_str(
-                f"res {stage.resolution}{fade}  {losses}  "
-                f"{progress.images_per_second:.0f} img/s  "
-                f"data {100 * progress.data_wait_share:.0f}%  left {duration(left)}"
-            )
+    def show(progress: TrainingProgress) -> None:
+        nonlocal bar, time_left
+        bar = bar or tqdm(total=total / 1000, bar_format=form)
+        time_left = time_left or TimeLeft(config)
+        stage, speed = progress.stage, progress.images_per_second
+        left = time_left.seconds(progress.images_seen, stage.resolution, speed)
+        fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
+        values = (f"{k.split('/')[1]} {v:.2f}" for k, v in sorted(progress.metrics.items()))
+        bar.n = min(progress.images_seen, total) / 1000
+        bar.set_description_str(
+            f"res {stage.resolution}{fade}  {'  '.join(values)}  {speed:.0f} img/s  "
+            f"data {100 * progress.data_wait:.0f}%  left {duration(left)}"
+        )
 
+    try:
         yield show
+    finally:
+        if bar is not None:
+            bar.close()

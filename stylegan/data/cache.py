@@ -76,6 +76,7 @@ def cached_store(
                 f"{len(store.skipped)} images of {store.meta.source} could not be used, "
                 f"and strict allows none: {reasons_of(store.skipped)}"
             )
+        store.origin = Path(data)
         return store
 
     return in_all(open_or_prepare)

@@ -112,7 +112,7 @@ class Store:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = self.origin = Path(path)  # `origin`: what the user named, if prepared from it
         if not is_store(self.path):
             raise FileNotFoundError(f"there is no store at {path}; make one with stylegan prepare")
         try:

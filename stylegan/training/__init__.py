@@ -1,21 +1,25 @@
 """Training: the state that survives, the step that moves it, the loop around it."""
 
 from stylegan.training.draws import Draws, PassDraws, Share, draw
-from stylegan.training.log import Progress
-from stylegan.training.loop import train
-from stylegan.training.run import Evaluation, LoopSettings
+from stylegan.training.evaluation import Evaluation
+from stylegan.training.health import Diverged, LostContact
+from stylegan.training.interrupts import Stopped
+from stylegan.training.recorder import TrainingProgress
+from stylegan.training.start import start
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
 __all__ = [
+    "Diverged",
     "Draws",
     "Evaluation",
-    "LoopSettings",
+    "LostContact",
     "PassDraws",
-    "Progress",
     "Share",
+    "Stopped",
     "TrainState",
+    "TrainingProgress",
     "draw",
-    "train",
+    "start",
     "train_step",
 ]

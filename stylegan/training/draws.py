@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stylegan import streams
+from stylegan import distributed, streams
 from stylegan.config import TrainConfig
 from stylegan.networks import Noise
 from stylegan.schedule import Stage, resolutions
@@ -51,6 +51,11 @@ class Share:
     world_size: int = 1
     device: torch.device | str = "cpu"
     dtype: torch.dtype = torch.float32
+
+    @classmethod
+    def of_process(cls, device: torch.device, dtype: torch.dtype = torch.float32) -> "Share":
+        """What this process works on."""
+        return cls(distributed.rank(), distributed.world_size(), device, dtype)
 
     def rows(self, x: Tensor) -> Tensor:
         """The rows of this process, where it computes."""

@@ -1,6 +1,7 @@
-"""What the discriminator is shown, at the position and stage asked for."""
+"""What the discriminator is fed with, at the position and stage asked for."""
 
 from collections.abc import Iterator
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -14,15 +15,32 @@ from stylegan.training.state import TrainState
 class Feed:
     """Processed batches; an endless loader per resolution."""
 
-    def __init__(self, state: TrainState, store: Store, share: Share, workers: int) -> None:
-        self.config, self.store, self.share, self.workers = state.config, store, share, workers
+    def __init__(self, state: TrainState, store: Store, workers: int) -> None:
+        self.config, self.store, self.workers = state.config, store, workers
+        self.share = Share.of_process(state.device, state.generator.w_avg.dtype)
         self.loader: Iterator[Batch] = iter(())
         self.loading: tuple[int, int, int] | None = None  # resolution, batch size, next position
+        self.waited = 0.0  # seconds, for the last batch
+        self.label_pool: Tensor | None = None  # (images, classes), for generated images
+        if state.config.data.labels:
+            self.label_pool = torch.from_numpy(store.one_hot(store.require_labels()))
 
     def next(self, images_seen: int, stage: Stage) -> tuple[Tensor, Tensor | None]:
         """Images (n, C, r, r) in [-1, 1] and labels of this process."""
-        wanted = (stage.resolution, stage.batch_size, images_seen)
-        if self.loading != wanted:
+        started = perf_counter()
+        images, labels = next(self.loader_at(images_seen, stage))
+        self.loading = (stage.resolution, stage.batch_size, images_seen + stage.batch_size)
+        mirror = None
+        if self.config.data.mirror:
+            mirror = mirror_flags(self.config.seed, images_seen, stage.batch_size, self.share)
+        dtype = self.share.dtype
+        reals = process_reals(images, alpha=stage.alpha, mirror=mirror, dtype=dtype)
+        self.waited = perf_counter() - started
+        return reals, labels
+
+    def loader_at(self, images_seen: int, stage: Stage) -> Iterator[Batch]:
+        """The loader in use, or a new one where it does not come next to what is asked for."""
+        if self.loading != (stage.resolution, stage.batch_size, images_seen):
             self.loader = batches(
                 self.store,
                 stage.resolution,
@@ -35,16 +53,4 @@ class Feed:
                 device=self.share.device,
                 labels=self.config.data.labels,
             )
-        images, labels = next(self.loader)
-        self.loading = (stage.resolution, stage.batch_size, images_seen + stage.batch_size)
-        mirror = None
-        if self.config.data.mirror:
-            mirror = mirror_flags(self.config.seed, images_seen, stage.batch_size, self.share)
-        dtype = self.share.dtype
-        return process_reals(images, alpha=stage.alpha, mirror=mirror, dtype=dtype), labels
-
-
-def label_pool(store: Store) -> Tensor:
-    """The labels of all images (images, classes), from which generated ones are drawn."""
-    assert store.labels is not None
-    return torch.from_numpy(store.one_hot(store.labels))
+        return self.loader

@@ -10,7 +10,7 @@ import torch
 from stylegan import distributed
 from stylegan.config import TrainConfig, check_batches
 from stylegan.schedule import Stage
-from stylegan.training.log import Progress
+from stylegan.training.recorder import TrainingProgress
 from stylegan.training.state import TrainState
 
 SATURATED_LOGIT = 10.0  # docs/diagnostics.md tells where these come from
@@ -44,7 +44,7 @@ class Health:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether something seems wrong at the moment, which is not the time for a checkpoint."""
+        """Something seems wrong at the moment, which is not the time for a checkpoint."""
         state = self.state
         skipped = max(state.skipped_in_a_row_g, state.skipped_in_a_row_d)
         return skipped >= DOUBTFUL_SKIPS or self.saturated_images > 0
@@ -52,27 +52,28 @@ class Health:
     def check_updates(self) -> None:
         """Diverged if too many updates in a row were skipped."""
         state = self.state
-        for name in ("g", "d"):
-            skipped = getattr(state, f"skipped_in_a_row_{name}")
+        in_a_row = {
+            "generator": state.skipped_in_a_row_g,
+            "discriminator": state.skipped_in_a_row_d,
+        }
+        for network, skipped in in_a_row.items():
             if skipped >= state.config.max_skipped:
-                network = {"g": "generator", "d": "discriminator"}[name]
                 raise Diverged(
                     f"the gradients of the {network} were not finite in {skipped} updates in a row "
                     f"(max_skipped), at image {state.images_seen}; {ADVICE}"
                 )
 
-    def check_logits(self, progress: Progress, images: int) -> None:
+    def check_logits(self, progress: TrainingProgress) -> None:
         """Diverged if both logits have been saturated for `max_saturated_kimg`.
 
-        `progress` averages over the last `images`. Only for the logistic loss: the logits of the
-        others are not log-odds.
+        Only for the logistic loss: the logits of the others are not log-odds.
         """
         limit = round(self.state.config.max_saturated_kimg * 1000)
         if self.state.config.discriminator_loss != "logistic" or not limit:
             return
         real, fake = (progress.metrics[f"d/{name}_logits"] for name in ("real", "fake"))
         saturated = real > SATURATED_LOGIT and fake < -SATURATED_LOGIT
-        self.saturated_images = self.saturated_images + images if saturated else 0
+        self.saturated_images = self.saturated_images + progress.images if saturated else 0
         if self.saturated_images >= max(limit, SATURATED_UPDATES * progress.stage.batch_size):
             raise Diverged(
                 f"the discriminator has won: its logits were above {SATURATED_LOGIT:g} for reals "
@@ -82,18 +83,19 @@ class Health:
 
 
 @contextmanager
-def explained(config: TrainConfig, stage: Stage, images_seen: int) -> Iterator[None]:
+def explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
     """Out of memory becomes a ValueError, and a collective that failed LostContact, both of which
-    say where and what to do."""
+    say where (`stage`, else the state's) and what to do."""
     try:
         yield
     except RuntimeError as error:
         if is_out_of_memory(error):
-            raise ValueError(out_of_memory(config, stage, error)) from error
+            message = out_of_memory(state.config, stage or state.stage, error)
+            raise ValueError(message) from error
         if distributed.world_size() > 1 and distributed.is_lost_contact(error):
             raise LostContact(
                 f"process {distributed.rank()} of {distributed.world_size()} has lost contact with "
-                f"another, {where(stage, images_seen)}; the same command continues "
+                f"another, {where(state, stage or state.stage)}; the same command continues "
                 f"({first_line(error).partition('. ')[0]})"
             ) from error
         raise
@@ -109,8 +111,8 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 def out_of_memory(config: TrainConfig, stage: Stage, error: RuntimeError) -> str:
     """The batch that did not fit, and the options that make it smaller."""
     processes = distributed.world_size()
-    share = stage.batch_size // processes
-    at_once = min(config.batch_gpu or share, share)
+    own = stage.batch_size // processes
+    at_once = min(config.batch_gpu or own, own)
     parts = (at_once // n for n in range(2, at_once + 1) if at_once % n == 0)
     smaller = next((n for n in parts if batch_gpu_fits(config, n)), 0)
     helpful = [f"--batch-gpu {smaller}"] if smaller else []
@@ -134,10 +136,11 @@ def batch_gpu_fits(config: TrainConfig, n: int) -> bool:
     return True
 
 
-def where(stage: Stage, images_seen: int) -> str:
+def where(state: TrainState, stage: Stage) -> str:
     """The moment of training, for a message."""
     fade = f" fading in at {stage.alpha:.2f}" if stage.alpha < 1 else ""
-    return f"at image {images_seen}, resolution {stage.resolution}{fade}, batch {stage.batch_size}"
+    size = f"resolution {stage.resolution}{fade}, batch {stage.batch_size}"
+    return f"at image {state.images_seen}, {size}"
 
 
 def first_line(error: Exception) -> str:

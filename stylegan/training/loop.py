@@ -1,27 +1,24 @@
-"""The loop around the training step: data, schedule, files; the same call resumes."""
+"""The loop around the training step: what is done when, until the schedule ends."""
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
-from typing import Any
+from typing import NamedTuple
 
-from stylegan import distributed
 from stylegan.data import Store
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training.draws import draw
-from stylegan.training.feed import Feed, label_pool
-from stylegan.training.health import explained
-from stylegan.training.run import Evaluation, LoopSettings, Report, Run, Tell, unfinished
+from stylegan.training.evaluation import Evaluation
+from stylegan.training.feed import Feed
+from stylegan.training.health import Health, explained
+from stylegan.training.interrupts import Requests, Stopped, requests
+from stylegan.training.recorder import Recorder, TrainingProgress
+from stylegan.training.snapshots import Snapshots
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 from stylegan.training.watchdog import Watchdog
-
-SAVE = getattr(signal, "SIGUSR1", None)  # saves and goes on; not on Windows
-STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 def train(
@@ -29,107 +26,161 @@ def train(
     store: Store,
     out: Path,
     *,
-    settings: LoopSettings | None = None,
-    report: Report | None = None,
-    tell: Tell | None = None,
     evaluation: Evaluation | None = None,
-) -> int:
+    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[TrainingProgress], None] = lambda progress: None,
+    workers: int = 1,
+    tensorboard: bool = True,
+    histograms: bool = False,
+    graph: bool = False,
+    hang_minutes: float = 30.0,
+) -> None:
     """Train from where `state` is to the end of its schedule; files go into the folder `out`.
 
-    0 when finished; else the number of the signal that asked to stop, after saving the state.
-    `report` is shown the progress at every log line, `tell` hears what a user should know. Every
-    error (Diverged, LostContact, out of memory, no room for the last files) leaves the last good
-    state in `out`.
+    The options are those of `training.start`. Stopped if a signal asked for it. Every error
+    (Diverged, LostContact, out of memory, no room for the last files) leaves the last good state.
     """
-    settings = settings or LoopSettings()
-    run = Run(state, store, out, settings, report, tell, evaluation)
-    if run.generator_file().exists() and not unfinished(state):
-        return 0
-    with run.folder.alone(), requests() as asked, Watchdog(settings.hang_minutes) as watchdog:
-        run.unwatched = watchdog.rest
+    folder = RunFolder(out)
+    if state.finished and folder.generator_file(state.images_seen).exists():
+        return
+    with folder.alone(), requests() as asked, Watchdog(state, hang_minutes) as watchdog:
+        recorder = Recorder(
+            state,
+            store,
+            folder,
+            tell=tell,
+            report=report,
+            tensorboard=tensorboard,
+            histograms=histograms,
+        )
+        feed, snapshots = Feed(state, store, workers), Snapshots(state, store, recorder)
+        loop = Loop(state, feed, recorder, snapshots, Health(state), asked, watchdog, evaluation)
         try:
-            with explained(state.config, stage_of(state), state.images_seen):
-                run.begin()
-            stopped_by = steps(run, asked, watchdog)
-            stage = stage_of(state)
-            watchdog.at("for the last files", stage, state.images_seen)
-            with explained(state.config, stage, state.images_seen):
-                if stopped_by:
-                    run.stop(stopped_by)
-                else:
-                    run.end()
+            with explained(state):
+                recorder.begin(graph)
+                loop.run()
         except Exception as error:
-            run.fail(error)
+            tell(f"stopped at image {state.images_seen}; {recorder.last_state()}")
+            recorder.end("failed", reason=str(error))
             raise
-    return stopped_by
 
 
-def steps(run: Run, asked: "Requests", watchdog: Watchdog) -> int:
-    """Step after step until the end (0) or the signal whose number is returned."""
-    state, config = run.state, run.state.config
-    pool = label_pool(run.store) if config.data.labels else None
-    feed = Feed(state, run.store, run.share, run.settings.workers)
-    stopped_by = 0
-    while unfinished(state) and not stopped_by:
-        before = state.images_seen
-        stage = state.position.next_stage(config.schedule)
-        with explained(config, stage, before):
-            watchdog.at("for images", stage, before)
-            started = perf_counter()
-            reals, labels = feed.next(before, stage)
-            waited = perf_counter() - started
-            watchdog.at("in a step", stage, before)
-            draws = draw(config, before, stage, pool, run.share)
-            metrics = train_step(state, reals, labels, stage, draws)
-            run.meter.add(metrics, stage.batch_size, waited)
-            watchdog.at("for files", stage, before)
-            run.after_step(before, stage)
-            stopped_by, save = asked.agree(run.save_is_due())
-            if save and not stopped_by and run.write_state():
-                run.log.line("saved", images_seen=state.images_seen)
-    return stopped_by
+class Every(NamedTuple):
+    """An interval in thousands of images, or in ticks, whose length depends on the resolution."""
 
+    kimg: float = 0.0
+    ticks: int = 0
 
-def stage_of(state: TrainState) -> Stage:
-    """The stage when the schedule was last read."""
-    return state.position.stage(state.config.schedule)
+    def crossed(self, before: int, now: int, stage: Stage) -> bool:
+        """Whether the step from image `before` to `now` reached a multiple of the interval."""
+        images = max(round(1000 * (self.kimg or self.ticks * stage.tick_kimg)), 1)
+        return now // images > before // images
 
 
 @dataclass
-class Requests:
-    """What signals have asked of a run."""
+class Loop:
+    """Step after step, and what is done between them."""
 
-    received: list[int] = field(default_factory=list)
-    handled: int = 0
+    state: TrainState
+    feed: Feed
+    recorder: Recorder
+    snapshots: Snapshots
+    health: Health
+    asked: Requests
+    watchdog: Watchdog
+    evaluation: Evaluation | None
 
-    def agree(self, save_is_due: bool) -> tuple[int, bool]:
-        """After asking all processes: the signal to stop for (0: none), and whether to save."""
-        new = self.received[self.handled :]
-        self.handled += len(new)
-        wanted = 2 * max((number for number in new if number != SAVE), default=0)
-        wanted += save_is_due or SAVE in new
-        stop, save = divmod(distributed.largest(wanted), 2)
-        return stop, bool(save)
+    def periodic(self) -> list[tuple[Every, Callable[[Stage], object]]]:
+        """What is done when. The state comes last, so that whatever a kill has left undone is done
+        again."""
+        files = Every(ticks=self.state.config.snapshot_ticks)
+        measured = self.evaluation and self.evaluation.every_kimg
+        return [
+            (Every(kimg=self.state.config.log_kimg), self.log),
+            (Every(ticks=1), self.recorder.write_samples),
+            (Every(kimg=measured) if measured else files, self.evaluate),
+            (files, self.snapshots.write_generator),
+            (Every(ticks=1), self.save),
+        ]
 
+    def run(self) -> None:
+        """Train until the schedule ends, or raise Stopped."""
+        state, config, periodic = self.state, self.state.config, self.periodic()
+        while not state.finished:
+            before = state.images_seen
+            stage = state.position.next_stage(config.schedule)
+            self.watchdog.at("for images")
+            reals, labels = self.feed.next(before, stage)
+            self.watchdog.at("in a step")
+            draws = draw(config, before, stage, self.feed.label_pool, self.feed.share)
+            metrics = train_step(state, reals, labels, stage, draws)
+            self.watchdog.at("for files")
+            self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
+            self.health.check_updates()
+            for every, action in periodic[:1] if state.finished else periodic:
+                if every.crossed(before, state.images_seen, stage):
+                    action(stage)
+            self.answer_signals()
+        self.watchdog.at("for the last files")
+        self.finish(state.stage)
 
-@contextmanager
-def requests() -> Iterator[Requests]:
-    """Collects signals instead of dying of them; a second one of those that stop kills as usual."""
-    asked = Requests()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-    before: dict[int, Any] = {}
+    def log(self, stage: Stage) -> None:
+        self.health.check_logits(self.recorder.write_progress(stage))
 
-    def remember(number: int, frame: object) -> None:
-        asked.received.append(number)
-        if number in STOP:
-            signal.signal(number, before[number])
+    def save(self, stage: Stage) -> None:
+        """The state, unless something seems wrong."""
+        if not self.health.in_doubt:
+            self.snapshots.write_state()
 
-    for number in (*STOP, *([SAVE] if SAVE else [])):
-        before[number] = signal.signal(number, remember)
-    try:
-        yield asked
-    finally:
-        for caught, handler in before.items():
-            signal.signal(caught, handler)
+    def evaluate(self, stage: Stage) -> bool:
+        """Measure the average generator, and write it if it is the best so far. False if a file
+        could not be written."""
+        if self.evaluation is None:
+            return True
+        started = time.perf_counter()
+        self.watchdog.rest()
+        scores = self.evaluation.measure(self.state, stage)
+        self.state.scores.append({"images_seen": self.state.images_seen, **scores})
+        self.recorder.write_scores(scores)
+        written = True
+        if self.evaluation.is_best(self.state.scores):
+            written = self.snapshots.write_generator(stage, self.recorder.folder.best_generator)
+        if not written:
+            self.state.scores.pop()  # a best one must not hide that it was never written
+        self.recorder.meter.since += time.perf_counter() - started  # not part of training's speed
+        return written
+
+    def answer_signals(self) -> None:
+        """Save the state if the clock or a signal asks for it; Stopped after saving it."""
+        due = self.snapshots.minutes_are_over() and not self.health.in_doubt
+        stop, save = self.asked.agree(due)
+        if save and not stop and self.snapshots.write_state():
+            self.recorder.line("saved", images_seen=self.state.images_seen)
+        if not stop:
+            return
+        self.watchdog.at("for the last files")
+        saved = self.snapshots.write_state()
+        self.recorder.end("stopped", signal=stop)
+        if not saved:
+            raise OSError(
+                f"stopped, but the state of {self.recorder.folder.path} could not be written, see "
+                f"above; {self.recorder.last_state()}, from which the same command continues"
+            )
+        raise Stopped(stop, self.state)
+
+    def finish(self, stage: Stage) -> None:
+        """The last files. OSError if they cannot be written."""
+        if self.recorder.meter.images:
+            self.log(stage)
+        self.recorder.write_samples(stage)
+        written = (
+            self.evaluate(stage),
+            self.snapshots.write_generator(stage),
+            self.snapshots.write_state(),
+        )
+        if not all(written):
+            raise OSError(
+                f"the end of {self.recorder.folder.path} could not be written, see above; "
+                f"{self.recorder.last_state()}. Make room and give the same command again"
+            )
+        self.recorder.end("finished")

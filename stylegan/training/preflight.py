@@ -5,25 +5,29 @@ import math
 import os
 import shutil
 import time
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
-from stylegan.networks import Discriminator, Generator
-from stylegan.run_folder import RunFolder
+from stylegan.run_folder import RunFolder, images_of
 from stylegan.schedule import ScheduleConfig, Stage, phases
-from stylegan.training.draws import Share
-from stylegan.training.plan import memory_estimate, one_step, step_flops
+from stylegan.training.cost import memory_estimate, one_step, state_bytes, step_flops
 from stylegan.training.state import TrainState
 
 CPU_SECONDS = 20.0  # a step that should take longer on a CPU is not tried
 EFFICIENCY = 0.3  # operations per second of a step on a CPU, to those of one large convolution
 
 
-def preflight(config: TrainConfig, device: torch.device, share: Share, images_seen: int = 0) -> str:
+def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> list[str]:
+    """What a user should know before a run in `folder` begins, or goes on: memory, the disk."""
+    begun = max((images_of(path) for path in folder.states()), default=0)
+    tried = try_steps(config, device, distributed.largest(begun))
+    return [line for line in (tried, disk_warning(config, folder)) if line]
+
+
+def try_steps(config: TrainConfig, device: torch.device, images_seen: int = 0) -> str:
     """One real step at every resolution still to come after `images_seen`, with its batch.
 
     On a CPU one at the last only, if that should take less than `CPU_SECONDS`; its memory is an
@@ -35,8 +39,8 @@ def preflight(config: TrainConfig, device: torch.device, share: Share, images_se
         return ""
     with torch.random.fork_rng([device.index] if device.type == "cuda" else []):
         if device.type == "cuda":
-            return on_gpu(config, device, share, stages)
-        return on_cpu(config, device, share, stages)
+            return on_gpu(config, device, stages)
+        return on_cpu(config, device, stages)
 
 
 def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
@@ -49,12 +53,12 @@ def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
     return list(stages.values())
 
 
-def on_gpu(config: TrainConfig, device: torch.device, share: Share, stages: list[Stage]) -> str:
+def on_gpu(config: TrainConfig, device: torch.device, stages: list[Stage]) -> str:
     state = TrainState.create(config, device=device)
     torch.cuda.reset_peak_memory_stats(device)
     peaks: list[tuple[int, int]] = []
     for stage in stages:
-        one_step(state, stage, share)
+        one_step(state, stage)
         peaks.append((torch.cuda.max_memory_reserved(device), stage.resolution))
     del state
     torch.cuda.empty_cache()
@@ -66,9 +70,9 @@ def on_gpu(config: TrainConfig, device: torch.device, share: Share, stages: list
     )
 
 
-def on_cpu(config: TrainConfig, device: torch.device, share: Share, stages: list[Stage]) -> str:
+def on_cpu(config: TrainConfig, device: torch.device, stages: list[Stage]) -> str:
     needed, stage = max(
-        ((memory_estimate(config, s, share.world_size), s) for s in stages),
+        ((memory_estimate(config, s, distributed.world_size()), s) for s in stages),
         key=lambda pair: pair[0],
     )
     here = distributed.processes_of_machine()
@@ -80,12 +84,10 @@ def on_cpu(config: TrainConfig, device: torch.device, share: Share, stages: list
             "installed; try --batch-gpu, --checkpoint-activations, a smaller schedule.batch_size, "
             "or --no-preflight if you know better"
         )
-    seconds = step_seconds(config, device, share, stages[-1])
-    tried = not distributed.largest(
-        seconds > CPU_SECONDS
-    )  # all or none: a step needs every process
+    seconds = step_seconds(config, device, stages[-1])
+    tried = not distributed.largest(seconds > CPU_SECONDS)  # a step needs every process
     if tried:
-        one_step(TrainState.create(config, device=device), stages[-1], share)
+        one_step(TrainState.create(config, device=device), stages[-1])
     step = "a step there was made" if tried else f"a step there takes about {seconds:.0f} s"
     return f"memory of each process: about {gib(needed)} at {batch}; {step}"
 
@@ -97,18 +99,18 @@ def installed_memory() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def step_seconds(config: TrainConfig, device: torch.device, share: Share, stage: Stage) -> float:
+def step_seconds(config: TrainConfig, device: torch.device, stage: Stage) -> float:
     """At most what a step takes: as many small steps as make its batch, of which one is timed if
     its operations do not say that this would take too long too."""
-    small = share.world_size * max(config.network.deviation_group, 1)
+    small = distributed.world_size() * max(config.network.deviation_group, 1)
     count = stage.batch_size / small
-    flops = step_flops(config)[stage.resolution] * small / share.world_size
+    flops = step_flops(config)[stage.resolution] * small / distributed.world_size()
     expected = flops / (EFFICIENCY * convolution_rate(device))
     if distributed.largest(expected > CPU_SECONDS):
         return expected * count
     state = TrainState.create(dataclasses.replace(config, batch_gpu=0), device=device)
     started = time.perf_counter()
-    one_step(state, dataclasses.replace(stage, batch_size=small), share)
+    one_step(state, dataclasses.replace(stage, batch_size=small))
     return (time.perf_counter() - started) * count
 
 
@@ -125,11 +127,12 @@ def convolution_rate(device: torch.device) -> float:
     return 2 * n * size**2 * channels**2 * 9 / min(seconds)
 
 
-def disk_warning(config: TrainConfig, folder: Path) -> str:
+def disk_warning(config: TrainConfig, folder: RunFolder) -> str:
     """Says so if the states that a run keeps will not fit on the disk of `folder`; else empty."""
-    begun = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    path = folder.path
+    begun = next(path for path in (path, *path.absolute().parents) if path.exists())
     one = state_bytes(config)
-    there = min(len(RunFolder(folder).states()), config.keep_states)
+    there = min(len(folder.states()), config.keep_states)
     needed, free = (config.keep_states + 1 - there) * one, shutil.disk_usage(begun).free
     if free > needed:
         return ""
@@ -137,14 +140,6 @@ def disk_warning(config: TrainConfig, folder: Path) -> str:
         f"warning: {config.keep_states} states of {gib(one)} (keep_states) and a new one need "
         f"{gib(needed)}, {gib(free)} are free at {begun}"
     )
-
-
-def state_bytes(config: TrainConfig) -> int:
-    """Size of the weights, the average and the second moments in a state file."""
-    with torch.device("meta"):
-        networks = Generator(config.network), Discriminator(config.network)
-    g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
-    return 4 * (3 * g + 2 * d)
 
 
 def gib(size: float) -> str:

@@ -12,7 +12,7 @@ from stylegan import config as configuration
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint
 from stylegan.networks import Discriminator, Generator
-from stylegan.schedule import Position
+from stylegan.schedule import Position, Stage
 from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import forget
 
@@ -90,6 +90,15 @@ class TrainState:
     @property
     def repeats_left(self) -> int:
         return self.position.repeats_left
+
+    @property
+    def stage(self) -> Stage:
+        """The stage when the schedule was last read."""
+        return self.position.stage(self.config.schedule)
+
+    @property
+    def finished(self) -> bool:
+        return self.position.finished(self.config.schedule)
 
     def to_payload(self) -> dict[str, Any]:
         """Plain tensors and plain Python; `restore` is the inverse."""

@@ -8,8 +8,8 @@ import time
 from types import TracebackType
 
 from stylegan import distributed
-from stylegan.schedule import Stage
 from stylegan.training.health import LostContact, where
+from stylegan.training.state import TrainState
 
 POLLS = 20  # looks at the clock within the limit
 
@@ -18,19 +18,20 @@ class Watchdog:
     """Ends the process when nothing has been reported for `minutes`.
 
     A collective operation waits for all processes: if one hangs, all do, silently. `at` reports
-    what begins; the thread of this object tells the last report, and where each thread is, on
+    what begins; the thread of this object writes the last report, and where each thread is, to
     stderr. It does nothing with one process, or 0 minutes.
     """
 
-    def __init__(self, minutes: float) -> None:
+    def __init__(self, state: TrainState, minutes: float) -> None:
+        self.state = state
         self.seconds = minutes * 60 if distributed.world_size() > 1 else 0.0
-        self.report: tuple[float, str, Stage, int] | None = None
+        self.report: tuple[float, str] | None = None  # when, and what began
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.watch, daemon=True)
 
-    def at(self, doing: str, stage: Stage, images_seen: int) -> None:
+    def at(self, doing: str) -> None:
         """Something begins: the process waits `doing`."""
-        self.report = (time.monotonic(), doing, stage, images_seen)
+        self.report = (time.monotonic(), doing)
 
     def rest(self) -> None:
         """Something begins that may take any time."""
@@ -40,9 +41,9 @@ class Watchdog:
         while not self.ended.wait(self.seconds / POLLS):
             report = self.report  # the other thread may change it
             if report is not None:
-                since, doing, stage, images_seen = report
+                since, doing = report
                 if time.monotonic() - since > self.seconds:
-                    self.give_up(f"{doing}, {where(stage, images_seen)}")
+                    self.give_up(f"{doing}, {where(self.state, self.state.stage)}")
 
     def give_up(self, doing: str) -> None:
         """Leave without waiting for anything: the main thread may never return to Python."""

@@ -9,8 +9,7 @@ from PIL import Image
 from stylegan.config import build_config, merge
 from stylegan.data import cached_store
 from stylegan.schedule import Stage
-from stylegan.training import LoopSettings, Share, draw, train, train_step
-from stylegan.training.folder import fit_to_data, open_run
+from stylegan.training import Share, Stopped, draw, start, train_step
 
 NETWORK = {
     "resolution": 16,
@@ -45,7 +44,7 @@ OPTIONS = {
     "schedule": SCHEDULE,
     "data": {"mirror": True},
 }
-QUIET = LoopSettings(tensorboard=False)
+QUIET = {"device": "cpu", "tensorboard": False, "preflight": False}  # for `start`
 
 
 def tiny_options(**changes):
@@ -72,17 +71,19 @@ def tiny_store(folder, **options):
     return cached_store(pictures, resolution=16, cache_dir=folder / "cache")
 
 
-def run(config, store, out, stop_at=None):
+def run(config, store, out, stop_at=None, **options):
     """Train in `out`, as the command does, until finished or image `stop_at`; the state."""
-    config = fit_to_data(config, store)
-    state, _ = open_run(out, config, store, torch.device("cpu"))
 
     def stop(progress):
         if progress.images_seen == stop_at:
             signal.raise_signal(signal.SIGINT)
 
-    stopped_by = train(state, store, out, settings=QUIET, report=stop)
-    assert stopped_by == (0 if stop_at is None else signal.SIGINT)
+    try:
+        state = start(config, store, out, **QUIET | {"report": stop} | options)
+    except Stopped as stopped:
+        assert (stopped.signal_number, stopped.state.images_seen) == (signal.SIGINT, stop_at)
+        return stopped.state
+    assert stop_at is None
     return state
 
 

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import torch
 from processes import one_of
-from tiny_training import QUIET, tiny_config
+from tiny_training import tiny_config
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from stylegan import distributed
 from stylegan.data import Store
 from stylegan.networks import Discriminator, Generator
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
-from stylegan.training import Share, TrainState, draw, train, train_step
+from stylegan.training import Share, Stopped, TrainState, draw, train_step
 from stylegan.training.feed import Feed
-from stylegan.training.folder import open_run
+from stylegan.training.loop import train
+from stylegan.training.start import open_run
 from stylegan.training.step import enter_stage
 
 BATCH = 8
@@ -102,8 +104,7 @@ def exchanges(config):
 def fed(store, steps=4):
     """Brightness of each image that this process is given; image i of the store has i."""
     config = tiny_config(data={"mirror": False})
-    share = Share(distributed.rank(), distributed.world_size())
-    feed = Feed(TrainState.create(config), store, share, 0)
+    feed = Feed(TrainState.create(config), store, workers=0)
     batches = [feed.next(BATCH * i, STAGES[0])[0] for i in range(steps)]
     return [((images[:, 0, 0, 0] + 1) * 127.5).round().int().tolist() for images in batches]
 
@@ -112,7 +113,7 @@ def refused(store, out):
     """The message for a batch that does not divide."""
     config = tiny_config(schedule={"batch_size": {4: 5}}, network={"deviation_group": 0})
     try:
-        open_run(out, config, store, CPU)
+        open_run(RunFolder(out), config, store, CPU)
     except ValueError as error:
         return str(error)
     return ""
@@ -122,23 +123,28 @@ def stopped_by_the_second(store, out):
     """A run that only the second process is asked to stop, at image 48, and then its rest."""
     config, seen = tiny_config(network={"deviation_group": 2}), []
     for stop_at in (48, None):
-        state, _ = open_run(out, config, store, CPU)
+        state, _ = open_run(RunFolder(out), config, store, CPU)
 
         def stop(progress, stop_at=stop_at):
             if distributed.rank() == 1 and progress.images_seen == stop_at:
                 signal.raise_signal(signal.SIGINT)
 
-        result = train(state, store, out, settings=QUIET, report=stop)
-        seen.append((result, state.images_seen))
+        stopped_by = 0
+        try:
+            train(state, store, out, tensorboard=False, report=stop)
+        except Stopped as stopped:
+            stopped_by = stopped.signal_number
+        seen.append((stopped_by, state.images_seen))
     return seen, state.to_payload()
 
 
 def continued_by_two(store, out):
     """What is told when two processes continue a run that one began, and where it ends."""
     told = []
-    state, _ = open_run(out, config_of("deviation", batch_gpu=2), store, CPU, tell=told.append)
+    config = config_of("deviation", batch_gpu=2)
+    state, _ = open_run(RunFolder(out), config, store, CPU, tell=told.append)
     began = state.images_seen
-    train(state, store, out, settings=QUIET)
+    train(state, store, out, tensorboard=False)
     return told, began, state.images_seen
 
 

@@ -1,0 +1,75 @@
+"""Signals as requests that training answers between two steps."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from stylegan import distributed
+from stylegan.training.state import TrainState
+
+SAVE = getattr(signal, "SIGUSR1", None)  # saves and goes on; not on Windows
+STOP = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked training to stop. The state was saved; the same call continues."""
+
+    def __init__(self, signal_number: int, state: TrainState) -> None:
+        super().__init__(f"stopped after {state.images_seen} images; the same command continues")
+        self.signal_number, self.state = signal_number, state
+        self.exit_code = 128 + signal_number
+
+
+@dataclass
+class Requests:
+    """What signals have asked for."""
+
+    received: list[int] = field(default_factory=list)
+    handled: int = 0
+
+    def agree(self, save_is_due: bool) -> tuple[int, bool]:
+        """After asking all processes: the signal to stop for (0: none), and whether to save."""
+        new = self.received[self.handled :]
+        self.handled += len(new)
+        wanted = 2 * max((number for number in new if number != SAVE), default=0)
+        wanted += save_is_due or SAVE in new
+        stop, save = divmod(distributed.largest(wanted), 2)
+        return stop, bool(save)
+
+
+@contextmanager
+def requests() -> Iterator[Requests]:
+    """Collects signals instead of dying of them; a second one of those that stop kills as usual."""
+    asked = Requests()
+    before: dict[int, Any] = {}
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        asked.received.append(number)
+        if number in STOP:
+            signal.signal(number, before[number])
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (*STOP, *([SAVE] if SAVE else [])):
+            before[number] = signal.signal(number, remember)
+    try:
+        yield asked
+    finally:
+        for caught, handler in before.items():
+            signal.signal(caught, handler)
+
+
+@contextmanager
+def nothing_to_save() -> Iterator[None]:
+    """The signal that asks for a save is ignored: there is nothing to save yet."""
+    if SAVE is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(SAVE, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(SAVE, before)

@@ -1,0 +1,232 @@
+"""What a run records as it goes: log.jsonl, TensorBoard events, grids of samples, progress."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stylegan import distributed, sampling
+from stylegan.atomic import replacing
+from stylegan.data import Store
+from stylegan.messages import reason_of
+from stylegan.records import append_line, device_name, hardware, to_line, versions
+from stylegan.run_folder import RunFolder
+from stylegan.schedule import Stage
+from stylegan.training.state import TrainState
+from stylegan.training.step import Metrics
+from stylegan.training.tensorboard import TensorBoard
+
+SAMPLE_IMAGES = 32  # in the grids that a run writes
+GRID_COLUMNS = 8
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """Where a run is, averaged since the last line of its log."""
+
+    images_seen: int
+    total_images: int
+    stage: Stage
+    metrics: dict[str, float]
+    images: int  # averaged over
+    images_per_second: float  # all processes together
+    data_wait: float  # fraction of the time spent waiting for images
+    skipped_updates: int
+
+
+@dataclass
+class Meter:
+    """Sums metrics and times between two log lines, without waiting for the device."""
+
+    sums: Metrics = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # steps that had each metric
+    images: int = 0
+    waited: float = 0.0
+    since: float = field(default_factory=time.perf_counter)
+
+    def add(self, metrics: Metrics, images: int, waited: float) -> None:
+        for name, value in metrics.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+            self.counts[name] = self.counts.get(name, 0) + 1
+        self.images += images
+        self.waited += waited
+
+    def read(self) -> dict[str, float]:
+        """Averages over the steps that had them, and processes."""
+        if not self.sums:
+            return {}
+        names = sorted(self.sums)
+        averages = distributed.mean(torch.stack([self.sums[n] / self.counts[n] for n in names]))
+        return dict(zip(names, averages.tolist(), strict=True))
+
+
+class Recorder:
+    """Writes the log, the events and the samples of a run; only the first process does.
+
+    What the disk refuses is reported and lost; training goes on.
+    """
+
+    def __init__(
+        self,
+        state: TrainState,
+        store: Store,
+        folder: RunFolder,
+        *,
+        tell: Callable[[str], None],
+        report: Callable[[TrainingProgress], None],
+        tensorboard: bool = True,
+        histograms: bool = False,
+    ) -> None:
+        self.state, self.store, self.folder = state, store, folder
+        self.tell, self.report, self.histograms = tell, report, histograms
+        self.writes = distributed.rank() == 0
+        self.line_refused = False
+        self.meter = Meter()
+        self.events = TensorBoard(
+            folder.tensorboard,
+            tell,
+            enabled=tensorboard and self.writes,
+            start=state.images_seen,
+        )
+
+    def begin(self, graph: bool = False) -> None:
+        """Where the run starts; a new one shows its data."""
+        device = self.state.device
+        self.line(
+            "resume" if self.state.images_seen else "start",
+            images_seen=self.state.images_seen,
+            device=str(device),
+            device_name=device_name(device),
+            processes=distributed.world_size(),
+            hardware=hardware(),
+            versions=versions(),
+        )
+        if self.state.images_seen == 0 and self.writes:
+            self.write_grid(self.folder.reals_file, self.real_pictures(), "reals")
+            if graph:
+                self.events.graph(self.state.generator_ema)
+
+    def line(self, event: str, **values: Any) -> None:
+        """Append one JSON object to log.jsonl; a number that is not finite becomes null."""
+        if not self.writes:
+            return
+        try:
+            line = to_line({"event": event, "time": round(time.time(), 3), **values})
+            append_line(self.folder.log_file, line)
+            self.line_refused = False
+        except OSError as error:
+            if not self.line_refused:
+                self.tell(f"could not write log.jsonl: {reason_of(error)}; going on")
+            self.line_refused = True
+
+    def attempt(self, path: Path, write: Callable[[], None]) -> bool:
+        """Write; where the disk refuses, say so and go on: what was saved before is not touched."""
+        try:
+            write()
+        except OSError as error:
+            reason = reason_of(error)
+            self.tell(f"could not write {path.name}: {reason}; {self.last_state()}; going on")
+            self.line("not_written", what=path.name, reason=reason)
+            return False
+        return True
+
+    def last_state(self) -> str:
+        """The newest file to continue from, for a message."""
+        files = self.folder.states()
+        return f"last good state: {files[-1].name}" if files else "no state has been saved yet"
+
+    def write_progress(self, stage: Stage) -> TrainingProgress:
+        """A line of the log with averages since the last."""
+        state, meter = self.state, self.meter
+        metrics = meter.read()  # waits for the device, so before looking at the clock
+        seconds = max(time.perf_counter() - meter.since, 1e-9)
+        self.meter = Meter()
+        progress = TrainingProgress(
+            state.images_seen,
+            state.config.schedule.total_images,
+            stage,
+            metrics,
+            meter.images,
+            meter.images / seconds,
+            meter.waited / seconds,
+            state.skipped_g + state.skipped_d,
+        )
+        scalars = {
+            **metrics,
+            "schedule/resolution": stage.resolution,
+            "schedule/alpha": stage.alpha,
+            "schedule/batch_size": stage.batch_size,
+            "schedule/g_lr": stage.g_lr,
+            "schedule/d_lr": stage.d_lr,
+            "speed/images_per_second": progress.images_per_second,
+            "speed/data_wait_share": progress.data_wait,
+            "health/skipped_updates": progress.skipped_updates,
+        }
+        if torch.cuda.is_initialized():
+            scalars["memory/peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        self.line("progress", images_seen=state.images_seen, **scalars)
+        self.events.scalars(scalars, state.images_seen)
+        self.report(progress)
+        return progress
+
+    def write_scores(self, scores: Mapping[str, float]) -> None:
+        """Results of metrics."""
+        self.line("metrics", images_seen=self.state.images_seen, **scores)
+        named = {f"metrics/{name}": value for name, value in scores.items()}
+        self.events.scalars(named, self.state.images_seen)
+
+    def write_samples(self, stage: Stage) -> None:
+        state = self.state
+        if self.writes:
+            path = self.folder.sample_file(state.images_seen)
+            self.write_grid(path, self.sample_pictures(stage), "samples")
+            if self.histograms:
+                self.events.histograms("generator", state.generator, state.images_seen)
+                self.events.histograms("discriminator", state.discriminator, state.images_seen)
+
+    def sample_pictures(self, stage: Stage) -> Tensor:
+        """Pictures of fixed seeds by the average generator, uint8 (N, C, r, r)."""
+        generator = self.state.generator_ema
+        kinds = generator.config.label_dim
+        labels = [i % kinds for i in range(SAMPLE_IMAGES)] if kinds else None
+        pictures = sampling.generate(
+            generator,
+            range(SAMPLE_IMAGES),
+            psi=1.0,
+            labels=None if labels is None else torch.from_numpy(self.store.one_hot(labels)),
+            resolution=stage.resolution,
+            alpha=stage.alpha,
+            batch=GRID_COLUMNS,
+        )
+        return torch.cat([torch.from_numpy(row) for row in pictures]).permute(0, 3, 1, 2)
+
+    def real_pictures(self) -> Tensor:
+        images = self.store.images(self.state.config.network.resolution)
+        step = max(len(images) // SAMPLE_IMAGES, 1)
+        return torch.stack([torch.from_numpy(x.copy()) for x in images[::step][:SAMPLE_IMAGES]])
+
+    def write_grid(self, path: Path, pictures: Tensor, name: str) -> None:
+        """A plain grid, small pictures enlarged to the full resolution, written and logged."""
+        from PIL import Image
+        from torchvision.utils import make_grid
+
+        factor = self.state.config.network.resolution // pictures.shape[-1]
+        pictures = pictures.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
+        image = make_grid(pictures, nrow=GRID_COLUMNS, padding=0)
+
+        def write() -> None:
+            path.parent.mkdir(exist_ok=True)
+            with replacing(path) as file:
+                Image.fromarray(image.permute(1, 2, 0).numpy()).save(file, format="PNG")
+
+        self.attempt(path, write)
+        self.events.picture(name, image, self.state.images_seen)
+
+    def end(self, event: str, **values: Any) -> None:
+        """The last line of this part of the run."""
+        self.line(event, images_seen=self.state.images_seen, **values)
+        self.events.close()

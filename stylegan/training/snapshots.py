@@ -1,0 +1,70 @@
+"""The states and generators that a run writes: to resume from, and for users."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stylegan import distributed
+from stylegan.data import Store
+from stylegan.files import checkpoint, loading
+from stylegan.schedule import Stage
+from stylegan.training.recorder import Recorder
+from stylegan.training.state import TrainState
+
+
+class Snapshots:
+    """Writes the checkpoints of a run. What the disk refuses is reported, and training goes on."""
+
+    def __init__(self, state: TrainState, store: Store, recorder: Recorder) -> None:
+        self.state, self.recorder, self.folder = state, recorder, recorder.folder
+        self.saved_at = time.monotonic()  # when the state was last saved, or could not be
+        labels, rectangle = state.config.data.labels, store.active_rectangle
+        self.identity = store.identity(state.config.network.resolution)
+        self.about_data: dict[str, Any] = {
+            "label_names": list(store.label_names) if labels else [],
+            "active_rectangle": None if rectangle is None else list(rectangle),
+        }
+
+    def minutes_are_over(self) -> bool:
+        """The last state is older than `save_minutes`, by the first process's clock."""
+        minutes = self.state.config.save_minutes
+        due = minutes > 0 and time.monotonic() - self.saved_at > minutes * 60
+        return due and distributed.rank() == 0
+
+    def write_state(self) -> bool:
+        """Everything that a later call needs to continue; then older files may go."""
+        self.saved_at = time.monotonic()
+        state, config = self.state, self.state.config
+        path = self.folder.state_file(state.images_seen)
+
+        def write() -> None:
+            about = {"data": self.identity, "processes": distributed.world_size()}
+            payload = {**state.to_payload(), **self.about_data, **about}
+            checkpoint.save(path, "state", payload)
+            milestone = round(config.milestone_kimg * 1000)
+            self.folder.retain_states(state.images_seen, config.keep_states, milestone)
+
+        return self.written(path, write)
+
+    def write_generator(self, stage: Stage, path: Path | None = None) -> bool:
+        """The average generator alone, for users."""
+        state = self.state
+        path = path or self.folder.generator_file(state.images_seen)
+
+        def write() -> None:
+            loading.save_generator(
+                path,
+                state.generator_ema,
+                images_seen=state.images_seen,
+                resolution=stage.resolution,
+                alpha=stage.alpha,
+                **self.about_data,
+            )
+
+        return self.written(path, write)
+
+    def written(self, path: Path, write: Callable[[], None]) -> bool:
+        """Write in the first process; whether it could be done, in every process."""
+        done = distributed.rank() > 0 or self.recorder.attempt(path, write)
+        return not distributed.largest(not done)

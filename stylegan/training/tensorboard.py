@@ -1,0 +1,78 @@
+"""TensorBoard events of a run."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from stylegan.messages import reason_of
+from stylegan.networks import Generator
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+class TensorBoard:
+    """Event files, opened when first written to. When the disk refuses one, they end."""
+
+    def __init__(
+        self, folder: Path, tell: Callable[[str], None], *, enabled: bool = True, start: int = 0
+    ) -> None:
+        self.folder, self.tell, self.enabled = folder, tell, enabled
+        self.start = start  # images seen: what the files hold beyond was never saved
+        self.writer: SummaryWriter | None = None
+
+    def write(self, add: Callable[["SummaryWriter"], object]) -> None:
+        if not self.enabled:
+            return
+        try:
+            if self.writer is None:
+                from torch.utils.tensorboard import SummaryWriter
+
+                self.writer = SummaryWriter(str(self.folder), purge_step=self.start or None)
+            add(self.writer)
+        except OSError as error:
+            self.enabled = False
+            self.tell(
+                f"could not write TensorBoard's events: {reason_of(error)}; they end here, going on"
+            )
+
+    def scalars(self, scalars: Mapping[str, float], images_seen: int) -> None:
+        def add(writer: "SummaryWriter") -> None:
+            for name, value in scalars.items():
+                writer.add_scalar(name, value, images_seen)
+
+        self.write(add)
+
+    def picture(self, name: str, image: Tensor, images_seen: int) -> None:
+        """`image` is uint8 (C, H, W)."""
+        self.write(lambda writer: writer.add_image(name, image, images_seen))
+
+    def histograms(self, name: str, network: nn.Module, images_seen: int) -> None:
+        """Distributions of weights and of the last gradients."""
+        for part, weight in network.named_parameters():
+            self.histogram(f"{name}/{part}", weight, images_seen)
+            if weight.grad is not None:
+                self.histogram(f"{name}_gradient/{part}", weight.grad, images_seen)
+
+    def histogram(self, tag: str, values: Tensor, images_seen: int) -> None:
+        """The finite ones of `values`: the gradients of a skipped update need not be."""
+        values = values.detach()[values.isfinite()]
+        if values.numel():
+            self.write(lambda writer: writer.add_histogram(tag, values, images_seen))
+
+    def graph(self, generator: Generator) -> None:
+        """The generator's graph. TensorBoard traces it, which warns of every check of a shape."""
+        config = generator.config
+        z = generator.w_avg.new_zeros(1, config.z_dim)
+        inputs = (z, z.new_zeros(1, config.label_dim)) if config.label_dim else (z,)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.write(lambda writer: writer.add_graph(generator, inputs, use_strict_trace=False))
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.write(lambda writer: writer.close())
