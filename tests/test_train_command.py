@@ -544,7 +544,7 @@ def test_what_holds_no_generator_is_no_start(here):
     checkpoint.save(here / "critic.pt", "discriminator", payload)
     (here / "text.pt").write_text("no weights")
     (here / "nothing").mkdir()
-    assert "critic.pt is a discriminator file" in refused("--init-from", "critic.pt")
+    assert "critic.pt holds a discriminator" in refused("--init-from", "critic.pt")
     assert "text.pt is not a checkpoint" in refused("--init-from", "text.pt")
     assert "the folder nothing holds no state-*.pt" in refused("--init-from", "nothing")
 

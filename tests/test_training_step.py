@@ -12,8 +12,8 @@ from two_processes import float64_state
 
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.draws import mirror_flags
-from stylegan.training.recorder import Meter
 from stylegan.training.parallel import GeneratorPass
+from stylegan.training.recorder import Meter
 from stylegan.training.step import enter_stage, update_discriminator, update_ema
 from stylegan.training.terms import Batch, fake_terms, real_terms
 

@@ -1,0 +1,105 @@
+"""A whole training from Python is that of the command."""
+
+import os
+import signal
+
+import pytest
+import torch
+from tiny_training import QUIET, SHORT, differing, run, tiny_config, tiny_store
+
+from stylegan import training
+from stylegan.data import Store
+from stylegan.run_folder import RunFolder
+from stylegan.training import Stopped
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tiny_store(tmp_path_factory.mktemp("data"))
+
+
+def switches():
+    """Of the process, for precision and determinism."""
+    backends = torch.backends
+    return {
+        "matmul": backends.cuda.matmul.allow_tf32,
+        "cudnn": backends.cudnn.allow_tf32,
+        "benchmark": backends.cudnn.benchmark,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+    }
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_precision_and_determinism_act_inside_and_end_with_the_training(
+    precision, deterministic, fails, store, tmp_path
+):
+    before, inside = switches(), []
+
+    def report(progress):
+        inside.append(switches())
+        if fails:
+            raise ValueError("enough")
+
+    config = tiny_config(precision=precision, deterministic=deterministic, schedule=SHORT)
+    try:
+        run(config, store, tmp_path / "run", report=report)
+    except ValueError as error:
+        assert fails and str(error) == "enough"
+    tf32 = precision == "tf32"
+    workspace = ":4096:8" if deterministic else before["workspace"]
+    assert inside[0] == {
+        "matmul": tf32,
+        "cudnn": tf32,
+        "benchmark": not deterministic,
+        "deterministic": deterministic,
+        "workspace": workspace,
+    }
+    assert switches() == before
+
+
+def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
+    store, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    config, told, reported = tiny_config(schedule=SHORT), [], []
+    for name, data in (("folder", store.origin), ("store", Store(store.path))):
+        calls = {"tell": told.append, "report": reported.append, "preflight": True}
+        state = run(config, data, tmp_path / name, **calls)
+        assert state.finished and state.images_seen == 12
+        assert RunFolder(tmp_path / name).data() == (data.path if name == "store" else data)
+    states = [torch.load(tmp_path / name / "state-000000012.pt") for name in ("folder", "store")]
+    assert differing(*states) == []
+    assert [line.partition(";")[0] for line in told[:2]] == [
+        "14 images of pictures",
+        "2 labels found, ignored",
+    ]
+    assert "a step there was made" in told[2]
+    assert [progress.images_seen for progress in reported] == [4, 8, 12] * 2
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_stop_by_a_signal_is_an_exception_with_the_state_and_an_exit_code(store, tmp_path):
+    def interrupt(progress):
+        signal.raise_signal(signal.SIGTERM)
+
+    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        training.start(tiny_config(schedule=SHORT), store, tmp_path, **QUIET, report=interrupt)
+    stopped = caught.value
+    assert isinstance(stopped, Stopped)
+    assert (stopped.signal_number, stopped.exit_code) == (signal.SIGTERM, 143)
+    assert str(stopped) == "stopped after 4 images; the same command continues"
+    assert [path.name for path in RunFolder(tmp_path).states()] == ["state-000000004.pt"]
+    assert stopped.state.images_seen == 4
+    assert handlers == [
+        signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    ]
+
+
+def test_data_that_is_not_there_is_refused_and_nothing_is_made(tmp_path):
+    with pytest.raises(FileNotFoundError, match="gone"):
+        training.start(tiny_config(), tmp_path / "gone", tmp_path / "run", device="cpu")
+    assert list(tmp_path.iterdir()) == []
