@@ -28,21 +28,13 @@ def pixels(image: Image.Image) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "WEBP"])
-def test_lossless_formats_keep_every_value(kind: str) -> None:
+def test_lossless_formats_keep_every_value_under_any_name(kind: str) -> None:
     colours = noise(5, 7, 3)
     options = {"lossless": True} if kind == "WEBP" else {}
-    read = read_image(saved(Image.fromarray(colours), kind, **options))
+    read = read_image(saved(Image.fromarray(colours), kind, **options), name="a.jpg")
     assert read.shape == (3, 5, 7)
     assert read.dtype == np.uint8
     np.testing.assert_array_equal(read, colours.transpose(2, 0, 1))
-
-
-def test_the_content_tells_the_format_not_the_name(tmp_path: Any) -> None:
-    path = tmp_path / "a_png.jpg"
-    path.write_bytes(saved(Image.fromarray(noise(4, 4, 3))))
-    np.testing.assert_array_equal(read_image(path)[:, 0, 0], noise(4, 4, 3)[0, 0])
-    with open(path, "rb") as file:
-        np.testing.assert_array_equal(read_image(file), read_image(str(path)))
 
 
 def test_jpeg_is_near_the_original() -> None:
@@ -185,13 +177,9 @@ def truncated(kind: str) -> bytes:
     ],
     ids=lambda value: value if isinstance(value, str) else f"{len(value)}-bytes",
 )
-def test_what_cannot_be_decoded_is_an_error_with_its_name(
-    content: bytes, cause: str, tmp_path: Any
-) -> None:
-    path = tmp_path / "broken.png"
-    path.write_bytes(content)
+def test_what_cannot_be_decoded_is_an_error_with_its_name(content: bytes, cause: str) -> None:
     with pytest.raises(ValueError, match=r"broken\.png: ") as caught:
-        read_image(path)
+        read_image(content, name="broken.png")
     assert cause in str(caught.value)
     assert "\n" not in str(caught.value)
     assert " object at " not in str(caught.value)

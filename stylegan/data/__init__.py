@@ -4,8 +4,8 @@ from .cache import cached_store, default_cache_dir
 from .check import Report, check
 from .images import Crop, read_image
 from .loader import Batch, batches, process_reals
-from .prepare import prepare, pyramid, store_bytes
-from .sources import Source, label_of, open_source
+from .prepare import prepare, pyramid
+from .sources import open_source
 from .store import Skipped, Store, is_store
 
 __all__ = [
@@ -13,18 +13,15 @@ __all__ = [
     "Crop",
     "Report",
     "Skipped",
-    "Source",
     "Store",
     "batches",
     "cached_store",
     "check",
     "default_cache_dir",
     "is_store",
-    "label_of",
     "open_source",
     "prepare",
     "process_reals",
     "pyramid",
     "read_image",
-    "store_bytes",
 ]

@@ -5,8 +5,7 @@ import io
 import os
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -20,10 +19,10 @@ WHITE = (255, 255, 255, 255)
 Crop = Literal["center", "pad"]
 
 
-def read_image(file: str | Path | bytes | BinaryIO, *, channels: int = 3) -> np.ndarray:
-    """The pixels of one image as uint8 (channels, H, W).
+def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.ndarray:
+    """The pixels of an image file as uint8 (channels, H, W).
 
-    - The content, not the name, tells the format: PNG, JPEG, WebP, BMP, TIFF or GIF.
+    - The content, not the name, decides the format: PNG, JPEG, WebP, BMP, TIFF or GIF.
     - The EXIF orientation is applied. Colour profiles are ignored.
     - Of an animation or several pages, the first is taken.
     - Palettes are looked up. Transparency is laid over white; 4 channels keep it as alpha.
@@ -35,12 +34,7 @@ def read_image(file: str | Path | bytes | BinaryIO, *, channels: int = 3) -> np.
     What cannot be decoded, also a file cut short, is a ValueError naming the file and the cause.
     """
     with quiet_decoding():
-        if isinstance(file, str | Path):
-            return planes(decode(Path(file).read_bytes(), channels=channels, name=str(file)))
-        if isinstance(file, bytes):
-            return planes(decode(file, channels=channels))
-        name = str(getattr(file, "name", "image"))
-        return planes(decode(file.read(), channels=channels, name=name))
+        return planes(decode(content, channels=channels, name=name))
 
 
 def is_image(name: str) -> bool:
