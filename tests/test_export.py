@@ -18,7 +18,6 @@ from torch.testing import assert_close
 from stylegan.cli import main
 from stylegan.files.formats import export
 from stylegan.files.loading import LoadedGenerator, load_generator, load_source, save_generator
-from stylegan.interop import load_official
 from stylegan.networks import Generator, NetworkConfig
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
@@ -119,20 +118,15 @@ def with_arrays(path, change):
 
 @pytest.mark.parametrize("options", ABLATIONS, ids=str)
 @pytest.mark.parametrize("ending", ["safetensors", "npz"])
-def test_every_number_and_all_that_is_told_come_back(tmp_path, ending, options):
+def test_every_number_and_all_that_is_said_come_back(tmp_path, ending, options):
     names = ("cat", "dog", "ox") if "label_dim" in options else ()
     source = random_source({**TOLD, "label_names": names}, **options)
-    export(source, tmp_path / f"mine.{ending}")
-    assert_same(source, load_source(tmp_path / f"mine.{ending}"))
-
-
-@pytest.mark.parametrize("ending", ["safetensors", "npz"])
-def test_double_precision_and_no_cutoff_come_back(tmp_path, ending):
-    source = random_source({"cutoff": None, "psi": 1.0})
-    source.generator.double()
+    if not options:
+        source = random_source({"cutoff": None, "psi": 1.0})
+        source.generator.double()
     export(source, tmp_path / f"mine.{ending}")
     back = load_source(tmp_path / f"mine.{ending}")
-    assert back.generator.w_avg.dtype == torch.float64
+    assert back.generator.w_avg.dtype == source.generator.w_avg.dtype
     assert_same(source, back)
 
 
@@ -191,6 +185,16 @@ def test_what_other_programs_wrote_in_another_order_is_read(tmp_path):
     assert_same(source, load_source(path))
 
 
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+def test_bfloat16_is_read_as_float32(tmp_path, ending):
+    source = random_source()
+    source.generator.bfloat16()
+    export(source, tmp_path / f"mine.{ending}")
+    back = dict(load_generator(tmp_path / f"mine.{ending}").state_dict())
+    expected = {name: t.float() for name, t in source.generator.state_dict().items()}
+    assert_close(back, expected, rtol=0, atol=0)
+
+
 def test_half_precision_rounds_each_number_to_the_nearest_and_is_read_as_single(tmp_path):
     source = random_source()
     export(source, tmp_path / "half.safetensors", half=True)
@@ -230,6 +234,10 @@ def test_a_wrong_bit_or_a_missing_end_is_an_error(tensors_file):
         with pytest.raises(ValueError, match=r"mine\.safetensors is damaged"):
             load_source(tensors_file)
     tensors_file.write_bytes(data)
+    with_header(tensors_file, lambda header: header["w_avg"].update(dtype="I32"))
+    with pytest.raises(ValueError, match="holds I32, not floats alone"):
+        load_source(tensors_file)
+    tensors_file.write_bytes(data)
     corrupted(tensors_file, -3)
     with pytest.raises(ValueError, match="do not have the SHA-256"):
         load_source(tensors_file)
@@ -250,15 +258,6 @@ def test_an_impossible_tensor_is_refused(tensors_file, entry):
     first = next(iter(load_generator(tensors_file).state_dict()))
     with_header(tensors_file, lambda header: header.update({first: entry}))
     with pytest.raises(ValueError, match=r"mine\.safetensors is damaged"):
-        load_source(tensors_file)
-
-
-def test_other_numbers_than_floats_are_refused(tensors_file):
-    def change(header):
-        header["w_avg"]["dtype"] = "I32"
-
-    with_header(tensors_file, change)
-    with pytest.raises(ValueError, match="holds I32, not floats alone"):
         load_source(tensors_file)
 
 
@@ -360,16 +359,6 @@ def test_meta_that_contradicts_the_official_variables_and_arguments_is_refused(t
         load_source(path)
 
 
-def test_bfloat16_becomes_float32_officially_and_stays_itself_elsewhere(tmp_path):
-    source = random_source()
-    source.generator.bfloat16()
-    for ending in ("npz", "safetensors"):
-        export(source, tmp_path / f"mine.{ending}")
-        back = dict(load_generator(tmp_path / f"mine.{ending}").state_dict())
-        expected = {name: t.float() for name, t in source.generator.state_dict().items()}
-        assert_close(back, expected, rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("ending", [".onnx", ".pt2"])
 def test_programs_are_no_sources_and_say_so(tmp_path, ending):
     path = tmp_path / f"mine{ending}"
@@ -378,17 +367,16 @@ def test_programs_are_no_sources_and_say_so(tmp_path, ending):
         load_source(path)
 
 
-def test_what_officially_has_no_name_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no bias_before_blur"):
-        export(random_source(bias_before_blur=True), tmp_path / "mine.npz")
-
-
 # ONNX
 
 
 @pytest.mark.parametrize("options", [*ABLATIONS, {"bias_before_blur": True}], ids=str)
 def test_onnx_runtime_makes_the_same_images(tmp_path, options):
     source = random_source({"psi": -0.3, "cutoff": 3, "alpha": 0.25}, **options)
+    if "blur" in options:  # other precisions are compared in float32
+        source.generator.double()
+    if "label_dim" in options:
+        source.generator.bfloat16()
     assert export(source, tmp_path / "mine.onnx", check=True) < 5e-5  # 2e-6 to 2e-5
 
 
@@ -444,13 +432,6 @@ def test_a_file_that_makes_other_images_takes_no_place(tmp_path):
     assert path.read_text() == "precious"
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_other_precisions_are_compared_in_single(tmp_path, dtype):
-    source = random_source()
-    source.generator.to(dtype)
-    assert export(source, tmp_path / "mine.onnx", check=True) < 5e-5
-
-
 def test_onnx_tells_what_it_is(tmp_path):
     source = random_source(TOLD)
     export(source, tmp_path / "mine.onnx")
@@ -503,11 +484,13 @@ def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noi
         ("mine.npz", {"noise": "const"}, "leave noise out"),
         ("mine.onnx", {"noise": "loud"}, "noise is input, const, none, not 'loud'"),
         ("mine.npz", {"half": True}, "half precision is for .safetensors"),
+        ("mine.npz", {"bias_before_blur": True}, "no bias_before_blur"),
     ],
 )
 def test_a_choice_that_a_format_does_not_have_is_an_error(tmp_path, name, choices, message):
+    options = {"bias_before_blur": choices.pop("bias_before_blur", False)}
     with pytest.raises(ValueError, match=message):
-        export(random_source(), tmp_path / name, **choices)
+        export(random_source(**options), tmp_path / name, **choices)
 
 
 def test_nothing_is_overwritten_unless_asked(tmp_path):
@@ -575,10 +558,3 @@ def test_the_command_exports_checks_and_its_files_make_the_same_pictures(tmp_pat
         0.5,
         None,
     )
-
-
-def test_the_average_generator_of_a_snapshot_is_what_is_exported(tmp_path):
-    export(load_source(SNAPSHOT), tmp_path / "official.safetensors")
-    expected = dict(load_official(SNAPSHOT).generator_ema.state_dict())
-    found = dict(load_generator(tmp_path / "official.safetensors").state_dict())
-    assert_close(found, expected, rtol=0, atol=0)

@@ -31,6 +31,14 @@ def stacked(module, name):
     return text(module) + b"q\x07" + text(name) + b"q\x0800h\x07h\x08\x93"
 
 
+MORE = (
+    "numpy.load",
+    "numpy.fromfile",
+    "numpy.core.multiarray.fromfile",
+    "numpy._core.multiarray._reconstruct",  # as NumPy 2 calls it: no official file does
+)
+
+
 def calls(canary):
     """Name that a message must contain -> instructions that would touch `canary`."""
     command, code = text(f"touch {canary}"), text(f"open({str(canary)!r}, 'w')")
@@ -69,6 +77,7 @@ def calls(canary):
         "torch.storage._load_from_bytes": (name("torch.storage._load_from_bytes") + b"C\x01a\x85R"),
         "pickle.loads": name("pickle.loads") + b"C\x02N.\x85R",
         "types.CodeType": name("types.CodeType") + b"}b",
+        **{full: name(full) + command + b"\x85R" for full in MORE},
     }
 
 

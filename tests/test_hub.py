@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import doctest
-import hashlib
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from click.testing import CliRunner
 from official import SETTINGS, dumps, network_class, snapshot_objects
 from PIL import Image
 from test_w_avg_leak import replica_of
+from tiny_generators import assert_same_weights, named_by_hash, random_generator
 from tiny_training import tiny_config
 from torch.testing import assert_close
 
@@ -33,7 +33,7 @@ from stylegan.files.loading import (
     save_generator,
 )
 from stylegan.interop import load_official
-from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.networks import Discriminator, NetworkConfig
 from stylegan.training import TrainState
 
 ROOT = Path(__file__).parent.parent
@@ -93,17 +93,6 @@ ABSENT = (
 )
 
 
-def random_generator(config=TINY, seed=3):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        generator = Generator(config).eval()
-        generator.w_avg.normal_()
-        for name, parameter in generator.named_parameters():
-            if name.endswith("noise.strength"):
-                parameter.data.normal_()
-    return generator
-
-
 def entry(name, *args, **settings):
     return torch.hub.load(str(ROOT), name, *args, source="local", **settings)
 
@@ -113,15 +102,6 @@ def save_critic(path, config=TINY):
     payload = {"config": dataclasses.asdict(config), "weights": discriminator.state_dict()}
     checkpoint.save(path, "discriminator", payload)
     return discriminator
-
-
-def assert_same_weights(a, b):
-    assert_close(dict(a.state_dict()), dict(b.state_dict()), rtol=0, atol=0)
-
-
-def named_by_hash(path, name):
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    path.rename(path.with_name(f"{name}-{digest[:8]}{path.suffix}"))
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +116,7 @@ def hub_home(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def generator():
-    return random_generator()
+    return random_generator(TINY)
 
 
 @pytest.fixture(scope="module")
@@ -252,11 +232,6 @@ def test_official_weights_come_through_the_door_too():
     assert entry("generator", weights=str(SNAPSHOT)).config.resolution == 32
 
 
-def test_a_missing_file_is_an_error_of_the_library():
-    with pytest.raises(FileNotFoundError, match="accepted are"):
-        entry("generator", "nowhere.pt")
-
-
 @pytest.mark.parametrize("name", [n for n in ("emoji32", "emoji64") if n in BUNDLED])
 def test_bundled_networks_make_coloured_pictures_of_their_size(name):
     assert bundled_file(name).stat().st_size <= 8_000_000
@@ -287,7 +262,7 @@ def saved_picture(path):
 )
 def test_sample_gives_the_pictures_that_generate_writes(tmp_path, told, options, arguments):
     path = tmp_path / "mine.pt"
-    save_generator(path, random_generator(), **told)
+    save_generator(path, random_generator(TINY), **told)
     command = ["generate", str(path), "--seeds", "3,40000", "--device", "cpu", *options]
     result = CliRunner().invoke(main, [*command, "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
@@ -428,7 +403,7 @@ def test_a_foreign_checkpoint_gives_its_discriminator(tmp_path):
 
 
 def test_sources_without_a_discriminator_say_so(tmp_path, run):
-    save_generator(tmp_path / "mine.pt", random_generator())
+    save_generator(tmp_path / "mine.pt", random_generator(TINY))
     for source in (tmp_path / "mine.pt", "emoji32"):
         with pytest.raises(ValueError, match=r"holds no discriminator; those that do: state-\*"):
             entry("discriminator", source)

@@ -223,7 +223,7 @@ def test_noise_that_ends_below_the_pictures_is_refused_with_what_to_do(
     assert result.exit_code == 1 and not list(tmp_path.glob("out*")), result.output
     other = "random" if "noise-components" in words else "const"
     assert result.stderr.splitlines()[-1] == (
-        f"Error: {file} holds noise up to 8x8, pictures of 16x16 need more: pass --noise {other}, "
+        f"Error: {file} holds noise up to 8x8, pictures of 16x16 need more: pass another --noise, "
         "or --resolution 8"
     )
     assert CliRunner().invoke(main, [*arguments, "--noise", other]).exit_code == 0

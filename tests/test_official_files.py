@@ -10,6 +10,12 @@ from official import SETTINGS, dumps, generator_variables, network_class, snapsh
 from stylegan.files.formats.pickles import TypeRecord
 from stylegan.interop import generator_from_official, load_official
 
+ODD = [
+    np.array([None, "a"], object),
+    np.array(["a"]),
+    np.zeros(2, [("a", "f4")]),
+    np.zeros(1, "M8[s]"),
+]
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 
 
@@ -83,34 +89,6 @@ def test_truncation_is_what_the_file_says_and_none_without_a_cutoff(
     assert (snapshot.psi, snapshot.cutoff) == expected
 
 
-NAMES = [
-    ("os", "system"),
-    ("posix", "system"),
-    ("builtins", "eval"),
-    ("builtins", "exec"),
-    ("builtins", "getattr"),
-    ("__builtin__", "eval"),
-    ("subprocess", "Popen"),
-    ("numpy", "load"),
-    ("numpy", "fromfile"),
-    ("numpy", "ndarray.tofile"),
-    ("numpy.core.multiarray", "fromfile"),
-    ("numpy._core.multiarray", "_reconstruct"),  # as NumPy 2 calls it: no official file does
-    ("dnnlib.tflib.network", "Network.__setstate__"),
-    ("dnnlib.tflib.network", "Network.__init__.__globals__"),
-    ("torch._utils", "_rebuild_tensor_v2"),
-]
-
-
-@pytest.mark.parametrize(("module", "name"), NAMES)
-def test_every_other_name_is_refused_and_said(tmp_path, module, name):
-    with pytest.raises(
-        ValueError, match=f"names {module}.{name}, which was not looked up"
-    ) as error:
-        load_official(write(tmp_path, call(module, name)))
-    assert "official StyleGAN version 1 snapshot" in str(error.value)
-
-
 class Attack:
     """An object whose unpickling calls a function."""
 
@@ -140,13 +118,7 @@ def test_nothing_is_executed_wherever_it_hides(official, tmp_path, place):
     assert not witness.exists()
 
 
-def test_an_object_array_is_refused(official, tmp_path):
-    objects = snapshot_objects(official, extra={"odd": np.array([None, "a"], dtype=object)})
-    with pytest.raises(ValueError, match="variable odd that does not hold plain numbers"):
-        load_official(write(tmp_path, objects))
-
-
-@pytest.mark.parametrize("odd", [np.array(["a"]), np.zeros(2, [("a", "f4")]), np.zeros(1, "M8[s]")])
+@pytest.mark.parametrize("odd", ODD)
 def test_arrays_of_other_than_plain_numbers_are_refused(official, tmp_path, odd):
     with pytest.raises(ValueError, match="variable odd that does not hold plain numbers"):
         load_official(write(tmp_path, snapshot_objects(official, extra={"odd": odd})))
@@ -191,12 +163,6 @@ def test_a_setting_that_unfolds_without_end_is_refused_at_once(official, tmp_pat
         load_official(write(tmp_path, snapshot_objects(official, {"blur_filter": bomb})))
 
 
-def test_settings_of_absurd_size_fail_before_they_cost_memory(official, tmp_path):
-    absurd = {"fmap_max": 2**20, "fmap_base": 2**40}
-    with pytest.raises(ValueError, match=r"channel_base must be at most .*, not 1099511627776"):
-        load_official(write(tmp_path, snapshot_objects(official, absurd)))
-
-
 def test_a_truncated_file_is_a_clean_error_wherever_it_ends(tmp_path):
     data = SNAPSHOT.read_bytes()
     for length in (3, 10, 40, 1000, len(data) // 2, len(data) - 1):
@@ -222,11 +188,18 @@ def test_a_file_of_another_kind_is_told_apart(tmp_path, content, message):
         load_official(write(tmp_path, content))
 
 
-@pytest.mark.parametrize("builder", ["G_paper", "G_main", "G_mapping"])
-def test_networks_of_other_programs_are_refused_by_their_builder(official, tmp_path, builder):
+@pytest.mark.parametrize(
+    ("builder", "program"),
+    [("G_paper", ", of Progressive GAN"), ("G_main", ", of StyleGAN2"), ("G_mapping", "")],
+)
+def test_networks_of_other_programs_are_refused_by_their_builder(
+    official, tmp_path, builder, program
+):
     g, d, ema = snapshot_objects(official)
     g.build_func_name = builder
-    with pytest.raises(ValueError, match=f"generator built by {builder} instead of G_style"):
+    with pytest.raises(
+        ValueError, match=f"generator built by {builder} instead of G_style{program};"
+    ):
         load_official(write(tmp_path, (g, d, ema)))
 
 
