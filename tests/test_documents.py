@@ -101,6 +101,23 @@ def test_python_names_exist(page):
                         assert hasattr(module, alias.name) or importlib.util.find_spec(name), name
 
 
-def test_the_readme_shows_the_floors_of_the_architecture():
-    floors = blocks(ROOT / "docs" / "architecture.md")[0]
+def test_the_readme_and_the_table_of_rooms_show_the_floors_of_the_architecture():
+    page = ROOT / "docs" / "architecture.md"
+    floors = blocks(page)[0]
     assert floors in blocks(ROOT / "README.md")
+    for line in floors[1].splitlines()[1:]:  # the first are doors
+        for room in re.split("  +", line.strip())[1:]:
+            for name in room.split():
+                assert f"`{name}`" in page.read_text(encoding="utf-8"), name
+
+
+def test_the_journeys_name_functions_that_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    stops = re.findall(r"`([\w/]+\.py):([\w.]+)`", text)
+    assert len(stops) > 30
+    for path, name in stops:
+        node: ast.AST = ast.parse((ROOT / "stylegan" / path).read_text(encoding="utf-8"))
+        for part in name.split("."):
+            inner = {getattr(n, "name", None): n for n in node.body}
+            assert part in inner, f"{path}:{name}"
+            node = inner[part]
