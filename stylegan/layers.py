@@ -3,21 +3,16 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stylegan.ops import (
-    ACTIVATIONS,
     Activation,
-    activate_with_noise,
-    adain,
     at_least_float32,
     conv2d,
+    conv2d_downsample,
     dense,
-    fast_format,
-    instance_norm,
-    pixel_norm,
-    style_modulation,
+    epilogue,
+    upsample_conv2d,
 )
 
 HE_GAIN = math.sqrt(2)
@@ -103,16 +98,7 @@ class EqualizedConv2d(Equalized):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.weight.shape[-1] == 1:
-            weight = (self.weight * self.weight_scale).to(x.dtype)  # of a half network: widened
-            bias = None if self.bias is None else self.bias.to(x.dtype)
-            return F.conv2d(fast_format(x), weight, bias)
-        return add_bias(conv2d(x, self.weight, self.weight_scale), self.bias)
-
-
-def add_bias(x: Tensor, bias: Tensor | None) -> Tensor:
-    """One number per channel, added in place."""
-    return x if bias is None else x.add_(bias.to(x.dtype)[:, None, None])
+        return conv2d(x, self.weight, self.weight_scale, self.bias)
 
 
 class EqualizedConvTranspose2d(Equalized):
@@ -126,7 +112,7 @@ class EqualizedConvTranspose2d(Equalized):
         super().__init__((in_channels, out_channels, 3, 3), in_channels * 9, 0, equalized=equalized)
 
     def forward(self, x: Tensor) -> Tensor:
-        return conv2d(x, self.weight, self.weight_scale, size="double")
+        return upsample_conv2d(x, self.weight, self.weight_scale)
 
 
 class EqualizedConvDown2d(Equalized):
@@ -141,11 +127,11 @@ class EqualizedConvDown2d(Equalized):
         self.blur = blur
 
     def forward(self, x: Tensor) -> Tensor:
-        y = conv2d(x, self.weight, self.weight_scale, size="half", blur_first=self.blur)
-        return add_bias(y, self.bias)
+        scale, bias = self.weight_scale, self.bias
+        return conv2d_downsample(x, self.weight, scale, bias, blur_first=self.blur)
 
 
-class Noise(nn.Module):
+class NoiseInput(nn.Module):
     """Per-pixel noise, one map for all channels, scaled by a learned strength per channel.
 
     Section 2 of the paper: it gives the network stochastic detail it need not invent. `const` is
@@ -191,20 +177,22 @@ class Epilogue(nn.Module):
         equalized: bool = True,
     ) -> None:
         super().__init__()
-        self.noise = Noise(channels, resolution) if noise else None
+        self.noise = NoiseInput(channels, resolution) if noise else None
         self.bias = nn.Parameter(torch.zeros(channels))
-        self.activation = ACTIVATIONS[activation]
+        self.activation = activation
         self.pixel_norm = pixel_norm
         self.instance_norm = instance_norm
         self.style = Style(w_dim, channels, equalized=equalized) if style else None
 
     def forward(self, x: Tensor, w: Tensor, noise: Tensor | None) -> Tensor:
-        strength = None if self.noise is None else self.noise.strength
-        x = activate_with_noise(x, noise, strength, self.bias, self.activation)
-        if self.pixel_norm:
-            x = pixel_norm(x)
-        if self.style is None:
-            return instance_norm(x, overwrite=True) if self.instance_norm else x
-        if not self.instance_norm:
-            return style_modulation(x, *self.style(w))
-        return adain(x, *self.style(w), overwrite=True)
+        """x (N, C, H, W), the result of a layer, may be written over."""
+        return epilogue(
+            x,
+            noise,
+            None if self.noise is None else self.noise.strength,
+            self.bias,
+            None if self.style is None else self.style(w),
+            activation=self.activation,
+            normalize_pixels=self.pixel_norm,
+            normalize_channels=self.instance_norm,
+        )

@@ -13,7 +13,7 @@ from tiny_training import stage, tiny_config
 from torch.utils.flop_counter import FlopCounterMode
 
 from stylegan.networks import NetworkConfig
-from stylegan.ops.convolution import MANY_CHANNELS
+from stylegan.ops.fast import MANY_CHANNELS
 from stylegan.schedule import resolutions
 from stylegan.training import Share, TrainState, draw
 

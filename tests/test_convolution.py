@@ -1,141 +1,159 @@
-"""Every way to compute a convolution gives the same numbers, and the same first and second
-derivatives, as the operations that it is made of."""
+"""Every faster way equals its formula in values and derivatives, and is taken where it pays."""
+
+from functools import partial
 
 import pytest
 import torch
-import torch.nn.functional as F
 from tiny_training import reals_for, stage, tiny_config
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 from two_processes import float64_state
 
-from stylegan import losses
-from stylegan.ops import blur, convolution, dense, linear
-from stylegan.ops.bilinear import Product
-from stylegan.ops.convolution import Direct, Unfolded, Winograd, box_spread, choose
-from stylegan.ops.linear import Dense
-from stylegan.ops.winograd import kernel_matrix
+from stylegan import losses, ops
+from stylegan.ops import fast, formulas
+from stylegan.ops.fast import Dense, Direct, Unfolded, Winograd, choose, pointwise, winograd
+from stylegan.ops.fast.bilinear import Product
+from stylegan.ops.fast.convolution import box_spread
 from stylegan.training import Share, draw, train_step
 
 SCALE = 0.3
+NAMES = {"same": "conv2d", "half": "conv2d_downsample", "double": "upsample_conv2d"}
 CASES = [
     (way, size, shape)
     for way in (Direct, Winograd, Unfolded)
-    for size in ("same", "half", "double")
+    for size in NAMES
     for shape in ((3, 5, 8, 6), (1, 1, 2, 2), (2, 3, 4, 4))
     if way is not Unfolded or size == "same"
 ]
-
-
-def in_steps(x, weight, size):
-    """Enlarge, convolve, average: as the paper says it."""
-    if size == "double":
-        enlarged = F.interpolate(x, scale_factor=2, mode="nearest")
-        return F.conv2d(enlarged, (weight * SCALE).transpose(0, 1), padding=1)
-    y = F.conv2d(x, weight * SCALE, padding=1)
-    return F.avg_pool2d(y, 2) if size == "half" else y
 
 
 def numbers(*shape):
     return torch.randn(shape, dtype=torch.float64, requires_grad=True)
 
 
-def inputs(size, shape, out=7):
+@pytest.fixture(autouse=True)
+def seeded():
     torch.manual_seed(0)
-    x = numbers(*shape)
+
+
+def inputs(size, shape, out=7):
     channels = (shape[1], out) if size == "double" else (out, shape[1])
-    return x, numbers(*channels, 3, 3)
+    return numbers(*shape), numbers(*channels, 3, 3)
 
 
-def derivatives(y, x, weight, grad):
-    """By x and weight, and of these, weighted, by everything."""
-    first = torch.autograd.grad(y, (x, weight), grad, create_graph=True)
-    of_x = torch.autograd.grad(first[0].pow(3).sum(), (weight, grad), retain_graph=True)
-    of_weight = torch.autograd.grad(first[1].pow(3).sum(), (x, grad), retain_graph=True)
-    both = first[0].square().sum() + first[1].square().sum()
-    return *first, *of_x, *of_weight, *torch.autograd.grad(both, (x, weight, grad))
+def in_steps(x, weight, size):
+    return getattr(formulas, NAMES[size])(x, weight, SCALE)
+
+
+def derivatives(function, tensors, third):
+    """The value, and its first, second and perhaps third derivatives by everything."""
+    torch.manual_seed(1)
+    y = function(*tensors)
+    grad = numbers(*y.shape)
+    by = partial(torch.autograd.grad, allow_unused=True, materialize_grads=True)
+    firsts = by(y, tensors, grad, create_graph=True)
+    found = [y, *firsts]
+    for first in firsts:  # alone, so that others are not needed
+        found += by(first.pow(3).sum(), (*tensors, grad), retain_graph=True)
+    seconds = by(sum(f.square().sum() for f in firsts), (*tensors, grad), create_graph=True)
+    thirds = by(sum(s.square().sum() for s in seconds), (*tensors, grad)) if third else ()
+    return *found, *seconds, *thirds
+
+
+def assert_equal(function, formula, tensors, *, third=True):
+    found = [derivatives(each, tensors, third) for each in (function, formula)]
+    for a, b in zip(*found, strict=True):
+        assert_close(a, b, rtol=1e-10, atol=1e-10 * max(1, b.abs().max().item()))
 
 
 @pytest.mark.parametrize("part_bytes", [1, 2**24], ids=["parts", "whole"])
 @pytest.mark.parametrize(("way", "size", "shape"), CASES)
-def test_numbers_and_two_derivatives_are_those_of_the_single_steps(
-    monkeypatch, way, size, shape, part_bytes
-):
-    monkeypatch.setattr(convolution, "PART_BYTES", part_bytes)
+def test_every_convolution_equals_its_formula(monkeypatch, way, size, shape, part_bytes):
+    monkeypatch.setattr(winograd, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(fast, "choose", lambda *_: way)
+    function, formula = (getattr(place, NAMES[size]) for place in (ops, formulas))
     x, weight = inputs(size, shape)
-    expected = in_steps(x, weight, size)
-    found = Product.apply(way(size, SCALE), x, weight)
-    assert_close(found, expected, rtol=0, atol=1e-13)
-    grad = numbers(*expected.shape)
-    for a, b in zip(
-        derivatives(found, x, weight, grad), derivatives(expected, x, weight, grad), strict=True
+    assert_close(function(x, weight, SCALE), formula(x, weight, SCALE), rtol=0, atol=1e-13)
+    assert_equal(lambda *t: function(*t, SCALE), lambda *t: formula(*t, SCALE), (x, weight))
+
+
+def convolution_with(**options):
+    return lambda place, x, w, b: place.conv2d_downsample(x, w, SCALE, b, **options)
+
+
+def epilogue_with(**options):
+    """Of a result, which may be written over."""
+    return lambda place, x, *rest: place.epilogue(x * 1, *rest[:-2], rest[-2:], **options)
+
+
+X, WEIGHT, C, NC = (2, 3, 4, 4), (5, 3, 3, 3), (3,), (2, 3)
+FUNCTIONS = {
+    "dense": (lambda place, x, w, b: place.dense(x, w, SCALE, b), [(3, 5), (4, 5), (4,)]),
+    "1x1": (lambda place, x, w, b: place.conv2d(x, w, SCALE, b), [X, (5, 3, 1, 1), (5,)]),
+    "bias": (lambda place, x, w, b: place.conv2d(x, w, SCALE, b), [X, WEIGHT, (5,)]),
+    "half": (convolution_with(), [X, WEIGHT, (5,)]),
+    "blur and half": (convolution_with(blur_first=True), [X, WEIGHT, (5,)]),
+    "blur": (lambda place, x: place.blur(x), [X]),
+    "lrelu": (lambda place, x: place.leaky_relu(x), [X]),
+    "relu": (lambda place, x: place.activate(x, "relu"), [X]),
+    "instance_norm": (lambda place, x: place.instance_norm(x), [X]),
+    "adain": (lambda place, *t: place.adain(*t), [X, NC, NC]),
+    "epilogue": (epilogue_with(), [X, (2, 1, 4, 4), C, C, NC, NC]),
+    "epilogue of one noise": (epilogue_with(), [X, (1, 1, 4, 4), C, C, NC, NC]),
+    "relu epilogue": (
+        epilogue_with(activation="relu", normalize_pixels=True, normalize_channels=False),
+        [X, (2, 1, 4, 4), C, C, NC, NC],
+    ),
+    "plain epilogue": (
+        lambda place, x, b: place.epilogue(x * 1, None, None, b, None),
+        [X, C],
+    ),
+}
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_equals_its_formula(monkeypatch, name, large):
+    for place, threshold in (
+        (fast, "LARGE_WEIGHT"),
+        (pointwise, "LARGE_IMAGE"),
+        (fast.blurred, "LARGE_IMAGE"),
+        (pointwise, "CACHED_NUMBERS"),
     ):
-        assert_close(a, b, rtol=1e-12, atol=1e-12)
-
-
-def dense_pair(x, weight):
-    return Product.apply(Dense(SCALE), x, weight), F.linear(x, weight * SCALE)
-
-
-def blurred_pair(x, weight):
-    found = convolution.conv2d(x, weight, SCALE, size="half", blur_first=True)
-    kernel = torch.tensor([[1.0, 2, 1], [2, 4, 2], [1, 2, 1]], dtype=x.dtype) / 16
-    kernel = kernel.expand(x.shape[1], 1, 3, 3)
-    return found, in_steps(F.conv2d(x, kernel, padding=1, groups=x.shape[1]), weight, "half")
-
-
-@pytest.mark.parametrize(
-    ("pair", "shapes"),
-    [(dense_pair, ((3, 5), (4, 5))), (blurred_pair, ((3, 5, 8, 6), (7, 5, 3, 3)))],
-)
-def test_dense_layers_and_blurred_images_are_differentiated_the_same_way(pair, shapes):
-    torch.manual_seed(0)
-    x, weight = (numbers(*shape) for shape in shapes)
-    found, expected = pair(x, weight)
-    assert_close(found, expected, rtol=0, atol=1e-13)
-    grad = numbers(*expected.shape)
-    for a, b in zip(
-        derivatives(found, x, weight, grad), derivatives(expected, x, weight, grad), strict=True
-    ):
-        assert_close(a, b, rtol=1e-12, atol=1e-12)
+        monkeypatch.setattr(place, threshold, 1 if large else 10**9)
+    function, shapes = FUNCTIONS[name]
+    tensors = [numbers(*shape) for shape in shapes]
+    third = name not in ("instance_norm", "adain") and "epilogue" not in name  # batch_norm has none
+    assert_equal(partial(function, ops), partial(function, formulas), tensors, third=third)
+    with torch.no_grad():
+        tensors = [t.float() for t in tensors]
+        if len(shapes[0]) == 4:
+            tensors[0] = tensors[0].contiguous(memory_format=torch.channels_last)
+        expected, before = function(formulas, *tensors), tensors[0].clone()
+        assert_close(function(ops, *tensors), expected, rtol=1e-4, atol=1e-5)
+        assert torch.equal(tensors[0], before)
 
 
 def test_the_blurred_image_is_not_kept():
     x, weight = inputs("half", (2, 3, 8, 8))
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
-        convolution.conv2d(x, weight, SCALE, size="half", blur_first=True)
+        ops.conv2d_downsample(x, weight, SCALE, blur_first=True)
     assert [t.shape for t in kept] == [x.shape, weight.shape]
     assert_close(kept[0], x, rtol=0, atol=0)
 
 
 def test_large_dense_layers_make_gradients_in_the_order_of_the_weight(monkeypatch):
-    monkeypatch.setattr(linear, "LARGE_WEIGHT", 1)
-    x, weight, bias, grad = numbers(3, 5), numbers(4, 5), numbers(4), numbers(3, 4)
-    y = dense(x, weight, SCALE, bias)
-    assert_close(y, F.linear(x, weight * SCALE, bias), rtol=0, atol=1e-13)
-    assert type(y.grad_fn.next_functions[0][0]).__name__ == "ProductBackward"
+    monkeypatch.setattr(fast, "LARGE_WEIGHT", 1)
+    x, weight, grad = numbers(3, 5), numbers(4, 5), numbers(3, 4)
+    y = ops.dense(x, weight, SCALE, None)
+    assert type(y.grad_fn).__name__ == "ProductBackward"
     assert Dense(SCALE).gradients(x, weight, grad, (False, True))[1].is_contiguous()
-    y.sum().backward()
-    assert_close(bias.grad, torch.full((4,), 3.0, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("size", ["same", "half", "double"])
-@pytest.mark.parametrize("way", [Direct, Winograd])
-def test_third_derivatives_are_those_of_the_single_steps(way, size):
-    x, weight = inputs(size, (2, 2, 4, 4), out=3)
-    found = []
-    for y in (Product.apply(way(size, SCALE), x, weight), in_steps(x, weight, size)):
-        (first,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
-        (second,) = torch.autograd.grad(first.square().sum(), x, create_graph=True)
-        found.append(torch.autograd.grad(second.square().sum(), (x, weight)))
-    for a, b in zip(*found, strict=True):
-        assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
 def test_odd_sizes_are_not_halved():
     with pytest.raises(ValueError, match=r"must be even to be halved, not \(5, 6\)"):
-        convolution.conv2d(torch.ones(1, 2, 5, 6), torch.ones(2, 2, 3, 3), SCALE, size="half")
+        ops.conv2d_downsample(torch.ones(1, 2, 5, 6), torch.ones(2, 2, 3, 3), SCALE)
 
 
 @pytest.mark.parametrize(("way", "size", "shape"), CASES)
@@ -143,20 +161,14 @@ def test_odd_sizes_are_not_halved():
 def test_one_gradient_alone_is_the_same(way, size, shape, which):
     tensors = inputs(size, shape)
     tensors[1 - which].requires_grad_(False)
-    found = Product.apply(way(size, SCALE), *tensors)
-    expected = in_steps(*tensors, size)
+    found, expected = Product.apply(way(size, SCALE), *tensors), in_steps(*tensors, size)
     grad = torch.randn_like(expected)
-    for a, b in zip(
-        torch.autograd.grad(found, tensors[which], grad),
-        torch.autograd.grad(expected, tensors[which], grad),
-        strict=True,
-    ):
-        assert_close(a, b, rtol=0, atol=1e-12)
+    a, b = (torch.autograd.grad(y, tensors[which], grad)[0] for y in (found, expected))
+    assert_close(a, b, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("size", ["same", "half", "double"])
+@pytest.mark.parametrize("size", NAMES)
 def test_few_multiplications_are_as_exact_in_float32_as_a_convolution(size):
-    torch.manual_seed(0)
     x, weight = torch.randn(2, 128, 16, 16), torch.randn(128, 128, 3, 3)
     exact = in_steps(x.double(), weight.double(), size)
     errors = [
@@ -182,23 +194,21 @@ def test_a_gradient_by_images_alone_leaves_out_that_by_weights(monkeypatch, prec
     monkeypatch.setattr(Direct, "gradients", lambda *a: asked.append(a[-1]) or gradients(*a))
     x, weight = inputs("same", (2, 3, 4, 4))
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-        y = convolution.conv2d(x, weight, SCALE)
+        y = ops.conv2d(x, weight, SCALE)
     (by_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
     assert asked == [(True, False)]
     by_x.square().sum().backward()
-    expected_x, expected_weight = inputs("same", (2, 3, 4, 4))
-    z = in_steps(expected_x, expected_weight, "same")
-    (expected,) = torch.autograd.grad(z.square().sum(), expected_x, create_graph=True)
-    expected.square().sum().backward()
-    tolerance = 1e-12 if precision == "float64" else 0.03
-    error = (weight.grad - expected_weight.grad).norm() / expected_weight.grad.norm()
-    assert error < tolerance
+    z = in_steps(x, weight, "same")
+    (by_x,) = torch.autograd.grad(z.square().sum(), x, create_graph=True)
+    (expected,) = torch.autograd.grad(by_x.square().sum(), weight)
+    error = (weight.grad - expected).norm() / expected.norm()
+    assert error < (1e-12 if precision == "float64" else 0.03)
 
 
 @pytest.mark.parametrize("way", [Direct, Winograd])
 def test_constants_of_a_tracer_are_not_kept(way):
     x, weight = torch.randn(1, 3, 4, 4), torch.randn(2, 3, 3, 3)
-    box_spread.cache_clear(), kernel_matrix.cache_clear()
+    box_spread.cache_clear(), winograd.kernel_matrix.cache_clear()
     with FakeTensorMode() as mode:
         fake = way("half", SCALE).output(mode.from_tensor(x), mode.from_tensor(weight))
     assert fake.shape == (1, 2, 2, 2)
@@ -212,9 +222,9 @@ def test_steps_of_training_are_the_same_whichever_way_is_taken(
     monkeypatch, resolution, alpha, few_pixels
 ):
     now, states = stage(resolution, alpha), []
-    monkeypatch.setattr(convolution, "FEW_PIXELS", few_pixels)
+    monkeypatch.setattr(fast, "FEW_PIXELS", few_pixels)
     for many in (10**9, 1):
-        monkeypatch.setattr(convolution, "MANY_CHANNELS", many)
+        monkeypatch.setattr(fast, "MANY_CHANNELS", many)
         torch.manual_seed(0)
         state = float64_state(tiny_config(r2_gamma=1.0))
         for _ in range(2):
@@ -231,7 +241,7 @@ def test_steps_of_training_are_the_same_whichever_way_is_taken(
 def test_planes_of_a_weight_are_made_once_for_its_derivatives(monkeypatch, kept_pixels, times):
     made, transform = [], Winograd.transform
     monkeypatch.setattr(Winograd, "transform", lambda way, w: made.append(w) or transform(way, w))
-    monkeypatch.setattr(convolution, "KEPT_PIXELS", kept_pixels)
+    monkeypatch.setattr(winograd, "KEPT_PIXELS", kept_pixels)
     x, weight = torch.randn(2, 3, 4, 4, requires_grad=True), torch.randn(2, 3, 3, 3)
     for parameter in (torch.nn.Parameter(weight), weight.clone().requires_grad_() * 1):
         y = Product.apply(Winograd("same", SCALE), x, parameter)
@@ -241,9 +251,3 @@ def test_planes_of_a_weight_are_made_once_for_its_derivatives(monkeypatch, kept_
         before = Winograd("same", SCALE).output(x, parameter)
         parameter.data.mul_(2)
         assert_close(Winograd("same", SCALE).output(x, parameter), 2 * before)
-
-
-def test_the_filter_is_its_own_transpose_and_differentiable_twice():
-    x = numbers(1, 2, 5, 4)
-    assert torch.autograd.gradcheck(blur, x)
-    assert torch.autograd.gradgradcheck(lambda v: blur(v).pow(3), x)

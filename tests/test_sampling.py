@@ -6,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from stylegan.networks import Generator, NetworkConfig
-from stylegan.ops import convolution
+from stylegan.ops import fast
 from stylegan.sampling import (
     MAX_SEED,
     crop,
@@ -121,8 +121,8 @@ def test_a_seed_is_one_image_whatever_the_batch(generator, noise):
 
 
 def test_a_weight_that_changes_between_two_chunks_changes_the_second(generator, monkeypatch):
-    monkeypatch.setattr(convolution, "MANY_CHANNELS", 1)
-    monkeypatch.setattr(convolution, "FEW_PIXELS", 0)
+    monkeypatch.setattr(fast, "MANY_CHANNELS", 1)
+    monkeypatch.setattr(fast, "FEW_PIXELS", 0)
     chunks = generate(generator, range(4), batch=2)
     next(chunks)
     weight = generator.synthesis.input.conv.weight

@@ -1,11 +1,12 @@
 """Sizes and switches of the networks, and the checks that both networks make."""
 
 from dataclasses import dataclass
+from typing import get_args
 
 from torch import Tensor
 
 from stylegan.messages import readable
-from stylegan.ops import ACTIVATIONS, Activation
+from stylegan.ops import Activation
 from stylegan.schedule import check_resolution
 
 # Beyond what anyone trains: settings of a damaged or hostile file fail before networks are made.
@@ -77,8 +78,8 @@ class NetworkConfig:
                 found = readable(str(getattr(self, name)))
                 raise ValueError(f"{name} must be at most {most:,}, not {found}")
         for name in ("mapping_activation", "activation"):
-            if getattr(self, name) not in ACTIVATIONS:
-                choices = " or ".join(ACTIVATIONS)
+            if getattr(self, name) not in get_args(Activation):
+                choices = " or ".join(get_args(Activation))
                 raise ValueError(f"{name} must be {choices}, not {getattr(self, name)!r}")
         if self.mapping_layers == 0 and self.w_dim != self.mapping_inputs():
             why = ", twice z_dim long because of the labels" if self.label_dim else ""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from stylegan.layers import EqualizedConv2d, EqualizedConvDown2d, EqualizedLinear
 from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
 from stylegan.ops import (
-    ACTIVATIONS,
+    activate,
     at_least_float32,
     downsample,
     fade,
@@ -27,10 +27,10 @@ class FromRGB(nn.Module):
         self.conv = EqualizedConv2d(
             config.image_channels, config.channels(resolution), 1, equalized=config.equalized
         )
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = config.activation
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.activation(self.conv(images))
+        return activate(self.conv(images), self.activation)
 
 
 class DiscriminatorBlock(nn.Module):
@@ -43,11 +43,11 @@ class DiscriminatorBlock(nn.Module):
         self.conv1 = EqualizedConvDown2d(
             channels, after, blur=config.blur, equalized=config.equalized
         )
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = config.activation
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.activation(self.conv0(x))
-        return self.activation(self.conv1(x))  # (N, out, H/2, W/2)
+        x = activate(self.conv0(x), self.activation)
+        return activate(self.conv1(x), self.activation)  # (N, out, H/2, W/2)
 
 
 class DiscriminatorHead(nn.Module):
@@ -63,13 +63,13 @@ class DiscriminatorHead(nn.Module):
         self.conv = EqualizedConv2d(channels + extra, channels, 3, equalized=equalized)
         self.dense = EqualizedLinear(channels * 16, hidden, equalized=equalized)
         self.out = EqualizedLinear(hidden, max(config.label_dim, 1), gain=1.0, equalized=equalized)
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = config.activation
 
     def forward(self, x: Tensor) -> Tensor:
         if self.group > 1:
             x = minibatch_deviation(x, self.group, self.features)
-        x = self.activation(self.conv(x))
-        x = self.activation(self.dense(x.flatten(1)))
+        x = activate(self.conv(x), self.activation)
+        x = activate(self.dense(x.flatten(1)), self.activation)
         with without_autocast(x):
             return self.out(at_least_float32(x))  # (N, labels), float32 also under autocast
 

@@ -14,11 +14,10 @@ from stylegan.layers import (
     EqualizedConv2d,
     EqualizedConvTranspose2d,
     EqualizedLinear,
-    add_bias,
 )
 from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
 from stylegan.ops import (
-    ACTIVATIONS,
+    activate,
     at_least_float32,
     blur,
     fade,
@@ -65,7 +64,7 @@ class MappingNetwork(nn.Module):
             z = torch.cat([z, labels.to(z.dtype) @ self.label_embedding.to(z.dtype)], dim=1)
         w = pixel_norm(z) if config.normalize_latents else z
         for layer in self.layers:
-            w = ACTIVATIONS[config.mapping_activation](layer(w))
+            w = activate(layer(w), config.mapping_activation)
         return w
 
 
@@ -129,7 +128,8 @@ class SynthesisBlock(nn.Module):
     def forward(self, x: Tensor, ws: Tensor, *noise: Tensor | None) -> Tensor:
         x = self.conv0(x)  # (N, out, 2H, 2W)
         if self.bias_before_blur:  # the epilogue adds the bias again
-            x = add_bias(blur(add_bias(x, self.epilogue0.bias)), -self.epilogue0.bias)
+            bias = self.epilogue0.bias.to(x.dtype)[:, None, None]
+            x = blur(x + bias) - bias
         elif self.blur:
             x = blur(x)
         x = self.epilogue0(x, ws[:, 0], noise[0])

@@ -23,8 +23,7 @@ from stylegan.files.formats.program import unpadded
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.layers import Epilogue, EqualizedConvTranspose2d, EqualizedLinear
 from stylegan.networks import MappingNetwork, SynthesisNetwork
-from stylegan.ops import Activation, blur
-from stylegan.ops.convolution import Direct
+from stylegan.ops import Activation, blur, doubling_kernel
 from stylegan.schedule import resolutions
 from stylegan.version import __version__
 
@@ -158,7 +157,7 @@ def convolution(graph: Graph, name: str, layer: Any, x: str) -> str:
 def doubling(graph: Graph, name: str, block: Any, x: str) -> str:
     """The first convolution of a block, at twice the size, and the blur."""
     layer: EqualizedConvTranspose2d = block.conv0
-    kernel = Direct("double", layer.weight_scale).kernel(layer.weight, layer.weight)
+    kernel = doubling_kernel(layer.weight, layer.weight_scale)
     inputs = [x, graph.constant(f"{name}.conv0.weight", kernel)]
     if block.bias_before_blur:
         inputs.append(graph.constant(f"{name}.epilogue0.bias", block.epilogue0.bias))

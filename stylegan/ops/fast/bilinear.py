@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from .precision import without_autocast
+from ..precision import without_autocast
 
 Maybe = Tensor | None
 

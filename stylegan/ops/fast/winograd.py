@@ -1,0 +1,237 @@
+"""Convolutions with few multiplications: minimal filtering, Lavin and Gray 2015.
+
+For four pixels of a plain convolution 16 times instead of 36, where the size doubles or halves 9
+times instead of 16. It adds more, but as often for one pair of channels as for all; so it pays on
+CPUs where they are many.
+
+Along one axis, a kernel (a, b, c) meets the pairs (e, o) of even and odd pixels of an image, with
+o- before and e+ behind a pair. Four planes are made of the image, four numbers of the kernel:
+
+    o- - o,   e + o,       e+ - e,   o - e
+    a,        (a+b+c)/2,   c,        (a-b+c)/2
+
+With the products p, q, r, s of the two, the convolution is p + q + s at e and q + r - s at o
+(F(2, 3)), and the mean of both is p/2 + q + r/2: three products. In two
+dimensions there are 4 x 4 or 3 x 3 planes. Images are (N, H, W, C) in here, contiguous.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from .bilinear import Maybe
+from .convolution import Size, channels_last, constant, empty_image, image_shape
+
+PART_BYTES = 2**24  # of the planes that exist at a time, about: they stay in a cache
+KEPT_PIXELS = 2048  # of a batch; for more, planes are made again: it costs little beside the rest
+
+KERNEL_NUMBERS = {  # of the planes, from (a, b, c)
+    "same": [[1.0, 0, 0], [0.5, 0.5, 0.5], [0, 0, 1.0], [0.5, -0.5, 0.5]],
+    "half": [[0.5, 0, 0], [0.5, 0.5, 0.5], [0, 0, 0.5]],
+    "double": [[0, 0, 1.0], [1.0, 1.0, 1.0], [1.0, 0, 0]],  # of a kernel turned around, twice
+}
+
+
+@lru_cache
+def kernel_matrix(size: str, dtype: torch.dtype) -> Tensor:
+    """The (planes, 9) matrix that makes the numbers of all planes of a 3x3 kernel."""
+    with torch.inference_mode(False):
+        along = torch.tensor(KERNEL_NUMBERS[size], dtype=dtype, device="cpu")
+        return torch.einsum("px,qy->pqyx", along, along).reshape(len(along) ** 2, 9)
+
+
+def pairs(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Even and odd positions along an axis, as views."""
+    split = x.unflatten(dim, (-1, 2))
+    return split.select(dim + 1, 0), split.select(dim + 1, 1)
+
+
+def but_first(x: Tensor, dim: int) -> Tensor:
+    return x.narrow(dim, 1, x.shape[dim] - 1)
+
+
+def but_last(x: Tensor, dim: int) -> Tensor:
+    return x.narrow(dim, 0, x.shape[dim] - 1)
+
+
+def differences(x: Tensor, dim: int, planes: int) -> Tensor:
+    """The planes of an image along one axis: (..., 2h, ...) -> (planes, ..., h, ...)."""
+    e, o = pairs(x, dim)
+    out = x.new_empty(planes, *e.shape)
+    torch.sub(but_last(o, dim), but_first(o, dim), out=but_first(out[0], dim))
+    torch.neg(o.narrow(dim, 0, 1), out=out[0].narrow(dim, 0, 1))
+    torch.add(e, o, out=out[1])
+    torch.sub(but_first(e, dim), but_last(e, dim), out=but_last(out[2], dim))
+    torch.neg(e.narrow(dim, -1, 1), out=out[2].narrow(dim, -1, 1))
+    if planes == 4:
+        torch.sub(o, e, out=out[3])
+    return out
+
+
+def differences_transposed(planes: Tensor, dim: int, out: Tensor) -> Tensor:
+    e, o = pairs(out, dim)
+    torch.sub(planes[1], planes[2], out=e)
+    torch.sub(planes[1], planes[0], out=o)
+    but_first(e, dim).add_(but_last(planes[2], dim))
+    but_last(o, dim).add_(but_first(planes[0], dim))
+    if len(planes) == 4:
+        e.sub_(planes[3])
+        o.add_(planes[3])
+    return out
+
+
+def sums(planes: Tensor, dim: int, out: Tensor) -> Tensor:
+    """From the products of four planes to the convolution: (4, ..., h, ...) -> (..., 2h, ...)."""
+    e, o = pairs(out, dim)
+    torch.add(planes[0], planes[1], out=e)
+    e.add_(planes[3])
+    torch.add(planes[1], planes[2], out=o)
+    o.sub_(planes[3])
+    return out
+
+
+def sums_transposed(y: Tensor, dim: int) -> Tensor:
+    e, o = pairs(y, dim)
+    out = y.new_empty(4, *e.shape)
+    out[0].copy_(e)
+    torch.add(e, o, out=out[1])
+    out[2].copy_(o)
+    torch.sub(e, o, out=out[3])
+    return out
+
+
+def large_planes(x: Tensor, planes: int) -> Tensor:
+    """x (N, 2h, 2w, C) -> (planes^2, N h w, C)."""
+    found = differences(differences(x, 1, planes), 3, planes)
+    return found.reshape(planes**2, -1, x.shape[-1])
+
+
+def from_large_planes(found: Tensor, out: Tensor) -> None:
+    """Transpose of `large_planes`, into an image (N, 2h, 2w, C)."""
+    n, h, w, c = out.shape
+    planes = 3 if len(found) == 9 else 4
+    found = found.view(planes, planes, n, h // 2, w // 2, c)
+    rows = differences_transposed(found, 3, out.new_empty(planes, n, h // 2, w, c))
+    differences_transposed(rows, 1, out)
+
+
+def small_planes(y: Tensor, planes: int) -> Tensor:
+    """Transpose of `from_small_planes`: y (N, h, w, K) -> (planes^2, N h w / 4 or N h w, K)."""
+    if planes == 3:
+        return y.reshape(1, -1, y.shape[-1]).expand(9, -1, -1)
+    return sums_transposed(sums_transposed(y, 1), 3).reshape(16, -1, y.shape[-1])
+
+
+def from_small_planes(found: Tensor, out: Tensor) -> None:
+    """From the products of the planes to the result, an image out (N, h, w, K)."""
+    if len(found) == 9:
+        torch.sum(found, 0, out=out.view(found.shape[1:]))
+        return
+    n, h, w, k = out.shape
+    found = found.view(4, 4, n, h // 2, w // 2, k)
+    sums(sums(found, 3, out.new_empty(4, n, h // 2, w, k)), 1, out)
+
+
+@dataclass
+class Winograd:
+    """Products of planes, of images that go through it in parts.
+
+    A convolution that changes the size leads from a large image to a small one or back, and so do
+    its derivatives. For "same", the first image of the convolution counts as the large one.
+    """
+
+    size: Size
+    scale: float
+    kept: tuple[Tensor, Tensor] | None = field(default=None, init=False)  # weight, its planes
+
+    def output(self, x: Tensor, weight: Tensor) -> Tensor:
+        y = empty_image(x, result_shape(x, weight, self.size))
+        kernels = self.kernels(weight, pixels(x, y))
+        x, out = map(channels_last, (x, y))
+        for part in self.parts(x, out):
+            self.multiply(self.planes(x[part], first=True), kernels, out[part], first=True)
+        return y
+
+    def gradients(
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
+    ) -> tuple[Maybe, Maybe]:
+        shape = image_shape(grad, weight, self.size)
+        by_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
+        by_kernels = None
+        kernels = self.kernels(weight, pixels(by_x, grad)) if needed[0] else None
+        inner, outer = channels_last(by_x), channels_last(grad)
+        images = None if x is None else channels_last(x)
+        for part in self.parts(by_x, grad):
+            planes = self.planes(outer[part], first=False)
+            if kernels is not None:
+                self.multiply(planes, kernels, inner[part], first=False)
+            if needed[1] and images is not None:
+                small, large = planes, self.planes(images[part], first=True)
+                if self.size == "double":
+                    small, large = large, small
+                by_kernels = add_product(by_kernels, small.transpose(1, 2), large)
+        by_w = None if by_kernels is None else self.by_weight(by_kernels, weight)
+        return by_x if needed[0] else None, by_w
+
+    def parts(self, *images: Tensor) -> Iterator[slice]:
+        """Ranges of the images whose planes fit into a cache together."""
+        each = max(math.prod(x.shape[1:]) * x.element_size() for x in images) * 4
+        at_once, n = max(1, PART_BYTES // each), max(map(len, images))
+        return (slice(i, i + at_once) for i in range(0, n, at_once))
+
+    def planes(self, image: Tensor, *, first: bool) -> Tensor:
+        """Of the first image of the convolution, or of (the gradient of) the second."""
+        along = 4 if self.size == "same" else 3
+        large = first != (self.size == "double")
+        return large_planes(image, along) if large else small_planes(image, along)
+
+    def multiply(self, planes: Tensor, kernels: Tensor, out: Tensor, *, first: bool) -> None:
+        """From the planes of one image to the other image."""
+        if first != (self.size == "double"):
+            from_small_planes(torch.bmm(planes, kernels.transpose(1, 2)), out)
+        else:
+            from_large_planes(torch.bmm(planes, kernels), out)
+
+    def kernels(self, weight: Tensor, num_pixels: int) -> Tensor:
+        """weight (a, b, 3, 3) -> (planes, a, b), a of the small image and b of the large one.
+
+        Those of the first weight are kept for its derivatives, as long as autograd keeps both.
+        """
+        if self.kept is not None and self.kept[0] is weight:
+            return self.kept[1]
+        planes = self.transform(weight)
+        if self.kept is None and num_pixels <= KEPT_PIXELS:
+            self.kept = weight, planes
+        return planes
+
+    def transform(self, weight: Tensor) -> Tensor:
+        planes = torch.mm(self.numbers(weight), weight.reshape(-1, 9).t())
+        return planes.view(-1, *weight.shape[:2])
+
+    def by_weight(self, by_kernels: Tensor, weight: Tensor) -> Tensor:
+        return torch.mm(by_kernels.flatten(1).t(), self.numbers(weight)).view(weight.shape)
+
+    def numbers(self, weight: Tensor) -> Tensor:
+        """The (planes, 9) matrix from a weight to what the images' planes are multiplied with."""
+        return constant(kernel_matrix, weight)(self.size, weight.dtype) * self.scale
+
+
+def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
+    n, _, h, w = x.shape
+    if size == "double":
+        return n, weight.shape[1], 2 * h, 2 * w
+    by = 2 if size == "half" else 1
+    return n, weight.shape[0], h // by, w // by
+
+
+def pixels(*images: Tensor) -> int:
+    """Of the largest batch."""
+    return max(len(x) * math.prod(x.shape[2:]) for x in images)
+
+
+def add_product(total: Maybe, a: Tensor, b: Tensor) -> Tensor:
+    return torch.bmm(a, b) if total is None else torch.baddbmm(total, a, b, out=total)
