@@ -33,6 +33,7 @@ from torch import Tensor, nn
 DATA = Path(__file__).parents[1] / "datasets" / "emoji-32.zip"
 EPSILON = 1e-8  # keeps roots and quotients away from zero
 HE_GAIN = math.sqrt(2)  # makes up for what a leaky ReLU takes away
+Noise = str | Sequence[Tensor]  # "random", "const", or a map (1 or N, 1, r, r) for each layer
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,7 @@ class Generator(nn.Module):
         psi: float = 1.0,
         resolution: int | None = None,
         alpha: float = 1.0,
-        noise: str | Sequence[Tensor] = "random",
+        noise: Noise = "random",
     ) -> Tensor:
         """z (N, z_dim) -> images (N, image_channels, r, r), nominally in [-1, 1]."""
         resolution = resolution or self.config.resolution
@@ -262,14 +263,10 @@ class Generator(nn.Module):
         return self.synthesize([w] * num_layers(resolution), resolution, alpha, noise)
 
     def synthesize(
-        self,
-        ws: Sequence[Tensor],
-        resolution: int,
-        alpha: float,
-        noise: str | Sequence[Tensor] = "random",
+        self, ws: Sequence[Tensor], resolution: int, alpha: float, noise: Noise
     ) -> Tensor:
         """One w (N, w_dim) for each layer -> images."""
-        maps = self.noise_maps(len(ws[0]), resolution, noise) if isinstance(noise, str) else noise
+        maps = self.noise_maps(len(ws[0]), resolution, noise)
         coarse = x = self.const.expand(len(ws[0]), -1, -1, -1)
         for i, r in enumerate(resolutions(resolution)):
             layers = slice(2 * i, 2 * i + 2)
@@ -279,8 +276,10 @@ class Generator(nn.Module):
             images = fade(upsample(self.to_rgb[str(resolution // 2)](coarse)), images, alpha)
         return images
 
-    def noise_maps(self, n: int, resolution: int, noise: str) -> list[Tensor]:
-        """Noise for every layer: "const", as stored, or "random", new for every image."""
+    def noise_maps(self, n: int, resolution: int, noise: Noise) -> Sequence[Tensor]:
+        """Noise for every layer: "const" is stored, "random" is new for every image."""
+        if not isinstance(noise, str):
+            return noise
         layers = [m for m in self.modules() if isinstance(m, Epilogue)]
         maps = [m.const for m in layers if m.const.shape[-1] <= resolution]
         return maps if noise == "const" else [torch.randn_like(m.repeat(n, 1, 1, 1)) for m in maps]
@@ -420,7 +419,7 @@ class Draws:
     latents: Tensor  # (N, z_dim)
     mixing_latents: Tensor | None  # (N, z_dim), of a second style
     mixing_cutoff: int  # the first layer that has it
-    noise: str | Sequence[Tensor] = "random"
+    noise: Noise = "random"
 
 
 class State:
