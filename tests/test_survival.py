@@ -9,9 +9,8 @@ import subprocess
 import sys
 
 import pytest
-import torch
 from test_checkpoint import largest_file
-from tiny_training import SCHEDULE, SHORT, differing, run, tiny_config, tiny_store
+from tiny_training import QUIET, SCHEDULE, SHORT, differing, run, tiny_config, tiny_store
 
 from stylegan.config import differences
 from stylegan.files import checkpoint
@@ -19,7 +18,7 @@ from stylegan.files.loading import load_source
 from stylegan.records import append_line
 from stylegan.run_folder import RunFolder, images_of
 from stylegan.schedule import Stage
-from stylegan.training import Evaluation, Stopped, TrainingProgress, TrainState
+from stylegan.training import Evaluation, Stopped, TrainingProgress, TrainState, start
 from stylegan.training.cost import one_step
 from stylegan.training.health import (
     SATURATED_LOGIT,
@@ -28,10 +27,6 @@ from stylegan.training.health import (
     is_out_of_memory,
     out_of_memory,
 )
-from stylegan.training.loop import train
-from stylegan.training.start import open_run
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +43,17 @@ def whole(store, tmp_path_factory):
 def going(config, store, out, actions, **options):
     """Train; `actions` are called after the steps that end at their image. What was told."""
     told, stopped_by = [], 0
-    state, _ = open_run(RunFolder(out), config, store, CPU, tell=told.append)
 
     def act(progress):
         if progress.images_seen in actions:
             actions[progress.images_seen]()
 
     try:
-        train(state, store, out, tensorboard=False, report=act, tell=told.append, **options)
+        state = start(config, store, out, **QUIET, report=act, tell=told.append, **options)
     except Stopped as stopped:
-        stopped_by = stopped.signal_number
-    return state, told, stopped_by
+        stopped_by, state = stopped.signal_number, stopped.state
+    usual = ("14 images of ", "2 labels found", "continuing from ")
+    return state, [line for line in told if not line.startswith(usual)], stopped_by
 
 
 def states(out):
@@ -94,7 +89,7 @@ def test_a_run_whose_states_are_all_damaged_is_left_alone(store, tmp_path):
         damage(path, "flipped")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=r"no state of .* can be read \(.*state-000000060"):
-        open_run(RunFolder(out), tiny_config(), store, CPU)
+        run(tiny_config(), store, out)
     assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
@@ -119,7 +114,7 @@ def test_a_state_that_lacks_something_is_refused_by_name(name, store, tmp_path):
     del payload[name]
     checkpoint.save(path, "state", payload)
     with pytest.raises(ValueError, match=rf"state-000000020.pt cannot be continued: '{name}'"):
-        open_run(RunFolder(out), tiny_config(), store, CPU)
+        run(tiny_config(), store, out)
 
 
 def test_two_processes_do_not_train_in_one_folder(store, tmp_path):
@@ -322,14 +317,12 @@ def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(st
     out = tmp_path / "run"
     config = tiny_config(max_skipped=6, keep_states=9, schedule={"tick_kimg": {4: 0.008}})
     run(config, store, out, stop_at=36)
-    state, _ = open_run(RunFolder(out), config, store, CPU)
-    with torch.no_grad():
-        state.discriminator.head.out.weight.fill_(math.nan)
-    told = []
+    payload, told = checkpoint.load(out / "state-000000036.pt"), []
+    payload["discriminator"]["head.out.weight"].fill_(math.nan)
+    checkpoint.save(out / "state-000000036.pt", "state", payload)
     with pytest.raises(Diverged, match=r"not finite in 6 updates in a row.* larger r1_gamma"):
-        train(state, store, out, tensorboard=False, tell=told.append)
-    assert told == ["stopped at image 60; last good state: state-000000040.pt"]
-    assert state.images_seen == 60
+        run(config, store, out, tell=told.append)
+    assert told[-1] == "stopped at image 60; last good state: state-000000040.pt"
     assert states(out) == [8, 16, 24, 32, 36, 40]  # none from the third skipped update on
     assert '"event": "failed"' in (out / "log.jsonl").read_text().splitlines()[-1]
 

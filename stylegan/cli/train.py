@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from stylegan.cli.measuring import evaluation_of
 from stylegan.config import TrainConfig, bundled
 from stylegan.data import Store
 from stylegan.run_folder import RunFolder, images_of
+from stylegan.toml import toml_value
 from stylegan.training import Stopped, TrainingProgress, start
 from stylegan.training.interrupts import nothing_to_save
 from stylegan.training.plan import TimeLeft, duration, plan_lines
@@ -25,6 +26,7 @@ from stylegan.training.start import open_store as prepared
 
 BUNDLED_DATA = "datasets/emoji-32.zip"
 DEFAULT_CONFIG = "quickstart"
+SECTIONED = {"cond": "data.labels", "mirror": "data.mirror", "crop": "data.crop"}
 
 
 @click.command(cls=Command, handles_signals=True)
@@ -111,7 +113,7 @@ def train(
     chosen = use_device(device)
     name = config_name or DEFAULT_CONFIG
     out = out or Path("runs") / Path(name).stem
-    asked = [*overrides, *as_overrides(**settings)]
+    asked = [*overrides, *as_overrides(settings)]
     if data is not None and config_name is None:
         asked.insert(0, "data.include=[]")  # the quickstart's choice is of the bundled pictures
     with nothing_to_save(), processes(chosen, hang_minutes):
@@ -162,28 +164,10 @@ def write_page(out: Path, device: torch.device) -> None:
         say(f"its report is {page}")
 
 
-def as_overrides(
-    *,
-    cond: bool,
-    mirror: bool,
-    crop: str | None,
-    precision: str | None,
-    batch_gpu: int | None,
-    checkpoint_activations: bool,
-    deterministic: bool,
-    save_minutes: float | None,
-    seed: int | None,
-) -> list[str]:
-    """Options of the command line that are options of the configuration."""
-    asked = ["data.labels=true"] if cond else []
-    asked += ["data.mirror=true"] if mirror else []
-    asked += [f'data.crop="{crop}"'] if crop else []
-    asked += [f'precision="{precision}"'] if precision else []
-    asked += [f"batch_gpu={batch_gpu}"] if batch_gpu else []
-    asked += ["checkpoint_activations=true"] if checkpoint_activations else []
-    asked += ["deterministic=true"] if deterministic else []
-    asked += [f"save_minutes={save_minutes}"] if save_minutes is not None else []
-    return asked + ([f"seed={seed}"] if seed is not None else [])
+def as_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Options of the command line that are options of the configuration, where they are given."""
+    given = {name: v for name, v in settings.items() if v is not None and v is not False}
+    return [f"{SECTIONED.get(name, name)}={toml_value(v)}" for name, v in given.items()]
 
 
 def say(text: str) -> None:

@@ -3,18 +3,16 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from stylegan.data import Store
-from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training.draws import draw
 from stylegan.training.evaluation import Evaluation
 from stylegan.training.feed import Feed
 from stylegan.training.health import Health, explained
 from stylegan.training.interrupts import Requests, Stopped, requests
-from stylegan.training.recorder import Recorder, TrainingProgress
+from stylegan.training.recorder import Recorder
 from stylegan.training.snapshots import Snapshots
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
@@ -24,43 +22,30 @@ from stylegan.training.watchdog import Watchdog
 def train(
     state: TrainState,
     store: Store,
-    out: Path,
-    *,
+    recorder: Recorder,
     evaluation: Evaluation | None = None,
-    tell: Callable[[str], None] = lambda text: None,
-    report: Callable[[TrainingProgress], None] = lambda progress: None,
+    *,
     workers: int = 1,
-    tensorboard: bool = True,
-    histograms: bool = False,
-    graph: bool = False,
     hang_minutes: float = 30.0,
 ) -> None:
-    """Train from where `state` is to the end of its schedule; files go into the folder `out`.
+    """Train from where `state` is to the end of its schedule; files go into the run's folder.
 
-    The options are those of `training.start`. Stopped if a signal asked for it. Every error
-    (Diverged, LostContact, out of memory, no room for the last files) leaves the last good state.
+    Stopped if a signal asked for it. Every error (Diverged, LostContact, out of memory, no room for
+    the last files) leaves the last good state.
     """
-    folder = RunFolder(out)
-    if state.finished and folder.generator_file(state.images_seen).exists():
-        return
-    with folder.alone(), requests() as asked, Watchdog(state, hang_minutes) as watchdog:
-        recorder = Recorder(
-            state,
-            store,
-            folder,
-            tell=tell,
-            report=report,
-            tensorboard=tensorboard,
-            histograms=histograms,
-        )
-        feed, snapshots = Feed(state, store, workers), Snapshots(state, store, recorder)
-        loop = Loop(state, feed, recorder, snapshots, Health(state), asked, watchdog, evaluation)
+    feed, snapshots, health = Feed(state, store, workers), Snapshots(store, recorder), Health(state)
+    with (
+        recorder.folder.alone(),
+        requests() as asked,
+        Watchdog(state, hang_minutes) as watchdog,
+    ):
+        loop = Loop(state, feed, recorder, snapshots, health, asked, watchdog, evaluation)
         try:
             with explained(state):
-                recorder.begin(graph)
+                recorder.begin()
                 loop.run()
         except Exception as error:
-            tell(f"stopped at image {state.images_seen}; {recorder.last_state()}")
+            recorder.tell(f"stopped at image {state.images_seen}; {recorder.last_state()}")
             recorder.end("failed", reason=str(error))
             raise
 

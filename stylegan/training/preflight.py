@@ -7,7 +7,6 @@ import shutil
 import time
 
 import torch
-import torch.nn.functional as F
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
@@ -17,7 +16,7 @@ from stylegan.training.cost import memory_estimate, one_step, state_bytes, step_
 from stylegan.training.state import TrainState
 
 CPU_SECONDS = 20.0  # a step that should take longer on a CPU is not tried
-EFFICIENCY = 0.3  # operations per second of a step on a CPU, to those of one large convolution
+CPU_RATE = 2e10  # operations per second of a step on one core, for a first guess
 
 
 def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> list[str]:
@@ -100,31 +99,18 @@ def installed_memory() -> float:
 
 
 def step_seconds(config: TrainConfig, device: torch.device, stage: Stage) -> float:
-    """At most what a step takes: as many small steps as make its batch, of which one is timed if
-    its operations do not say that this would take too long too."""
-    small = distributed.world_size() * max(config.network.deviation_group, 1)
+    """At most what a step takes: as many small steps as make its batch, of which one is timed,
+    unless by its operations it would take too long itself."""
+    processes = distributed.world_size()
+    small = processes * max(config.network.deviation_group, 1)
     count = stage.batch_size / small
-    flops = step_flops(config)[stage.resolution] * small / distributed.world_size()
-    expected = flops / (EFFICIENCY * convolution_rate(device))
-    if distributed.largest(expected > CPU_SECONDS):
-        return expected * count
+    guess = step_flops(config)[stage.resolution] * small / processes / CPU_RATE
+    if guess > CPU_SECONDS:
+        return guess * count
     state = TrainState.create(dataclasses.replace(config, batch_gpu=0), device=device)
     started = time.perf_counter()
     one_step(state, dataclasses.replace(stage, batch_size=small))
     return (time.perf_counter() - started) * count
-
-
-def convolution_rate(device: torch.device) -> float:
-    """Operations per second of a 3x3 convolution, the best of five."""
-    n, channels, size = 8, 64, 32
-    x = torch.rand(n, channels, size, size, device=device)
-    weight = torch.rand(channels, channels, 3, 3, device=device)
-    seconds = []
-    for _ in range(5):
-        started = time.perf_counter()
-        F.conv2d(x, weight, padding=1)
-        seconds.append(time.perf_counter() - started)
-    return 2 * n * size**2 * channels**2 * 9 / min(seconds)
 
 
 def disk_warning(config: TrainConfig, folder: RunFolder) -> str:

@@ -80,9 +80,10 @@ class Recorder:
         report: Callable[[TrainingProgress], None],
         tensorboard: bool = True,
         histograms: bool = False,
+        graph: bool = False,
     ) -> None:
         self.state, self.store, self.folder = state, store, folder
-        self.tell, self.report, self.histograms = tell, report, histograms
+        self.tell, self.report, self.histograms, self.graph = tell, report, histograms, graph
         self.writes = distributed.rank() == 0
         self.line_refused = False
         self.meter = Meter()
@@ -93,7 +94,7 @@ class Recorder:
             start=state.images_seen,
         )
 
-    def begin(self, graph: bool = False) -> None:
+    def begin(self) -> None:
         """Where the run starts; a new one shows its data."""
         device = self.state.device
         self.line(
@@ -107,7 +108,7 @@ class Recorder:
         )
         if self.state.images_seen == 0 and self.writes:
             self.write_grid(self.folder.reals_file, self.real_pictures(), "reals")
-            if graph:
+            if self.graph:
                 self.events.graph(self.state.generator_ema)
 
     def line(self, event: str, **values: Any) -> None:

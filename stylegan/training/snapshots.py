@@ -10,14 +10,14 @@ from stylegan.data import Store
 from stylegan.files import checkpoint, loading
 from stylegan.schedule import Stage
 from stylegan.training.recorder import Recorder
-from stylegan.training.state import TrainState
 
 
 class Snapshots:
     """Writes the checkpoints of a run. What the disk refuses is reported, and training goes on."""
 
-    def __init__(self, state: TrainState, store: Store, recorder: Recorder) -> None:
-        self.state, self.recorder, self.folder = state, recorder, recorder.folder
+    def __init__(self, store: Store, recorder: Recorder) -> None:
+        self.recorder, self.folder, self.state = recorder, recorder.folder, recorder.state
+        state = self.state
         self.saved_at = time.monotonic()  # when the state was last saved, or could not be
         labels, rectangle = state.config.data.labels, store.active_rectangle
         self.identity = store.identity(state.config.network.resolution)

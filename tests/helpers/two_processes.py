@@ -6,22 +6,18 @@ from pathlib import Path
 
 import torch
 from processes import one_of
-from tiny_training import tiny_config
+from tiny_training import QUIET, tiny_config
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from stylegan import distributed
 from stylegan.data import Store
 from stylegan.networks import Discriminator, Generator
-from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
-from stylegan.training import Share, Stopped, TrainState, draw, train_step
+from stylegan.training import Share, Stopped, TrainState, draw, start, train_step
 from stylegan.training.feed import Feed
-from stylegan.training.loop import train
-from stylegan.training.start import open_run
 from stylegan.training.step import enter_stage
 
 BATCH = 8
-CPU = torch.device("cpu")
 OPTIONS = {  # what is compared, each between one process and two
     "logistic with r1 and r2": {"r2_gamma": 2.0},
     "wgan_gp": {"discriminator_loss": "wgan_gp", "generator_loss": "wgan", "r1_gamma": 0.0},
@@ -113,7 +109,7 @@ def refused(store, out):
     """The message for a batch that does not divide."""
     config = tiny_config(schedule={"batch_size": {4: 5}}, network={"deviation_group": 0})
     try:
-        open_run(RunFolder(out), config, store, CPU)
+        start(config, store, out, **QUIET)
     except ValueError as error:
         return str(error)
     return ""
@@ -123,7 +119,6 @@ def stopped_by_the_second(store, out):
     """A run that only the second process is asked to stop, at image 48, and then its rest."""
     config, seen = tiny_config(network={"deviation_group": 2}), []
     for stop_at in (48, None):
-        state, _ = open_run(RunFolder(out), config, store, CPU)
 
         def stop(progress, stop_at=stop_at):
             if distributed.rank() == 1 and progress.images_seen == stop_at:
@@ -131,9 +126,9 @@ def stopped_by_the_second(store, out):
 
         stopped_by = 0
         try:
-            train(state, store, out, tensorboard=False, report=stop)
+            state = start(config, store, out, **QUIET, report=stop)
         except Stopped as stopped:
-            stopped_by = stopped.signal_number
+            stopped_by, state = stopped.signal_number, stopped.state
         seen.append((stopped_by, state.images_seen))
     return seen, state.to_payload()
 
@@ -141,11 +136,8 @@ def stopped_by_the_second(store, out):
 def continued_by_two(store, out):
     """What is told when two processes continue a run that one began, and where it ends."""
     told = []
-    config = config_of("deviation", batch_gpu=2)
-    state, _ = open_run(RunFolder(out), config, store, CPU, tell=told.append)
-    began = state.images_seen
-    train(state, store, out, tensorboard=False)
-    return told, began, state.images_seen
+    state = start(config_of("deviation", batch_gpu=2), store, out, **QUIET, tell=told.append)
+    return told, state.images_seen
 
 
 def work(rank, port, folder):

@@ -1,0 +1,141 @@
+"""Opening a run: a new one, or the newest state of one that has begun here."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stylegan import distributed
+from stylegan.config import TrainConfig, check_batches, differences
+from stylegan.data import Store
+from stylegan.files import checkpoint
+from stylegan.run_folder import RunFolder
+from stylegan.training.state import TrainState
+
+
+def open_run(
+    folder: RunFolder,
+    config: TrainConfig,
+    store: Store,
+    device: torch.device,
+    *,
+    init_from: str | Path | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> tuple[TrainState, Path | None]:
+    """The state to train from, and the file it was read from: None for a new run.
+
+    A new run starts from the weights of `init_from` that fit; `tell` is called with which do. Its
+    folder is made last, once nothing can be wrong any more.
+    """
+    check_same_options(folder, config)
+    state = TrainState.create(config, device=device)
+    newest, payload = newest_state(folder, tell)
+    if newest is not None:
+        check_same_data(payload, store, config, folder)
+        restore(state, payload, newest)
+        for line in changes(folder.config(), config, payload["processes"]):
+            tell(line)
+    if init_from is not None and newest is not None:
+        tell(f"the run has begun already, so the weights of {init_from} are not used")
+    elif init_from is not None:
+        from stylegan.training.transfer import initialize_from
+
+        for line in initialize_from(state, init_from):
+            tell(line)
+    distributed.barrier()
+    if distributed.rank() == 0:
+        folder.create(config, store.skipped)
+    distributed.barrier()
+    return state, newest
+
+
+def check_same_options(folder: RunFolder, config: TrainConfig) -> None:
+    """ValueError unless `config` works here, and is that of the run that has begun in `folder`."""
+    check_batches(config, distributed.world_size())
+    stored = folder.stored_config()
+    found = differences(stored, config) if stored is not None else []
+    if found:
+        raise ValueError(
+            f"{folder.path} is a run of another configuration ({'; '.join(found)}); "
+            "choose another --out, or the options of that run"
+        )
+
+
+def newest_state(
+    folder: RunFolder, tell: Callable[[str], None] = lambda text: None
+) -> tuple[Path | None, dict[str, Any]]:
+    """The newest state file that every process can read, and its payload; None before the first.
+
+    `tell` is called with the damaged ones. ValueError if there are files but none can be read:
+    starting anew would overwrite the run.
+    """
+    names = [path.name for path in folder.states()]
+    seen = distributed.gather(names)
+    if any(others != names for others in seen):
+        raise ValueError(
+            f"the processes do not see the same files in {folder.path} ({seen}); all machines need "
+            "one shared run folder"
+        )
+    damaged: list[str] = []
+    for name in reversed(names):
+        payload: dict[str, Any] = {}
+        problem = ""
+        try:
+            payload = checkpoint.load_kind(folder.path / name, "state")
+        except (ValueError, OSError) as error:
+            problem = str(error)
+        problems = [text for text in distributed.gather(problem) if text]
+        if not problems:
+            if damaged:
+                tell(f"{'; '.join(damaged)}; continuing from {name} instead")
+            return folder.path / name, payload
+        damaged.append(problems[0])
+    if damaged:
+        raise ValueError(
+            f"no state of {folder.path} can be read ({'; '.join(damaged)}); put a sound copy back, "
+            "or choose another --out to begin anew"
+        )
+    return None, {}
+
+
+def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
+    """Put the payload of `path` into the state; ValueError if it does not fit."""
+    try:
+        state.restore(payload)
+        if not payload["processes"] > 0:
+            raise ValueError(f"it was saved by {payload['processes']} processes")
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path} cannot be continued: {reason}") from error
+
+
+def changes(stored: TrainConfig, config: TrainConfig, processes: int) -> list[str]:
+    """What may change within a run, but is reported: it changes last bits, and the groups of the
+    minibatch deviation."""
+    found = []
+    now = distributed.world_size()
+    if now != processes:
+        found.append(
+            f"the run was on {processes} process{'es' * (processes > 1)} and goes on with {now}: "
+            "batches, schedule and the order of the data stay, but noise inputs are drawn and sums "
+            "are rounded otherwise, so results are no longer the same to the last bit"
+        )
+    grouped = config.network.deviation_group > 1
+    if stored.batch_gpu != config.batch_gpu and grouped:
+        found.append(
+            f"batch_gpu was {stored.batch_gpu} and is {config.batch_gpu} now: the minibatch "
+            "deviation sees other groups, so results are no longer the same"
+        )
+    return found
+
+
+def check_same_data(
+    payload: dict[str, Any], store: Store, config: TrainConfig, folder: RunFolder
+) -> None:
+    """Refuses to continue a run on other images than it has seen."""
+    if payload.get("data") != store.identity(config.network.resolution):
+        raise ValueError(
+            f"{folder.path} was trained on other images than {store.meta.source} holds now; "
+            "continue with the same data, or choose another --out"
+        )
