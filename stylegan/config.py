@@ -2,16 +2,20 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases
 from stylegan.toml import parse_override, read_toml, toml_value
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 PACKAGE = Path(__file__).parent
 GeneratorLoss = Literal["nonsaturating", "saturating", "wgan"]
@@ -224,7 +228,7 @@ def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConf
 
     Types are strict. JSON has TOML's: keys of tables are text there too, arrays become tuples.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     check_names(values)
     schedule = {"num_processes": num_processes, **values.get("schedule", {})}
@@ -234,7 +238,7 @@ def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConf
     except ValueError as error:  # a hexadecimal number of thousands of digits
         raise ValueError(f"a number is too long: {error}") from error
     try:
-        config = TypeAdapter(TrainConfig).validate_json(text)
+        config = validator().validate_json(text)
     except ValidationError as error:
         raise ValueError(explain(error.errors()[0])) from error
     processes = config.schedule.num_processes
@@ -243,6 +247,13 @@ def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConf
         config = dataclasses.replace(config, schedule=plan)
     check_batches(config, processes)
     return config
+
+
+@functools.cache
+def validator() -> "TypeAdapter[TrainConfig]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(TrainConfig)
 
 
 def explain(fault: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import resource
-import shutil
 import zipfile
 from contextlib import contextmanager
 
@@ -12,7 +11,6 @@ import torch
 
 from stylegan.atomic import replacing, write_text
 from stylegan.files import checkpoint
-from stylegan.run_folder import RunFolder, images_of
 from stylegan.video import write_video
 
 mp4 = pytest.mark.skipif(
@@ -127,40 +125,3 @@ def test_an_error_while_writing_leaves_the_old_file(tmp_path):
         raise KeyboardInterrupt
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def numbers(folder):
-    return [images_of(path) for path in RunFolder(folder).states()]
-
-
-@pytest.mark.parametrize(
-    ("keep", "milestone_images", "kept"),
-    [
-        (3, 0, [70, 80, 90]),
-        (1, 0, [90]),
-        (2, 30, [30, 60, 80, 90]),
-        (2, 25, [30, 50, 80, 90]),  # the first after each multiple; 75's is among the newest
-        (9, 0, [10, 20, 30, 40, 50, 60, 70, 80, 90]),
-    ],
-)
-def test_the_newest_files_and_the_milestones_stay(saved, keep, milestone_images, kept):
-    folder = saved.parent / "run"
-    folder.mkdir()
-    for number in range(10, 91, 10):
-        path = folder / f"state-{number:09d}.pt"
-        shutil.copy(saved, path)
-        RunFolder(folder).retain_states(number, keep, milestone_images)
-    assert numbers(folder) == kept
-
-
-def test_files_beyond_the_newest_do_not_count(saved):
-    for number in (10, 20, 99):  # 99 is damaged, and the run went on from 10
-        shutil.copy(saved, saved.parent / f"state-{number:09d}.pt")
-    RunFolder(saved.parent).retain_states(20, 1)
-    assert numbers(saved.parent) == [20, 99]
-
-
-def test_numbers_beyond_nine_digits_keep_their_order(tmp_path):
-    for number in ("999999999", "1000000000", "000000004"):
-        (tmp_path / f"state-{number}.pt").touch()
-    assert numbers(tmp_path) == [4, 999_999_999, 1_000_000_000]

@@ -4,26 +4,20 @@ import io
 import os
 import shutil
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pictures import BAD, MIXED, MIXED_NAMES, folder, png
 from PIL import Image
-from test_data_sources import BAD, MIXED, MIXED_NAMES, folder, mixed_source, png
 
-from stylegan.data import Crop, Skipped, Store, is_store, prepare
+from stylegan.data import Skipped, Store, is_store, prepare
 from stylegan.data.prepare import pyramid, store_bytes
 
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
 
 
-@pytest.fixture(params=["folder", "zip"])
-def mixed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return mixed_source(request.param, tmp_path)
-
-
-def test_pyramid_equals_the_official_one_exactly() -> None:
+def test_pyramid_equals_the_official_one_exactly():
     with np.load(REFERENCE) as reference:
         levels = pyramid(reference["pyramid/r64"])
         assert sorted(levels) == [4, 8, 16, 32, 64]
@@ -32,7 +26,7 @@ def test_pyramid_equals_the_official_one_exactly() -> None:
 
 
 @pytest.mark.parametrize("lowest", [0, 254, 255])
-def test_every_level_is_the_mean_of_its_block_with_ties_to_even(lowest: int) -> None:
+def test_every_level_is_the_mean_of_its_block_with_ties_to_even(lowest):
     image = np.random.default_rng(0).integers(lowest, 256, (1, 1024, 1024), np.uint8)
     for resolution, level in pyramid(image).items():
         size = 1024 // resolution
@@ -40,7 +34,7 @@ def test_every_level_is_the_mean_of_its_block_with_ties_to_even(lowest: int) -> 
         np.testing.assert_array_equal(level, np.rint(blocks.mean(axis=(2, 4))))
 
 
-def test_store_holds_the_images_in_order_with_labels_and_names(mixed: Path, tmp_path: Path) -> None:
+def test_store_holds_the_images_in_order_with_labels_and_names(mixed, tmp_path):
     store = prepare(mixed, tmp_path / "store")
     assert (store.num_images, store.resolution, store.channels) == (4, 16, 3)
     assert store.names == MIXED_NAMES
@@ -58,7 +52,7 @@ def test_store_holds_the_images_in_order_with_labels_and_names(mixed: Path, tmp_
     store.verify()
 
 
-def test_store_files_are_plain_numpy_and_reading_needs_no_other_path(tmp_path: Path) -> None:
+def test_store_files_are_plain_numpy_and_reading_needs_no_other_path(tmp_path):
     source = folder(tmp_path / "images", {"0.png": png(), "1.png": png(seed=1)})
     prepare(source, tmp_path / "store")
     shutil.rmtree(source)
@@ -77,7 +71,7 @@ def test_store_files_are_plain_numpy_and_reading_needs_no_other_path(tmp_path: P
         store.images(32)
 
 
-def test_one_image_outside_of_sub_folders_means_no_labels(tmp_path: Path) -> None:
+def test_one_image_outside_of_sub_folders_means_no_labels(tmp_path):
     source = folder(tmp_path / "images", {"a/0.png": png(), "1.png": png()})
     assert prepare(source, tmp_path / "store").label_names == []
 
@@ -91,16 +85,14 @@ def test_one_image_outside_of_sub_folders_means_no_labels(tmp_path: Path) -> Non
         ((1500, 1100), "center", 1024),
     ],
 )
-def test_resolution_follows_from_the_first_readable_image(
-    size: tuple[int, int], crop: Crop, resolution: int, tmp_path: Path
-) -> None:
+def test_resolution_follows_from_the_first_readable_image(size, crop, resolution, tmp_path):
     image = io.BytesIO()
     Image.new("RGB", size).save(image, "PNG")
     source = folder(tmp_path / "images", {"0.png": b"broken", "1.png": image.getvalue()})
     assert prepare(source, tmp_path / "store", crop=crop).resolution == resolution
 
 
-def test_pad_stores_the_active_rectangle_and_black_elsewhere(tmp_path: Path) -> None:
+def test_pad_stores_the_active_rectangle_and_black_elsewhere(tmp_path):
     source = folder(tmp_path / "images", {"0.png": png(64, 48), "1.png": png(100, 90)})
     store = prepare(source, tmp_path / "store", crop="pad", resolution=64)
     assert store.active_rectangle == (8, 56, 0, 64)
@@ -111,14 +103,14 @@ def test_pad_stores_the_active_rectangle_and_black_elsewhere(tmp_path: Path) -> 
     assert (store.images(64)[:, :, 56:] == 0).all()
 
 
-def test_gray_and_alpha_stores(tmp_path: Path) -> None:
+def test_gray_and_alpha_stores(tmp_path):
     source = folder(tmp_path / "images", {"0.png": png()})
     assert prepare(source, tmp_path / "1", channels=1).images(4).shape == (1, 1, 4, 4)
     alpha = prepare(source, tmp_path / "4", channels=4)
     assert (alpha.images(8)[:, 3] == 255).all()
 
 
-def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path: Path) -> None:
+def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path):
     source = folder(tmp_path / "images", BAD)
     seen: list[tuple[int, int]] = []
     store = prepare(source, tmp_path / "store", progress=lambda *done: seen.append(done))
@@ -131,14 +123,14 @@ def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path: Path) -> Non
     assert seen == [(i, 6) for i in range(1, 7)]
 
 
-def test_strict_refuses_and_names_every_bad_image(tmp_path: Path) -> None:
+def test_strict_refuses_and_names_every_bad_image(tmp_path):
     source = folder(tmp_path / "images", BAD)
     with pytest.raises(ValueError, match=r"4 of 6 images.*1\.png.*2\.png.*3\.jpg.*4\.png"):
         prepare(source, tmp_path / "store", strict=True)
     assert os.listdir(tmp_path) == ["images"]
 
 
-def test_no_usable_image_is_an_error(tmp_path: Path) -> None:
+def test_no_usable_image_is_an_error(tmp_path):
     broken = folder(tmp_path / "broken", {"1.png": b"text", "2.png": b""})
     small = folder(tmp_path / "small", {"1.png": png(20, 30), "2.png": png(40, 9)})
     with pytest.raises(ValueError, match=r"no image .* can be read; .* not a PNG"):
@@ -153,16 +145,14 @@ def test_no_usable_image_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("resolution", [0, 2, 3, 48, 2048, -8])
-def test_resolution_must_be_a_power_of_two(resolution: int, tmp_path: Path) -> None:
+def test_resolution_must_be_a_power_of_two(resolution, tmp_path):
     with pytest.raises(
         ValueError, match=f"resolution {resolution} is not a power of two from 4 to 1024"
     ):
         prepare(tmp_path, tmp_path / "store", resolution=resolution)
 
 
-def test_disk_space_is_checked_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_disk_space_is_checked_before_anything_is_written(tmp_path, monkeypatch):
     source = folder(tmp_path / "images", {"0.png": png(64, 64)})
     usage = shutil.disk_usage(tmp_path)._replace(free=50_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
@@ -171,14 +161,14 @@ def test_disk_space_is_checked_before_anything_is_written(
     assert os.listdir(tmp_path) == ["images"]
 
 
-def test_space_asked_for_covers_what_is_written(tmp_path: Path) -> None:
+def test_space_asked_for_covers_what_is_written(tmp_path):
     source = folder(tmp_path / "images", {f"a/{i}.png": png(32, 32) for i in range(20)})
     store = prepare(source, tmp_path / "store")
     written = sum(path.stat().st_size for path in store.path.iterdir())
     assert written <= store_bytes(20, 32, 3) <= written + 2**17
 
 
-def test_existing_output_is_never_overwritten(tmp_path: Path) -> None:
+def test_existing_output_is_never_overwritten(tmp_path):
     source = folder(tmp_path / "images", {"0.png": png()})
     (tmp_path / "file").write_text("mine")
     folder(tmp_path / "full", {"mine.txt": b"mine"})
@@ -193,10 +183,10 @@ def test_existing_output_is_never_overwritten(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "full") == ["mine.txt"]
 
 
-def test_interrupted_preparation_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_preparation_leaves_nothing(tmp_path):
     source = folder(tmp_path / "images", {f"{i}.png": png() for i in range(9)})
 
-    def interrupt(done: int, total: int) -> None:
+    def interrupt(done, total):
         assert any(".unfinished-" in name for name in os.listdir(tmp_path))
         if done == 5:
             raise KeyboardInterrupt
@@ -206,7 +196,7 @@ def test_interrupted_preparation_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["images"]
 
 
-def test_what_a_killed_preparation_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_what_a_killed_preparation_left_is_removed_by_the_next(tmp_path):
     source = folder(tmp_path / "images", {"0.png": png()})
     left = folder(tmp_path / ".store.unfinished-0123", {"0016.npy": bytes(100)})
     fresh = folder(tmp_path / ".store.unfinished-4567", {"0016.npy": bytes(100)})
@@ -218,88 +208,56 @@ def test_what_a_killed_preparation_left_is_removed_by_the_next(tmp_path: Path) -
     assert fresh.exists()  # somebody may be at it
 
 
-def damage_cut(path: Path) -> None:
-    os.truncate(path / "0016.npy", 500)
+def npy(values):
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=True)
+    return file.getvalue()
 
 
-def damage_shape(path: Path) -> None:
-    np.save(path / "0008.npy", np.zeros((2, 3, 8, 8), np.uint8))
+def replaced(old, new):
+    """A change of a file's content that changes it."""
+
+    def change(content):
+        assert old in content
+        return content.replace(old, new)
+
+    return change
 
 
-def damage_missing(path: Path) -> None:
-    (path / "0004.npy").unlink()
+DEEP = b"[" * 100_000 + b"]" * 100_000
+DAMAGE = {
+    "cut": ("0016.npy", lambda content: content[:500]),
+    "shape": ("0008.npy", lambda content: npy(np.zeros((2, 3, 8, 8), np.uint8))),
+    "pickle": ("labels.npy", lambda content: npy(np.array([{"code": 1}], object))),
+    "header": ("0008.npy", replaced(b"{'descr'", b"{('descr'")),
+    # as long as it was, of a shape that no memory holds
+    "claim": ("labels.npy", replaced(b"(1,), }          ", b"(8589934592,), } ")),
+    "half": ("meta.json", lambda content: content[: len(content) // 2] + b'"stylegan-store"'),
+    "version": ("meta.json", replaced(b'"version": 1', b'"version": 7')),
+    "type": ("meta.json", replaced(b'"resolution": 16', b'"resolution": "16"')),
+    "depth": ("meta.json", replaced(b'"num_ignored": 0', b'"num_ignored": ' + DEEP)),
+    "missing": ("0004.npy", None),
+}
 
 
-def damage_pickle(path: Path) -> None:
-    np.save(path / "labels.npy", np.array([{"code": 1}], object), allow_pickle=True)
-
-
-def damage_meta(path: Path) -> None:
-    meta = (path / "meta.json").read_text()
-    (path / "meta.json").write_text(meta[: len(meta) // 2] + '"stylegan-store"')
-
-
-def damage_version(path: Path) -> None:
-    meta = (path / "meta.json").read_text()
-    (path / "meta.json").write_text(meta.replace('"version": 1', '"version": 7'))
-
-
-def damage_depth(path: Path) -> None:
-    meta = (path / "meta.json").read_text()
-    deep = "[" * 100_000 + "]" * 100_000
-    (path / "meta.json").write_text(meta.replace('"num_ignored": 0', f'"num_ignored": {deep}'))
-
-
-def damage_type(path: Path) -> None:
-    meta = (path / "meta.json").read_text()
-    (path / "meta.json").write_text(meta.replace('"resolution": 16', '"resolution": "16"'))
-
-
-def damage_claim(path: Path) -> None:
-    """A header, of the length that it had, of a shape that no memory holds."""
-    content = (path / "labels.npy").read_bytes()
-    claim = content.replace(b"(1,), }          ", b"(8589934592,), } ")
-    assert claim != content
-    assert len(claim) == len(content)
-    (path / "labels.npy").write_bytes(claim)
-
-
-def damage_header(path: Path) -> None:
-    content = (path / "0008.npy").read_bytes()
-    (path / "0008.npy").write_bytes(content.replace(b"{'descr'", b"{('descr'"))
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        damage_depth,
-        damage_type,
-        damage_claim,
-        damage_header,
-        damage_cut,
-        damage_shape,
-        damage_missing,
-        damage_pickle,
-        damage_meta,
-        damage_version,
-    ],
-)
-def test_a_damaged_store_says_so(damage: Callable[[Path], None], tmp_path: Path) -> None:
-    source = folder(tmp_path / "images", {"a/0.png": png()})
-    prepare(source, tmp_path / "store")
-    damage(tmp_path / "store")
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_store_says_so(damage, tmp_path):
+    prepare(folder(tmp_path / "images", {"a/0.png": png()}), tmp_path / "store")
+    name, change = DAMAGE[damage]
+    path = tmp_path / "store" / name
+    path.write_bytes(change(path.read_bytes())) if change else path.unlink()
     with pytest.raises(ValueError, match=r"store .* is damaged \(.*\); delete it and prepare"):
         Store(tmp_path / "store")
 
 
-def test_names_that_are_not_one_per_image_are_damage(tmp_path: Path) -> None:
+def test_names_that_are_not_one_per_image_are_damage(tmp_path):
     store = prepare(folder(tmp_path / "images", {"0.png": png()}), tmp_path / "store")
     (store.path / "names.txt").write_text("0.png\n1.png\n")
     with pytest.raises(ValueError, match=r"store is damaged \(names.txt has 2 lines for 1 images"):
         _ = Store(store.path).names
 
 
-def test_changed_pixels_are_found_by_verifying(tmp_path: Path) -> None:
+def test_changed_pixels_are_found_by_verifying(tmp_path):
     store = prepare(folder(tmp_path / "images", {"0.png": png()}), tmp_path / "store")
     images = np.load(store.path / "0008.npy")
     images[0, 0, 0, 0] ^= 1
@@ -308,14 +266,14 @@ def test_changed_pixels_are_found_by_verifying(tmp_path: Path) -> None:
         Store(store.path).verify()
 
 
-def test_the_number_of_threads_changes_nothing(tmp_path: Path) -> None:
+def test_the_number_of_threads_changes_nothing(tmp_path):
     source = folder(tmp_path / "images", {f"{i:02}.png": png(40, 33, i) for i in range(30)})
     one = prepare(source, tmp_path / "1", workers=1)
     four = prepare(source, tmp_path / "4", workers=4)
     assert one.meta == four.meta
 
 
-def test_memory_of_preparation_does_not_grow_with_the_number_of_images(tmp_path: Path) -> None:
+def test_memory_of_preparation_does_not_grow_with_the_number_of_images(tmp_path):
     content = png(64, 64)
     peaks = []
     for count in (100, 500):

@@ -2,27 +2,21 @@
 
 import os
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
-from test_data_sources import BAD, folder, mixed_source, png
+from pictures import BAD, folder, png
 
 from stylegan.data import cache as cache_module
 from stylegan.data import cached_store, check, prepare
 
 
-@pytest.fixture(params=["folder", "zip"])
-def mixed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return mixed_source(request.param, tmp_path)
-
-
-def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed: Path) -> None:
+def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
     cache = mixed.parent / "cache"
     first = cached_store(mixed, cache_dir=cache)
     made = (first.path / "meta.json").stat().st_mtime_ns
 
-    def refuse(*done: int) -> None:
+    def refuse(*done):
         raise AssertionError("prepared again")
 
     again = cached_store(mixed, cache_dir=cache, progress=refuse)
@@ -36,10 +30,10 @@ def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed: P
     assert len({first.path, *others}) == 4
 
 
-def test_cache_notices_new_removed_renamed_and_rewritten_images(tmp_path: Path) -> None:
+def test_cache_notices_new_removed_renamed_and_rewritten_images(tmp_path):
     source = folder(tmp_path / "images", {"0.png": png(), "1.png": png(seed=1)})
 
-    def path() -> Path:
+    def path():
         return cached_store(source, cache_dir=tmp_path / "cache").path
 
     paths = [path()]
@@ -57,21 +51,19 @@ def test_cache_notices_new_removed_renamed_and_rewritten_images(tmp_path: Path) 
     assert path() == paths[0]
 
 
-def test_cache_folder_comes_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_folder_comes_from_the_environment(tmp_path, monkeypatch):
     source = folder(tmp_path / "images", {"0.png": png()})
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "here"))
     assert cached_store(source).path.parent == tmp_path / "here"
 
 
-def test_processes_preparing_at_the_same_time_share_one_store(tmp_path: Path) -> None:
+def test_processes_preparing_at_the_same_time_share_one_store(tmp_path):
     source = folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(20)})
     meet = threading.Barrier(3)
     stores = []
 
-    def run() -> None:
-        def wait_for_the_others(done: int, total: int) -> None:
+    def run():
+        def wait_for_the_others(done, total):
             if done == total:
                 meet.wait(20)
 
@@ -88,7 +80,7 @@ def test_processes_preparing_at_the_same_time_share_one_store(tmp_path: Path) ->
     stores[0].verify()
 
 
-def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path: Path) -> None:
+def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path):
     made = prepare(folder(tmp_path / "images", BAD), tmp_path / "store")
     path = made.path
     assert cached_store(path).path == path
@@ -105,14 +97,14 @@ def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path: Path
             cached_store(path, **settings)
 
 
-def test_strict_holds_for_a_cached_store_too(tmp_path: Path) -> None:
+def test_strict_holds_for_a_cached_store_too(tmp_path):
     source = folder(tmp_path / "images", BAD)
     cached_store(source, cache_dir=tmp_path / "cache")
     with pytest.raises(ValueError, match=r"strict allows none: 1\.png"):
         cached_store(source, cache_dir=tmp_path / "cache", strict=True)
 
 
-def test_check_counts_what_is_there(tmp_path: Path) -> None:
+def test_check_counts_what_is_there(tmp_path):
     files = {f"x/{name}": content for name, content in BAD.items()}
     source = folder(tmp_path / "images", files | {"x/readme.md": b"", "y/wide.png": png(40, 20)})
     report = check(source)
@@ -129,13 +121,13 @@ def test_check_counts_what_is_there(tmp_path: Path) -> None:
     )
 
 
-def test_check_of_a_store_verifies_it(mixed: Path, tmp_path: Path) -> None:
+def test_check_of_a_store_verifies_it(mixed, tmp_path):
     report = check(prepare(mixed, tmp_path / "store").path)
     assert (report.kind, report.num_good) == ("store", 4)
     assert report.labels == {"a": 1, "b": 2, "c": 1}
 
 
-def test_default_cache_is_a_folder_of_this_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_cache_is_a_folder_of_this_program(monkeypatch):
     monkeypatch.delenv("STYLEGAN_CACHE", raising=False)
     assert cache_module.default_cache_dir().name == "stylegan"
     assert cache_module.default_cache_dir().is_absolute()

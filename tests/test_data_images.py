@@ -4,7 +4,6 @@ import io
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,22 +12,22 @@ from PIL import Image
 from stylegan.data.images import fit_square, read_image
 
 
-def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+def saved(image, kind="PNG", **options):
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
 
 
-def noise(*shape: int, top: int = 256, kind: type = np.uint8) -> np.ndarray:
+def noise(*shape, top=256, kind=np.uint8):
     return np.random.default_rng(0).integers(0, top, shape).astype(kind)
 
 
-def pixels(image: Image.Image) -> np.ndarray:
+def pixels(image):
     return np.asarray(image).transpose(2, 0, 1)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "WEBP"])
-def test_lossless_formats_keep_every_value_under_any_name(kind: str) -> None:
+def test_lossless_formats_keep_every_value_under_any_name(kind):
     colours = noise(5, 7, 3)
     options = {"lossless": True} if kind == "WEBP" else {}
     read = read_image(saved(Image.fromarray(colours), kind, **options), name="a.jpg")
@@ -37,13 +36,13 @@ def test_lossless_formats_keep_every_value_under_any_name(kind: str) -> None:
     np.testing.assert_array_equal(read, colours.transpose(2, 0, 1))
 
 
-def test_jpeg_is_near_the_original() -> None:
+def test_jpeg_is_near_the_original():
     smooth = np.linspace(0, 255, 64).astype(np.uint8).reshape(8, 8)
     read = read_image(saved(Image.fromarray(smooth), "JPEG", quality=95), channels=1)
     assert np.abs(read[0].astype(int) - smooth).max() <= 4
 
 
-def test_gray_is_replicated_or_kept_and_colour_becomes_luma() -> None:
+def test_gray_is_replicated_or_kept_and_colour_becomes_luma():
     gray = noise(3, 4)
     content = saved(Image.fromarray(gray))
     np.testing.assert_array_equal(read_image(content), np.stack([gray] * 3))
@@ -52,13 +51,13 @@ def test_gray_is_replicated_or_kept_and_colour_becomes_luma() -> None:
     assert read_image(red, channels=1).item() == 76  # 0.299 * 255
 
 
-def test_one_bit_is_black_and_white() -> None:
+def test_one_bit_is_black_and_white():
     bits = noise(4, 4, top=2).astype(bool)
     np.testing.assert_array_equal(read_image(saved(Image.fromarray(bits)))[1], bits * 255)
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_transparency_is_laid_over_white(mode: str) -> None:
+def test_transparency_is_laid_over_white(mode):
     image = Image.new(mode, (3, 1))
     for x, alpha in enumerate((0, 102, 255)):  # 102 / 255 = 0.4
         image.putpixel((x, 0), (100,) * (len(mode) - 1) + (alpha,))
@@ -66,7 +65,7 @@ def test_transparency_is_laid_over_white(mode: str) -> None:
     np.testing.assert_array_equal(read_image(saved(image))[0, 0], expected)
 
 
-def test_four_channels_keep_alpha_or_make_it_opaque() -> None:
+def test_four_channels_keep_alpha_or_make_it_opaque():
     colours = noise(3, 3, 4)
     np.testing.assert_array_equal(
         read_image(saved(Image.fromarray(colours)), channels=4), colours.transpose(2, 0, 1)
@@ -77,7 +76,7 @@ def test_four_channels_keep_alpha_or_make_it_opaque() -> None:
 
 
 @pytest.mark.parametrize("transparency", [1, bytes([255, 0, 255])], ids=["index", "table"])
-def test_palettes_are_looked_up_and_their_transparency_is_white(transparency: int | bytes) -> None:
+def test_palettes_are_looked_up_and_their_transparency_is_white(transparency):
     image = Image.new("P", (3, 1))
     image.putpalette([10, 20, 30, 0, 0, 0, 70, 80, 90])
     image.putdata([0, 1, 2])
@@ -88,14 +87,14 @@ def test_palettes_are_looked_up_and_their_transparency_is_white(transparency: in
 
 @pytest.mark.parametrize("order", ["<u2", ">u2"])
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
-def test_sixteen_bit_gray_is_scaled_not_clipped(kind: str, order: str) -> None:
+def test_sixteen_bit_gray_is_scaled_not_clipped(kind, order):
     values = noise(6, 6, top=65536, kind=np.uint16)
     values[0, :3] = 0, 257, 65535
     read = read_image(saved(Image.fromarray(values.astype(order)), kind), channels=1)
     np.testing.assert_array_equal(read[0], np.rint(values / 257))
 
 
-def test_transparent_value_of_sixteen_bit_gray_is_white() -> None:
+def test_transparent_value_of_sixteen_bit_gray_is_white():
     values = np.array([[257, 514]], np.uint16)
     content = saved(Image.fromarray(values))
     chunk = struct.pack(">I4sH", 2, b"tRNS", 514)
@@ -105,7 +104,7 @@ def test_transparent_value_of_sixteen_bit_gray_is_white() -> None:
     np.testing.assert_array_equal(read[0], [[1, 255]])
 
 
-def test_cmyk_is_converted() -> None:
+def test_cmyk_is_converted():
     image = Image.new("CMYK", (8, 8), (0, 255, 255, 0))  # magenta and yellow ink: red
     for content in (saved(image, "TIFF"), saved(image, "JPEG", quality=100)):
         assert np.abs(read_image(content)[:, 4, 4].astype(int) - [255, 0, 0]).max() <= 2
@@ -125,7 +124,7 @@ UNDO: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
 @pytest.mark.parametrize("orientation", UNDO)
-def test_exif_orientation_is_applied(orientation: int, kind: str) -> None:
+def test_exif_orientation_is_applied(orientation, kind):
     upright = noise(2, 3, 3)
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -135,26 +134,26 @@ def test_exif_orientation_is_applied(orientation: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
-def test_of_several_frames_the_first_is_taken(kind: str) -> None:
+def test_of_several_frames_the_first_is_taken(kind):
     frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime", "blue")]
     options = {"lossless": True} if kind == "WEBP" else {}
     content = saved(frames[0], kind, save_all=True, append_images=frames[1:], **options)
     assert read_image(content)[:, 2, 2].tolist() == [255, 0, 0]
 
 
-def test_multi_picture_jpeg_of_a_phone_is_a_jpeg() -> None:
+def test_multi_picture_jpeg_of_a_phone_is_a_jpeg():
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("white", "black")]
     content = saved(frames[0], "MPO", save_all=True, append_images=frames[1:])
     assert read_image(content).min() == 255
 
 
-def bmp_claiming(width: int, height: int) -> bytes:
+def bmp_claiming(width, height):
     content = bytearray(saved(Image.new("RGB", (1, 1)), "BMP"))
     struct.pack_into("<ii", content, 18, width, height)
     return bytes(content)
 
 
-def truncated(kind: str) -> bytes:
+def truncated(kind):
     content = saved(Image.fromarray(noise(64, 64, 3)), kind)
     return content[: len(content) // 2]
 
@@ -177,7 +176,7 @@ def truncated(kind: str) -> bytes:
     ],
     ids=lambda value: value if isinstance(value, str) else f"{len(value)}-bytes",
 )
-def test_what_cannot_be_decoded_is_an_error_with_its_name(content: bytes, cause: str) -> None:
+def test_what_cannot_be_decoded_is_an_error_with_its_name(content, cause):
     with pytest.raises(ValueError, match=r"broken\.png: ") as caught:
         read_image(content, name="broken.png")
     assert cause in str(caught.value)
@@ -186,7 +185,7 @@ def test_what_cannot_be_decoded_is_an_error_with_its_name(content: bytes, cause:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP"])
-def test_damaged_bytes_give_an_image_or_a_value_error(kind: str) -> None:
+def test_damaged_bytes_give_an_image_or_a_value_error(kind):
     rng = np.random.default_rng(1)
     good = saved(Image.fromarray(noise(16, 16, 3)), kind)
     for _ in range(60):
@@ -199,18 +198,18 @@ def test_damaged_bytes_give_an_image_or_a_value_error(kind: str) -> None:
             assert str(error).startswith("image: ")
 
 
-def test_only_one_three_or_four_channels() -> None:
+def test_only_one_three_or_four_channels():
     with pytest.raises(ValueError, match="not 2"):
         read_image(saved(Image.new("L", (4, 4))), channels=2)
 
 
-def test_center_crop_takes_the_largest_centred_square_exactly() -> None:
+def test_center_crop_takes_the_largest_centred_square_exactly():
     colours = noise(8, 14, 3)
     fitted = fit_square(Image.fromarray(colours), 8, "center")
     np.testing.assert_array_equal(np.asarray(fitted), colours[:, 3:11])
 
 
-def test_pad_scales_the_middle_to_the_width_and_leaves_black_bars() -> None:
+def test_pad_scales_the_middle_to_the_width_and_leaves_black_bars():
     colours = noise(20, 16, 3)
     fitted = np.asarray(fit_square(Image.fromarray(colours), 16, "pad"))
     np.testing.assert_array_equal(fitted[2:14], colours[4:16])
@@ -218,7 +217,7 @@ def test_pad_scales_the_middle_to_the_width_and_leaves_black_bars() -> None:
     assert (fitted[14:] == 0).all()
 
 
-def test_reduction_is_smooth_and_keeps_flat_areas() -> None:
+def test_reduction_is_smooth_and_keeps_flat_areas():
     flat = Image.new("RGB", (100, 60), (10, 200, 30))
     assert (np.asarray(fit_square(flat, 16, "center")) == (10, 200, 30)).all()
     stripes = np.tile(np.array([0, 255], np.uint8), (64, 32))

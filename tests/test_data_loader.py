@@ -4,7 +4,6 @@ import itertools
 import json
 import shutil
 import threading
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,19 +13,19 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from stylegan.data import Batch, Store, batches, prepare, process_reals
+from stylegan.data import Store, batches, prepare, process_reals
 from stylegan.data.loader import epochs
 
 Item = TypeVar("Item")
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
 
 
-def take(iterator: Iterator[Item], count: int) -> list[Item]:
+def take(iterator, count):
     return list(itertools.islice(iterator, count))
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def store(tmp_path_factory):
     """Twelve images; every pixel of image i is 20 i."""
     root = tmp_path_factory.mktemp("loader")
     for i in range(12):
@@ -35,46 +34,46 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return prepare(root / "images", root / "store")
 
 
-def shuffled(num_images: int, seed: int, start: int = 0) -> Iterator[int]:
+def shuffled(num_images, seed, start=0):
     return itertools.chain.from_iterable(epochs(num_images, seed, start))
 
 
-def shown(batch_images: torch.Tensor) -> list[int]:
+def shown(batch_images):
     return batch_images[:, 0, 0, 0].tolist()
 
 
-def shown_by(stream: Iterable[Batch]) -> list[int]:
+def shown_by(stream):
     return [value for images, _ in stream for value in shown(images)]
 
 
-def test_every_epoch_shows_every_image_once_in_a_new_order() -> None:
+def test_every_epoch_shows_every_image_once_in_a_new_order():
     orders = np.array(take(shuffled(10, seed=3), 50)).reshape(5, 10)
     for epoch in orders:
         assert sorted(epoch) == list(range(10))
     assert len({tuple(epoch) for epoch in orders}) == 5
 
 
-def test_epochs_of_one_seed_are_not_those_of_the_next() -> None:
+def test_epochs_of_one_seed_are_not_those_of_the_next():
     first = take(shuffled(20, seed=0), 40)
     assert first[20:] != take(shuffled(20, seed=1), 20)
     assert first == take(shuffled(20, seed=0), 40)
 
 
 @pytest.mark.parametrize("start", [0, 1, 6, 7, 8, 25])
-def test_order_continues_from_any_start(start: int) -> None:
+def test_order_continues_from_any_start(start):
     assert take(shuffled(7, 5, start), 20) == take(shuffled(7, 5), 60)[start : start + 20]
 
 
-def test_a_far_start_costs_nothing() -> None:
+def test_a_far_start_costs_nothing():
     assert 0 <= next(shuffled(10, 0, start=10**15)) < 10
 
 
-def test_first_places_are_uniform() -> None:
+def test_first_places_are_uniform():
     first = [next(shuffled(4, seed)) for seed in range(400)]
     assert np.bincount(first, minlength=4).min() > 70  # 100 expected, deviation 8.7
 
 
-def test_processed_reals_equal_the_official_ones() -> None:
+def test_processed_reals_equal_the_official_ones():
     with np.load(REFERENCE) as reference:
         cases = json.loads(str(reference["meta"]))["cases"]
         assert len(cases) == 6
@@ -93,12 +92,12 @@ def test_processed_reals_equal_the_official_ones() -> None:
             assert_close(double, native.double(), atol=2e-7, rtol=0)
 
 
-def test_range_is_minus_one_to_one() -> None:
+def test_range_is_minus_one_to_one():
     reals = process_reals(torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1))
     assert reals.flatten().tolist() == [-1.0, 1.0]
 
 
-def test_mirror_flips_the_marked_images_before_the_fade() -> None:
+def test_mirror_flips_the_marked_images_before_the_fade():
     images = torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8)
     flags = torch.tensor([True, False])
     mirrored = process_reals(images, alpha=0.3, mirror=flags)
@@ -106,7 +105,7 @@ def test_mirror_flips_the_marked_images_before_the_fade() -> None:
     assert torch.equal(mirrored, process_reals(flipped, alpha=0.3))
 
 
-def test_fade_begins_with_the_averages() -> None:
+def test_fade_begins_with_the_averages():
     images = torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8)
     reals = process_reals(images, alpha=0.0, dtype=torch.float64)
     blocks = process_reals(images, dtype=torch.float64).reshape(2, 3, 4, 2, 4, 2)
@@ -114,7 +113,7 @@ def test_fade_begins_with_the_averages() -> None:
     assert_close(reals, means, atol=1e-12, rtol=0)
 
 
-def test_batches_follow_the_order_with_images_and_labels_in_step(store: Store) -> None:
+def test_batches_follow_the_order_with_images_and_labels_in_step(store):
     order = take(shuffled(12, 9), 30)
     stream = take(batches(store, 4, batch_size=5, start=0, seed=9, labels=True), 6)
     assert shown_by(stream) == [int(store.images(4)[i, 0, 0, 0]) for i in order]
@@ -127,7 +126,7 @@ def test_batches_follow_the_order_with_images_and_labels_in_step(store: Store) -
         assert (labels.argmax(1) == (images[:, 0, 0, 0] // 20) % 3).all()
 
 
-def test_labels_are_left_out_unless_asked_for(store: Store, tmp_path: Path) -> None:
+def test_labels_are_left_out_unless_asked_for(store, tmp_path):
     assert next(batches(store, 8, batch_size=2, start=0, seed=0)).labels is None
     Image.new("RGB", (8, 8)).save(tmp_path / "0.png")
     plain = prepare(tmp_path, tmp_path / "store")
@@ -135,13 +134,13 @@ def test_labels_are_left_out_unless_asked_for(store: Store, tmp_path: Path) -> N
         batches(plain, 8, batch_size=2, start=0, seed=0, labels=True)
 
 
-def test_a_batch_may_be_larger_than_the_data_set(store: Store) -> None:
+def test_a_batch_may_be_larger_than_the_data_set(store):
     images, _ = next(batches(store, 4, batch_size=30, start=0, seed=0))
     values = np.array(shown(images))
     assert sorted(values[:12]) == sorted(values[12:24]) == [20 * i for i in range(12)]
 
 
-def test_slices_of_the_ranks_join_to_the_batch_of_one_process(store: Store) -> None:
+def test_slices_of_the_ranks_join_to_the_batch_of_one_process(store):
     whole = take(batches(store, 8, batch_size=6, start=5, seed=2), 8)
     parts = [
         take(batches(store, 8, batch_size=6, start=5, seed=2, rank=r, world_size=3), 8)
@@ -153,14 +152,14 @@ def test_slices_of_the_ranks_join_to_the_batch_of_one_process(store: Store) -> N
     assert len(set(shown(whole[0].images))) == 6  # within an epoch nothing is shown twice
 
 
-def test_a_batch_that_does_not_divide_names_both_numbers(store: Store) -> None:
+def test_a_batch_that_does_not_divide_names_both_numbers(store):
     with pytest.raises(ValueError, match="batch of 10 images does not divide by 4 processes"):
         batches(store, 8, batch_size=10, start=0, seed=0, world_size=4)
     with pytest.raises(ValueError, match="no resolution 16; it has 4, 8"):
         batches(store, 16, batch_size=10, start=0, seed=0)
 
 
-def test_resuming_continues_the_stream_also_with_another_batch_size(store: Store) -> None:
+def test_resuming_continues_the_stream_also_with_another_batch_size(store):
     whole = take(batches(store, 8, batch_size=4, start=0, seed=1), 12)
     values = shown_by(whole)
     resumed = take(batches(store, 8, batch_size=7, start=20, seed=1), 4)
@@ -168,7 +167,7 @@ def test_resuming_continues_the_stream_also_with_another_batch_size(store: Store
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_number_of_workers_changes_nothing(store: Store, workers: int) -> None:
+def test_the_number_of_workers_changes_nothing(store, workers):
     settings: dict[str, Any] = {
         "batch_size": 4,
         "start": 3,
@@ -188,13 +187,11 @@ def test_the_number_of_workers_changes_nothing(store: Store, workers: int) -> No
         assert torch.equal(labels, same_labels)
 
 
-def reading_threads() -> int:
+def reading_threads():
     return sum(thread.name.startswith("read") for thread in threading.enumerate())
 
 
-def test_an_error_in_a_thread_arrives_with_its_cause_and_ends_the_others(
-    store: Store, tmp_path: Path
-) -> None:
+def test_an_error_in_a_thread_arrives_with_its_cause_and_ends_the_others(store, tmp_path):
     lost = Store(shutil.copytree(store.path, tmp_path / "lost"))
     lost.labels = np.zeros(3, np.int64)  # images beyond the third have none
     with pytest.raises(IndexError, match="out of bounds"):
@@ -202,7 +199,7 @@ def test_an_error_in_a_thread_arrives_with_its_cause_and_ends_the_others(
     assert reading_threads() == 0
 
 
-def test_threads_read_ahead_and_end_with_the_loader(store: Store) -> None:
+def test_threads_read_ahead_and_end_with_the_loader(store):
     stream = batches(store, 8, batch_size=4, start=0, seed=0, workers=2)
     next(stream)
     assert reading_threads() == 2
@@ -210,13 +207,13 @@ def test_threads_read_ahead_and_end_with_the_loader(store: Store) -> None:
     assert reading_threads() == 0
 
 
-def test_batches_come_on_the_device_asked_for(store: Store) -> None:
+def test_batches_come_on_the_device_asked_for(store):
     batch = next(batches(store, 8, batch_size=2, start=0, seed=0, device="meta", labels=True))
     assert batch.labels is not None
     assert batch.images.device.type == batch.labels.device.type == "meta"
 
 
-def test_batches_may_be_changed_without_touching_the_store(store: Store) -> None:
+def test_batches_may_be_changed_without_touching_the_store(store):
     images, _ = next(batches(store, 8, batch_size=12, start=0, seed=0))
     images.zero_()
     assert store.images(8).max() == 220
@@ -224,7 +221,7 @@ def test_batches_may_be_changed_without_touching_the_store(store: Store) -> None
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("workers", [0, 2])
-def test_batches_arrive_on_the_gpu_unchanged(store: Store, workers: int) -> None:
+def test_batches_arrive_on_the_gpu_unchanged(store, workers):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA GPU")
     here = take(batches(store, 8, batch_size=4, start=0, seed=8), 20)

@@ -5,7 +5,6 @@ import io
 import zipfile
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ EMOJI_TEST = """
 """
 
 
-def load_recipe() -> ModuleType:
+def load_recipe():
     """The script as a module; `datasets` is not a package, so by path."""
     spec = importlib.util.spec_from_file_location("emoji_recipe", DATASETS / "emoji.py")
     assert spec and spec.loader
@@ -66,7 +65,7 @@ emoji = recipe.parse_emoji_test(EMOJI_TEST)
 
 
 @pytest.fixture(scope="module")
-def bundled() -> dict[str, np.ndarray]:
+def bundled():
     """File name -> pixels, uint8 (32, 32, 3)."""
     with zipfile.ZipFile(BUNDLED) as archive:
         return {
@@ -76,13 +75,13 @@ def bundled() -> dict[str, np.ndarray]:
         }
 
 
-def test_official_list_is_read_without_variation_selectors() -> None:
+def test_official_list_is_read_without_variation_selectors():
     assert len(emoji) == 11 - 1  # two spellings of the running woman are one emoji
     running = emoji[0x1F3C3, 0x200D, 0x2640]
     assert running == recipe.Emoji("woman running", "People & Body", "person-activity")
 
 
-def test_glyphs_are_spelled_by_cmap_and_ligatures() -> None:
+def test_glyphs_are_spelled_by_cmap_and_ligatures():
     builder = FontBuilder(1000, isTTF=True)
     builder.setupGlyphOrder([".notdef", "runner", "joiner", "female", "woman_running"])
     builder.setupCharacterMap({0x1F3C3: "runner", 0x200D: "joiner", 0x2640: "female"})
@@ -103,7 +102,7 @@ def test_glyphs_are_spelled_by_cmap_and_ligatures() -> None:
         ([(0x27A1, 0x200D, 0x1F3C3), (0x1F3C3, 0x200D, 0x27A1)], 1),  # a sign does not come first
     ],
 )
-def test_best_spelling(spellings: list[tuple[int, ...]], best: int) -> None:
+def test_best_spelling(spellings, best):
     assert recipe.best_spelling(spellings, emoji) == spellings[best]
     assert recipe.best_spelling(spellings[::-1], emoji) == spellings[best]
 
@@ -120,7 +119,7 @@ def test_best_spelling(spellings: list[tuple[int, ...]], best: int) -> None:
         ((0x37,), "DIGIT SEVEN", "symbols"),
     ],
 )
-def test_every_picture_has_a_name_and_a_kind(points: tuple[int, ...], name: str, kind: str) -> None:
+def test_every_picture_has_a_name_and_a_kind(points, name, kind):
     entry = recipe.describe(points, emoji)
     assert (entry.name, recipe.kind_of(entry)) == (name, kind)
 
@@ -133,12 +132,12 @@ def test_every_picture_has_a_name_and_a_kind(points: tuple[int, ...], name: str,
         ((0x1F1E8, 0x1F1EE), "flag: Côte d'Ivoire", "1f1e8_1f1ee-flag-cote-d-ivoire"),
     ],
 )
-def test_file_stem(points: tuple[int, ...], name: str, stem: str) -> None:
+def test_file_stem(points, name, stem):
     assert recipe.file_stem(points, name) == stem
 
 
 @pytest.mark.parametrize("size", [32, 136])
-def test_edges_are_blends_of_the_picture_and_white(size: int) -> None:
+def test_edges_are_blends_of_the_picture_and_white(size):
     pixels = np.zeros((128, 136, 4), np.uint8)  # transparent black: the classic source of fringes
     pixels[20:100, 30:90] = (250, 200, 0, 255)
     pixels[10:20, 30:90] = (250, 200, 0, 128)
@@ -149,14 +148,14 @@ def test_edges_are_blends_of_the_picture_and_white(size: int) -> None:
     assert np.abs(square - expected).max() <= 2  # two roundings
 
 
-def test_native_size_keeps_every_pixel_and_centres() -> None:
+def test_native_size_keeps_every_pixel_and_centres():
     pixels = np.random.RandomState(0).randint(0, 256, (128, 136, 3)).astype(np.uint8)
     square = np.asarray(recipe.on_white_square(Image.fromarray(pixels), 136))
     np.testing.assert_array_equal(square[4:132], pixels)
     assert (square[:4] == 255).all() and (square[132:] == 255).all()
 
 
-def test_zip_depends_only_on_the_files(tmp_path: Path) -> None:
+def test_zip_depends_only_on_the_files(tmp_path):
     files = {"b/2.png": b"two", "a/1.png": b"one", "LICENSE.txt": b"free"}
     recipe.write_zip(tmp_path / "x.zip", files)
     recipe.write_zip(tmp_path / "deep" / "y.zip", dict(reversed(files.items())))
@@ -166,7 +165,7 @@ def test_zip_depends_only_on_the_files(tmp_path: Path) -> None:
         assert all(archive.read(name) == content for name, content in files.items())
 
 
-def test_errors_say_what_to_do(tmp_path: Path) -> None:
+def test_errors_say_what_to_do(tmp_path):
     font = tmp_path / "plain.ttf"
     builder = FontBuilder(1000, isTTF=True)
     builder.setupGlyphOrder([".notdef"])
@@ -176,7 +175,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     listing = tmp_path / "emoji-test.txt"
     listing.write_text(EMOJI_TEST, encoding="utf-8")
 
-    def error(*args: object) -> str:
+    def error(*args):
         result = CliRunner().invoke(recipe.main, [str(font), *map(str, args)])
         assert result.exit_code != 0
         return result.output
@@ -190,7 +189,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_bundled_zip_is_small_and_licensed() -> None:
+def test_bundled_zip_is_small_and_licensed():
     assert BUNDLED.stat().st_size <= 6_000_000
     with zipfile.ZipFile(BUNDLED) as archive:
         license_text = archive.read("LICENSE.txt")
@@ -200,18 +199,16 @@ def test_bundled_zip_is_small_and_licensed() -> None:
     assert b"Apache License" in license_text and b"downscaled" in license_text
 
 
-def test_bundled_kinds(bundled: dict[str, np.ndarray]) -> None:
+def test_bundled_kinds(bundled):
     assert Counter(name.split("/")[0] for name in bundled) == KINDS
 
 
-def test_bundled_pictures_are_small_squares_without_duplicates(
-    bundled: dict[str, np.ndarray],
-) -> None:
+def test_bundled_pictures_are_small_squares_without_duplicates(bundled):
     assert {pixels.shape for pixels in bundled.values()} == {(32, 32, 3)}
     assert len({pixels.tobytes() for pixels in bundled.values()}) == len(bundled)
 
 
-def test_bundled_smileys_are_yellow_discs_on_white(bundled: dict[str, np.ndarray]) -> None:
+def test_bundled_smileys_are_yellow_discs_on_white(bundled):
     smileys = np.stack([pixels for name, pixels in bundled.items() if name.startswith("smileys/")])
     corners = smileys[:, [1, 1, -2, -2], [1, -2, 1, -2]]
     assert (np.median(corners, axis=1) > 230).all()
@@ -225,7 +222,7 @@ def test_bundled_smileys_are_yellow_discs_on_white(bundled: dict[str, np.ndarray
     not (DEBIAN_FONT.exists() and recipe.EMOJI_TEST.exists()),
     reason="needs Debian's fonts-noto-color-emoji and unicode-data",
 )
-def test_recipe_makes_the_bundled_pictures(bundled: dict[str, np.ndarray]) -> None:
+def test_recipe_makes_the_bundled_pictures(bundled):
     font = TTFont(DEBIAN_FONT)
     if round(font["head"].fontRevision, 3) != FONT_REVISION:
         pytest.skip(f"the font is not revision {FONT_REVISION}")

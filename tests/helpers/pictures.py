@@ -1,0 +1,60 @@
+"""Small pictures in folders and zips, good and bad ones."""
+
+import io
+import random
+import zipfile
+
+import numpy as np
+from PIL import Image
+
+
+def png(width=16, height=16, seed=0):
+    file = io.BytesIO()
+    values = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    Image.fromarray(values).save(file, "PNG")
+    return file.getvalue()
+
+
+def folder(path, files):
+    names = list(files)
+    random.Random(0).shuffle(names)  # the order of the file system shall not matter
+    path.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(files[name])
+    return path
+
+
+def archive(path, files, method=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", method) as out:
+        for name, content in files.items():
+            out.writestr(name, content)
+    return path
+
+
+MIXED = {
+    "b/2.PNG": png(seed=1),
+    "b/10.jpg": png(seed=2),
+    "a/deep/er/1.webp": png(seed=3),
+    "c/3.tiff": png(seed=4),
+    "a/notes.txt": b"text",
+    "a/.hidden.png": png(),
+    "__MACOSX/b/._2.png": b"resource fork",
+    ".git/x.png": png(),
+}
+MIXED_NAMES = ["a/deep/er/1.webp", "b/10.jpg", "b/2.PNG", "c/3.tiff"]
+BAD = {
+    "0.png": png(),
+    "1.png": b"text",
+    "2.png": b"",
+    "3.jpg": png()[:300],
+    "4.png": png(12, 30),
+    "5.png": png(seed=5),
+}
+
+
+def mixed_source(kind, root):
+    """The same files as a folder or as a zip."""
+    if kind == "zip":
+        return archive(root / "mixed.zip", MIXED)
+    return folder(root / "mixed", MIXED)
