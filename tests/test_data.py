@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import BAD, MIXED, MIXED_NAMES, folder, png
+from pictures import BAD, MIXED, MIXED_NAMES, folder, png, store_of
 from PIL import Image
 
 from stylegan.data import Skipped, Store, is_store, prepare
@@ -53,9 +53,8 @@ def test_store_holds_the_images_in_order_with_labels_and_names(mixed, tmp_path):
 
 
 def test_store_files_are_plain_numpy_and_reading_needs_no_other_path(tmp_path):
-    source = folder(tmp_path / "images", {"0.png": png(), "1.png": png(seed=1)})
-    prepare(source, tmp_path / "store")
-    shutil.rmtree(source)
+    store_of(tmp_path, {"0.png": png(), "1.png": png(seed=1)})
+    shutil.rmtree(tmp_path / "images")
     moved = (tmp_path / "store").rename(tmp_path / "moved")
     assert sorted(p.name for p in moved.iterdir()) == [
         "0004.npy", "0008.npy", "0016.npy", "meta.json", "names.txt",
@@ -72,8 +71,7 @@ def test_store_files_are_plain_numpy_and_reading_needs_no_other_path(tmp_path):
 
 
 def test_one_image_outside_of_sub_folders_means_no_labels(tmp_path):
-    source = folder(tmp_path / "images", {"a/0.png": png(), "1.png": png()})
-    assert prepare(source, tmp_path / "store").label_names == []
+    assert store_of(tmp_path, {"a/0.png": png(), "1.png": png()}).label_names == []
 
 
 @pytest.mark.parametrize(
@@ -86,21 +84,17 @@ def test_one_image_outside_of_sub_folders_means_no_labels(tmp_path):
     ],
 )
 def test_resolution_follows_from_the_first_readable_image(size, crop, resolution, tmp_path):
-    image = io.BytesIO()
-    Image.new("RGB", size).save(image, "PNG")
-    source = folder(tmp_path / "images", {"0.png": b"broken", "1.png": image.getvalue()})
-    assert prepare(source, tmp_path / "store", crop=crop).resolution == resolution
+    files = {"0.png": b"broken", "1.png": png(*size)}
+    assert store_of(tmp_path, files, crop=crop).resolution == resolution
 
 
 def test_pad_stores_the_active_rectangle_and_black_elsewhere(tmp_path):
-    source = folder(tmp_path / "images", {"0.png": png(64, 48), "1.png": png(100, 90)})
-    store = prepare(source, tmp_path / "store", crop="pad", resolution=64)
-    assert store.active_rectangle == (8, 56, 0, 64)
-    assert Store(store.path).active_rectangle == (8, 56, 0, 64)
-    original = np.asarray(Image.open(source / "0.png")).transpose(2, 0, 1)
+    files = {"0.png": png(64, 48), "1.png": png(100, 90)}
+    store = store_of(tmp_path, files, crop="pad", resolution=64)
+    assert store.active_rectangle == Store(store.path).active_rectangle == (8, 56, 0, 64)
+    original = np.asarray(Image.open(tmp_path / "images/0.png")).transpose(2, 0, 1)
     np.testing.assert_array_equal(store.images(64)[0, :, 8:56], original)
-    assert (store.images(64)[:, :, :8] == 0).all()
-    assert (store.images(64)[:, :, 56:] == 0).all()
+    assert not store.images(64)[:, :, :8].any() and not store.images(64)[:, :, 56:].any()
 
 
 def test_gray_and_alpha_stores(tmp_path):
@@ -111,9 +105,8 @@ def test_gray_and_alpha_stores(tmp_path):
 
 
 def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path):
-    source = folder(tmp_path / "images", BAD)
-    seen: list[tuple[int, int]] = []
-    store = prepare(source, tmp_path / "store", progress=lambda *done: seen.append(done))
+    seen = []
+    store = store_of(tmp_path, BAD, progress=lambda *done: seen.append(done))
     assert store.names == ["0.png", "5.png"]
     assert store.images(16).shape == (2, 3, 16, 16)
     assert [name for name, _ in store.skipped] == ["1.png", "2.png", "3.jpg", "4.png"]
@@ -124,46 +117,45 @@ def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path):
 
 
 def test_strict_refuses_and_names_every_bad_image(tmp_path):
-    source = folder(tmp_path / "images", BAD)
     with pytest.raises(ValueError, match=r"4 of 6 images.*1\.png.*2\.png.*3\.jpg.*4\.png"):
-        prepare(source, tmp_path / "store", strict=True)
+        store_of(tmp_path, BAD, strict=True)
     assert os.listdir(tmp_path) == ["images"]
 
 
-def test_no_usable_image_is_an_error(tmp_path):
-    broken = folder(tmp_path / "broken", {"1.png": b"text", "2.png": b""})
-    small = folder(tmp_path / "small", {"1.png": png(20, 30), "2.png": png(40, 9)})
-    with pytest.raises(ValueError, match=r"no image .* can be read; .* not a PNG"):
-        prepare(broken, tmp_path / "store")
-    with pytest.raises(ValueError, match=r"none of the 2 images .* is usable: 1\.png"):
-        prepare(broken, tmp_path / "store", resolution=8)
-    with pytest.raises(
-        ValueError, match=r"smaller than the resolution 32: 20x30.*choose a smaller"
-    ):
-        prepare(small, tmp_path / "store", resolution=32)
+BROKEN, SMALL = {"1.png": b"text", "2.png": b""}, {"1.png": png(20, 30), "2.png": png(40, 9)}
+
+
+@pytest.mark.parametrize(
+    ("files", "resolution", "message"),
+    [
+        (BROKEN, None, r"no image .* can be read; .* not a PNG"),
+        (BROKEN, 8, r"none of the 2 images .* is usable: 1\.png"),
+        (SMALL, 32, "smaller than the resolution 32: 20x30.*choose a smaller"),
+    ],
+)
+def test_no_usable_image_is_an_error(files, resolution, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        store_of(tmp_path, files, resolution=resolution)
     assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize("resolution", [0, 2, 3, 48, 2048, -8])
 def test_resolution_must_be_a_power_of_two(resolution, tmp_path):
-    with pytest.raises(
-        ValueError, match=f"resolution {resolution} is not a power of two from 4 to 1024"
-    ):
+    message = f"resolution {resolution} is not a power of two from 4 to 1024"
+    with pytest.raises(ValueError, match=message):
         prepare(tmp_path, tmp_path / "store", resolution=resolution)
 
 
 def test_disk_space_is_checked_before_anything_is_written(tmp_path, monkeypatch):
-    source = folder(tmp_path / "images", {"0.png": png(64, 64)})
     usage = shutil.disk_usage(tmp_path)._replace(free=50_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(OSError, match=r"no disk space: 1 images at 64x64 need 0\.1 MiB"):
-        prepare(source, tmp_path / "store")
+        store_of(tmp_path, {"0.png": png(64, 64)})
     assert os.listdir(tmp_path) == ["images"]
 
 
 def test_space_asked_for_covers_what_is_written(tmp_path):
-    source = folder(tmp_path / "images", {f"a/{i}.png": png(32, 32) for i in range(20)})
-    store = prepare(source, tmp_path / "store")
+    store = store_of(tmp_path, {f"a/{i}.png": png(32, 32) for i in range(20)})
     written = sum(path.stat().st_size for path in store.path.iterdir())
     assert written <= store_bytes(20, 32, 3) <= written + 2**17
 
@@ -184,26 +176,23 @@ def test_existing_output_is_never_overwritten(tmp_path):
 
 
 def test_interrupted_preparation_leaves_nothing(tmp_path):
-    source = folder(tmp_path / "images", {f"{i}.png": png() for i in range(9)})
-
     def interrupt(done, total):
         assert any(".unfinished-" in name for name in os.listdir(tmp_path))
         if done == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare(source, tmp_path / "store", progress=interrupt)
+        store_of(tmp_path, {f"{i}.png": png() for i in range(9)}, progress=interrupt)
     assert os.listdir(tmp_path) == ["images"]
 
 
 def test_what_a_killed_preparation_left_is_removed_by_the_next(tmp_path):
-    source = folder(tmp_path / "images", {"0.png": png()})
     left = folder(tmp_path / ".store.unfinished-0123", {"0016.npy": bytes(100)})
     fresh = folder(tmp_path / ".store.unfinished-4567", {"0016.npy": bytes(100)})
     assert not is_store(left)
     for path in (left / "0016.npy", left):
         os.utime(path, (1, 1))
-    prepare(source, tmp_path / "store")
+    store_of(tmp_path, {"0.png": png()})
     assert not left.exists()
     assert fresh.exists()  # somebody may be at it
 
@@ -242,7 +231,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_store_says_so(damage, tmp_path):
-    prepare(folder(tmp_path / "images", {"a/0.png": png()}), tmp_path / "store")
+    store_of(tmp_path, {"a/0.png": png()})
     name, change = DAMAGE[damage]
     path = tmp_path / "store" / name
     path.write_bytes(change(path.read_bytes())) if change else path.unlink()
@@ -251,14 +240,14 @@ def test_a_damaged_store_says_so(damage, tmp_path):
 
 
 def test_names_that_are_not_one_per_image_are_damage(tmp_path):
-    store = prepare(folder(tmp_path / "images", {"0.png": png()}), tmp_path / "store")
+    store = store_of(tmp_path, {"0.png": png()})
     (store.path / "names.txt").write_text("0.png\n1.png\n")
     with pytest.raises(ValueError, match=r"store is damaged \(names.txt has 2 lines for 1 images"):
         _ = Store(store.path).names
 
 
 def test_changed_pixels_are_found_by_verifying(tmp_path):
-    store = prepare(folder(tmp_path / "images", {"0.png": png()}), tmp_path / "store")
+    store = store_of(tmp_path, {"0.png": png()})
     images = np.load(store.path / "0008.npy")
     images[0, 0, 0, 0] ^= 1
     np.save(store.path / "0008.npy", images)

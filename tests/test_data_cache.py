@@ -2,13 +2,11 @@
 
 import os
 import threading
-from typing import Any
 
 import pytest
-from pictures import BAD, folder, png
+from pictures import BAD, folder, png, store_of
 
-from stylegan.data import cache as cache_module
-from stylegan.data import cached_store, check, prepare
+from stylegan.data import cached_store, check, default_cache_dir, prepare
 
 
 def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
@@ -81,11 +79,11 @@ def test_processes_preparing_at_the_same_time_share_one_store(tmp_path):
 
 
 def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path):
-    made = prepare(folder(tmp_path / "images", BAD), tmp_path / "store")
+    made = store_of(tmp_path, BAD)
     path = made.path
     assert cached_store(path).path == path
     assert cached_store(path, resolution=8).images(8).shape == (2, 3, 8, 8)
-    refused: list[tuple[str, dict[str, Any]]] = [
+    refused = [
         ("has resolution 16, 32 is asked for", {"resolution": 32}),
         ("has 3 channels, 1 are asked for", {"channels": 1}),
         ("crop center, pad is asked for", {"crop": "pad"}),
@@ -129,5 +127,4 @@ def test_check_of_a_store_verifies_it(mixed, tmp_path):
 
 def test_default_cache_is_a_folder_of_this_program(monkeypatch):
     monkeypatch.delenv("STYLEGAN_CACHE", raising=False)
-    assert cache_module.default_cache_dir().name == "stylegan"
-    assert cache_module.default_cache_dir().is_absolute()
+    assert default_cache_dir().name == "stylegan" and default_cache_dir().is_absolute()

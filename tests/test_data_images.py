@@ -3,7 +3,6 @@
 import io
 import struct
 import zlib
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -31,7 +30,6 @@ def test_lossless_formats_keep_every_value_under_any_name(kind):
     colours = noise(5, 7, 3)
     options = {"lossless": True} if kind == "WEBP" else {}
     read = read_image(saved(Image.fromarray(colours), kind, **options), name="a.jpg")
-    assert read.shape == (3, 5, 7)
     assert read.dtype == np.uint8
     np.testing.assert_array_equal(read, colours.transpose(2, 0, 1))
 
@@ -42,47 +40,44 @@ def test_jpeg_is_near_the_original():
     assert np.abs(read[0].astype(int) - smooth).max() <= 4
 
 
-def test_gray_is_replicated_or_kept_and_colour_becomes_luma():
-    gray = noise(3, 4)
-    content = saved(Image.fromarray(gray))
-    np.testing.assert_array_equal(read_image(content), np.stack([gray] * 3))
-    np.testing.assert_array_equal(read_image(content, channels=1), gray[None])
-    red = saved(Image.new("RGB", (1, 1), (255, 0, 0)))
-    assert read_image(red, channels=1).item() == 76  # 0.299 * 255
-
-
-def test_one_bit_is_black_and_white():
-    bits = noise(4, 4, top=2).astype(bool)
-    np.testing.assert_array_equal(read_image(saved(Image.fromarray(bits)))[1], bits * 255)
-
-
-@pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_transparency_is_laid_over_white(mode):
+def transparent(mode):
     image = Image.new(mode, (3, 1))
     for x, alpha in enumerate((0, 102, 255)):  # 102 / 255 = 0.4
         image.putpixel((x, 0), (100,) * (len(mode) - 1) + (alpha,))
-    expected = [255, 255 - 0.4 * 155, 100]
-    np.testing.assert_array_equal(read_image(saved(image))[0, 0], expected)
+    return saved(image)
 
 
-def test_four_channels_keep_alpha_or_make_it_opaque():
-    colours = noise(3, 3, 4)
-    np.testing.assert_array_equal(
-        read_image(saved(Image.fromarray(colours)), channels=4), colours.transpose(2, 0, 1)
-    )
-    opaque = read_image(saved(Image.fromarray(noise(3, 3))), channels=4)
-    assert opaque.shape == (4, 3, 3)
-    assert (opaque[3] == 255).all()
-
-
-@pytest.mark.parametrize("transparency", [1, bytes([255, 0, 255])], ids=["index", "table"])
-def test_palettes_are_looked_up_and_their_transparency_is_white(transparency):
+def palette(transparency):
     image = Image.new("P", (3, 1))
     image.putpalette([10, 20, 30, 0, 0, 0, 70, 80, 90])
     image.putdata([0, 1, 2])
-    read = read_image(saved(image, transparency=transparency))
-    expected = [[10, 20, 30], [255, 255, 255], [70, 80, 90]]
-    np.testing.assert_array_equal(read[:, 0].T, expected)
+    return saved(image, transparency=transparency)
+
+
+GRAY, BITS, RGBA = noise(3, 4), noise(4, 4, top=2).astype(bool), noise(3, 3, 4)
+OVER_WHITE = [[[255, 255 - 0.4 * 155, 100]]] * 3
+LOOKED_UP = [[[10, 255, 70]], [[20, 255, 80]], [[30, 255, 90]]]
+
+
+@pytest.mark.parametrize(
+    ("content", "channels", "expected"),
+    [
+        pytest.param(saved(Image.fromarray(GRAY)), 3, [GRAY] * 3, id="gray is replicated"),
+        pytest.param(saved(Image.fromarray(GRAY)), 1, [GRAY], id="gray is kept"),
+        pytest.param(saved(Image.new("RGB", (1, 1), "red")), 1, [[[76]]], id="luma, 0.299 * 255"),
+        pytest.param(saved(Image.fromarray(BITS)), 3, [BITS * 255] * 3, id="black and white"),
+        pytest.param(transparent("RGBA"), 3, OVER_WHITE, id="RGBA over white"),
+        pytest.param(transparent("LA"), 3, OVER_WHITE, id="LA over white"),
+        pytest.param(saved(Image.fromarray(RGBA)), 4, RGBA.transpose(2, 0, 1), id="alpha is kept"),
+        pytest.param(
+            saved(Image.fromarray(GRAY)), 4, [*[GRAY] * 3, GRAY * 0 + 255], id="opaque alpha"
+        ),
+        pytest.param(palette(1), 3, LOOKED_UP, id="palette with a transparent index"),
+        pytest.param(palette(bytes([255, 0, 255])), 3, LOOKED_UP, id="palette with alphas"),
+    ],
+)
+def test_modes_become_the_channels_asked_for(content, channels, expected):
+    np.testing.assert_array_equal(read_image(content, channels=channels), expected)
 
 
 @pytest.mark.parametrize("order", ["<u2", ">u2"])
@@ -110,7 +105,7 @@ def test_cmyk_is_converted():
         assert np.abs(read_image(content)[:, 4, 4].astype(int) - [255, 0, 0]).max() <= 2
 
 
-UNDO: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+UNDO = {
     1: lambda upright: upright,
     2: lambda upright: upright[:, ::-1],
     3: lambda upright: upright[::-1, ::-1],

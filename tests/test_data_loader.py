@@ -5,7 +5,6 @@ import json
 import shutil
 import threading
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from torch.testing import assert_close
 from stylegan.data import Store, batches, prepare, process_reals
 from stylegan.data.loader import epochs
 
-Item = TypeVar("Item")
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
 
 
@@ -119,7 +117,6 @@ def test_batches_follow_the_order_with_images_and_labels_in_step(store):
     assert shown_by(stream) == [int(store.images(4)[i, 0, 0, 0]) for i in order]
     for number, (images, labels) in enumerate(stream):
         assert (images.shape, images.dtype) == ((5, 3, 4, 4), torch.uint8)
-        assert labels is not None
         assert labels.dtype == torch.float32
         expected = np.eye(3)[[i // 4 for i in order[5 * number : 5 * number + 5]]]
         np.testing.assert_array_equal(labels.numpy(), expected)
@@ -168,23 +165,13 @@ def test_resuming_continues_the_stream_also_with_another_batch_size(store):
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_the_number_of_workers_changes_nothing(store, workers):
-    settings: dict[str, Any] = {
-        "batch_size": 4,
-        "start": 3,
-        "seed": 8,
-        "rank": 1,
-        "world_size": 2,
-        "labels": True,
-    }
+    settings = dict(batch_size=4, start=3, seed=8, rank=1, world_size=2, labels=True)
     alone = take(batches(store, 8, **settings), 12)
     state = torch.get_rng_state()
     helped = take(batches(store, 8, workers=workers, **settings), 12)
     assert torch.equal(torch.get_rng_state(), state)
     for (images, labels), (same_images, same_labels) in zip(alone, helped, strict=True):
-        assert torch.equal(images, same_images)
-        assert labels is not None
-        assert same_labels is not None
-        assert torch.equal(labels, same_labels)
+        assert torch.equal(images, same_images) and torch.equal(labels, same_labels)
 
 
 def reading_threads():
@@ -209,7 +196,6 @@ def test_threads_read_ahead_and_end_with_the_loader(store):
 
 def test_batches_come_on_the_device_asked_for(store):
     batch = next(batches(store, 8, batch_size=2, start=0, seed=0, device="meta", labels=True))
-    assert batch.labels is not None
     assert batch.images.device.type == batch.labels.device.type == "meta"
 
 

@@ -7,6 +7,8 @@ import zipfile
 import numpy as np
 from PIL import Image
 
+from stylegan.data import prepare
+
 
 def png(width=16, height=16, seed=0):
     file = io.BytesIO()
@@ -23,6 +25,11 @@ def folder(path, files):
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(files[name])
     return path
+
+
+def store_of(root, files, **settings):
+    """The store of a folder with these files."""
+    return prepare(folder(root / "images", files), root / "store", **settings)
 
 
 def archive(path, files, method=zipfile.ZIP_DEFLATED):
