@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import itertools
+import json
 import re
 import shlex
 from pathlib import Path
@@ -16,45 +17,48 @@ from stylegan.config import config_names
 ROOT = Path(__file__).parent.parent
 FOLDERS = "benchmarks|configs|datasets|docs|examples|stylegan|tests|tools"
 PATH = re.compile(rf"(?<![\w/.])(?<!--figure )(?<!--out )(?:{FOLDERS})/[\w./-]*\w")
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *(p for d in FOLDERS.split("|") for p in (ROOT / d).rglob("*.md"))]
-)
-OURS = {"python train.py": "train", "train.py": "train", "python generate.py": "generate"}
+PAGES = [ROOT / "docs" / "stylegan.ipynb", ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES += sorted(page for folder in FOLDERS.split("|") for page in (ROOT / folder).rglob("*.md"))
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def text_of(page: Path) -> str:
+    """The text of a page, or the cells of prose of a notebook."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    return text
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
     """Language and text of every block of code."""
-    text = page.read_text(encoding="utf-8")
-    return re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```(\w*)\n(.*?)^```", text_of(page), flags=re.MULTILINE | re.DOTALL)
 
 
 def commands(page: Path) -> list[list[str]]:
     """Our command lines, in blocks and between backticks: the command's name and its arguments."""
-    text = page.read_text(encoding="utf-8")
-    lines = [line for language, block in blocks(page) if not language for line in block.split("\n")]
-    lines += [
-        m.replace("\n", " ")
-        for m in re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
-    ]
+    prose = re.sub(r"^```.*?^```", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    lines = [line.replace("\n", " ") for line in re.findall(r"`([^`]+)`", prose)]
+    lines += [s for language, b in blocks(page) if language in ("", "sh") for s in b.splitlines()]
     found = []
     for line in lines:
-        line = re.sub(r"^.*?-m (?=stylegan )|^torchrun .*?(?=train\.py)", "", line.strip())
-        for start, name in (("stylegan ", ""), *((f"{k} ", f"{v} ") for k, v in OURS.items())):
-            if line.startswith(start):
-                found.append(shlex.split(name + line.removeprefix(start), comments=True))
-    return [words for words in found if words]
+        line = re.sub(r"^.*-m (?=stylegan )|^(python|torchrun .*?)? ?(?=train\.py )", "", line)
+        line = re.sub(r"^(python )?(train|generate)\.py ", r"stylegan \2 ", line.strip())
+        if line.startswith("stylegan "):
+            found.append(shlex.split(line.removeprefix("stylegan "), comments=True))
+    return found
 
 
 def anchors(page: Path) -> set[str]:
     """What a link to a heading of the page ends in."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text_of(page), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
 @pages
 def test_files_and_links_exist(page):
-    text = page.read_text(encoding="utf-8")
+    text = text_of(page)
     for path in PATH.findall(text):
         assert list(ROOT.glob(path)) or list(ROOT.glob(f"{path}.*")), path
     for link in re.findall(r"\]\(([^)]+)\)|src=\"([^\"]+)\"", text):
@@ -70,7 +74,7 @@ def test_commands_and_their_options_exist(page):
     context = click.Context(main)
     for words in commands(page):
         command = main
-        while isinstance(command, click.Group) and words and re.fullmatch("[a-z-]+", words[0]):
+        while isinstance(command, click.Group) and words and re.fullmatch("[a-z]+", words[0]):
             name, *words = words
             command = command.get_command(context, name)
             assert command, f"stylegan {name}"
@@ -108,7 +112,7 @@ def test_the_readme_and_the_table_of_rooms_show_the_floors_of_the_architecture()
     for line in floors[1].splitlines()[1:]:  # the first are doors
         for room in re.split("  +", line.strip())[1:]:
             for name in room.split():
-                assert f"`{name}`" in page.read_text(encoding="utf-8"), name
+                assert f"`{name}`" in text_of(page), name
 
 
 def test_the_journeys_name_functions_that_exist():
