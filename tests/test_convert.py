@@ -111,7 +111,7 @@ def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tm
         assert (loaded.resolution, loaded.alpha) == (8, 0.75)
     assert sorted(os.listdir(tmp_path)) == ["g.pt", "network.pkl"]
     path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(2)}))
-    assert "lod is 2.0, which is no level of 8x8 images" in refused(path, tmp_path / "other.pt")
+    assert "lod is 2.0, which is not a level of 8x8 images" in refused(path, tmp_path / "other.pt")
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,10 @@ def test_pictures_of_a_rectangular_set_come_without_their_padding(
     path = written(tmp_path, snapshot_objects(official), name)
     result = convert(path, tmp_path / "g.pt", *options)
     assert result.exit_code == 0
-    told = "8x6 as the part that is no" if "8x6" in name and "60" not in name else "no part that is"
-    assert f"note      the name of the file tells {told} padding" in result.output
+    told = (
+        "8x6 as the part that is not" if "8x6" in name and "60" not in name else "no part that is"
+    )
+    assert f"note      the name of the file specifies {told} padding" in result.output
     arguments = ["--seeds", "0", "--device", "cpu", "--out", str(tmp_path)]
     result = CliRunner().invoke(main, ["generate", str(tmp_path / "g.pt"), *arguments])
     assert result.exit_code == 0, result.output
@@ -255,7 +257,7 @@ def drop(ema, **_):
         (contradict, "mapping_lr_multiplier is 1.0 in G_mapping, 0.01 in the generator"),
         (rebuild, "has a component built by G_evil instead of G_mapping"),
         (add_level, "G_mapping/lod is not a variable of this network"),
-        (widen_level, "lod is [0. 0.], which is no level of detail"),
+        (widen_level, "lod is [0. 0.], which is not a level of detail"),
         (move_level, "levels of detail lod and G_synthesis/lod are [0.0, 1.5]"),
         (drop, "a generator consists of synthesis instead of mapping and synthesis"),
     ],
@@ -270,7 +272,7 @@ def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path, change, m
     ("settings", "message"),
     [
         ({"truncation_psi": math.nan}, "truncation_psi must be a finite number, not nan"),
-        ({"truncation_psi": 10**400}, "has a setting that is no plain value"),
+        ({"truncation_psi": 10**400}, "has a setting that is not a plain value"),
         ({"truncation_cutoff": math.inf}, "truncation_cutoff must be a finite number, not inf"),
         ({"blur_filter": 5}, "blur_filter 5 is not supported"),
         ({"fmap_decay": 1e300}, "channel_decay must be at most 64"),

@@ -273,7 +273,7 @@ def test_weights_without_our_metadata_are_told_apart(tmp_path):
     [
         ("psi", "much", "psi must be a finite number, not 'much'"),
         ("psi", 10**400, "psi must be a finite number, not 1000"),
-        ("psi", math.nan, "is no JSON"),
+        ("psi", math.nan, "is not JSON"),
         ("cutoff", -5, "cutoff must be a whole number or None, not -5"),
         ("cutoff", 1.5, "cutoff must be a whole number or None, not 1.5"),
         ("images_seen", -3, "images_seen must be a whole number or None, not -3"),

@@ -159,7 +159,7 @@ def test_a_setting_that_unfolds_without_end_is_refused_at_once(official, tmp_pat
     bomb = []
     for _ in range(100):
         bomb = [bomb, bomb]
-    with pytest.raises(ValueError, match="has a setting that is no plain value"):
+    with pytest.raises(ValueError, match="has a setting that is not a plain value"):
         load_official(write(tmp_path, snapshot_objects(official, {"blur_filter": bomb})))
 
 

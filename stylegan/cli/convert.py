@@ -30,7 +30,7 @@ class Size(click.ParamType):
             return value
         width, cross, height = str(value).partition("x")
         if not (cross and width.isdecimal() and height.isdecimal()):
-            self.fail(f"{value!r} is no size like 512x384", param, ctx)
+            self.fail(f"{value!r} is not a size like 512x384", param, ctx)
         return int(width), int(height)
 
 
@@ -45,7 +45,7 @@ class Size(click.ParamType):
 @click.option(
     "--active",
     type=Size(),
-    help="The part of the images, in their middle, that is no padding.  "
+    help="The part of the images, in their middle, that is not padding.  "
     "[default: what SOURCE, or a name like ...-512x384.pkl, says, else everything]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
@@ -107,7 +107,7 @@ def check_destinations(source: Path, destinations: list[Path], overwrite: bool) 
 def active_rectangle(
     loaded: "LoadedGenerator", active: tuple[int, int] | None
 ) -> Sequence[int] | None:
-    """The rectangle of `--active`, else the one that the source tells."""
+    """The rectangle of `--active`, else the one that the source specifies."""
     from stylegan.files.formats.official import centred
 
     if active is None:

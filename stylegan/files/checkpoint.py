@@ -130,7 +130,7 @@ def load(path: Path, *, mapped: bool = False) -> dict[str, Any]:
 
 
 def is_old(path: Path) -> bool:
-    """Whether torch.save wrote the file in its form of before version 1.6, which is no archive."""
+    """Whether the file is of torch.save before version 1.6: not an archive."""
     with open(path, "rb") as file:
         return file.read(len(OLD_MAGIC)) == OLD_MAGIC
 
@@ -201,7 +201,7 @@ def check_weights(weights: object) -> None:
         if not (isinstance(name, str) and isinstance(value, Tensor)):
             raise ValueError(f"weights must be tensors by name; {name!r}: {type(value).__name__}")
         if value.is_meta or value.layout != torch.strided:
-            raise ValueError(f"{readable(name)} is no plain tensor with its numbers")
+            raise ValueError(f"{readable(name)} is not a plain tensor with numbers")
 
 
 def load_kind(path: Path, kind: Kind) -> dict[str, Any]:

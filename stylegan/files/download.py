@@ -26,7 +26,7 @@ def bundled_file(name: str) -> Path:
 def downloaded(url: str) -> Path:
     """A local copy of the file at an https address, kept in the cache of torch.hub.
 
-    The address tells the first digits of its SHA-256, at least 8: in the name, as
+    The address specifies the first digits of its SHA-256, at least 8: in the name, as
     `NAME-<digits>.pt`, or after it, as `#sha256=<digits>`. They are compared at each use.
     """
     parts = urlsplit(url)
@@ -41,8 +41,8 @@ def downloaded(url: str) -> Path:
     digits = fragment_hash(parts.fragment, url) if parts.fragment else hash_prefix(name)
     if digits is None:
         raise ValueError(
-            f"{url} does not tell the SHA-256 of the file, so nothing would tell a forged one from "
-            "it; add #sha256=<its first 8 or more digits>, or download it and give its path"
+            f"{url} does not specify the SHA-256 of the file, so a forged one would not be "
+            "noticed; add #sha256=<its first 8 or more digits>, or download it and give its path"
         )
     folder = hub_cache()
     if digits != hash_prefix(name):

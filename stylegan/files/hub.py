@@ -18,7 +18,7 @@ from stylegan.networks import Discriminator, Generator, NetworkConfig
 Device = str | torch.device
 CONVERTED = (".pt", ".safetensors")  # endings of what official files are converted to
 PUBLISHED = "https://github.com/NVlabs/stylegan"
-FOLDER = "https://drive.google.com/open?id=1MASQyN5m0voPcx7-9K0r5gObhvvPups7"  # as told there
+FOLDER = "https://drive.google.com/open?id=1MASQyN5m0voPcx7-9K0r5gObhvvPups7"  # as given there
 ABSENT = """the weights of {entry} are not here; this program neither contains nor downloads them.
   published by   NVIDIA: {published}, "networks" on its Google Drive
                  ({folder})
@@ -58,7 +58,7 @@ class Published:
 
     @property
     def active_rectangle(self) -> Sequence[int] | None:
-        """top, bottom, left, right of what is no padding; None: nothing is."""
+        """top, bottom, left, right of what is not padding; None: everything."""
         return rectangle_in_name(self.file, self.config.resolution)
 
     @property
@@ -129,12 +129,12 @@ def cached(entry: str) -> Path:
 def check_published(entry: str, source: str | Path, loaded: LoadedGenerator) -> None:
     """ValueError unless this is, by its sizes and its name, the network of the entry."""
     published, found = OFFICIAL[entry], loaded.generator.config
-    judged = {"deviation_group", "deviation_features"}  # of the discriminator alone
+    of_critic = {"deviation_group", "deviation_features"}  # of the discriminator alone
     wanted = dataclasses.asdict(published.config)
     differences = [
         f"{name} {getattr(found, name)}, not {value}"
         for name, value in wanted.items()
-        if name not in judged and getattr(found, name) != value
+        if name not in of_critic and getattr(found, name) != value
     ]
     if differences:
         raise ValueError(

@@ -105,7 +105,7 @@ class HubGenerator(
         *,
         model_id: str,
         map_location: str | torch.device = "cpu",
-        config: object = None,  # of config.json: the weights' own file tells it too
+        config: object = None,  # of config.json: the weights' own file says it too
         **settings: Any,
     ) -> Self:
         folder = Path(model_id)

@@ -34,7 +34,7 @@ class LoadedGenerator:
     psi: float = PSI
     cutoff: int | None = CUTOFF  # layers truncated, None = all
     alpha: float = 1.0  # how far that resolution had grown in
-    images_seen: int | None = None  # None: not told
+    images_seen: int | None = None  # None: unknown
     label_names: Sequence[str] = ()
     active_rectangle: Sequence[int] | None = None  # top, bottom, left, right; the rest is padding
 

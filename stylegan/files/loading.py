@@ -96,7 +96,7 @@ def newest_of_each_resolution(paths: Iterable[Path]) -> list[Path]:
             resolution, _ = growth_of(payload)
             last[resolution] = path
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} does not tell its resolution: {error}") from error
+            raise ValueError(f"{path} does not specify its resolution: {error}") from error
     return list(last.values())
 
 

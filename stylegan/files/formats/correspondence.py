@@ -103,7 +103,7 @@ def converted(name: str, value: Any, default: Any) -> Any:
 
 
 def truncation_defaults(settings: Mapping[str, Any]) -> tuple[float, int | None]:
-    """psi and cutoff in our terms: officially no psi, no cutoff or one <= 0 is no truncation."""
+    """psi and cutoff in our terms: officially None for either, or a cutoff <= 0, means none."""
     psi, cutoff = (
         value if value is None else converted(name, value, 0.0)
         for name, default in (("truncation_psi", 0.7), ("truncation_cutoff", 8))

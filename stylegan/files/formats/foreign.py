@@ -25,7 +25,7 @@ NORM_DETAIL = "so that the 1e-8 of our instance norm acts as their 1e-5"
 
 
 def scaled(name: str, path: str, factor: float, why: str, **layout: Any) -> Match:
-    """A match whose account tells the factor and the reason."""
+    """A match whose account has the factor and the reason."""
     return Match(name, path, factor=factor, detail=f"by {factor:.6g}, {why}", **layout)
 
 
@@ -43,7 +43,7 @@ def plain_weights(weights: Any, what: str) -> dict[str, Tensor]:
     plain = {}
     for name, tensor in weights.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise ValueError(f"{what} holds {readable(repr(name))}, which is no named tensor")
+            raise ValueError(f"{what} holds {readable(repr(name))}, which is not a named tensor")
         if tensor.layout != torch.strided or not tensor.is_floating_point() or tensor.is_meta:
             kind = "no numbers" if tensor.is_meta else f"{tensor.dtype}, not plain real numbers"
             raise ValueError(f"{readable(name)} holds {kind}")
@@ -73,13 +73,13 @@ def numbered(weights: Weights, pattern: str) -> int:
 
 
 def mapping_fields(weights: Weights, layers: Sequence[str], label_dim: int) -> dict[str, Any]:
-    """The fields of a configuration that the weights (out, in) of the mapping layers tell."""
+    """The fields of a configuration that weights (out, in) of the mapping layers imply."""
     shapes = [shape(weights, name, 2) for name in layers]
     if not shapes:
         raise ValueError("there are no layers of a mapping network")
     inputs = shapes[0][1]
     if label_dim and inputs % 2:
-        raise ValueError(f"{layers[0]} has {inputs} inputs, which are no latent and label")
+        raise ValueError(f"{layers[0]} has {inputs} inputs, not a latent and a label")
     return {
         "label_dim": label_dim,
         "z_dim": inputs // 2 if label_dim else inputs,

@@ -1,7 +1,7 @@
 """github.com/genforce/genforce: `.pth`, of its training or converted from official snapshots.
 
 Compared with the publisher's program, which computed the numbers in `tests/foreign/genforce.npz`.
-The networks are the official ones. What a file does not tell is taken as in all of the
+The networks are the official ones. What a file does not specify is as in all of the
 publisher's configurations: `fused_scale` auto, `use_wscale`, mapping multiplier 0.01, no tanh.
 """
 
@@ -33,11 +33,11 @@ LAYOUT = "checkpoint of genforce/genforce"
 NETWORKS = ("generator_smooth", "generator", "discriminator")
 TURNED = "by 180 degrees, as used unturned in the fused upscaling"
 LOD = "the level of detail: it sets the resolution reached"
-GENERATOR = "mapping.dense0.weight", "synthesis.layer0.style.weight"  # tell the layout
+GENERATOR = "mapping.dense0.weight", "synthesis.layer0.style.weight"  # identify the layout
 CRITIC = "input0.weight", "layer0.weight", "layer1.blur.kernel"
 ASSUMED = (
-    "not told by the file, taken as published: fused_scale auto, use_wscale, mapping_lr_mul 0.01, "
-    "final_tanh off"
+    "not specified by the file, taken as published: fused_scale auto, use_wscale, "
+    "mapping_lr_mul 0.01, final_tanh off"
 )
 
 
@@ -80,9 +80,9 @@ def read(content: Mapping[str, Any]) -> Snapshot:
     discriminator: Discriminator | None = None
     lines: list[Account] = []
     if critic is not None:
-        judge = plain_weights(critic, "discriminator")
-        config = with_deviation(config, judge)
-        discriminator, lines = discriminator_of(config, judge)
+        critic = plain_weights(critic, "discriminator")
+        config = with_deviation(config, critic)
+        discriminator, lines = discriminator_of(config, critic)
     network, accounts = generator_of(config, weights)
     trained = network
     if chosen != "generator" and "generator" in networks:
@@ -127,10 +127,10 @@ def config_of(weights: Weights) -> NetworkConfig:
     )
 
 
-def with_deviation(config: NetworkConfig, judge: Weights) -> NetworkConfig:
+def with_deviation(config: NetworkConfig, critic: Weights) -> NetworkConfig:
     """`config` with the features of the minibatch deviation that a discriminator has."""
     last = 2 * (len(resolutions(config.resolution)) - 1)
-    extra = shape(judge, f"layer{last}.weight", 4)[1] - config.channels(4)
+    extra = shape(critic, f"layer{last}.weight", 4)[1] - config.channels(4)
     if extra < 0:
         raise ValueError("the discriminator is not that of the generator: it has other widths")
     if extra == 0:
@@ -144,7 +144,7 @@ def growth(weights: Weights, config: NetworkConfig) -> tuple[int, float]:
         raise ValueError("synthesis.lod is missing")
     lod = weights["synthesis.lod"].reshape(-1).tolist()
     if len(lod) != 1 or not 0 <= lod[0] < len(resolutions(config.resolution)):
-        raise ValueError(f"synthesis.lod is {readable(str(lod))}, no level of this network")
+        raise ValueError(f"synthesis.lod is {readable(str(lod))}, not a level of this network")
     return config.resolution >> math.floor(lod[0]), 1 - lod[0] % 1
 
 
@@ -207,7 +207,7 @@ def as_dense(kernel: Tensor) -> Tensor:
     return kernel.flip(2, 3).permute(0, 2, 3, 1).flatten(0, 2)
 
 
-def discriminator_of(config: NetworkConfig, judge: Weights) -> tuple[Discriminator, list[Account]]:
+def discriminator_of(config: NetworkConfig, critic: Weights) -> tuple[Discriminator, list[Account]]:
     def matches() -> Iterator[Match]:
         sizes = list(reversed(resolutions(config.resolution)))
         for k, r in enumerate(sizes):
@@ -222,6 +222,6 @@ def discriminator_of(config: NetworkConfig, judge: Weights) -> tuple[Discriminat
     names = [
         f"layer{2 * k + 1}.blur.kernel" for k in range(len(resolutions(config.resolution)) - 1)
     ]
-    level = [Account("lod", "", "ignored", LOD)] if "lod" in judge else []
-    rest = [*level, *blur_kernels(judge, names)]
-    return filled(lambda: Discriminator(config), matches(), judge, rest)
+    level = [Account("lod", "", "ignored", LOD)] if "lod" in critic else []
+    rest = [*level, *blur_kernels(critic, names)]
+    return filled(lambda: Discriminator(config), matches(), critic, rest)

@@ -1,7 +1,7 @@
 """github.com/huangzh13/StyleGAN.pytorch: `GAN_GEN_*.pth` and `GAN_GEN_SHADOW_*.pth`.
 
 Compared with the publisher's program, which computed the numbers in `tests/foreign/huangzh13.npz`.
-A file holds the weights of one generator. The layers that it has and their widths tell the
+A file holds the weights of one generator. Its layers and their widths specify the
 network; what no configuration file of the publisher can set is taken as in its defaults.
 The difference to the official network is the 1e-5 in the instance norm, for which weights are
 scaled so that ours computes the same.
@@ -36,7 +36,7 @@ LAYOUT = "checkpoint of huangzh13/StyleGAN.pytorch"
 START, BLOCK = "g_synthesis.init_block", "g_synthesis.blocks.{}"
 AVERAGE = "truncation.avg_latent"
 ASSUMED = (
-    "not told by the file, taken as published: leaky ReLU, use_wscale, normalized latents, "
+    "not specified by the file, taken as published: leaky ReLU, use_wscale, normalized latents, "
     "mapping_lrmul 0.01, instance norm without pixel norm, truncation 0.7 of 8 layers"
 )
 TRUNCATED = (

@@ -18,7 +18,7 @@ def about(loaded: LoadedGenerator, **more: Any) -> dict[str, Any]:
 
 
 def to_json(fields: Mapping[str, Any]) -> str:
-    """ValueError for what is no JSON, such as NaN."""
+    """ValueError for what JSON cannot hold, such as NaN."""
     try:
         return json.dumps(fields, allow_nan=False)
     except ValueError as error:
@@ -28,9 +28,9 @@ def to_json(fields: Mapping[str, Any]) -> str:
 def from_json(text: str, path: Path, what: str) -> dict[str, Any]:
     """A JSON object that a file holds as its `what`."""
     try:
-        found = json.loads(text, parse_constant=lambda name: int(name))  # NaN is no JSON
+        found = json.loads(text, parse_constant=lambda name: int(name))  # NaN is not JSON
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: its {what} is no JSON: {error}") from error
+        raise ValueError(f"{path} is damaged: its {what} is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: its {what} is no JSON object")
+        raise ValueError(f"{path} is damaged: its {what} is not a JSON object")
     return found

@@ -137,7 +137,7 @@ def load_official(path: str | Path) -> Snapshot:
             active_rectangle=rectangle,
             notes=(
                 f"settings given: {readable(given, 1000)}; the rest is as officially",
-                "the name of the file tells "
+                "the name of the file specifies "
                 + ("no part that is padding" if rectangle is None else shown(rectangle))
                 + "; --active WxH of `stylegan convert` chooses",
             ),
@@ -191,19 +191,19 @@ def reached(variables: Variables, full: int) -> tuple[int, float]:
     if max(levels) - min(levels) > LOD_LAG:
         raise ValueError(f"the levels of detail {' and '.join(LODS)} are {levels}: which is right?")
     if levels[0] > len(resolutions(full)) - 1:
-        raise ValueError(f"lod is {levels[0]}, which is no level of {full}x{full} images")
+        raise ValueError(f"lod is {levels[0]}, which is not a level of {full}x{full} images")
     return full >> math.floor(levels[0]), 1 - levels[0] % 1
 
 
 def level_of_detail(name: str, variables: Variables) -> float:
     array = np.asarray(variables[name])
     if array.size != 1 or array.dtype.kind not in "fiu" or not 0 <= array.item() < math.inf:
-        raise ValueError(f"{name} is {readable(str(array))}, which is no level of detail")
+        raise ValueError(f"{name} is {readable(str(array))}, which is not a level of detail")
     return float(array.item())
 
 
 def rectangle_in_name(name: str, resolution: int) -> Rectangle | None:
-    """The part of the images that is no padding, as the names of published files tell.
+    """The part of the images that is not padding, as the names of published files specify it.
 
     `karras2019stylegan-cars-512x384.pkl`, or a copy: 512 wide, 384 high, in the middle of 512x512.
     """
@@ -222,7 +222,7 @@ def centred(width: int, height: int, resolution: int) -> Rectangle | None:
 
 def shown(rectangle: Rectangle) -> str:
     top, bottom, left, right = rectangle
-    return f"{right - left}x{bottom - top} as the part that is no padding"
+    return f"{right - left}x{bottom - top} as the part that is not padding"
 
 
 def official_settings(config: NetworkConfig) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -249,7 +249,7 @@ def noise_values(graph: Graph, loaded: LoadedGenerator, noise: str) -> list[str 
 def onnx_model(loaded: LoadedGenerator, noise: str = "input") -> onnx.ModelProto:
     """z (batch, z_dim), labels (batch, label_dim) where there are any, psi (1 or batch,) and, if
     `noise` is "input", noise_0, ... (1 or batch, 1, r, r) -> images (batch, channels, r, r), or
-    the part of them that is no padding.
+    the part of them that is not padding.
 
     psi and noise have defaults. float32.
     """

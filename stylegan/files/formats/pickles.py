@@ -224,7 +224,7 @@ def attributes(
         )
     for name, value in settings.items():
         if not isinstance(name, str) or not is_plain(value):
-            raise ForeignFileError("has a setting that is no plain value")
+            raise ForeignFileError("has a setting that is not a plain value")
     return settings, named_variables(own), components
 
 
@@ -246,7 +246,9 @@ def named_variables(pairs: list[Any]) -> dict[str, np.ndarray]:
             case (str(name), Record() as record) if name not in arrays:
                 arrays[name] = numeric_array(readable(name), record)
             case _:
-                raise ForeignFileError("has a variable that is no named array, or two of one name")
+                raise ForeignFileError(
+                    "has a variable that is not a named array, or two of one name"
+                )
     return arrays
 
 
@@ -260,7 +262,7 @@ def numeric_array(name: str, record: Record) -> np.ndarray:
         case ScalarRecord(args=(DtypeRecord() as dtype, data)):
             pass
         case _:
-            raise ForeignFileError(f"has a variable {name} that is no NumPy array")
+            raise ForeignFileError(f"has a variable {name} that is not a NumPy array")
     match dtype:
         case DtypeRecord(
             args=("f2" | "f4" | "f8" | "i4" | "i8" as code, *_),

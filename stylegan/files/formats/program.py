@@ -36,7 +36,7 @@ class Images(nn.Module):
         """z (N, z_dim), psi (), labels (N, label_dim), noise (N, 1, r, r) for each layer."""
         generator = self.generator
         ws = generator.broadcast(generator.mapping(z, labels))
-        near = torch.lerp(generator.w_avg, ws[:, : self.cutoff], psi)  # without a look at psi
+        near = torch.lerp(generator.w_avg, ws[:, : self.cutoff], psi)  # whatever psi is
         ws = near if self.cutoff is None else torch.cat([near, ws[:, self.cutoff :]], dim=1)
         images: Tensor = generator.synthesis(
             ws, noise=self.noise if noise is None else noise, **self.stage
@@ -74,7 +74,7 @@ def exported_program(loaded: LoadedGenerator, noise: str = "const") -> ExportedP
 
 
 def save_program(path: Path, loaded: LoadedGenerator, noise: str = "const") -> None:
-    """Write it for `torch.export.load`; the entry `stylegan.json` tells what it is."""
+    """Write it for `torch.export.load`; the entry `stylegan.json` says what it is."""
     content = io.BytesIO()
     torch.export.save(
         exported_program(loaded, noise),
