@@ -20,6 +20,7 @@ from stylegan.cli.info import differences_from_paper
 from stylegan.config import TrainConfig, load_config, to_toml
 from stylegan.data import Store, prepare
 from stylegan.files import checkpoint
+from stylegan.files.formats.own import save_discriminator
 from stylegan.files.loading import save_generator
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import Position, ScheduleConfig
@@ -420,7 +421,7 @@ def test_info_of_an_official_snapshot():
 def test_info_of_a_discriminator_says_what_it_is(tmp_path):
     path = tmp_path / "critic.pt"
     discriminator = Discriminator(TINY)
-    checkpoint.save(path, "discriminator", {"weights": discriminator.state_dict()})
+    save_discriminator(path, discriminator)
     found = facts(path)
     assert found["kind"] == f"discriminator file {path}"
     assert found["parameters"] == f"{sum(p.numel() for p in discriminator.parameters()):,}"

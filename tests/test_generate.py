@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from stylegan.cli import main, values
-from stylegan.files import checkpoint
+from stylegan.files.formats.own import save_discriminator
 from stylegan.files.loading import save_generator
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.sampling import latents, to_uint8
@@ -222,7 +222,7 @@ def test_a_missing_source_says_what_is_accepted(tmp_path, out):
 
 def test_a_discriminator_is_the_wrong_kind(tmp_path, out):
     path = tmp_path / "critic.pt"
-    checkpoint.save(path, "discriminator", {"weights": Discriminator(TINY).state_dict()})
+    save_discriminator(path, Discriminator(TINY))
     assert "is a discriminator file" in refused(run(path, "--out", out))
 
 

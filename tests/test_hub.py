@@ -26,6 +26,7 @@ from stylegan.cli import main
 from stylegan.files import checkpoint, hub
 from stylegan.files.formats import save_safetensors
 from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
+from stylegan.files.formats.own import save_discriminator
 from stylegan.files.loading import (
     BUNDLED,
     bundled_file,
@@ -99,8 +100,7 @@ def entry(name, *args, **settings):
 
 def save_critic(path, config=TINY):
     discriminator = Discriminator(config)
-    payload = {"config": dataclasses.asdict(config), "weights": discriminator.state_dict()}
-    checkpoint.save(path, "discriminator", payload)
+    save_discriminator(path, discriminator)
     return discriminator
 
 

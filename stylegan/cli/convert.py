@@ -4,34 +4,20 @@ import dataclasses
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command, count
+from stylegan.cli.info import generator_facts
 from stylegan.destination import check_file
 
 if TYPE_CHECKING:
     from stylegan.files.loaded import LoadedGenerator
-    from stylegan.files.snapshot import Account, Snapshot
-
-
-class Size(click.ParamType):
-    """`512x384` as a width and a height."""
-
-    name = "WxH"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        if isinstance(value, tuple):
-            return value
-        width, cross, height = str(value).partition("x")
-        if not (cross and width.isdecimal() and height.isdecimal()):
-            self.fail(f"{value!r} is not a size like 512x384", param, ctx)
-        return int(width), int(height)
+    from stylegan.files.snapshot import Account
 
 
 @click.command(cls=Command)
@@ -40,13 +26,13 @@ class Size(click.ParamType):
 @click.option(
     "--discriminator",
     type=click.Path(path_type=Path),
-    help="Write the discriminator too (.pt), if SOURCE has one of our form.",
+    help="File (.pt) for the discriminator, if SOURCE has one of our form.",
 )
 @click.option(
     "--active",
-    type=Size(),
-    help="The part of the images, in their middle, that is not padding.  "
-    "[default: what SOURCE, or a name like ...-512x384.pkl, says, else everything]",
+    type=values.SIZE,
+    help="Size of the part of the images, in their middle, that is not padding.  "
+    "[default: as in SOURCE or a name like ...-512x384.pkl, else everything]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 def convert(
@@ -78,8 +64,16 @@ def convert(
     if discriminator and critic is None:
         critic = load_discriminator(path)
     loaded = dataclasses.replace(loaded, active_rectangle=active_rectangle(loaded, active))
-    for line in report(loaded, snapshot):
-        click.echo(line)
+    for network, accounts in (
+        ("generator", snapshot.accounts if snapshot else ()),
+        ("discriminator", snapshot.discriminator_accounts if snapshot else ()),
+    ):
+        for line in table(network, accounts):
+            click.echo(line)
+    for note in snapshot.notes if snapshot else ():
+        click.echo(f"note      {note}")
+    for name, value in generator_facts(loaded).items():
+        click.echo(f"{name:<9} {value}")
     for file in destinations:
         file.parent.mkdir(parents=True, exist_ok=True)
     own.save_loaded(destination, loaded)
@@ -121,23 +115,10 @@ def active_rectangle(
     return centred(*active, full)
 
 
-def report(loaded: "LoadedGenerator", snapshot: "Snapshot | None") -> Iterator[str]:
-    """The table of variables, the notes, and what the generator is."""
-    from stylegan.cli.info import generator_facts
-
-    if snapshot is not None and snapshot.accounts:
-        yield from table("generator", snapshot.accounts)
-        if snapshot.discriminator_accounts:
-            yield from table("discriminator", snapshot.discriminator_accounts)
-        for note in snapshot.notes:
-            yield f"note      {note}"
-    for name, value in generator_facts(loaded).items():
-        yield f"{name:<9} {value}"
-
-
-def table(network: str, accounts: "Iterable[Account]") -> Iterator[str]:
+def table(network: str, rows: "Sequence[Account]") -> Iterator[str]:
     """One line per variable: its name, ours, and what was done; then their number by kind."""
-    rows = list(accounts)
+    if not rows:
+        return
     theirs = max(len(row.variable) for row in rows)
     ours = max(len(row.name) for row in rows)
     for row in rows:

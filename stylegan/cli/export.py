@@ -17,24 +17,23 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("source")
 @click.argument("destination", type=click.Path(path_type=Path))
-@click.option("--psi", type=float, help="Truncation, as default.  [default: what SOURCE says]")
+@click.option("--psi", type=float, help="Default truncation.  [default: as in SOURCE]")
 @click.option(
     "--cutoff",
     type=values.CUTOFF,
-    help="How many layers truncation reaches, from the coarsest, or 'all'.  "
-    "[default: what SOURCE says]",
+    help="Number of layers that truncation reaches, or 'all'.  [default: as in SOURCE]",
 )
 @click.option(
     "--noise",
     type=click.Choice(["input", "const", "none"]),
-    help="Of .onnx and .pt2: maps that are given, the stored ones, or none.  "
+    help="Noise of .onnx and .pt2: maps that are given, the stored ones, or none.  "
     "[default: input for .onnx, with the stored maps as defaults; const for .pt2]",
 )
 @click.option("--half", is_flag=True, help="Round the weights of .safetensors to float16.")
 @click.option(
     "--check/--no-check",
     default=True,
-    help="Run .onnx, if onnxruntime is installed, before it is kept.",
+    help="Run .onnx in ONNX Runtime, if installed, before it is kept.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace DESTINATION if it exists.")
 def export(

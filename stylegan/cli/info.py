@@ -46,11 +46,12 @@ def facts_of(source: str) -> Facts:
             return discriminator_facts(path, found)
         facts = generator_facts(found.loaded(path)) | {"file size": megabytes(path)}
         uses += [f"stylegan convert {source} generator.pt"] if found.accounts else []
-    if path.is_dir():
-        facts |= run_facts(path)
-        if RunFolder.at(path):
-            resume = f"stylegan train --out {source} (with the options it was begun with: resumes)"
-            uses = [uses[0], resume]
+    run = RunFolder(path)
+    generators, states = len(run.generators()), len(run.states())
+    if generators + states:
+        facts["run folder"] = f"{generators} generator and {states} state files"
+    if RunFolder.at(path):
+        uses[1] = f"stylegan train --out {source} (with the options it was begun with: resumes)"
     return facts | {"use": "; ".join(uses)}
 
 
@@ -87,16 +88,6 @@ def differences_from_paper(config: Any) -> str:
         if getattr(config, field.name) != field.default
     ]
     return ", ".join(changed) or "the paper's"
-
-
-def run_facts(folder: Path) -> Facts:
-    from stylegan.run_folder import RunFolder
-
-    run = RunFolder(folder)
-    generators, states = len(run.generators()), len(run.states())
-    if not generators + states:  # a folder like those of the Hugging Face Hub
-        return {}
-    return {"run folder": f"{generators} generator and {states} state files"}
 
 
 def discriminator_facts(path: Path, snapshot: "Snapshot") -> Facts:
