@@ -57,7 +57,7 @@ KINDS = {
     "Symbols": "symbols",
     "Flags": "flags",
 }
-# Of this kind, pictures whose names match the pattern look like another: kind -> (look, pattern).
+# Pictures of a kind whose names match the pattern look like another: kind -> (look, pattern).
 EXCEPTIONS = {
     # no round yellow face: another colour (if only of the forehead), another outline, or a hat
     "smileys": (
@@ -75,7 +75,7 @@ EXCEPTIONS = {
 
 @dataclass(frozen=True)
 class Emoji:
-    """What Unicode says of one emoji."""
+    """The entry of one emoji in Unicode's list."""
 
     name: str
     group: str

@@ -27,7 +27,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         partial.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno:
-            where = error.filename  # a full disk does not say; PyAV's errors cannot be changed
+            where = error.filename  # not known of a full disk; PyAV's errors cannot be changed
             named = str(path) if where in (None, str(partial)) else where
             raise OSError(error.errno, error.strerror, named) from error
         raise

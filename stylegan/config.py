@@ -70,61 +70,45 @@ class TrainConfig:
     data: DataConfig = field(default_factory=DataConfig)
 
     def __post_init__(self) -> None:
-        for condition, (holds, names) in RANGES.items():
-            for name in names:
+        for condition, holds, names in RANGES:
+            for name in names.split():
                 if not holds(getattr(self, name)):
                     raise ValueError(f"{name} must {condition}, but is {getattr(self, name)}")
 
 
-RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
-    "be from 0 to 1": (lambda x: 0 <= x <= 1, ("style_mixing", "w_avg_decay")),
-    "be from 0 to below 1": (lambda x: 0 <= x < 1, ("adam_beta1", "adam_beta2")),
-    "be positive": (
-        lambda x: x > 0,
-        ("ema_half_life_kimg", "gp_target", "adam_eps", "log_kimg"),
-    ),
-    "be at least 1": (
-        lambda x: x >= 1,
-        ("keep_states", "snapshot_ticks", "max_skipped", "r1_interval"),
-    ),
-    "not be negative": (
-        lambda x: x >= 0,
-        ("r1_gamma", "r2_gamma", "gp_weight", "drift", "batch_gpu", "seed", "save_minutes",
-         "milestone_kimg", "max_saturated_kimg"),
-    ),
-    "be below 2**63": (lambda x: x < 2**63, ("seed",)),
-}  # fmt: skip
+RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (  # what must hold for options
+    ("be from 0 to 1", lambda x: 0 <= x <= 1, "style_mixing w_avg_decay"),
+    ("be from 0 to below 1", lambda x: 0 <= x < 1, "adam_beta1 adam_beta2"),
+    ("be positive", lambda x: x > 0, "ema_half_life_kimg gp_target adam_eps log_kimg"),
+    ("be at least 1", lambda x: x >= 1, "keep_states snapshot_ticks max_skipped r1_interval"),
+    ("not be negative", lambda x: x >= 0, "seed r1_gamma r2_gamma gp_weight drift batch_gpu"),
+    ("not be negative", lambda x: x >= 0, "save_minutes milestone_kimg max_saturated_kimg"),
+    ("be below 2**63", lambda x: x < 2**63, "seed"),
+)
 SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
     f.name: [option.name for option in dataclasses.fields(f.type)]
     for f in dataclasses.fields(TrainConfig)
     if isinstance(f.type, type) and dataclasses.is_dataclass(f.type)
 }
 DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
-HARMLESS = (
-    set(  # may change within a run; a message says so if a change of batch_gpu changes groups
-        [
-            "batch_gpu",
-            "checkpoint_activations",
-            "deterministic",
-            "keep_states",
-            "log_kimg",
-            "max_saturated_kimg",
-            "max_skipped",
-            "milestone_kimg",
-            "save_minutes",
-            "schedule.total_kimg",
-            "snapshot_ticks",
-        ]
-    )
-)
+HARMLESS = {  # may change within a run; a message warns if batch_gpu changes groups
+    "batch_gpu",
+    "checkpoint_activations",
+    "deterministic",
+    "keep_states",
+    "log_kimg",
+    "max_saturated_kimg",
+    "max_skipped",
+    "milestone_kimg",
+    "save_minutes",
+    "schedule.total_kimg",
+    "snapshot_ticks",
+}
 
 
 def option_names() -> list[str]:
     """Every option as `name` or `section.name`."""
-    names = []
-    for f in dataclasses.fields(TrainConfig):
-        names += [f"{f.name}.{key}" for key in SECTIONS[f.name]] if f.name in SECTIONS else [f.name]
-    return [name for name in names if name != DERIVED]
+    return [name for name in flatten(to_dict(TrainConfig())) if name != DERIVED]
 
 
 def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,7 +189,7 @@ def read_config_file(name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def naming(origin: str | None) -> Iterator[None]:
-    """Lets a ValueError say which configuration it is about."""
+    """A ValueError names the configuration that it is about."""
     try:
         yield
     except ValueError as error:
@@ -289,7 +273,7 @@ def load_config(
 def from_dict(values: Mapping[str, Any]) -> TrainConfig:
     """The configuration that `to_dict` gave or a run's `config.toml` holds."""
     schedule = values.get("schedule", {})
-    if isinstance(schedule, Mapping):  # else `build_config` says so
+    if isinstance(schedule, Mapping):  # else `build_config` refuses it
         schedule = {k: v for k, v in schedule.items() if k != "resolution"}
     return build_config({**values, "schedule": schedule})
 

@@ -40,17 +40,22 @@ def processes_of_machine() -> int:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device to use: `auto` takes the process's own GPU, else MPS, else the CPU."""
-    has_mps = torch.backends.mps.is_available()
+    """The device to use: `auto` takes the process's own GPU, else MPS, else the CPU.
+
+    ValueError for what is not a device, or not one of this machine.
+    """
+    there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if has_mps else "cpu"
-    device = torch.device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {name} was asked for, but this PyTorch sees no CUDA GPU")
-    if device.type == "mps" and not has_mps:
-        raise ValueError(f"device {name} was asked for, but this PyTorch sees no Apple GPU")
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", local_rank())
+        name = next((kind for kind, number in there.items() if number), "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"{name!r} is not a device; try cpu, cuda, cuda:1 or mps") from error
+    if device.type == "cuda" and device.index is None and there["cuda"]:
+        device = torch.device("cuda", local_rank())
+    number = there.get(device.type, 1)
+    if (device.index or 0) >= number:
+        raise ValueError(f"device {device} was asked for, but PyTorch sees {number} of this type")
     return device
 
 
@@ -91,8 +96,8 @@ def meeting(rank: int, count: int, timeout: timedelta) -> dist.Store:
     """A part of torchrun's store that belongs to the processes which live now.
 
     torchrun serves all its attempts with one store (pytorch issue 135712), so that after a restart
-    it still holds addresses of processes that are gone. So each first says a word that nobody has
-    said before. Rank 0 answers it with the name of the part, until all have repeated the name.
+    it still holds addresses of processes that are gone. So each first writes a random word. Rank 0
+    answers it with the name of the part, until all have repeated the name.
     """
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(host, port, is_master=False, timeout=timeout)

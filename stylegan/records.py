@@ -62,7 +62,7 @@ def read_lines(path: Path, name: str) -> tuple[list[dict[str, Any]], int]:
 
 
 def versions() -> dict[str, str]:
-    """Of this program, Python and the libraries that results depend on."""
+    """Versions of this program, Python and the libraries that results depend on."""
     found = {"stylegan": __version__, "torch": torch.__version__}
     found["python"] = platform.python_version()
     for library in LIBRARIES:

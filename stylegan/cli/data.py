@@ -69,7 +69,7 @@ def prepare(source: Path, out: Path, **settings: Any) -> None:
 @click.option("--strict", is_flag=True, help="End with exit code 1 if an image cannot be used.")
 @click.pass_context
 def check(ctx: click.Context, source: Path, strict: bool, **settings: Any) -> None:
-    """Read every image of a folder, zip or store and say what is there and what is wrong.
+    """Read every image of a folder, zip or store, and list what is there and what is wrong.
 
     \b
     stylegan check photos/ --resolution 256

@@ -71,7 +71,7 @@ def check(
 ) -> Report:
     """Decode everything and count. With a resolution, smaller images are skipped as `prepare` does.
 
-    Of a store, the pixels are compared with their hashes.
+    The pixels of a store are compared with their hashes.
     """
     check_settings(resolution, crop, channels)
     if is_store(source):

@@ -24,7 +24,7 @@ def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.
 
     - The content, not the name, decides the format: PNG, JPEG, WebP, BMP, TIFF or GIF.
     - The EXIF orientation is applied. Colour profiles are ignored.
-    - Of an animation or several pages, the first is taken.
+    - The first frame of an animation or first of several pages is taken.
     - Palettes are looked up. Transparency is laid over white; 4 channels keep it as alpha.
     - Gray is replicated to three channels; 1 channel is gray (luma of a colour image).
     - 16-bit gray is scaled by 1/257 and rounded; 16-bit colour keeps its high byte.

@@ -82,7 +82,7 @@ def batches(
         raise ValueError(
             f"a batch of {batch_size} images does not divide by {world_size} processes"
         )
-    store.images(resolution)  # say now if there are none
+    store.images(resolution)  # raises now if there are none
     if labels:
         store.require_labels()
     device = torch.device(device)

@@ -92,7 +92,7 @@ class FolderSource(Source):
         for name in self.names:
             try:
                 status = (self.path / name).stat()
-            except OSError as error:  # a dangling link; reading it will say so
+            except OSError as error:  # a dangling link; reading it fails with the reason
                 yield name, error.errno
             else:
                 yield name, status.st_size, status.st_mtime_ns

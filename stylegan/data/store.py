@@ -96,7 +96,7 @@ def file_name(resolution: int) -> str:
 
 
 def is_store(path: str | Path) -> bool:
-    """Whether the folder says that it is a store, sound or not."""
+    """Whether the folder is marked as a store, sound or not."""
     meta = Path(path) / "meta.json"
     try:
         return meta.is_file() and FORMAT in meta.read_text(encoding="utf-8")
