@@ -14,30 +14,3 @@ from stylegan.figures.points import (
 from stylegan.figures.saving import check_picture, save_picture
 from stylegan.figures.style_mixing import StyleRange, check_ranges, mixed, mixing, style_ranges
 from stylegan.figures.training import evenly, moment, nearest, timelapse
-
-__all__ = [
-    "GAP",
-    "Points",
-    "StyleRange",
-    "chart",
-    "check_picture",
-    "check_ranges",
-    "default_columns",
-    "evenly",
-    "grid",
-    "labelled_grid",
-    "mixed",
-    "mixing",
-    "moment",
-    "nearest",
-    "noise_components",
-    "noise_detail",
-    "of_latents",
-    "of_seeds",
-    "pictures",
-    "save_picture",
-    "style_ranges",
-    "swept",
-    "timelapse",
-    "truncation",
-]

@@ -12,24 +12,3 @@ from .results import (
 )
 from .search import SearchOptions, SearchState, Space, check_noise, project
 from .target import read_target
-
-__all__ = [
-    "Distance",
-    "PerceptualDistance",
-    "PixelDistance",
-    "Projection",
-    "SearchOptions",
-    "SearchState",
-    "Space",
-    "check_free",
-    "check_noise",
-    "choose_distance",
-    "default_batch",
-    "film_name",
-    "followed",
-    "project",
-    "project_files",
-    "psnr",
-    "read_target",
-    "write_projection",
-]

@@ -7,7 +7,7 @@ noise on w that vanishes, a rate that rises and falls, and maps of noise that ar
 import copy
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -97,14 +97,13 @@ def project(
     ValueError at the first distance that is not finite.
     Runs where the generator is, and leaves it as it is.
     """
-    options = options or SearchOptions()
-    config = generator.config
+    options, config = options or SearchOptions(), generator.config
     full = config.resolution
     size = check_resolution(full if resolution is None else resolution, full)
-    expected = (config.image_channels, size, size)
-    if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != expected:
-        found = tuple(targets.shape)
-        raise ValueError(f"targets must be (N, {', '.join(map(str, expected))}), not {found}")
+    shape = (config.image_channels, size, size)
+    if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != shape:
+        expected = f"(N, {', '.join(map(str, shape))})"
+        raise ValueError(f"targets must be {expected}, not {tuple(targets.shape)}")
     check_noise(options, config)
     check_labels(labels, config.label_dim, 1)
     return search(generator, targets, distance, options, labels, size, alpha, seed)
@@ -139,13 +138,9 @@ def search(
     for step in range(options.steps + 1):
         deviation = options.search_noise_at(step) * spread.deviation
         offset = deviation * torch.randn(w.shape[1:], generator=rng).to(w)
-        with torch.enable_grad(), repeatable():
-            images = synthesis(
-                (w + offset).expand(-1, styles, -1),
-                resolution=resolution,
-                alpha=alpha,
-                noise=maps or "const",
-            )
+        with differentiable():
+            ws = (w + offset).expand(-1, styles, -1)
+            images = synthesis(ws, resolution=resolution, alpha=alpha, noise=maps or "const")
             distances = distance(images, targets)
         check_distances(distances, step)
         yield SearchState(
@@ -157,7 +152,7 @@ def search(
         )
         if step == options.steps:
             return
-        with torch.enable_grad(), repeatable():
+        with differentiable():
             # a sum: the gradient of one picture's part does not depend on how many there are
             loss = distances.sum()
             for noise_map in maps:
@@ -181,9 +176,12 @@ def check_distances(distances: Tensor, step: int) -> None:
         )
 
 
-def repeatable() -> AbstractContextManager[None]:
-    """The same numbers each time, in full precision, also on a GPU."""
-    return torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
+@contextmanager
+def differentiable() -> Iterator[None]:
+    """With gradients, and the same numbers each time, in full precision, also on a GPU."""
+    exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
+    with torch.enable_grad(), exact:
+        yield
 
 
 @torch.no_grad()

@@ -16,23 +16,3 @@ from stylegan.video.scenes import (
     walk_in_z,
 )
 from stylegan.video.stage import Stage
-
-__all__ = [
-    "Film",
-    "Interpolation",
-    "Scene",
-    "Stage",
-    "check_frame",
-    "check_length",
-    "check_video",
-    "film",
-    "filmed",
-    "mixing_scene",
-    "psi_at",
-    "timelapse_film",
-    "truncation_film",
-    "truncation_scene",
-    "walk_in_w",
-    "walk_in_z",
-    "write_video",
-]
