@@ -6,12 +6,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import TINY, refused, stylegan, told
 from PIL import Image
 from torch.testing import assert_close
 
 from stylegan import sampling
-from stylegan.cli import main
 from stylegan.directions import (
     AMOUNTS,
     closed_form_factors,
@@ -28,17 +27,18 @@ from stylegan.directions import (
     style_matrix,
 )
 from stylegan.files.loading import load_source, save_generator
-from stylegan.networks import Generator, NetworkConfig
-
-TINY = NetworkConfig(
-    resolution=16, z_dim=8, w_dim=8, mapping_width=8, mapping_layers=2, max_channels=8
-)
+from stylegan.networks import Generator
 
 
 def tiny(config=TINY, seed=0):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return Generator(config).eval()
+
+
+def directions_by(method="pca", generator=None, **options):
+    """The directions of one method, of a tiny generator."""
+    return find_directions(generator or tiny(), [method], samples=100, **options)[0]
 
 
 def orthogonal(size, seed=0):
@@ -98,11 +98,8 @@ def test_covariance_within_groups_ignores_what_differs_between_them():
     assert_close(covariance(apart, groups=3), covariance(w, groups=3), rtol=1e-4, atol=1e-4)
     expected = sum(np.cov(w[i::3].T.double().numpy(), bias=True) for i in range(3)) / 3
     assert_close(covariance(w, groups=3), torch.from_numpy(expected))
-
-
-def test_a_covariance_needs_two_samples_of_a_group():
     with pytest.raises(ValueError, match="at least 6 samples, not 5"):
-        covariance(torch.zeros(5, 2), groups=3)
+        covariance(w[:5], groups=3)
 
 
 def test_deviations_along_the_axes_are_those_of_the_numbers():
@@ -163,7 +160,7 @@ def test_directions_do_not_depend_on_the_number_of_threads():
 
 def test_without_styles_there_is_pca_alone():
     generator = tiny(dataclasses.replace(TINY, styles=False, constant_input=False))
-    assert find_directions(generator, ["pca"], count=2, samples=100)[0].layers == range(1)
+    assert directions_by(generator=generator, count=2).layers == range(1)
     with pytest.raises(ValueError, match="only pca"):
         find_directions(generator, count=2, samples=100)
 
@@ -175,7 +172,7 @@ def test_layers_that_are_not_there_are_refused(layers):
 
 
 def test_a_move_is_so_many_deviations_in_its_layers_alone():
-    d = find_directions(tiny(), ["pca"], count=3, samples=100, layers=range(2, 4))[0]
+    d = directions_by(count=3, layers=range(2, 4))
     ws = torch.randn(2, 6, 8)
     change = moved(ws, d, [0, -1.5]) - ws
     assert_close(change[:, 2:4], (-1.5 * d.deviations[1] * d.vectors[1]).expand(2, 2, 8))
@@ -193,11 +190,6 @@ def test_directions_come_back_from_their_file(tmp_path):
         assert (one.method, one.layers, one.samples) == (other.method, other.layers, other.samples)
         for name in ("vectors", "eigenvalues", "deviations"):
             assert torch.equal(getattr(one, name), getattr(other, name))
-
-
-def test_directions_of_other_weights_are_refused(tmp_path):
-    generator = tiny()
-    save_directions(tmp_path / "d.npz", find_directions(generator, samples=99, count=2), generator)
     with pytest.raises(ValueError, match="directions of other weights"):
         load_directions(tmp_path / "d.npz", tiny(seed=1))
 
@@ -238,7 +230,7 @@ def test_what_is_no_file_of_directions_is_refused(tmp_path):
 def test_the_figure_has_a_row_for_each_direction_and_the_seed_in_the_middle(tmp_path):
     save_generator(tmp_path / "g.pt", tiny())
     loaded = load_source(tmp_path / "g.pt")
-    d = find_directions(loaded.generator, ["sefa"], count=3, samples=100)[0]
+    d = directions_by("sefa", loaded.generator, count=3)
     image = np.asarray(draw_directions(loaded, d, seed=4, psi=0.5))
     (pixels,) = sampling.generate(loaded.generator, [4], psi=0.5)
     enlarged = pixels[0].repeat(6, axis=0).repeat(6, axis=1)
@@ -249,16 +241,11 @@ def test_the_figure_has_a_row_for_each_direction_and_the_seed_in_the_middle(tmp_
         assert np.abs(first.astype(int) - enlarged).max() > 1
 
 
-@pytest.mark.parametrize(
-    ("name", "kept"), [("run", "run/directions.npz"), ("g.pt", "g.directions.npz")]
-)
-def test_directions_are_kept_with_the_model(tmp_path, name, kept):
+def test_directions_are_kept_with_the_model_or_where_the_user_is(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "g.pt").touch()
-    assert default_path(tmp_path / name) == tmp_path / kept
-
-
-def test_directions_of_names_and_addresses_are_kept_where_the_user_is():
+    assert default_path(tmp_path / "run") == tmp_path / "run" / "directions.npz"
+    assert default_path(tmp_path / "g.pt") == tmp_path / "g.directions.npz"
     assert str(default_path("emoji32")) == "emoji32.directions.npz"
     address = "https://example.org/a/g-0123abcd.pt#sha256=0123abcd"
     assert str(default_path(address)) == "g-0123abcd.directions.npz"
@@ -267,30 +254,23 @@ def test_directions_of_names_and_addresses_are_kept_where_the_user_is():
 def test_the_class_of_a_figure_is_asked_for_before_anything_is_measured(tmp_path):
     save_generator(tmp_path / "g.pt", tiny(dataclasses.replace(TINY, label_dim=2)))
     endless = [tmp_path / "g.pt", "--samples", 10**9, "--figure", tmp_path / "d.png"]
-    assert "choose one with --class" in run(*endless).output
-    assert "there is no class '2'" in run(*endless, "--class", 2).output
-
-
-def run(*words):
-    return CliRunner().invoke(main, ["directions", *map(str, words)])
+    assert "choose one with --class" in refused("directions", *endless)
+    assert "there is no class '2'" in refused("directions", *endless, "--class", 2)
 
 
 def test_the_command_writes_directions_and_figures_and_replaces_nothing(tmp_path):
     save_generator(tmp_path / "g.pt", tiny())
     options = [tmp_path / "g.pt", "--samples", 100, "--count", 2, "--layers", "0-3"]
     options += ["--figure", tmp_path / "new" / "d.WEBP"]
-    result = run(*options)
-    assert result.exit_code == 0, result.output
-    assert "2 by pca and 2 by sefa" in result.output
+    assert "2 by pca and 2 by sefa" in told("directions", *options)
     found = load_directions(tmp_path / "g.directions.npz", load_source(tmp_path / "g.pt").generator)
     assert [(d.method, d.layers) for d in found] == [("pca", range(4)), ("sefa", range(4))]
     for method in ("pca", "sefa"):
         with Image.open(tmp_path / "new" / f"d-{method}.WEBP") as image:
             assert image.width > 700 and image.height > 200
     before = (tmp_path / "g.directions.npz").read_bytes()
-    again = run(*options, "--seed", 1)
-    assert again.exit_code == 1 and "exists; pass --overwrite" in again.output
-    assert run(*options, "--overwrite").exit_code == 0
+    assert "exists; pass --overwrite" in refused("directions", *options, "--seed", 1)
+    told("directions", *options, "--overwrite")
     assert (tmp_path / "g.directions.npz").read_bytes() == before
 
 
@@ -306,10 +286,7 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(tmp_path
         (["--figure", "x.tiff"], "it must end in .png, .webp, .jpg"),
         (["--class", "0"], "has no labels"),
         (["--out", "here.npz"], "is a folder"),
-        (
-            ["--out", "same.png", "--figure", "same.png"],
-            "it must end in .npz",
-        ),
+        (["--out", "same.png", "--figure", "same.png"], "it must end in .npz"),
         (["--seed", "-1"], "not in the range 0<=x<=4294967295"),
         (["--seed", 2**32], "not in the range 0<=x<=4294967295"),
     ],
@@ -318,6 +295,6 @@ def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, options, message)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here.npz").mkdir()
     save_generator(tmp_path / "g.pt", tiny())
-    result = run(tmp_path / "g.pt", "--samples", 50, *options)
+    result = stylegan("directions", tmp_path / "g.pt", "--samples", 50, *options)
     assert result.exit_code in (1, 2) and message in result.output
     assert not (tmp_path / "g.directions.npz").exists()

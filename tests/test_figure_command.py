@@ -4,24 +4,21 @@ import re
 import shlex
 from pathlib import Path
 
+import commands
 import numpy as np
 import pytest
-import torch
-from click.testing import CliRunner
+from commands import look, random_generator, told
 from PIL import Image
 
 from stylegan import figures, sampling
-from stylegan.cli import main, values
+from stylegan.cli import values
 from stylegan.cli.figure import figure
 from stylegan.cli.video import video
 from stylegan.files.latents import write_latents
 from stylegan.files.loading import load_source, save_generator
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.networks import NetworkConfig
 
 ROOT = Path(__file__).parent.parent
-TINY = NetworkConfig(
-    resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
-)
 STILL = ["grid", "mixing", "truncation", "noise-detail", "noise-components"]
 SHORT = {
     "grid": ["--seeds", "0-3"],
@@ -34,16 +31,6 @@ SHORT = {
 }
 
 
-def random_generator(config=TINY):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        generator = Generator(config)
-        generator.w_avg.normal_()
-        for layer in generator.synthesis.noise_layers(config.resolution):
-            torch.nn.init.normal_(layer.noise.strength)
-    return generator
-
-
 @pytest.fixture
 def run_folder(tmp_path):
     folder = tmp_path / "run"
@@ -54,21 +41,15 @@ def run_folder(tmp_path):
     return folder
 
 
-def run(*arguments):
-    return CliRunner().invoke(main, ["figure", *map(str, arguments), "--device", "cpu"])
-
-
 def drawn(out, *arguments):
-    result = run(*arguments, "--out", out)
-    assert result.exit_code == 0, result.output
-    with Image.open(out) as image:
-        assert f"{out}, {image.width}x{image.height}, from the" in result.stdout
-        return np.asarray(image.convert("RGB"))
+    printed = told("figure", *arguments, "--device", "cpu", "--out", out)
+    image = look(out)
+    assert f"{out}, {image.width}x{image.height}, from the" in printed
+    return np.asarray(image.convert("RGB"))
 
 
-def refused(result, exit_code=1):
-    assert result.exit_code == exit_code, result.output
-    return result.stderr
+def refused(*arguments, **options):
+    return commands.refused("figure", *arguments, "--device", "cpu", **options)
 
 
 @pytest.mark.parametrize("kind", SHORT)
@@ -120,9 +101,8 @@ def test_latents_take_the_place_of_seeds(run_folder, tmp_path):
     shown = drawn(tmp_path / "c.png", "grid", run_folder, "--latents", saved, "--seeds", "2")
     (whole,) = sampling.generate(loaded.generator, [7], psi=1.0)  # as projected, untruncated
     assert np.array_equal(shown[4:100:6, 4:100:6], whole[0])
-    assert "holds latents 0 to 2, but 3" in refused(
-        run("grid", run_folder, "--latents", saved, "--seeds", "3", "--out", tmp_path / "d.png")
-    )
+    three = ["grid", run_folder, "--latents", saved, "--seeds", "3"]
+    assert "holds latents 0 to 2, but 3" in refused(*three, "--out", tmp_path / "d.png")
 
 
 def test_classes(tmp_path):
@@ -137,9 +117,8 @@ def test_classes(tmp_path):
     for cat, dog, number in zip(shown[::3], shown[1::3], shown[2::3], strict=True):
         assert np.array_equal(dog, number)
         assert not np.array_equal(cat, dog)
-    assert "choose one with --class; known: cat, dog" in refused(
-        run("grid", path, "--out", tmp_path / "x.png")
-    )
+    message = refused("grid", path, "--out", tmp_path / "x.png")
+    assert "choose one with --class; known: cat, dog" in message
 
 
 def test_a_timelapse_has_so_many_moments(run_folder, tmp_path):
@@ -157,7 +136,7 @@ def test_a_timelapse_has_so_many_moments(run_folder, tmp_path):
 def test_another_figure_is_not_overwritten_unless_told(run_folder, tmp_path):
     out = tmp_path / "a.png"
     before = drawn(out, "grid", run_folder, "--seeds", "1")
-    message = refused(run("grid", run_folder, "--seeds", "2", "--out", out))
+    message = refused("grid", run_folder, "--seeds", "2", "--out", out)
     assert f"{out} exists; pass --overwrite" in message
     assert np.array_equal(before, np.asarray(Image.open(out).convert("RGB")))
     after = drawn(out, "grid", run_folder, "--seeds", "2", "--overwrite")
@@ -171,8 +150,8 @@ def test_an_ending_may_be_in_capitals(run_folder, tmp_path):
 
 def test_a_folder_is_refused_before_any_work(tmp_path):
     (tmp_path / "a.png").mkdir()
-    message = refused(run("grid", "gone.pt", "--out", tmp_path / "a.png"))
-    assert message == f"Error: {tmp_path / 'a.png'} is a folder; give the name of a file to write\n"
+    message = refused("grid", "gone.pt", "--out", tmp_path / "a.png")
+    assert message == f"Error: {tmp_path / 'a.png'} is a folder; give the name of a file to write"
 
 
 @pytest.mark.parametrize(("ending", "side"), [("webp", 16_384), ("jpg", 65_501)])
@@ -184,38 +163,33 @@ def test_a_figure_too_large_for_its_format_is_refused(tmp_path, ending, side):
 
 @pytest.mark.parametrize("name", ["a", "a.bmp"])
 def test_an_ending_that_says_nothing_is_refused_before_any_work(tmp_path, name):
-    message = refused(run("grid", "gone.pt", "--out", tmp_path / name))
+    message = refused("grid", "gone.pt", "--out", tmp_path / name)
     assert "it must end in .png, .webp, .jpg" in message
 
 
 @pytest.mark.parametrize("kind", ["growth", "timelapse"])
 def test_training_is_shown_of_run_folders_alone(kind, tmp_path):
-    message = refused(run(kind, "emoji32", "--out", tmp_path / "a.png"))
+    message = refused(kind, "emoji32", "--out", tmp_path / "a.png")
     assert "of a run folder, but emoji32 is not a folder" in message
 
 
 def test_layers_beyond_the_network_are_refused(run_folder, tmp_path):
-    message = refused(run("mixing", run_folder, "--layers", "4-6", "--out", tmp_path / "a.png"))
+    message = refused("mixing", run_folder, "--layers", "4-6", "--out", tmp_path / "a.png")
     assert "layers 4-6 were asked for, but at 16x16 there are layers 0-5" in message
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "message"),
+    ("options", "message"),
     [
-        ("--layers", "x", "'x' is neither a layer nor a range like 0-3"),
-        ("--layers", "3-1", "the range 3-1 ends before it begins"),
-        ("--columns", "5-", "'5-' is neither a seed"),
+        (["mixing", "--layers", "x"], "'x' is neither a layer nor a range like 0-3"),
+        (["mixing", "--layers", "3-1"], "the range 3-1 ends before it begins"),
+        (["mixing", "--columns", "5-"], "'5-' is neither a seed"),
+        (["truncation", "--psis", "1,"], "'' is not a number"),
+        (["truncation", "--psis", "1,nan"], "nan is not finite"),
     ],
 )
-def test_lists_that_are_none_are_usage_errors(run_folder, option, value, message):
-    assert message in refused(run("mixing", run_folder, option, value), exit_code=2)
-
-
-@pytest.mark.parametrize(
-    ("value", "message"), [("1,", "'' is not a number"), ("1,nan", "nan is not finite")]
-)
-def test_psis_that_are_none_are_usage_errors(run_folder, value, message):
-    assert message in refused(run("truncation", run_folder, "--psis", value), exit_code=2)
+def test_lists_that_are_none_are_usage_errors(run_folder, options, message):
+    assert message in refused(*options, run_folder, exit_code=2)
 
 
 def test_lists_of_numbers_and_layers():
@@ -248,11 +222,6 @@ def test_documented_pictures_are_small_and_made_by_the_script():
         assert f"$to/{name.removeprefix('figures/')}" in script
 
 
-def test_help_names_the_kinds():
-    shown = CliRunner().invoke(main, ["figure", "--help"]).stdout
-    assert all(kind in shown for kind in SHORT)
-
-
 def test_samples_beside_the_training_images_nearest_to_them(run_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     photos = tmp_path / "photos"
@@ -270,5 +239,5 @@ def test_samples_beside_the_training_images_nearest_to_them(run_folder, tmp_path
     samples, beside = ([row[4:100:6, left : left + 96 : 6] for row in rows] for left in (4, 104))
     assert np.array_equal(samples, whole)
     assert all((pixels == picture).all(axis=(1, 2, 3)).any() for picture in beside)
-    message = refused(run("neighbours", run_folder, "--out", tmp_path / "b.png"))
+    message = refused("neighbours", run_folder, "--out", tmp_path / "b.png")
     assert "does not say what it was trained on; pass --data" in message

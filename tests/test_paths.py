@@ -104,11 +104,8 @@ def test_points_of_any_shape_are_walked_through():
         assert curve(points, closed=True)(numbers(0, 0.5, 1)).shape == (3, 3, 4)
 
 
-def test_frames_of_a_closed_way_end_one_step_before_its_beginning():
+def test_frames_of_a_closed_way_end_one_step_before_its_beginning_those_of_an_open_one_at_its_end():
     assert_close(places(8, 4, closed=True), numbers(0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5))
-
-
-def test_frames_of_an_open_way_reach_both_ends():
     assert_close(places(5, 3, closed=False), numbers(0, 0.5, 1, 1.5, 2))
     assert_close(places(1, 3, closed=False), numbers(0))
 

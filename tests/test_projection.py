@@ -7,14 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import TINY, look, pixels, random_generator, stylegan, told
 from PIL import Image
-from test_generate import TINY, look, pixels, random_generator
 from test_path_length import vgg_file  # noqa: F401
 from torch import nn
 from torch.testing import assert_close
 
-from stylegan.cli import main
 from stylegan.files.loading import save_generator
 from stylegan.metrics.lpips import WEIGHTS, Lpips
 from stylegan.networks import Generator, NetworkConfig
@@ -49,6 +47,11 @@ def pictures_of(generator, seeds, **options):
 
 def last(states):
     return list(states)[-1]
+
+
+def found_by_pixels(generator, targets, options, **stage):
+    """The last state of a search by the distance of pixels."""
+    return last(project(generator, targets, PixelDistance(), options, **stage))
 
 
 # The schedule
@@ -291,13 +294,13 @@ def test_an_image_of_the_generator_is_found_again():
 def test_a_search_is_the_same_again_and_in_any_company(settings):
     generator = random_generator()
     _, targets = pictures_of(generator, [1, 2, 3])
-    together = last(project(generator, targets, PixelDistance(), settings))
-    again = last(project(generator, targets, PixelDistance(), settings))
+    together = found_by_pixels(generator, targets, settings)
+    again = found_by_pixels(generator, targets, settings)
     assert_close(together._asdict(), again._asdict(), **EXACT)
-    other = last(project(generator, targets, PixelDistance(), settings, seed=1))
+    other = found_by_pixels(generator, targets, settings, seed=1)
     assert not torch.equal(other.ws, together.ws)
     for i in range(3):
-        alone = last(project(generator, targets[i : i + 1], PixelDistance(), settings))
+        alone = found_by_pixels(generator, targets[i : i + 1], settings)
         assert_close(alone.ws, together.ws[i : i + 1], rtol=1e-3, atol=1e-3)
         assert_close(alone.distances, together.distances[i : i + 1], rtol=1e-3, atol=1e-4)
 
@@ -305,7 +308,7 @@ def test_a_search_is_the_same_again_and_in_any_company(settings):
 def test_w_is_one_for_all_layers_and_w_plus_one_for_each():
     generator = random_generator()
     _, targets = pictures_of(generator, [1])
-    one = last(project(generator, targets, PixelDistance(), FEW)).ws
+    one = found_by_pixels(generator, targets, FEW).ws
     each = last(
         project(generator, targets, PixelDistance(), SearchOptions(30, "w+", samples=100))
     ).ws
@@ -318,9 +321,9 @@ def test_fitted_noise_is_normalized_and_brings_the_image_nearer():
     _, targets = pictures_of(generator, [1])
     targets = targets + 0.3 * draws(*targets.shape)
     settings = SearchOptions(100, samples=100, noise_weight=0.0)
-    plain = last(project(generator, targets, PixelDistance(), settings))
+    plain = found_by_pixels(generator, targets, settings)
     settings = dataclasses.replace(settings, fit_noise=True)
-    fitted = last(project(generator, targets, PixelDistance(), settings))
+    fitted = found_by_pixels(generator, targets, settings)
     assert plain.noise is None and fitted.distances < 0.8 * plain.distances
     assert [tuple(m.shape) for m in fitted.noise] == [(1, 1, r, r) for r in (4, 4, 8, 8, 16, 16)]
     for noise_map in fitted.noise:
@@ -336,7 +339,7 @@ def test_the_penalty_keeps_fitted_noise_white():
     penalties = []
     for weight in (0.0, 1e5):
         settings = SearchOptions(60, fit_noise=True, samples=100, noise_weight=weight)
-        found = last(project(generator, targets, PixelDistance(), settings))
+        found = found_by_pixels(generator, targets, settings)
         penalties.append(sum(float(autocorrelation_penalty(m)) for m in found.noise))
     assert penalties[1] < penalties[0] / 10
 
@@ -347,7 +350,7 @@ def test_the_generator_stays_as_it_is():
     _, targets = pictures_of(generator, [1])
     settings = dataclasses.replace(FEW, fit_noise=True)
     with torch.no_grad():  # which a caller may have wanted for its own sake
-        last(project(generator, targets, PixelDistance(), settings))
+        found_by_pixels(generator, targets, settings)
     assert_close(dict(generator.state_dict()), before, **EXACT)
     assert all(p.requires_grad and p.grad is None for p in generator.parameters())
 
@@ -357,11 +360,11 @@ def test_a_network_that_still_grows_is_searched_at_its_stage():
     _, targets = pictures_of(generator, [1], resolution=8, alpha=0.3)
     settings = SearchOptions(100, samples=100, search_noise=0.01)
     stage = {"resolution": 8, "alpha": 0.3}
-    found = last(project(generator, targets, PixelDistance(), settings, **stage))
+    found = found_by_pixels(generator, targets, settings, **stage)
     assert found.images.shape == (1, 3, 8, 8) and found.ws.shape == (1, 6, 8)
     assert float(psnr(found.images, targets)) > 30
     fitted = dataclasses.replace(FEW, fit_noise=True)
-    noise = last(project(generator, targets, PixelDistance(), fitted, **stage)).noise
+    noise = found_by_pixels(generator, targets, fitted, **stage).noise
     assert [m.shape[2] for m in noise] == [4, 4, 8, 8]
 
 
@@ -417,27 +420,30 @@ def folder(tmp_path, no_weights):
     return tmp_path
 
 
-def run(folder, *arguments, source="mine.pt"):
+def request(folder, *arguments, source="mine.pt"):
     out = [] if "--out" in arguments else ["--out", folder / "out"]
-    fixed = [folder / source, *out, "--device", "cpu"]
-    return CliRunner().invoke(main, ["project", *map(str, [*fixed, *arguments])])
+    return ["project", folder / source, *out, "--device", "cpu", *arguments]
 
 
-def refused(result):
+def projected(folder, *arguments, **options):
+    return told(*request(folder, *arguments, **options))
+
+
+def refused(folder, *arguments, **options):
+    result = stylegan(*request(folder, *arguments, **options))
     assert result.exit_code == 1, result.output
     return result.stderr.splitlines()[-1]
 
 
 def test_each_image_gets_its_latents_pictures_film_and_numbers(folder):
-    result = run(folder, folder / "a.png", "--steps", 80, "--video", "webp")
-    assert result.exit_code == 0, result.output
-    first, second, third = result.stdout.splitlines()
+    printed = projected(folder, folder / "a.png", "--steps", 80, "--video", "webp")
+    first, second, third = printed.splitlines()
     assert first.startswith("distance: pixels, mean squared difference of pixels at every scale; ")
     assert "no LPIPS: weights of VGG16 are not here" in first
     out = folder / "out" / "a"
-    told = json.loads((out / "result.json").read_text())
+    result = json.loads((out / "result.json").read_text())
     assert second.startswith(f"{folder / 'a.png'}: distance ")
-    assert second.endswith(f", PSNR {told['psnr_db']:.1f} dB")
+    assert second.endswith(f", PSNR {result['psnr_db']:.1f} dB")
     assert third.startswith(f"1 projection in {folder / 'out'}, of the generator file")
     assert sorted(path.name for path in out.iterdir()) == [
         "latents.npz",
@@ -447,10 +453,10 @@ def test_each_image_gets_its_latents_pictures_film_and_numbers(folder):
         "result.json",
         "target.png",
     ]
-    assert told["distance"]["name"] == "pixels" and told["settings"]["space"] == "w"
+    assert result["distance"]["name"] == "pixels" and result["settings"]["space"] == "w"
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(81))
-    assert lines[-1]["distance"] == told["final_distance"] < lines[0]["distance"]
+    assert lines[-1]["distance"] == result["final_distance"] < lines[0]["distance"]
     assert lines[40]["learning_rate"] == 0.1 and lines[70]["search_noise"] == 0
     assert np.array_equal(pixels(out / "target.png"), pixels(folder / "a.png"))
     with Image.open(out / "progress.webp") as film:
@@ -460,11 +466,9 @@ def test_each_image_gets_its_latents_pictures_film_and_numbers(folder):
 @pytest.mark.parametrize("space", [["--space", "w"], ["--space", "w+", "--noise"]])
 def test_generate_makes_the_same_pictures_of_the_latents(folder, space):
     images = [folder / f"{name}.png" for name in "abc"]
-    result = run(folder, *images, "--steps", 5, "--video", "none", *space)
-    assert result.exit_code == 0, result.output
+    projected(folder, *images, "--steps", 5, "--video", "none", *space)
     out, again = folder / "out", folder / "again"
-    arguments = ["generate", folder / "mine.pt", "--latents", out / "latents.npz", "--out", again]
-    assert CliRunner().invoke(main, list(map(str, arguments))).exit_code == 0
+    told("generate", folder / "mine.pt", "--latents", out / "latents.npz", "--out", again)
     for i, name in enumerate("abc"):
         found = pixels(out / name / "projection.png")
         assert np.abs(found - pixels(again / f"latent000{i}.png")).max() <= 1
@@ -473,13 +477,12 @@ def test_generate_makes_the_same_pictures_of_the_latents(folder, space):
 
 def test_the_same_command_writes_the_same_bytes_and_only_over_its_own_when_told(folder):
     arguments = [folder / "a.png", folder / "b.png", "--steps", 3, "--video", "gif"]
-    assert run(folder, *arguments).exit_code == 0
+    projected(folder, *arguments)
     files = {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
     assert len(files) == 2 * 6 + 2
-    message = refused(run(folder, *arguments, "--seed", 1))
-    assert "exists; pass --overwrite or choose another name" in message
+    assert "exists; pass --overwrite" in refused(folder, *arguments, "--seed", 1)
     assert files == {path: path.read_bytes() for path in files}
-    assert run(folder, *arguments, "--overwrite", "--batch", 2).exit_code == 0
+    projected(folder, *arguments, "--overwrite", "--batch", 2)
     assert files == {path: path.read_bytes() for path in files}
 
 
@@ -487,15 +490,15 @@ def test_padding_is_searched_but_not_shown(folder):
     save_generator(folder / "cars.pt", random_generator(), active_rectangle=[2, 14, 0, 16])
     Image.new("RGB", (64, 48), "white").save(folder / "car.png")
     options = ["--steps", 2, "--video", "none"]
-    assert run(folder, folder / "car.png", *options, source="cars.pt").exit_code == 0
+    projected(folder, folder / "car.png", *options, source="cars.pt")
     assert look(folder / "out" / "car" / "target.png").size == (16, 12)
     found = pixels(folder / "out" / "car" / "projection.png")
     error = np.square((found - 255.0) / 255).mean()  # of what is seen, in levels
-    told = json.loads((folder / "out" / "car" / "result.json").read_text())
-    assert told["psnr_db"] == pytest.approx(-10 * math.log10(error), abs=0.1)
+    result = json.loads((folder / "out" / "car" / "result.json").read_text())
+    assert result["psnr_db"] == pytest.approx(-10 * math.log10(error), abs=0.1)
     assert (pixels(folder / "out" / "car" / "target.png") == 255).all()
     options += ["--crop", "center", "--overwrite"]
-    assert run(folder, folder / "car.png", *options, source="cars.pt").exit_code == 0
+    projected(folder, folder / "car.png", *options, source="cars.pt")
     assert look(folder / "out" / "car" / "target.png").size == (16, 16)
 
 
@@ -503,8 +506,8 @@ def test_a_class_is_needed_where_there_are_classes(folder):
     config = NetworkConfig(resolution=4, z_dim=4, label_dim=2, max_channels=4)
     save_generator(folder / "kinds.pt", random_generator(config), label_names=["cat", "dog"])
     options = [folder / "a.png", "--steps", 1, "--video", "none"]
-    assert "choose one with --class" in refused(run(folder, *options, source="kinds.pt"))
-    assert run(folder, *options, "--class", "dog", source="kinds.pt").exit_code == 0
+    assert "choose one with --class" in refused(folder, *options, source="kinds.pt")
+    projected(folder, *options, "--class", "dog", source="kinds.pt")
     assert json.loads((folder / "out" / "a" / "result.json").read_text())["class"] == "dog"
 
 
@@ -524,15 +527,15 @@ def test_a_class_is_needed_where_there_are_classes(folder):
 def test_what_cannot_be_projected_is_said_before_anything_is_written(
     folder, images, options, message
 ):
-    assert message in refused(run(folder, *(folder / name for name in images), *options))
+    assert message in refused(folder, *(folder / name for name in images), *options)
     assert not (folder / "out").exists()
 
 
 def test_noise_that_is_not_there_is_not_fitted_whatever_the_pictures(folder):
     save_generator(folder / "plain.pt", Generator(dataclasses.replace(TINY, noise=False)))
-    assert "no noise inputs" in refused(run(folder, folder / "gone", "--noise", source="plain.pt"))
+    assert "no noise inputs" in refused(folder, folder / "gone", "--noise", source="plain.pt")
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(folder):
-    message = refused(run(folder, folder / "a.png", "--out", folder / "b.png" / "deep"))
+    message = refused(folder, folder / "a.png", "--out", folder / "b.png" / "deep")
     assert message == f"Error: {folder / 'b.png'} is a file; choose another folder"

@@ -5,19 +5,18 @@ import importlib.util
 import math
 import weakref
 
+import commands
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import random_generator, told
 from PIL import Image, ImageSequence
 from torch.testing import assert_close
 
 from stylegan import sampling
-from stylegan.cli import main
 from stylegan.figures import StyleRange, of_seeds, style_ranges
 from stylegan.files.latents import write_latents
-from stylegan.files.loading import LoadedGenerator, load_source, save_generator
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.files.loading import LoadedGenerator, save_generator
 from stylegan.ops import truncate
 from stylegan.paths import places
 from stylegan.video import (
@@ -35,26 +34,14 @@ from stylegan.video import (
 )
 from stylegan.video.encoding import durations
 
-TINY = NetworkConfig(
-    resolution=8, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
-)
+TINY = dataclasses.replace(commands.TINY, resolution=8)
 PYAV = importlib.util.find_spec("av") is not None
 mp4 = pytest.mark.skipif(not PYAV, reason="PyAV is not installed: pip install 'stylegan[video]'")
 
 
-def random_generator(config=TINY):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        generator = Generator(config).eval()
-        generator.w_avg.normal_()
-        for layer in generator.synthesis.noise_layers(config.resolution):
-            torch.nn.init.normal_(layer.noise.strength)
-    return generator
-
-
 @pytest.fixture(scope="module")
 def loaded():
-    return LoadedGenerator(random_generator(), "memory", resolution=8)
+    return LoadedGenerator(random_generator(TINY), "memory", resolution=8)
 
 
 def numbers(*values):
@@ -249,32 +236,6 @@ def test_the_size_of_a_frame_is_known_before_it_is_drawn(cells, labels, captions
     assert stage.frame_size(cells, captions=captions) == (frame.shape[1], frame.shape[0])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["walk", "--seeds", "3"], "1 seed for 1 walk: each needs"),
-        (["mixing", "--columns", "10"], "--columns needs at least 2 seeds"),
-        (["walk", "--seconds", "inf"], "at most 86400 seconds"),
-        (["walk", "--seconds", "nan"], "at most 86400 seconds"),
-        (["walk", "--scale", "100000000"], "frames of 800000000x800000000 pixels"),
-        (["mixing", "--scale", "9000"], "pixels a side"),
-        (["truncation", "--scale", "9000"], "pixels a side"),
-        (["walk", "--psi", "nan"], "psi must be a finite number, not nan"),
-    ],
-)
-def test_a_film_that_cannot_be_made_is_refused_before_it_is_drawn(
-    tmp_path, loaded, arguments, message
-):
-    source, out = tmp_path / "g.pt", tmp_path / "film.webp"
-    save_generator(source, loaded.generator, resolution=8)
-    result = CliRunner().invoke(
-        main, ["video", arguments[0], str(source), *arguments[1:], "--out", str(out)]
-    )
-    assert result.exit_code == 1, result.output
-    assert message in result.output
-    assert list(tmp_path.iterdir()) == [source]
-
-
 def test_without_pyav_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
@@ -399,24 +360,18 @@ def test_captions_do_not_change_the_size_of_a_frame():
 @pytest.fixture
 def source(tmp_path):
     path = tmp_path / "mine.pt"
-    save_generator(path, random_generator())
+    save_generator(path, random_generator(TINY))
     return path
 
 
-def run(*arguments):
-    return CliRunner().invoke(main, ["video", *map(str, arguments), "--device", "cpu"])
-
-
 def film(out, *arguments):
-    result = run(*arguments, "--fps", 10, "--scale", 12, "--out", out)
-    assert result.exit_code == 0, result.output
-    assert f"{out}, " in result.stdout
+    options = ["--fps", 10, "--scale", 12, "--device", "cpu"]
+    assert f"{out}, " in told("video", *arguments, *options, "--out", out)
     return decoded(out)[0].astype(int)
 
 
-def refused(result, exit_code=1):
-    assert result.exit_code == exit_code, result.output
-    return result.stderr
+def refused(*arguments, **options):
+    return commands.refused("video", *arguments, "--device", "cpu", **options)
 
 
 def still(loaded, seed, **settings):
@@ -473,15 +428,13 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
     for images, resolution in ((1_000, 4), (5_000, 8), (6_000, 8)):
         path = tmp_path / "run" / f"generator-{images:09d}.pt"
         path.parent.mkdir(exist_ok=True)
-        generator = random_generator()
+        generator = random_generator(TINY)
         generator.w_avg.fill_(images / 1000)
         save_generator(path, generator, images_seen=images, resolution=resolution)
     run_folder = tmp_path / "run"
     out = tmp_path / "a.webp"
-    result = run(
-        "timelapse", run_folder, "--seeds", 1, "--psi", 0, "--fps", 10, "--seconds", 1, "--out", out
-    )
-    assert result.exit_code == 0, result.output
+    options = ["--seeds", 1, "--psi", 0, "--fps", 10, "--seconds", 1, "--out", out]
+    told("video", "timelapse", run_folder, *options, "--device", "cpu")
     frames, times = decoded(out)
     assert times == [400, 500, 100]  # 1000, 1556, 2111, 2667 images; 3222, ... 5444; 6000
     assert len(frames) == 3
@@ -494,16 +447,16 @@ def test_latents_are_walked_through(loaded, source, tmp_path):
     frames = film(tmp_path / "a.webp", "walk", source, "--latents", saved, "--seconds", 1)
     assert np.abs(frames[5] - still(loaded, 6, psi=1.0)).mean() < 8
     in_z = ["walk", source, "--latents", saved, "--space", "z", "--out", tmp_path / "b.webp"]
-    assert "walked through in w" in refused(run(*in_z), exit_code=2)
+    assert "walked through in w" in refused(*in_z, exit_code=2)
 
 
 def test_what_exists_is_refused_before_any_work(tmp_path, source):
     out = tmp_path / "a.webp"
     out.write_bytes(b"mine")
-    assert f"{out} exists; pass --overwrite" in refused(run("walk", "gone.pt", "--out", out))
+    assert f"{out} exists; pass --overwrite" in refused("walk", "gone.pt", "--out", out)
     folder = tmp_path / "b.webp"
     folder.mkdir()
-    assert "exists" in refused(run("walk", source, "--overwrite", "--out", folder))
+    assert "exists" in refused("walk", source, "--overwrite", "--out", folder)
     film(out, "walk", source, "--seconds", 1, "--overwrite")
 
 
@@ -511,6 +464,13 @@ def test_what_exists_is_refused_before_any_work(tmp_path, source):
     ("options", "message", "exit_code"),
     [
         (["walk", "--seeds", "1"], "1 seed for 1 walk: each needs", 1),
+        (["mixing", "--columns", "10"], "--columns needs at least 2 seeds", 1),
+        (["walk", "--seconds", "inf"], "at most 86400 seconds", 1),
+        (["walk", "--seconds", "nan"], "at most 86400 seconds", 1),
+        (["walk", "--scale", "100000000"], "frames of 800000000x800000000 pixels", 1),
+        (["mixing", "--scale", "9000"], "pixels a side", 1),
+        (["truncation", "--scale", "9000"], "pixels a side", 1),
+        (["walk", "--psi", "nan"], "psi must be a finite number, not nan", 1),
         (["walk", "--seeds", "0-4", "--grid", "2x1"], "5 seeds for 2 walks: each needs", 1),
         (["walk", "--grid", "3"], "'3' is not a size like", 2),
         (["walk", "--space", "z", "--interpolation", "linear"], "is for walks in w", 2),
@@ -522,9 +482,5 @@ def test_what_exists_is_refused_before_any_work(tmp_path, source):
 def test_films_of_nothing_are_refused(source, tmp_path, options, message, exit_code):
     kind, *rest = options
     out = tmp_path / "a.webp"
-    assert message in refused(run(kind, source, *rest, "--out", out), exit_code)
+    assert message in refused(kind, source, *rest, "--out", out, exit_code=exit_code)
     assert not out.exists()
-
-
-def test_the_generator_that_films_is_the_one_that_generates(source, loaded):
-    assert_close(load_source(source).generator.w_avg, loaded.generator.w_avg)

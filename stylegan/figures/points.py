@@ -70,7 +70,7 @@ def of_latents(
             size = f"{loaded.resolution}x{loaded.resolution}"
             raise ValueError(
                 f"{path} holds noise up to {side}x{side}, pictures of {size} need more: pass "
-                f"another --noise, or --resolution {side}"
+                f"--noise const, or --resolution {side}"
             )
         noise = [m[rows] if len(m) > 1 else m for m in maps]
     return Points(names, rows, ws[rows], "const" if noise is None else noise)
