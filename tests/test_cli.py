@@ -10,8 +10,9 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from commands import TINY, refused, stylegan, told
+from commands import refused, stylegan, told
 from PIL import Image
+from tiny_generators import TINY
 
 from stylegan.atomic import replacing
 from stylegan.cli import COMMANDS, main

@@ -6,8 +6,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from commands import TINY, refused, stylegan, told
+from commands import refused, stylegan, told
 from PIL import Image
+from tiny_generators import TINY
 from torch.testing import assert_close
 
 from stylegan import sampling

@@ -7,8 +7,9 @@ from pathlib import Path
 import commands
 import numpy as np
 import pytest
-from commands import look, random_generator, told
+from commands import look, told
 from PIL import Image
+from tiny_generators import random_generator
 
 from stylegan import figures, sampling
 from stylegan.cli import values

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from commands import TINY, random_generator
 from PIL import ImageFont
+from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan import sampling

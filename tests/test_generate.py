@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import TINY, look, pixels, random_generator, refused, stylegan, told
+from commands import look, pixels, refused, stylegan, told
+from tiny_generators import TINY, random_generator
 
 from stylegan.cli import values
 from stylegan.files.formats.own import save_discriminator, save_generator

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from commands import TINY, pixels, random_generator
+from commands import pixels
+from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan.cli import main

@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from commands import TINY, look, pixels, random_generator, stylegan, told
+from commands import look, pixels, stylegan, told
 from PIL import Image
 from test_path_length import vgg_file  # noqa: F401
+from tiny_generators import TINY, random_generator
 from torch import nn
 from torch.testing import assert_close
 

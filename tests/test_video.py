@@ -8,9 +8,11 @@ import weakref
 import commands
 import numpy as np
 import pytest
+import tiny_generators
 import torch
-from commands import random_generator, told
+from commands import told
 from PIL import Image, ImageSequence
+from tiny_generators import random_generator
 from torch.testing import assert_close
 
 from stylegan import sampling
@@ -34,7 +36,7 @@ from stylegan.video import (
 )
 from stylegan.video.encoding import durations
 
-TINY = dataclasses.replace(commands.TINY, resolution=8)
+TINY = dataclasses.replace(tiny_generators.TINY, resolution=8)
 PYAV = importlib.util.find_spec("av") is not None
 mp4 = pytest.mark.skipif(not PYAV, reason="PyAV is not installed: pip install 'stylegan[video]'")
 

@@ -1,27 +1,10 @@
-"""Commands, run in this process, and a tiny generator for them."""
+"""Commands, run in this process, and the pictures that they write."""
 
 import numpy as np
-import torch
 from click.testing import CliRunner
 from PIL import Image
 
 from stylegan.cli import main
-from stylegan.networks import Generator, NetworkConfig
-
-TINY = NetworkConfig(
-    resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
-)
-
-
-def random_generator(config=TINY, noise=1.0):
-    """Always the same one, whose noise and average matter."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        generator = Generator(config).eval()
-        generator.w_avg.normal_()
-        for layer in generator.synthesis.noise_layers(config.resolution) if config.noise else ():
-            torch.nn.init.normal_(layer.noise.strength, std=noise)
-    return generator
 
 
 def stylegan(*arguments):

@@ -12,7 +12,7 @@ TINY = NetworkConfig(
 )
 
 
-def random_generator(config=TINY, seed=0):
+def random_generator(config=TINY, seed=0, noise=1.0):
     """One none of whose parts is without effect, in eval mode."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -20,7 +20,7 @@ def random_generator(config=TINY, seed=0):
         generator.w_avg.normal_()
         for name, parameter in generator.named_parameters():
             if name.endswith("noise.strength"):
-                parameter.data.normal_()
+                parameter.data.normal_(std=noise)
     return generator
 
 
