@@ -1,102 +1,139 @@
 """What can happen to a run, each with the check that nothing was lost or spoiled by it."""
 
 import contextlib
-import json
 import re
 import shutil
 import signal
+import subprocess
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from random import Random
-from subprocess import Popen
 
 import psutil
-from disk import Disk, small_disk
-from injection import Fault, Point
-from play import Event, is_killed, play, side_by_side
-from runs import TICK_IMAGES, Run, Tally, Workshop, pause, wait_until
+from injection import Fault
+from runs import TICK_IMAGES, Run, Runs, check, pause, wait_until
 
 from stylegan.run_folder import images_of
 
 CALLS = dict(zip(("open", "write", "fsync", "rename", "unlink"), "owsru", strict=True))
-CALLS |= {"open folder": "O", "fsync folder": "S"}
+CALLS |= {"open-folder": "O", "fsync-folder": "S"}
 SAFE = re.compile("(ow+srOS(u+(OS)?)?)+")  # the order of calls that survives a loss of power
 PART = 1 / 8  # of the training: the longest wait for a random moment
+TRIES = 5  # for what the run's end came before
 REFUSED = re.compile(
     r"could not write (state-\d+\.pt): No space left on device; last good state: (state-\d+\.pt)"
 )
 
 
-def recorded(workshop: Workshop, tally: Tally) -> tuple[Run, list[Point]]:
-    """A whole run and all points of its saves, in order. Checks that each save makes its calls in
-    the one order that leaves a whole file even when the power fails."""
-    run, record = workshop.run("recorded"), workshop.folder / "points.jsonl"
-    run.check_end(tally, run.start(Fault(str(run.out), record=str(record))).wait())
-    points = [Point(**json.loads(line)) for line in record.read_text().splitlines()]
-    calls = "".join(CALLS[point.call] for point in points if point.place == "after")
-    tally.expect(SAFE.fullmatch(calls) is not None, f"calls in another order: {calls}")
-    return run, points
+def calls_of(points: Sequence[str]) -> str:
+    """The calls of saves, a letter each."""
+    return "".join(CALLS[call] for _, call, place in map(str.split, points) if place == "after")
 
 
-def kill(workshop: Workshop, tally: Tally, kills: int, jobs: int, chance: Random) -> None:
+@dataclass(frozen=True)
+class Event:
+    """Something that happens to a run."""
+
+    name: str
+    act: Callable[[Run], bool]  # starts the command; whether the event came before its end
+    at_the_start: bool = False  # only in a folder without config.toml
+
+
+def disturb(runs: Runs, events: Sequence[Event]) -> int:
+    """Let one event after the other happen to a run, which the same command continues; the number.
+
+    A run that ends meanwhile must be the undisturbed one, and the next begins.
+    """
+    run = runs.new("disturbed")
+    for event in events:
+        for _ in range(TRIES):
+            if event.at_the_start and run.config_file.exists():
+                run.check_end()
+                run = runs.new("disturbed")
+            begun, saved = run.begun(), run.saved()
+            happened = event.act(run)
+            again = run.begun()[len(begun) :]
+            check(again in ([], [saved]), f"{run.path} continued at {again}, saved at {saved}")
+            run.check_files()
+            if happened:
+                print(f"{event.name}; {run.saved()} images saved", flush=True)
+                break
+            run.check_end()
+            run = runs.new("disturbed")
+        else:
+            check(False, f"{event.name}: {TRIES} runs ended before it")
+    run.check_end()
+    return len(events)
+
+
+def is_killed(process: "subprocess.Popen[bytes]", run: Run) -> bool:
+    """Wait for the end; whether it was SIGKILL."""
+    code = process.wait()
+    check(code in (0, -signal.SIGKILL), f"exit code {code}, not SIGKILL: {run.tail()}")
+    return code == -signal.SIGKILL
+
+
+def kill(runs: Runs, kills: int, chance: Random) -> int:
     """SIGKILL at every point of the saves, and at random moments of starting and training."""
-    run, points = recorded(workshop, tally)
-    starting, training = run.seconds()
-    count = Counter((point.file, point.call) for point in points if point.place == "after")
-    kinds = sorted(set(points))
-    saves = sum(number for (_, call), number in count.items() if call == "rename")
-    tally.say(f"{len(kinds)} kinds of points in the {saves} saves of a run ({len(points)} points)")
+    run, record = runs.new("recorded"), runs.folder / "points.txt"
+    run.start(Fault(str(run.path), record=str(record))).wait()
+    run.check_end()
+    points = record.read_text().splitlines()
+    check(SAFE.fullmatch(calls_of(points)), f"calls in another order: {calls_of(points)}")
+    starting, training = runs.undisturbed().seconds()
+    count, kinds = Counter(points), sorted(set(points))
+    print(f"{len(kinds)} kinds of points, {len(points)} in a run", flush=True)
     events = []
     for point in chance.sample(kinds, min(kills, len(kinds))):
-        each = -(-count[point.file, point.call] // count[point.file, "rename"])  # in one save
-        events.append(
-            kill_at(point, chance.randint(1, each if point.file == "config" else 2 * each))
-        )
+        kind = point.partition(" ")[0]
+        each = -(-count[point] // count[f"{kind} rename after"])  # in one save
+        number = chance.randint(1, each if kind == "config" else 2 * each)
+        events.append(kill_at(point, number))
     for i in range(kills - len(events)):
         moment = chance.uniform(0, training * PART if i % 4 else starting)
         events.append(kill_after(moment, starting=not i % 4))
     chance.shuffle(events)
-    play(workshop, tally, events, jobs)
+    return disturb(runs, sorted(events, key=lambda event: not event.at_the_start))
 
 
-def kill_at(point: Point, number: int) -> Event:
+def kill_at(point: str, number: int) -> Event:
     """SIGKILL when a save reaches `point` for the n-th time."""
 
-    def act(run: Run, tally: Tally) -> bool:
-        return is_killed(run.start(Fault(str(run.out), kill_at=point, number=number)), run, tally)
+    def act(run: Run) -> bool:
+        fault = Fault(str(run.path), kill_at=point, number=number)
+        return is_killed(run.start(fault), run)
 
-    return Event(f"SIGKILL {point}", act, at_the_start=point.file == "config")
+    return Event(f"SIGKILL at {point}", act, at_the_start=point.startswith("config"))
 
 
 def kill_after(seconds: float, *, starting: bool) -> Event:
     """SIGKILL some time after the process, or else its training, began."""
 
-    def act(run: Run, tally: Tally) -> bool:
-        begins = run.logs_beyond(run.count("start", "resume"), "start", "resume")
-        process = run.start()
+    def act(run: Run) -> bool:
+        begins, process = run.begun_beyond(len(run.begun())), run.start()
         if starting or wait_until(begins, process):
             pause(seconds, process)
         process.kill()
-        return is_killed(process, run, tally)
+        return is_killed(process, run)
 
     return Event(f"SIGKILL while {'starting' if starting else 'training'}", act)
 
 
-def sigterm(workshop: Workshop, tally: Tally, jobs: int, chance: Random) -> None:
+def signals(runs: Runs, kills: int, chance: Random) -> int:
     """SIGTERM saves where it stops; SIGUSR1 saves and goes on."""
-    _, training = workshop.undisturbed().seconds()
-    kinds = [stop] * 6 + [save_now] * 4
-    events = [kind(chance.uniform(0, training * PART)) for kind in kinds]
+    _, training = runs.undisturbed().seconds()
+    events = [kind(chance.uniform(0, training * PART)) for kind in [stop] * 6 + [save_now] * 4]
     chance.shuffle(events)
-    play(workshop, tally, events, jobs)
+    return disturb(runs, events)
 
 
-def trained_for(seconds: float, run: Run) -> Popen[bytes]:
+def trained_for(seconds: float, run: Run) -> "subprocess.Popen[bytes]":
     """The process of the run, some time after it has logged a step, so that it heeds signals."""
-    steps = run.logs_beyond(run.count("progress"), "progress")
+    steps = len(run.events("progress"))
     process = run.start()
-    if wait_until(steps, process):
+    if wait_until(lambda: len(run.events("progress")) > steps, process):
         pause(seconds, process)
     return process
 
@@ -104,16 +141,15 @@ def trained_for(seconds: float, run: Run) -> Popen[bytes]:
 def stop(seconds: float) -> Event:
     """SIGTERM: saved at the very step, exit code 143."""
 
-    def act(run: Run, tally: Tally) -> bool:
+    def act(run: Run) -> bool:
         process = trained_for(seconds, run)
         process.send_signal(signal.SIGTERM)
         code = process.wait()
-        if run.count("finished"):
+        if run.events("finished"):
             return False
         stopped = [record["images_seen"] for record in run.events("stopped")][-1:]
-        tally.expect(code == 128 + signal.SIGTERM, f"exit code {code} at SIGTERM: {run.tail()}")
-        tally.expect(stopped == [run.saved()], f"stopped at {stopped}, saved at {run.saved()}")
-        tally.say(f"SIGTERM: saved at image {run.saved()}, exit code {code}")
+        check(code == 128 + signal.SIGTERM, f"exit code {code} at SIGTERM: {run.tail()}")
+        check(stopped == [run.saved()], f"stopped at {stopped}, saved at {run.saved()}")
         return True
 
     return Event("SIGTERM", act)
@@ -122,171 +158,162 @@ def stop(seconds: float) -> Event:
 def save_now(seconds: float) -> Event:
     """SIGUSR1: saved between two ticks, and gone on. Then SIGKILL, so that this file is used."""
 
-    def act(run: Run, tally: Tally) -> bool:
+    def act(run: Run) -> bool:
         before = run.saved()
         process = trained_for(seconds, run)
         while process.poll() is None and not (run.saved() > before and run.saved() % TICK_IMAGES):
             before = run.saved()  # a tick was due, too
             process.send_signal(signal.SIGUSR1)
             wait_until(run.saves_beyond(before), process)
-        saved = run.saved()
         process.kill()
-        if process.wait() != -signal.SIGKILL or run.count("finished"):
-            return False
-        tally.say(f"SIGUSR1: saved at image {saved}, and went on")
-        return True
+        return process.wait() == -signal.SIGKILL and not run.events("finished")
 
     return Event("SIGUSR1, then SIGKILL", act)
 
 
-def disk(workshop: Workshop, tally: Tally, chance: Random) -> None:
+def disk(runs: Runs, kills: int, chance: Random) -> int:
     """A disk that is full when the run begins, for a while, and to the end."""
-    whole = workshop.undisturbed()
-    used = sum(path.stat().st_size for path in whole.out.rglob("*") if path.is_file())
-    with small_disk(workshop.folder / "disk", 2 * used) as space:
-        kind = (
-            f"a tmpfs of {2 * used / 2**20:.0f} MiB" if space.real else "no mount: ENOSPC injected"
-        )
-        tally.say(kind)
+    whole = runs.undisturbed()
+    used = sum(path.stat().st_size for path in whole.path.rglob("*") if path.is_file())
+    with small_disk(runs.folder / "disk", 2 * used) as folder:
         for _ in range(2):
             leave = round(chance.uniform(0, 0.9) * whole.states()[-1].stat().st_size)
-            full_for_a_while(workshop.run("full", parent=space.folder), space, leave, tally)
-        full_to_the_end(workshop.run("full", parent=space.folder), space, tally)
+            full_for_a_while(runs.new("full", parent=folder), leave)
+        full_to_the_end(runs.new("full", parent=folder))
+    return 4
 
 
-def full_for_a_while(run: Run, space: Disk, leave: int, tally: Tally) -> None:
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path]:
+    """A tmpfs of `size` bytes at `folder`, which needs root on Linux."""
+    folder.mkdir()
+    options = ["-o", f"size={size}"]
+    subprocess.run(["mount", "-t", "tmpfs", *options, "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path, leave: int = 0) -> None:
+    """Take all the room that there is now, but `leave` bytes."""
+    with open(folder / "ballast", "ab", buffering=0) as file:
+        with contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(2**16))
+        file.truncate(max(file.tell() - leave, 0))
+
+
+def full_for_a_while(run: Run, leave: int) -> None:
     """Filled during the run but for `leave` bytes, and later freed."""
-    process = run.start(space.fault(run))
+    folder, process = run.path.parent, run.start()
     wait_until(run.saves_beyond(2 * TICK_IMAGES), process)
 
     def refused() -> list[tuple[str, str]]:
-        space.fill(leave)  # again: an old file may have gone meanwhile
+        fill(folder, leave)  # again: an old file may have gone meanwhile
         return REFUSED.findall(run.printed())
 
-    told = wait_until(refused, process)
-    tally.expect(told, f"{run.out.name} did not say that the disk was full: {run.tail()}")
-    run.check_files(tally)
-    missing, last = (refused() or [("", "")])[-1]
+    check(wait_until(refused, process), f"it did not say that the disk was full: {run.tail()}")
+    run.check_files()
+    _, last = refused()[-1]
     names = [path.name for path in run.states()]
-    tally.expect(last in names, f"the last good state was said to be {last}, there are {names}")
+    check(last in names, f"the last good state was said to be {last}, there are {names}")
     saved = run.saved()
-    space.free()
-    goes_on = wait_until(run.saves_beyond(saved), process)
-    tally.expect(goes_on, f"{run.out.name} saved nothing once there was room: {run.tail()}")
-    tally.say(f"full but for {leave:,} bytes: {missing} not written, {last} kept, went on")
-    tally.events += 1
-    run.check_end(tally, process.wait())
-    shutil.rmtree(run.out)
+    (folder / "ballast").unlink()
+    wait_until(run.saves_beyond(saved), process)
+    check(run.saved() > saved, f"it saved nothing once there was room: {run.tail()}")
+    check(process.wait() == 0, f"it did not finish: {run.tail()}")
+    run.check_end()
+    shutil.rmtree(run.path)
+    print(f"full but for {leave:,} bytes: {last} kept, went on", flush=True)
 
 
-def full_to_the_end(run: Run, space: Disk, tally: Tally) -> None:
+def full_to_the_end(run: Run) -> None:
     """No room to begin; then, after some states, none to the end."""
+    folder = run.path.parent
     for first in (0, 3 * TICK_IMAGES):
         printed = len(run.printed())
         if not first:
-            space.fill()
-        process = run.start(space.fault(run))
+            fill(folder)
+        process = run.start()
         wait_until(run.saves_beyond(first - 1), process)
-        wait_until(space.fill, process)  # until it ends
+        wait_until(lambda: fill(folder), process)  # until it ends
         code, text = process.wait(), run.printed()[printed:]
         message = text.strip().splitlines()[-1]
         clean = "Traceback" not in text and message.startswith("Error: ")
-        tally.expect(code == 1 and clean, f"exit code {code} with a full disk: {run.tail()}")
-        tally.say(f"full {'to the end' if first else 'at the start'}: exit code {code}, {message}")
-        run.check_files(tally)
-        tally.events += 1
-        space.free()
-    run.check_end(tally, run.finish())
+        check(code == 1 and clean, f"exit code {code} with a full disk: {run.tail()}")
+        run.check_files()
+        (folder / "ballast").unlink()
+        print(f"full from image {first} to the end: {message}", flush=True)
+    run.check_end()
 
 
-def truncated(workshop: Workshop, tally: Tally, jobs: int, chance: Random) -> None:
+def damage(runs: Runs, kills: int, chance: Random) -> int:
     """Newest states that are not what was written."""
-    workshop.undisturbed()  # before others wait for it side by side
-    run = workshop.run("cut-short")
+    run = runs.new("cut-short")
     process = run.start()
     wait_until(run.saves_beyond(13 * TICK_IMAGES), process)
     process.kill()
     process.wait()
-    cases: list[tuple[str, int, Callable[[bytes], bytes]]] = [
-        ("truncated", 1, lambda data: data[: chance.randrange(len(data))]),
-        ("without its last byte", 1, lambda data: data[:-1]),
-        ("with one flipped byte", 1, flip_a_byte(chance)),
-        ("empty", 1, lambda data: b""),
-        ("all zeros", 1, lambda data: bytes(len(data))),
-        ("and the one before truncated", 2, lambda data: data[: chance.randrange(len(data))]),
-        ("and all others truncated", len(run.states()), lambda data: data[: len(data) // 2]),
-    ]
-    side_by_side(workshop, jobs, [partial(damaged, workshop, tally, run, *case) for case in cases])
 
-
-def flip_a_byte(chance: Random) -> Callable[[bytes], bytes]:
     def flip(data: bytes) -> bytes:
-        i = chance.randrange(len(data) // 4, len(data) * 3 // 4)
-        return data[:i] + bytes([data[i] ^ 1 << chance.randrange(8)]) + data[i + 1 :]
+        at = chance.randrange(len(data) // 4, len(data) * 3 // 4)
+        return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
 
-    return flip
+    cases: list[tuple[int, Callable[[bytes], bytes]]] = [
+        (1, lambda data: data[: chance.randrange(len(data))]),
+        (1, lambda data: data[:-1]),
+        (1, flip),
+        (1, lambda data: b""),
+        (1, lambda data: bytes(len(data))),
+        (2, lambda data: data[: chance.randrange(len(data))]),
+        (len(run.states()), lambda data: data[: len(data) // 2]),
+    ]
+    for number, spoil in cases:
+        continue_damaged(runs, run, number, spoil)
+    return len(cases)
 
 
-def damaged(
-    workshop: Workshop,
-    tally: Tally,
-    source: Run,
-    kind: str,
-    number: int,
-    damage: Callable[[bytes], bytes],
-) -> None:
+def continue_damaged(runs: Runs, source: Run, number: int, spoil: Callable[[bytes], bytes]) -> None:
     """Continue a copy of `source` whose `number` newest states are damaged."""
-    run = workshop.run("damaged")
-    shutil.copytree(source.out, run.out)
+    run = runs.new("damaged")
+    shutil.copytree(source.path, run.path)
     good, bad = run.states()[:-number], run.states()[-number:]
     for path in bad:
-        path.write_bytes(damage(path.read_bytes()))
+        path.write_bytes(spoil(path.read_bytes()))
     before = [path.read_bytes() for path in bad]
     code = run.finish()
-    instead = f"continuing from {good[-1].name}" if good else "Error: "
-    wanted = [instead, *(path.name for path in bad)]
-    told = any(all(part in line for part in wanted) for line in run.printed().splitlines())
-    tally.expect(told, f"newest {kind}: {', '.join(wanted)} are not in one line: {run.tail()}")
-    tally.events += 1
-    if not good:
+    wanted = [f"continuing from {good[-1].name}" if good else "Error: ", *(p.name for p in bad)]
+    lines = [line for line in run.printed().splitlines() if all(part in line for part in wanted)]
+    check(lines, f"{', '.join(wanted)} are not in one line: {run.tail()}")
+    print(lines[-1], flush=True)
+    if good:
+        check(run.begun()[-1] == images_of(good[-1]), f"continued at {run.begun()}")
+        run.check_end()
+    else:
         clean = code == 1 and "Traceback" not in run.printed()
-        tally.expect(clean, f"exit code {code} without a readable state: {run.tail()}")
-        kept = [path.read_bytes() for path in bad] == before
-        tally.expect(kept, "damaged files were changed although there was no other state")
-        tally.say(f"newest {kind}: exit code {code}, {run.printed().strip().splitlines()[-1]}")
-        return
-    resumed = [record["images_seen"] for record in run.events("resume")][-1:]
-    tally.expect(resumed == [images_of(good[-1])], f"newest {kind}: continued at {resumed}")
-    tally.say(f"newest {kind}: named, continued from {good[-1].name}")
-    run.check_end(tally, code)
+        check(clean, f"exit code {code} without a readable state: {run.tail()}")
+        check([path.read_bytes() for path in bad] == before, "damaged files were changed")
 
 
-def torchrun(workshop: Workshop, tally: Tally, chance: Random) -> None:
+def torchrun(runs: Runs, kills: int, chance: Random) -> int:
     """Two processes, of which one is killed, three times in one run; torchrun starts both anew."""
-    _, training = workshop.undisturbed(processes=2).seconds()
-    run = workshop.run("torchrun", processes=2)
+    _, training = runs.undisturbed(processes=2).seconds()
+    run, events = runs.new("torchrun", processes=2), 0
     process = run.start()
-    for begun, rank in enumerate((1, 0, chance.randrange(2))):
-        if not wait_until(run.logs_beyond(begun, "start", "resume"), process):
+    for rank in (1, 0, chance.randrange(2)):
+        if not wait_until(run.begun_beyond(events), process):
             break
         pause(chance.uniform(0, training / 4), process)
-        victim = worker(process, rank)
-        if victim is not None:
-            saved = run.saved()
-            victim.kill()
-            tally.events += 1
-            tally.say(f"SIGKILL to rank {rank} after image {saved}")
-    code = process.wait()
-    resumed = [record["images_seen"] for record in run.events("resume")]
-    tally.expect(len(resumed) == tally.events, f"{tally.events} kills, continued at {resumed}")
-    tally.say(f"continued at images {resumed}, exit code {code}")
-    run.check_end(tally, code)
-
-
-def worker(process: Popen[bytes], rank: int) -> psutil.Process | None:
-    """The process of that rank which torchrun has started."""
-    with contextlib.suppress(psutil.Error):
         for child in psutil.Process(process.pid).children(recursive=True):
-            if child.environ().get("RANK") == str(rank):
-                return child
-    return None
+            with contextlib.suppress(psutil.Error):
+                if child.environ().get("RANK") == str(rank):
+                    print(f"SIGKILL to rank {rank} after image {run.saved()}", flush=True)
+                    child.kill()
+                    events += 1
+                    break
+    code = process.wait()
+    check(code == 0, f"exit code {code}: {run.tail()}")
+    check(len(run.begun()) == events + 1, f"{events} kills, begun at {run.begun()}")
+    run.check_end()
+    return events
