@@ -387,33 +387,6 @@ def save(
     return text
 
 
-def plot(
-    path: Path, title: str, axes: tuple[str, str], lines: Mapping[str, Mapping[float, Spread]]
-) -> None:
-    """Lines through medians with bars of quartiles, both axes logarithmic."""
-    try:
-        import matplotlib.figure
-    except ImportError:
-        click.echo(f"no {path.name}: matplotlib is missing; pip install -e '.[dev]'", err=True)
-        return
-    figure = matplotlib.figure.Figure((7, 4.5), layout="constrained")
-    chart = figure.subplots()
-    chart.set(title=title, xlabel=axes[0], ylabel=axes[1])
-    chart.set_xscale("log", base=2)
-    chart.set_yscale("log")
-    for name, points in lines.items():
-        middle = [p.median for p in points.values()]
-        errors = [[p.median - p.low for p in points.values()]]
-        errors.append([p.high - p.median for p in points.values()])
-        chart.errorbar(list(points), middle, errors, marker="o", capsize=3, label=name)
-    ticks = sorted({x for points in lines.values() for x in points})
-    chart.set_xticks(ticks, [number(x) for x in ticks])
-    chart.grid(alpha=0.3)
-    if len(lines) > 1:
-        chart.legend()
-    figure.savefig(path, dpi=120)
-
-
 OPTIONS = {
     "device": click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1."),
     "threads": click.option(

@@ -20,7 +20,6 @@ from contest import (
     contest,
     environment_for,
     number,
-    plot,
     ratio,
     save,
     spread,
@@ -151,7 +150,6 @@ def main(
     found = peaks.measure(device, ["fp32"] if with_peaks else [], environment)
     record: dict[str, Any] = {"conditions": conditions(environment, device), "peaks": found}
     rows, table, text = [], [], ""
-    lines: dict[str, dict[float, Spread]] = {}
     for resolution, size in itertools.product(resolutions or (256, 1024), batch):
         settings = {
             "resolution": resolution,
@@ -164,13 +162,8 @@ def main(
         flops = work_per_image(NetworkConfig(resolution, max_channels=max_channels))
         rows.append({**settings, "flops": flops, "results": results})
         table.append(cells(rows[-1], results, found.get("fp32")))
-        for name, result in results.items():
-            if result.seconds:
-                points = lines.setdefault(f"{name}, {resolution} px", {})
-                points[size] = Spread.of(result.seconds).per(size)
         text = save(out, "generation", "Generation", {**record, "rows": rows}, table)
     click.echo(text)
-    plot(out / "generation.png", "Generation", ("batch", "images per second"), lines)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from contest import (
     markdown,
     number,
     on_gpu,
-    plot,
     ratio,
     save,
     spread,
@@ -271,17 +270,6 @@ def show_profile(
         click.echo(result.error or result.facts["table"])
 
 
-def plot_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Images per second by resolution."""
-    lines: dict[str, dict[float, Spread]] = {}
-    for row in rows:
-        for result in (row.ours, row.theirs):
-            if result and result.seconds:
-                points = lines.setdefault(f"{result.name}, batch {row.batch}", {})
-                points[row.resolution] = Spread.of(result.seconds).per(row.batch)
-    plot(path, "A complete training iteration", ("resolution", "images per second"), lines)
-
-
 @click.command(cls=Command)
 @click.argument("resolutions", type=int, nargs=-1)
 @click.option(
@@ -384,7 +372,6 @@ def main(
             title = f"One training iteration against {against}"
             text = save(out, "iteration", title, record, [row.cells() for row in rows])
     click.echo(text)
-    plot_rows(out / "iteration.png", rows)
 
 
 if __name__ == "__main__":

@@ -86,25 +86,6 @@ def table(runs: Mapping[str, Curves]) -> list[dict[str, str]]:
     return rows
 
 
-def plot(path: Path, runs: Mapping[str, Curves]) -> None:
-    """A chart for every metric, smoothed."""
-    try:
-        import matplotlib.figure
-    except ImportError:
-        click.echo(f"no {path.name}: matplotlib is missing; pip install -e '.[dev]'", err=True)
-        return
-    metrics = list(runs["fp32"])
-    figure = matplotlib.figure.Figure((10, 2.4 * -(-len(metrics) // 2)), layout="constrained")
-    for i, metric in enumerate(metrics, start=1):
-        chart = figure.add_subplot(-(-len(metrics) // 2), 2, i)
-        for name, run in runs.items():
-            chart.plot(smooth(run[metric], 10), label=name, alpha=0.8)
-        chart.set(title=metric, xlabel="step")
-        chart.grid(alpha=0.3)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
-    figure.savefig(path, dpi=100)
-
-
 @click.command(cls=Command)
 @click.argument("precisions", type=click.Choice(["tf32", "bf16", "fp16"]), nargs=-1)
 @click.option("--steps", type=click.IntRange(min=1), default=300, show_default=True)
@@ -146,7 +127,6 @@ def main(
         "runs": runs,
     }
     click.echo(save(out, "precision", f"Losses of {steps} steps", record, table(runs)))
-    plot(out / "precision.png", runs)
 
 
 if __name__ == "__main__":

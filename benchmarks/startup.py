@@ -1,20 +1,20 @@
 """How long it takes to start: importing, the first picture, the first training step."""
 
-import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 from contest import (
     ROOT,
+    Contender,
     Spread,
+    Trial,
     common_options,
     conditions,
+    contest,
     environment_for,
     number,
     save,
@@ -24,13 +24,12 @@ from contest import (
 from stylegan.cli.common import Command
 
 FIRST_STEP = """
-import dataclasses, torch
+import torch
 from stylegan.config import load_config
 from stylegan.schedule import stage_at
 from stylegan.training import Share, TrainState, draw, train_step
-config = load_config("quickstart")
-state, stage, share = TrainState.create(config, device="{device}"), stage_at(0, config.schedule), \
-Share(device="{device}")
+config, share = load_config("quickstart"), Share(device="{device}")
+state, stage = TrainState.create(config, device="{device}"), stage_at(0, config.schedule)
 reals = torch.rand(stage.batch_size, 3, stage.resolution, stage.resolution).to(share.device)
 metrics = train_step(state, reals, None, stage, draw(config, 0, stage, None, share))
 print(*(value.item() for value in metrics.values()))
@@ -38,33 +37,29 @@ print(*(value.item() for value in metrics.values()))
 BASE = "import torch"
 
 
-def probes(device: str) -> dict[str, list[str]]:
+def programs(device: str) -> dict[str, list[str]]:
     """Arguments of Python; pictures and runs go into the folder where they are called."""
+    picture = [str(ROOT / "generate.py"), "emoji32", "--seeds", "0", "--device", device]
     run = ["--device", device, "-o", "schedule.total_kimg=0.008", "--out", "run"]
     return {
         "python": ["-c", "pass"],
         BASE: ["-c", "import torch"],
         "import stylegan": ["-c", "import stylegan"],
-        "a picture: generate.py emoji32 --seeds 0": [
-            str(ROOT / "generate.py"), "emoji32", "--seeds", "0", "--device", device
-        ],
+        "a picture: generate.py emoji32 --seeds 0": picture,
         "a step of the quickstart": ["-c", FIRST_STEP.format(device=device)],
         "a run of one step: train.py, with its files": [str(ROOT / "train.py"), *run],
-    }  # fmt: skip
+    }
 
 
-def seconds_of(arguments: list[str], environment: Mapping[str, str]) -> float:
-    """Of a process of its own, in a new folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, *arguments]
-        started = time.perf_counter()
-        done = subprocess.run(
-            command, cwd=folder, env=dict(environment), capture_output=True, text=True
-        )
-        seconds = time.perf_counter() - started
-    if done.returncode:
-        raise ValueError(f"{arguments[0]} failed: {done.stderr.strip()[-500:]}")
-    return seconds
+def process(settings: dict[str, Any]) -> Trial:
+    """A process of its own, each time in a new folder."""
+
+    def once() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, *settings["arguments"]]
+            subprocess.run(command, cwd=folder, capture_output=True, check=True)
+
+    return Trial(once)
 
 
 @click.command(cls=Command)
@@ -78,29 +73,22 @@ def main(device: str, threads: int, malloc: str, seconds: float, out: Path) -> N
     \b
     python benchmarks/startup.py --seconds 60
     """
-    todo = probes(device)
-    times: dict[str, list[float]] = {name: [] for name in todo}
     with tempfile.TemporaryDirectory() as cache:
-        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-        environment = environment_for(threads, malloc) | {
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "PYTHONPYCACHEPREFIX": cache,
-            "STYLEGAN_CACHE": cache,
-        }
+        environment = environment_for(threads, malloc)
+        environment |= {"PYTHONPYCACHEPREFIX": cache, "STYLEGAN_CACHE": cache}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        for arguments in todo.values():
-            seconds_of(arguments, environment)
-        end = time.monotonic() + seconds
-        while len(times[BASE]) < 3 or time.monotonic() < end:
-            for name, arguments in todo.items():
-                times[name].append(seconds_of(arguments, environment))
-    base = Spread.of(times[BASE]).median
-    rows: list[dict[str, Any]] = []
-    for name, values in times.items():
-        found = Spread.of(values)
-        rows.append({"what": name, "seconds": spread(found)})
-        rows[-1][f"beyond {BASE}"] = number(found.median - base) if found.median > base else ""
-    record = {"conditions": conditions(environment, device), "seconds": times}
+        contenders = [
+            Contender(name, "startup:process", {"arguments": arguments, "repeat_seconds": 0})
+            for name, arguments in programs(device).items()
+        ]
+        results = contest(contenders, environment, seconds=seconds)
+    base = next(Spread.of(r.seconds).median for r in results if r.name == BASE)
+    rows = []
+    for result in results:
+        found = Spread.of(result.seconds)
+        beyond = number(found.median - base) if found.median > base else ""
+        rows.append({"what": result.name, "seconds": spread(found), f"beyond {BASE}": beyond})
+    record = {"conditions": conditions(environment, device), "results": results}
     click.echo(save(out, "startup", "Start", record, rows))
 
 

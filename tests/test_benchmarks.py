@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from stylegan.training import Share, TrainState, draw
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 import contest  # noqa: E402
-import everything  # noqa: E402
 import iteration  # noqa: E402
 import work  # noqa: E402
 from precision import deviation, smooth  # noqa: E402
@@ -203,22 +201,6 @@ def test_a_contest_runs_in_rounds_and_tells_who_failed(tmp_path):
     assert (gone.seconds, gone.error) == ([], "the process ended with exit code 3")
 
 
-@pytest.mark.parametrize(
-    ("code", "seconds", "end"),
-    [
-        ("print(5)", 60, "done in"),
-        ("exit(3)", 60, "FAILED with exit code 3"),
-        ("import time; time.sleep(60)", 0.2, "stopped after"),
-    ],
-)
-def test_a_part_of_everything_tells_how_it_ended(tmp_path, code, seconds, end):
-    part = everything.Part("part", ["-c", code], 1.0)
-    log = tmp_path / "part.log"
-    assert everything.run(part, seconds, log, os.environ).startswith(end)
-    assert log.read_text() == ("5\n" if end == "done in" else "")
-    assert "part" in everything.tables(tmp_path, part)
-
-
 def test_memory_is_what_is_needed_beyond_the_beginning():
     memory = contest.Memory("cpu")
     before = memory.peak()
@@ -258,4 +240,3 @@ def test_the_iteration_benchmark_measures_ours_and_the_textbook(tmp_path):
     assert row["ratio"]["median"] == pytest.approx(sum(a / b for a, b in rounds) / 2)
     assert row["flops_per_second"] == row["work"]["flops"] / row["seconds"]["median"]
     assert "| px | batch |" in (tmp_path / "iteration.md").read_text()
-    assert (tmp_path / "iteration.png").read_bytes().startswith(b"\x89PNG")
