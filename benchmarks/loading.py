@@ -5,10 +5,9 @@ import io
 import os
 import tempfile
 import time
-import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,6 @@ from contest import (
     markdown,
     number,
     options,
-    plot,
     ratio,
     save,
     spread,
@@ -42,12 +40,11 @@ if TYPE_CHECKING:
 
 COUNTS = {256: 300, 1024: 60}  # images of a source, by their size
 PREPARED_COUNTS = {256: 120, 1024: 20}  # fewer, because encoding takes long
-TINY_COUNTS = (2000, 8000)  # of 4 px images, whose pixels weigh less than what is kept of each
 STEADY_SECONDS = 0.5
 FAST_GPU = 440 * 1024  # images per second times resolution: ten times a fast GPU of today
 ENCODERS: dict[str, dict[str, Any]] = {"PNG": {}, "JPEG": {"quality": 95}}
 SCRIPTS = (("PNG", False), ("JPEG", False), ("JPEG", True))  # True: every size, as a store has
-PARTS = ("loader", "waiting", "preparing", "memory")
+PARTS = ("loader", "waiting", "preparing")
 
 
 def make_source(folder: Path, size: int, count: int) -> Path:
@@ -81,15 +78,6 @@ def photograph(rng: np.random.Generator, size: int) -> Image.Image:
             enlarged = Image.fromarray(plane).resize((size, size), Image.Resampling.BICUBIC)
             values[..., channel] += np.asarray(enlarged)
     return Image.fromarray(values.clip(0, 255).astype(np.uint8))
-
-
-def make_tiny_source(folder: Path, count: int) -> Path:
-    out = folder / f"4-{count}"
-    if not out.exists():
-        out.mkdir()
-        for i in range(count):
-            Image.new("RGB", (4, 4), (i % 256,) * 3).save(out / f"{i:08}.png")
-    return out
 
 
 # Contenders: each makes a Trial of its settings, in a process of its own.
@@ -199,22 +187,13 @@ def preparing(settings: dict[str, Any]) -> Trial:
     from stylegan.data import prepare
 
     on_cores(settings["workers"])
-    folder = tempfile.TemporaryDirectory(dir=settings["folder"])
-    trial = Trial(lambda: None, facts={"folder": folder.name})
+    source, options = settings["source"], {k: settings[k] for k in ("resolution", "workers")}
 
     def once() -> None:
-        out = Path(tempfile.mkdtemp(dir=folder.name)) / "store"
-        source, resolution = settings["source"], settings["resolution"]
-        if settings.get("traced"):
-            tracemalloc.start()
-        prepare(source, out, resolution=resolution, workers=settings["workers"])
-        if settings.get("traced"):
-            trial.facts["python_bytes"] = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-        once.keep = folder  # type: ignore[attr-defined]  # until the process ends
+        with tempfile.TemporaryDirectory(dir=settings["folder"]) as folder:
+            prepare(source, Path(folder) / "store", **options)
 
-    trial.once = once
-    return trial
+    return Trial(once)
 
 
 def decode_file(path: Path) -> Image.Image:
@@ -232,15 +211,10 @@ def reencode_file(path: Path, out: str, kind: str, sizes: Sequence[int]) -> None
 
 def each_file(
     settings: dict[str, Any], pool: Executor, handle: Callable[[Path], object]
-) -> Callable[[], None]:
-    paths = sorted(path for path in Path(settings["source"]).rglob("*.*"))
-
-    def once() -> None:
-        futures: list[Future[object]] = [pool.submit(handle, path) for path in paths]
-        for future in futures:
-            future.result()
-
-    return once
+) -> Callable[[], object]:
+    """A call that handles every file of the source."""
+    paths = sorted(Path(settings["source"]).rglob("*.*"))
+    return lambda: list(pool.map(handle, paths))
 
 
 def forget(path: Path) -> None:
@@ -260,8 +234,7 @@ def script(settings: dict[str, Any]) -> Trial:
     sizes = resolutions(settings["resolution"]) if settings["all"] else [settings["resolution"]]
     handle = functools.partial(reencode_file, out=folder.name, kind=settings["kind"], sizes=sizes)
     once = each_file(settings, ProcessPoolExecutor(settings["workers"]), handle)
-    once.keep = folder  # type: ignore[attr-defined]  # until the process ends
-    return Trial(once)
+    return Trial(once, close=folder.cleanup)
 
 
 # Questions: each is a table of rows, and of records for the JSON.
@@ -395,29 +368,6 @@ def preparing_rows(
             yield row, {"settings": dict(contender.settings), "results": [result]}
 
 
-def memory_rows(run: Run, folder: Path) -> Iterator[Answer]:
-    """Peaks with some images, and with four times as many."""
-    cases = [(make_source(folder, 256, n), 256, n) for n in (COUNTS[256], 4 * COUNTS[256])]
-    cases += [(make_tiny_source(folder, n), 4, n) for n in TINY_COUNTS]
-    for source, resolution, count in cases:
-        common = {"source": str(source), "folder": str(folder), "repeat_seconds": 0.0}
-        common |= {"resolution": resolution, "workers": 2}
-        resident, traced = run(
-            [
-                Contender("resident", "loading:preparing", common),
-                Contender("traced", "loading:preparing", common | {"traced": True}),
-            ]
-        )
-        python_bytes = traced.facts["python_bytes"]
-        row = {
-            "resolution": str(resolution),
-            "images": str(count),
-            "peak resident MiB": number((resident.peak_bytes or 0) / 2**20),
-            "peak of Python and NumPy, KiB": number(python_bytes / 2**10),
-        }
-        yield row, {"settings": common, "results": [resident, traced]}
-
-
 @click.command(cls=Command)
 @click.argument("parts", nargs=-1, type=click.Choice(PARTS))
 @click.option("--resolution", "sizes", type=int, multiple=True, help="Of the loader.  [4..1024]")
@@ -458,7 +408,6 @@ def main(
     loader: images per second at each resolution, the store's against ImageFolder + DataLoader.
     waiting: how long a step waits for its batch if it is ten times as fast as a fast GPU's.
     preparing: images per second of making a store, of decoding, of scripts that encode again.
-    memory: what preparing takes, and takes for four times as many images.
 
     \b
     python benchmarks/loading.py loader --resolution 64 --workers 2
@@ -477,7 +426,6 @@ def main(
             "loader": lambda: loader_rows(run, sources, chosen, workers),
             "waiting": lambda: waiting_rows(run, sources, chosen),
             "preparing": lambda: preparing_rows(run, sources, tree, workers, pairs),
-            "memory": lambda: memory_rows(run, sources),
         }
         for part in parts or PARTS:
             rows, records = [], []
@@ -487,18 +435,6 @@ def main(
                 records.append(record)
             where = {"conditions": conditions(environment), "rows": records}
             click.echo(save(out, f"loading-{part}", f"Loading: {part}", where, rows))
-            if part == "loader":
-                plot_rows(out / "loading.png", records)
-
-
-def plot_rows(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    lines: dict[str, dict[float, Spread]] = {}
-    for record in records:
-        settings = record["settings"]
-        for result in record["results"]:
-            points = lines.setdefault(f"{result.name}, {settings['workers']} workers", {})
-            points[settings["resolution"]] = Spread.of(steady_rates(result))
-    plot(path, "Images on their way to a step", ("resolution", "images per second"), lines)
 
 
 if __name__ == "__main__":
