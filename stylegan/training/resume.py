@@ -1,12 +1,14 @@
 """Opening a run: a new one, or the newest state of one that has begun here."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from stylegan import distributed
+from stylegan.agreement import in_all
 from stylegan.config import TrainConfig, check_batches, differences
 from stylegan.data import Store
 from stylegan.files import checkpoint
@@ -28,11 +30,14 @@ def open_run(
     A new run starts from the weights of `init_from` that fit; `tell` is called with which do. Its
     folder is made last, once nothing can be wrong any more.
     """
-    check_same_options(folder, config)
     state = TrainState.create(config, device=device)
     newest, payload = newest_state(folder, tell)
     if newest is not None:
-        check_same_data(payload, store, config, folder)
+        if payload.get("data") != store.identity(config.network.resolution):
+            raise ValueError(
+                f"{folder.path} was trained on other images than {store.meta.source} holds now; "
+                "continue with the same data, or choose another --out"
+            )
         restore(state, payload, newest)
         for line in changes(folder.config(), config, payload["processes"]):
             tell(line)
@@ -70,27 +75,23 @@ def newest_state(
     `tell` is called with the damaged ones. ValueError if there are files but none can be read:
     starting anew would overwrite the run.
     """
-    names = [path.name for path in folder.states()]
-    seen = distributed.gather(names)
-    if any(others != names for others in seen):
+    files = folder.states()
+    seen = distributed.gather([path.name for path in files])
+    if any(names != seen[0] for names in seen):
         raise ValueError(
             f"the processes do not see the same files in {folder.path} ({seen}); all machines need "
             "one shared run folder"
         )
     damaged: list[str] = []
-    for name in reversed(names):
-        payload: dict[str, Any] = {}
-        problem = ""
+    for path in reversed(files):
         try:
-            payload = checkpoint.load_kind(folder.path / name, "state")
+            payload = in_all(partial(checkpoint.load_kind, path, "state"))
         except (ValueError, OSError) as error:
-            problem = str(error)
-        problems = [text for text in distributed.gather(problem) if text]
-        if not problems:
-            if damaged:
-                tell(f"{'; '.join(damaged)}; continuing from {name} instead")
-            return folder.path / name, payload
-        damaged.append(problems[0])
+            damaged.append(str(error))
+            continue
+        if damaged:
+            tell(f"{'; '.join(damaged)}; continuing from {path.name} instead")
+        return path, payload
     if damaged:
         raise ValueError(
             f"no state of {folder.path} can be read ({'; '.join(damaged)}); put a sound copy back, "
@@ -113,29 +114,16 @@ def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
 def changes(stored: TrainConfig, config: TrainConfig, processes: int) -> list[str]:
     """What may change within a run, but is reported: it changes last bits, and the groups of the
     minibatch deviation."""
-    found = []
-    now = distributed.world_size()
+    found, now = [], distributed.world_size()
     if now != processes:
         found.append(
             f"the run was on {processes} process{'es' * (processes > 1)} and goes on with {now}: "
             "batches, schedule and the order of the data stay, but noise inputs are drawn and sums "
             "are rounded otherwise, so results are no longer the same to the last bit"
         )
-    grouped = config.network.deviation_group > 1
-    if stored.batch_gpu != config.batch_gpu and grouped:
+    if stored.batch_gpu != config.batch_gpu and config.network.deviation_group > 1:
         found.append(
             f"batch_gpu was {stored.batch_gpu} and is {config.batch_gpu} now: the minibatch "
             "deviation sees other groups, so results are no longer the same"
         )
     return found
-
-
-def check_same_data(
-    payload: dict[str, Any], store: Store, config: TrainConfig, folder: RunFolder
-) -> None:
-    """Refuses to continue a run on other images than it has seen."""
-    if payload.get("data") != store.identity(config.network.resolution):
-        raise ValueError(
-            f"{folder.path} was trained on other images than {store.meta.source} holds now; "
-            "continue with the same data, or choose another --out"
-        )

@@ -7,7 +7,7 @@ from typing import Any
 
 from stylegan import distributed
 from stylegan.data import Store
-from stylegan.files import checkpoint, loading
+from stylegan.files import checkpoint
 from stylegan.schedule import Stage
 from stylegan.training.recorder import Recorder
 
@@ -53,7 +53,9 @@ class Snapshots:
         path = path or self.folder.generator_file(state.images_seen)
 
         def write() -> None:
-            loading.save_generator(
+            from stylegan.files.loading import save_generator  # knows all formats
+
+            save_generator(
                 path,
                 state.generator_ema,
                 images_seen=state.images_seen,

@@ -1,11 +1,11 @@
 """An end to waiting: a process that makes no progress says where, and dies."""
 
 import faulthandler
+import math
 import os
 import sys
 import threading
 import time
-from types import TracebackType
 
 from stylegan import distributed
 from stylegan.training.health import LostContact, where
@@ -39,11 +39,9 @@ class Watchdog:
 
     def watch(self) -> None:
         while not self.ended.wait(self.seconds / POLLS):
-            report = self.report  # the other thread may change it
-            if report is not None:
-                since, doing = report
-                if time.monotonic() - since > self.seconds:
-                    self.give_up(f"{doing}, {where(self.state, self.state.stage)}")
+            since, doing = self.report or (math.inf, "")  # the other thread may change it
+            if time.monotonic() - since > self.seconds:
+                self.give_up(f"{doing}, {where(self.state, self.state.stage)}")
 
     def give_up(self, doing: str) -> None:
         """Leave without waiting for anything: the main thread may never return to Python."""
@@ -61,10 +59,5 @@ class Watchdog:
             self.thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.ended.set()
