@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_SEED = 2**32 - 1
+# a context in which a GPU computes the same bits each time
+repeatable = partial(torch.backends.cudnn.flags, enabled=True, deterministic=True, allow_tf32=False)
 PICTURE_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
 
@@ -64,8 +66,8 @@ def seed_noise(
 def to_uint8(images: Tensor) -> np.ndarray:
     """Images (N, C, H, W) as pictures, uint8 (N, H, W, C): `floor(127.5 x + 128)` in [0, 255].
 
-    -1 is black, 1 is white, what lies beyond is cut off, ties go up, and a value that is no
-    number is black. The scale is fixed, never fitted to the image, and the official one.
+    -1 is black, 1 is white, what lies beyond is cut off, ties go up, and NaN is black. The scale is
+    the official one, never fitted to the image.
     """
     levels = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
     pictures: np.ndarray = levels.floor().clamp(0, 255).to(torch.uint8).cpu().numpy()
@@ -99,43 +101,40 @@ def generate(
     `noise` maps are (1, 1, r, r), or (N, 1, r, r) with one per picture.
     """
     check_seeds(seeds)
-    full = generator.config.resolution
+    config, average, n = generator.config, generator.w_avg, len(seeds)
+    full = config.resolution
     size = check_resolution(full if resolution is None else resolution, full)
     batch = default_batch(size) if batch is None else batch
     if batch < 1:
         raise ValueError(f"a batch has at least 1 image, not {batch}")
-    if labels is not None and len(labels) not in (1, len(seeds)):
-        expected = f"({len(seeds)} or 1, {generator.config.label_dim})"
+    if labels is not None and len(labels) not in (1, n):
+        expected = f"({n} or 1, {config.label_dim})"
         raise ValueError(f"labels must be {expected}, not {tuple(labels.shape)}")
-    if labels is not None:
-        labels = labels.expand(len(seeds), -1)
-    rows = (len(seeds), generator.config.num_styles(), generator.config.w_dim)
+    rows = (n, config.num_styles(), config.w_dim)
     if ws is not None and ws.shape != rows:
         raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
-    average = generator.w_avg
-    exact = partial(torch.backends.cudnn.flags, enabled=True, deterministic=True, allow_tf32=False)
 
-    def chunk(start: int) -> np.ndarray:
-        some = seeds[start : start + batch]
-        maps = noise
-        if isinstance(noise, str) and noise == "random":
-            maps = [m.to(average) for m in seed_noise(some, generator.config, size)]
-        elif not isinstance(noise, str):
-            part = slice(start, start + batch)
-            maps = [(m[part] if len(m) > 1 else m).to(average) for m in noise]
-        if ws is None:
-            z = latents(some, generator.config.z_dim).to(average)
-            of_some = None if labels is None else labels[start : start + batch].to(average)
-            styles = generator.broadcast(generator.mapping(z, of_some))
-        else:
-            styles = ws[start : start + batch].to(average)
-        styles = truncate(styles, average, psi, cutoff)
-        return to_uint8(generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps))
+    def some(part: slice, x: Tensor) -> Tensor:
+        """Rows of what there is for each picture, or one for all."""
+        return (x[part] if len(x) > 1 else x).to(average)
 
-    for start in range(0, len(seeds), batch):
-        # not around the yield: it is the caller's
-        with torch.inference_mode(), exact():
-            pictures = chunk(start)
+    for start in range(0, n, batch):
+        part = slice(start, start + batch)
+        with torch.inference_mode(), repeatable():  # not around the yield: it is the caller's
+            maps = noise
+            if isinstance(noise, str) and noise == "random":
+                maps = [m.to(average) for m in seed_noise(seeds[part], config, size)]
+            elif not isinstance(noise, str):
+                maps = [some(part, m) for m in noise]
+            if ws is None:
+                z = latents(seeds[part], config.z_dim).to(average)
+                kinds = None if labels is None else some(part, labels).expand(len(z), -1)
+                styles = generator.broadcast(generator.mapping(z, kinds))
+            else:
+                styles = some(part, ws)
+            styles = truncate(styles, average, psi, cutoff)
+            images = generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps)
+            pictures = to_uint8(images)
         yield pictures
 
 
@@ -152,7 +151,7 @@ def crop(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
 
 
 def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, slice]:
-    """The rows and columns of pictures of that size which are no padding."""
+    """The rows and columns of pictures of that size that are not padding."""
     top, bottom, left, right = rectangle
     rows = slice(top * height // (top + bottom), -(-bottom * height // (top + bottom)))
     columns = slice(left * width // (left + right), -(-right * width // (left + right)))
