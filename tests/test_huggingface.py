@@ -7,26 +7,20 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from tiny_generators import TINY, assert_same_weights, random_generator
 from torch.testing import assert_close
 
 from stylegan.files.huggingface import Card, HubGenerator
 from stylegan.files.loading import LoadedGenerator, load_source
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.networks import Generator
 
-TINY = NetworkConfig(
-    resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
-)
 CARD = Card("cc-by-nc-4.0", "91 smileys", {"fid": 12.5, "kid": 0.004}, "More in our paper.")
 
 
 @pytest.fixture
 def source():
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(2)
-        generator = Generator(TINY).eval()
-        generator.w_avg.normal_()
-    told = {"resolution": 8, "alpha": 0.25, "psi": 0.5, "cutoff": None, "images_seen": 1200}
-    return LoadedGenerator(generator, "memory", **told)
+    said = {"resolution": 8, "alpha": 0.25, "psi": 0.5, "cutoff": None, "images_seen": 1200}
+    return LoadedGenerator(random_generator(), "memory", **said)
 
 
 def test_a_saved_folder_comes_back_with_every_number_and_all_that_is_told(source, tmp_path):
@@ -34,8 +28,7 @@ def test_a_saved_folder_comes_back_with_every_number_and_all_that_is_told(source
     before = torch.get_rng_state()
     back = HubGenerator.from_pretrained(tmp_path / "mine")
     assert torch.equal(before, torch.get_rng_state())
-    state = dict(source.generator.state_dict())
-    assert_close(dict(back.state_dict()), state, rtol=0, atol=0)
+    assert_same_weights(back, source.generator)
     assert (back.config, back.training) == (TINY, False)
     for name in ("psi", "cutoff", "resolution", "alpha", "images_seen", "label_names"):
         assert getattr(back.loaded, name) == getattr(source, name)
@@ -48,8 +41,7 @@ def test_such_a_folder_is_a_source_like_any_other(source, tmp_path):
     HubGenerator.of(source, CARD).save_pretrained(tmp_path)
     loaded = load_source(tmp_path)
     assert (loaded.psi, loaded.cutoff, loaded.images_seen) == (0.5, None, 1200)
-    state = dict(source.generator.state_dict())
-    assert_close(dict(loaded.generator.state_dict()), state, rtol=0, atol=0)
+    assert_same_weights(loaded.generator, source.generator)
 
 
 def test_the_card_tells_licence_and_metrics_to_the_hub_and_to_people(source, tmp_path):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan.networks import Generator, NetworkConfig
@@ -18,21 +19,10 @@ from stylegan.sampling import (
     to_uint8,
 )
 
-TINY = NetworkConfig(
-    resolution=16, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
-)
-
 
 @pytest.fixture(scope="module")
 def generator():
-    """Of random weights, with noise that shows and an average that truncation shows."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        network = Generator(TINY).eval()
-        network.w_avg.normal_()
-        for layer in network.synthesis.noise_layers(16):
-            torch.nn.init.normal_(layer.noise.strength)
-    return network
+    return random_generator()
 
 
 def pictures(generator, seeds, **options):

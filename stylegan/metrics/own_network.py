@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stylegan import streams
+from stylegan import sampling, streams
 from stylegan.agreement import from_first
 from stylegan.data import Store
 from stylegan.metrics.cache import entry
@@ -194,7 +194,7 @@ def train(
 @contextmanager
 def deterministic() -> Iterator[None]:
     """Gradients, in full precision and with the same bits each time, whatever the caller does."""
-    exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
+    exact = sampling.repeatable()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # more add up in another order
     try:

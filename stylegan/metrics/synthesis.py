@@ -22,8 +22,7 @@ def exact_arithmetic() -> Iterator[None]:
 
     TF32 keeps ten binary digits; a step of 1e-4 along a path would drown in its rounding.
     """
-    repeatable = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
-    with torch.inference_mode(), in_float32(), repeatable:
+    with torch.inference_mode(), in_float32(), sampling.repeatable():
         yield
 
 

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from stylegan import sampling
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.networks.config import check_labels
 from stylegan.projection.distance import Distance
@@ -179,7 +180,7 @@ def check_distances(distances: Tensor, step: int) -> None:
 @contextmanager
 def differentiable() -> Iterator[None]:
     """With gradients, and the same numbers each time, in full precision, also on a GPU."""
-    exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
+    exact = sampling.repeatable()
     with torch.enable_grad(), exact:
         yield
 
