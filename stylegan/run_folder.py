@@ -11,6 +11,7 @@ from typing import Literal
 from stylegan.agreement import from_first
 from stylegan.atomic import PARTIAL, remove_partials, write_text
 from stylegan.config import TrainConfig, read_stored_config, to_toml
+from stylegan.destination import check_folder
 
 try:
     import fcntl
@@ -57,8 +58,7 @@ class RunFolder:
 
     def stored_config(self) -> TrainConfig | None:
         """As `config`, and None where nothing has begun. ValueError if a run cannot begin here."""
-        if self.path.is_file():
-            raise ValueError(f"{self.path} is a file; a run needs a folder (choose another --out)")
+        check_folder(self.path)
         if self.config_file.is_file():
             return self.config()
         if self.path.is_dir() and any(p.suffix != PARTIAL for p in self.path.iterdir()):

@@ -1,7 +1,6 @@
 """`stylegan metrics`: how good a generator is."""
 
 import json
-import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.measuring import (
     Plan,
@@ -30,26 +30,6 @@ if TYPE_CHECKING:
 DEFAULT_METRICS = "swd,own-fd,own-pr"
 
 
-class Numbers(click.ParamType):
-    """Numbers with commas between them."""
-
-    name = "numbers"
-
-    def __init__(self, kind: type[int] | type[float], least: float = -math.inf) -> None:
-        self.kind, self.least = kind, least
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[Any]:
-        try:
-            numbers = [self.kind(text) for text in str(value).split(",")]
-        except ValueError:
-            self.fail(f"{value!r} is no list of {self.kind.__name__}s, as in 1,2")
-        if not all(math.isfinite(number) and number >= self.least for number in numbers):
-            self.fail(f"{value}: a number is missing, infinite or below {self.least:g}")
-        return list(dict.fromkeys(numbers))
-
-
 @click.command(cls=Command)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @data_option("what a run was trained on")
@@ -67,14 +47,14 @@ class Numbers(click.ParamType):
 @click.option(
     "--psi",
     "psis",
-    type=Numbers(float),
+    type=values.NUMBERS,
     default="1",
     show_default=True,
     help="1: no truncation. Several, as in 1,0.7,0.5, for a sweep.",
 )
 @click.option(
     "--mixed",
-    type=Numbers(int, least=1),
+    type=values.COUNTS,
     default="1",
     show_default=True,
     help="Latents that an image's styles come from; 1,2,3,4 for table 2 of the paper.",
@@ -148,7 +128,9 @@ def metrics(
             subject = subject_of(source, run, requests, chosen, progress=progress, **looked_at)
             place = out or (run.metrics_file if run else None)
             plan: Plan = [
-                (replace(subject, psi=psi, mixed=n), requests) for psi in psis for n in mixed
+                (replace(subject, psi=psi, mixed=n), requests)
+                for psi in dict.fromkeys(psis)
+                for n in dict.fromkeys(mixed)
             ]
             for variant, wanted in [*plan, *(marks(subject, requests) if yardsticks else ())]:
                 results = evaluate(variant, wanted, tools, tell=note)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from stylegan.atomic import write_text
+from stylegan.destination import check_file
 from stylegan.report import curves, sections
 from stylegan.report.drawings import Drawings, Shown, Sweep, truncation_sweep
 from stylegan.report.markup import Html, tag
@@ -29,8 +30,7 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
 
 def check_place(out: Path) -> None:
     """ValueError unless nothing or a report of ours is at `out`."""
-    if out.is_dir():
-        raise ValueError(f"{out} is a folder; --out names the file to write, as report.html")
+    check_file(out, overwrite=True)
     if out.exists():
         with open(out, "rb") as file:
             ours = f'content="{MARK}"'.encode() in file.read(1000)
