@@ -23,7 +23,7 @@ from stylegan.files.download import BUNDLED
 from stylegan.files.formats.metadata import from_json
 from stylegan.files.formats.npz import npz_arrays
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.metrics.images import weights_sha256
+from stylegan.metrics.subject import weights_sha256
 from stylegan.networks import Generator, NetworkConfig
 
 Method = Literal["pca", "sefa"]

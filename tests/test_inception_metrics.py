@@ -19,7 +19,7 @@ from stylegan.config import to_toml
 from stylegan.data import cached_store
 from stylegan.files.loading import load_generator, load_source
 from stylegan.metrics import Subject, Tools, evaluate, inception, parse
-from stylegan.metrics.weights import public_weights, read_weights, weights_file
+from stylegan.metrics.features import public_weights, read_weights, weights_file
 
 fidelity = pytest.importorskip("torch_fidelity")
 InceptionV3 = fidelity.FeatureExtractorInceptionV3
@@ -156,9 +156,8 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(weights, s
     as_many = inception.measure_inception(subject, ["kid"], REALS, tools).values["kid"]["kid"]
     assert as_many == pytest.approx(kid.compute()[0].item(), rel=1e-3)
     network = inception.inception(tools, CPU)
-    seen = inception.look(network, subject.fakes(FAKES), FAKES, {"logits"}, tools)
-    assert seen.logits is not None
-    whole = inception.inception_score(seen.logits, splits=1)["is"]
+    seen = inception.look(network, subject.fakes(FAKES), FAKES, ["logits"], tmp_path)
+    whole = inception.inception_score(seen["logits"], splits=1)["is"]
     assert whole == pytest.approx(score.compute()[0].item(), rel=1e-3)
 
 
@@ -173,14 +172,11 @@ def test_every_metric_puts_a_worse_set_of_emoji_behind_a_better_one(weights, sma
     network = inception.inception(tools, CPU)
     needs = {"moments", "features", "logits"}
     seen = [
-        inception.look(network, x.split(9), 45, needs, tools)
+        inception.look(network, x.split(9), 45, needs, tmp_path)
         for x in (reals, other, noisy, average)
     ]
     found = [
-        {
-            kind: inception.measure(kind, fakes, seen[0], subject_of(store))
-            for kind in inception.NEEDS
-        }
+        {kind: inception.measure(kind, fakes, seen[0], CPU) for kind in inception.NEEDS}
         for fakes in seen[1:]
     ]
     fid, kid, precision, recall, score = (
@@ -327,11 +323,11 @@ def test_statistics_of_reals_are_kept_and_made_again_when_damaged(weights, small
     needs = {"moments", "features"}
 
     def reals():
-        return inception.seen_reals(subject, network, needs, 6, tools)
+        return inception.features_of_reals(subject, network, needs, 6, tools)
 
     first, second = reals(), reals()
-    for one, other in zip(first, second, strict=True):
-        assert one is other is None or np.array_equal(one, other)
+    assert first.keys() == needs
+    assert all(np.array_equal(first[need], second[need]) for need in needs)
     assert (passes, told) == (["real"], [])
     files = sorted(tmp_path.glob("inception-*.bin"))
     assert [path.name.split("-")[1] for path in files] == ["features", "moments"]
@@ -341,10 +337,10 @@ def test_statistics_of_reals_are_kept_and_made_again_when_damaged(weights, small
     reals()
     assert (passes, told) == (["real"] * 2, [f"{files[0]} is damaged and made again"])
     assert files[0].read_bytes() == content
-    rows = first.features
-    np.testing.assert_allclose(first.moments[0], rows.mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(first.moments[1:], np.cov(rows, rowvar=False), rtol=1e-3, atol=1e-5)
-    inception.seen_reals(subject_of(store, mirror=True), network, needs, 6, tools)
+    rows, moments = first["features"], first["moments"]
+    np.testing.assert_allclose(moments[0], rows.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(moments[1:], np.cov(rows, rowvar=False), rtol=1e-3, atol=1e-5)
+    inception.features_of_reals(subject_of(store, mirror=True), network, needs, 6, tools)
     assert len(list(tmp_path.glob("inception-*.bin"))) == 4  # mirrored ones are others
 
 

@@ -14,9 +14,9 @@ from stylegan.data import cached_store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import FeatureNetwork, Moments, Subject, Tools
 from stylegan.metrics.neighbours import nearest, picture, samples
-from stylegan.metrics.own import frechet, measure_own
+from stylegan.metrics.own import measure_own
 from stylegan.metrics.own_network import Recipe, own_network
-from stylegan.metrics.pairwise import nearest_rows, precision_recall
+from stylegan.metrics.statistics import frechet, nearest_rows, precision_recall
 from stylegan.metrics.wasserstein import binomial, sliced_wasserstein
 
 ZIP = Path(__file__).parent.parent / "datasets" / "emoji-32.zip"
@@ -39,7 +39,11 @@ def smileys(tmp_path_factory):
 @pytest.fixture(scope="module")
 def network(store, tmp_path_factory):
     recipe = Recipe(steps=15, batch=32)
-    return own_network(store, SIZE, cache=tmp_path_factory.mktemp("network"), recipe=recipe)
+    return own_network(of_data(store), Tools(tmp_path_factory.mktemp("network")), recipe)
+
+
+def of_data(store, size=SIZE, **options):
+    return Subject(load_generator("emoji32"), store, resolution=size, **options)
 
 
 # The network
@@ -47,7 +51,7 @@ def network(store, tmp_path_factory):
 
 def test_the_same_seed_gives_the_same_bits_and_the_cache_keeps_them(smileys, tmp_path):
     def made(folder, **options):
-        return own_network(smileys, SIZE, cache=tmp_path / folder, recipe=QUICK, **options)
+        return own_network(of_data(smileys), Tools(tmp_path / folder), QUICK, **options)
 
     torch.manual_seed(1)
     first, state = made("a"), torch.get_rng_state()
@@ -66,14 +70,8 @@ def test_a_network_is_trained_once_and_anew_when_its_file_is_damaged(smileys, tm
     told, steps = [], []
 
     def made():
-        return own_network(
-            smileys,
-            SIZE,
-            cache=tmp_path,
-            recipe=QUICK,
-            tell=told.append,
-            progress=lambda what, done, total: steps.append((what, done, total)),
-        ).sha256
+        subject = of_data(smileys, progress=lambda *done: steps.append(done))
+        return own_network(subject, Tools(tmp_path, tell=told.append), QUICK).sha256
 
     sha256 = made()
     assert steps == [("own network", i, 3) for i in (1, 2, 3)]
@@ -104,7 +102,7 @@ def test_features_of_the_data_have_mean_0_and_variance_1_in_any_batches(store, n
 def test_any_channels_and_sizes_with_classes(channels, size, tmp_path):
     pictures = write_pictures(tmp_path / "pictures", n=12, size=size)
     store = cached_store(pictures, resolution=size, channels=channels, cache_dir=tmp_path)
-    network = own_network(store, size, cache=tmp_path / "network", recipe=QUICK)
+    network = own_network(of_data(store, size), Tools(tmp_path / "network"), QUICK)
     features = network(torch.from_numpy(store.images(size)[:].copy()))
     assert features.isfinite().all()
     assert "classes" in network.name
@@ -113,7 +111,7 @@ def test_any_channels_and_sizes_with_classes(channels, size, tmp_path):
 def test_large_images_are_averaged_down_to_64_pixels(tmp_path):
     pictures = write_pictures(tmp_path / "pictures", n=12, size=256)
     store = cached_store(pictures, resolution=256, cache_dir=tmp_path)
-    network = own_network(store, 256, cache=tmp_path / "network", recipe=QUICK)
+    network = own_network(of_data(store, 256), Tools(tmp_path / "network"), QUICK)
     assert network.resize == "averaged down to 64x64"
     small = torch.from_numpy(store.images(64)[:].copy())
     large = small.repeat_interleave(4, dim=2).repeat_interleave(4, dim=3)
@@ -247,7 +245,7 @@ def test_the_bundled_generator_is_between_its_data_and_the_average_image(smileys
 
 
 def test_where_the_data_is_small_all_of_it_is_used_both_ways_round(smileys, tmp_path):
-    subject = Subject(load_generator("emoji32"), smileys, mirror=True, resolution=16)
+    subject = of_data(smileys, mirror=True)
     _, about, *_ = measure_own(subject, ["own-fd"], 200, Tools(tmp_path), QUICK)
     assert (about["images"], about["reals"]["number"]) == (200, 182)
 
@@ -256,7 +254,7 @@ def test_where_the_data_is_small_all_of_it_is_used_both_ways_round(smileys, tmp_
 
 
 def test_the_nearest_training_image_of_a_training_image_is_itself(store, network):
-    subject = Subject(load_generator("emoji32"), store, resolution=SIZE)
+    subject = of_data(store)
     images = torch.from_numpy(store.images(SIZE)[[3, 100, 361]])
     found = nearest(images, subject, network, k=2)
     assert found.indices[:, 0].tolist() == [3, 100, 361]
@@ -267,7 +265,7 @@ def test_the_nearest_training_image_of_a_training_image_is_itself(store, network
 
 def test_mirrored_images_are_found_where_training_mirrors(store, network):
     flipped = torch.from_numpy(store.images(SIZE)[[3, 100]]).flip(3)
-    subject = Subject(load_generator("emoji32"), store, mirror=True, resolution=SIZE)
+    subject = of_data(store, mirror=True)
     found = nearest(flipped, subject, network)
     assert found.indices[:, 0].tolist() == [3, 100]
     np.testing.assert_allclose(found.distances[:, 0], 0, atol=1e-5)
@@ -280,7 +278,7 @@ def test_the_yardstick_is_the_median_distance_to_the_nearest_other_real(store):
         return images.float().mean(dim=(2, 3))
 
     network = FeatureNetwork("mean colour", "", 3, "none", mean_colour)
-    subject = Subject(load_generator("emoji32"), store, resolution=SIZE)
+    subject = of_data(store)
     images = torch.from_numpy(store.images(SIZE)[:].copy())
     colours = mean_colour(images).double()
     apart = torch.cdist(colours, colours).fill_diagonal_(torch.inf).amin(dim=1).median()
@@ -290,7 +288,7 @@ def test_the_yardstick_is_the_median_distance_to_the_nearest_other_real(store):
 
 
 def test_the_picture_has_a_row_for_each_sample(store, network):
-    subject = Subject(load_generator("emoji32"), store, mirror=True, resolution=SIZE)
+    subject = of_data(store, mirror=True)
     pictures = samples(subject, 4)
     drawn = picture(pictures, subject, nearest(pictures, subject, network, k=2))
     assert drawn.width // (drawn.height // 4) == 2

@@ -21,6 +21,7 @@ from torchmetrics.functional.image import learned_perceptual_image_patch_similar
 from torchvision.models import vgg16
 
 from stylegan.metrics import Subject, Tools
+from stylegan.metrics.features import averaged_down
 from stylegan.metrics.lpips import WEIGHTS, load_lpips, load_trunk
 from stylegan.metrics.path_length import (
     EPSILON,
@@ -32,7 +33,6 @@ from stylegan.metrics.path_length import (
     slerp,
     trimmed_mean,
 )
-from stylegan.metrics.synthesis import averaged_down
 from stylegan.networks import Generator, NetworkConfig
 
 CPU = torch.device("cpu")

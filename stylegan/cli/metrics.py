@@ -1,25 +1,15 @@
 """`stylegan metrics`: how good a generator is."""
 
-import json
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from stylegan.cli import values
 from stylegan.cli.common import Command, data_option, use_device
-from stylegan.cli.measuring import (
-    Plan,
-    keep,
-    marks,
-    measuring_tools,
-    note,
-    open_store,
-    progress_of_images,
-)
+from stylegan.cli.measuring import image_bars, measuring_tools, note, open_store
 
 if TYPE_CHECKING:
     import torch
@@ -114,28 +104,34 @@ def metrics(
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
     from stylegan import distributed
-    from stylegan.metrics import evaluate, parse
+    from stylegan.metrics import check_results_file, evaluate, parse
+    from stylegan.metrics import yardsticks as yardsticks_of
     from stylegan.run_folder import RunFolder
 
     if out is not None:
-        check_results(out)
+        check_results_file(out)
     requests, chosen = parse(names), use_device(device)
     tools = measuring_tools(weights, classifiers, crop_faces=crop_faces)
     rows: list[Row] = []
-    with distributed.process_group(chosen), progress_of_images() as progress:
+    with distributed.process_group(chosen):
         for source in sources:
             run = RunFolder.at(source)
-            subject = subject_of(source, run, requests, chosen, progress=progress, **looked_at)
+            subject = subject_of(source, run, requests, chosen, **looked_at)
             place = out or (run.metrics_file if run else None)
-            plan: Plan = [
+            plan = [
                 (replace(subject, psi=psi, mixed=n), requests)
                 for psi in dict.fromkeys(psis)
                 for n in dict.fromkeys(mixed)
             ]
-            for variant, wanted in [*plan, *(marks(subject, requests) if yardsticks else ())]:
-                results = evaluate(variant, wanted, tools, tell=note)
-                shown = [show(result, place) for result in results]
-                rows.append(Row(source, variant, wanted, shown))
+            plan += yardsticks_of(subject, requests) if yardsticks else []
+            for variant, wanted in plan:
+                rows.append(Row(source, variant, wanted, []))
+                for result in evaluate(variant, wanted, tools, tell=note):
+                    rows[-1].results.append(result)
+                    if distributed.rank() == 0:
+                        click.echo(result.line())
+                    if place is not None:
+                        result.append_to(place)
         if len(rows) > 1:
             note(table(rows))
     missing = dict.fromkeys(name for row in rows for name in row.missing())
@@ -164,62 +160,25 @@ def subject_of(
     *,
     data: Path | None,
     mirror: bool | None,
-    noise: Literal["random", "const"],
-    seed: int,
     batch: int | None,
-    progress: Callable[[str, int, int], None],
+    **options: Any,
 ) -> "Subject":
-    """The generator of a source and what it is compared with, if something asks for that."""
-    from stylegan import sampling
+    """The generator of a source, and what it is compared with if a request asks for that."""
     from stylegan.agreement import in_all
     from stylegan.files.loading import load_source
     from stylegan.metrics import KINDS, Subject
 
     loaded = in_all(lambda: load_source(source, map_location=device))
     reals = any(KINDS[request.kind].reals for request in requests)
-    return Subject(
-        loaded.generator,
+    options |= {"batch": batch} if batch else {}
+    return Subject.of(
+        loaded,
         open_store(data, run, loaded) if reals or loaded.generator.config.label_dim else None,
         mirror=run.config().data.mirror if mirror is None and run else bool(mirror),
-        resolution=loaded.resolution,
-        alpha=loaded.alpha,
         cutoff=loaded.cutoff,
-        noise=noise,
-        seed=seed,
-        batch=batch or sampling.default_batch(loaded.resolution),
-        progress=progress,
-        origin=loaded.origin,
-        images_seen=loaded.images_seen,
+        progress=image_bars(),
+        **options,
     )
-
-
-def check_results(path: Path) -> None:
-    """ValueError unless results can be added to what is there: it ends with one, or is empty."""
-    from stylegan.records import LONGEST_LINE
-
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    with open(path, "rb") as file:
-        file.seek(-min(path.stat().st_size, LONGEST_LINE), os.SEEK_END)
-        tail = file.read()
-    try:
-        ours = tail.endswith(b"\n") and "metric" in json.loads(tail.splitlines()[-1])
-    except (ValueError, TypeError):
-        ours = False
-    if not ours:
-        raise ValueError(
-            f"{path} does not end with a line of results, so none is added; choose another --out"
-        )
-
-
-def show(result: "Result", out: Path | None) -> "Result":
-    """Print the result and keep it."""
-    from stylegan import distributed
-
-    if distributed.rank() == 0:
-        click.echo(result.line())
-    keep(result, out)
-    return result
 
 
 def table(rows: Sequence[Row]) -> str:

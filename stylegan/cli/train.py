@@ -13,7 +13,7 @@ import torch
 from stylegan import config as configuration
 from stylegan import distributed
 from stylegan.cli.common import Command, data_option, progress_bar, use_device
-from stylegan.cli.measuring import evaluation_of
+from stylegan.cli.measuring import image_bars, measuring_tools
 from stylegan.config import TrainConfig, bundled
 from stylegan.data import Store
 from stylegan.run_folder import RunFolder, images_of
@@ -106,6 +106,8 @@ def train(
     python train.py --data photos/ --config ffhq-256 --out runs/mine
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
     """
+    from stylegan.metrics.evaluation import evaluation_of
+
     if debug:
         enable_debugging()
     if every_kimg and not names:
@@ -126,7 +128,7 @@ def train(
         if dry_run:
             say("\n".join(plan_lines(config, chosen)))
             return
-        measured = run, config.data.mirror, store, weights
+        measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
         begun = max((images_of(path) for path in run.states()), default=0)
         with status_line(config) as report, stopping():
             state = start(

@@ -1,11 +1,18 @@
 """How good a generator is, in numbers that say how they came about."""
 
-from stylegan.metrics.engine import Result, evaluate, score_name
+from stylegan.metrics.engine import (
+    KINDS,
+    Request,
+    Result,
+    check_results_file,
+    evaluate,
+    parse,
+    score_name,
+    yardsticks,
+)
 from stylegan.metrics.features import FeatureNetwork, Measured, Tools
-from stylegan.metrics.images import Subject
-from stylegan.metrics.moments import Moments, frechet_distance
-from stylegan.metrics.names import KINDS, Request, parse
-from stylegan.metrics.yardsticks import AverageImage, OtherHalf, Yardstick
+from stylegan.metrics.statistics import Moments, frechet_distance
+from stylegan.metrics.subject import AverageImage, OtherHalf, Subject, Yardstick
 
 __all__ = [
     "KINDS",
@@ -19,8 +26,10 @@ __all__ = [
     "Subject",
     "Tools",
     "Yardstick",
+    "check_results_file",
     "evaluate",
     "frechet_distance",
     "parse",
     "score_name",
+    "yardsticks",
 ]

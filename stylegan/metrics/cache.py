@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -15,9 +14,9 @@ import numpy as np
 from torch import Tensor
 
 from stylegan import distributed
-from stylegan.agreement import at_once
+from stylegan.agreement import at_once, from_first
 from stylegan.atomic import replacing
-from stylegan.metrics.images import share_of
+from stylegan.metrics.subject import share_of
 
 BYTES_AT_ONCE = 2**24  # that are hashed, written, or travel between processes
 
@@ -30,13 +29,12 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
 
     def read(self, tell: Callable[[str], None]) -> np.ndarray | None:
-        """The array, in pages of the file; None if it is not there. A damaged one is told."""
+        """The array, in pages of the file; None without one. `tell` hears of a damaged one."""
         if not self.path.is_file():
             return None
-        size = math.prod(self.shape) * np.dtype(self.kind).itemsize
         digest = hashlib.sha256()
         with open(self.path, "rb") as file:
-            left = size
+            left = math.prod(self.shape) * np.dtype(self.kind).itemsize
             while left > 0 and (some := file.read(min(left, BYTES_AT_ONCE))):
                 digest.update(some)
                 left -= len(some)
@@ -51,14 +49,12 @@ class Entry(NamedTuple):
         rows = np.ascontiguousarray(array, self.kind).reshape(-1).view(np.uint8)
         digest = hashlib.sha256()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        own = self.path.with_stem(f"{self.path.stem}-{secrets.token_hex(4)}")  # others may write it
-        with replacing(own) as file:
+        with replacing(self.path) as file:
             for start in range(0, len(rows), BYTES_AT_ONCE):
                 some = rows[start : start + BYTES_AT_ONCE].tobytes()
                 digest.update(some)
                 file.write(some)
             file.write(digest.digest())
-        os.replace(own, self.path)
 
     def keep(self, array: np.ndarray, tell: Callable[[str], None]) -> None:
         """Write it, if there is room."""
@@ -77,6 +73,27 @@ def entry(
     return Entry(folder / f"{name}-{key}.bin", kind, shape)
 
 
+Arrays = dict[str, np.ndarray | None]
+
+
+def cached(
+    entries: Mapping[str, Entry], make: Callable[[set[str]], Arrays], tell: Callable[[str], None]
+) -> Arrays:
+    """Arrays by name in the first process, None in others: read there, or else made by all."""
+    found: Arrays = dict.fromkeys(entries)
+
+    def read() -> set[str]:
+        found.update({name: place.read(tell) for name, place in entries.items()})
+        return {name for name, array in found.items() if array is None}
+
+    missing = from_first(read)
+    made = make(missing) if missing else {}
+    for name, array in made.items():
+        if array is not None:
+            entries[name].keep(array, tell)
+    return found | made
+
+
 class Rows:
     """Rows of numbers of all images in their order. They wait in a file, not in memory."""
 
@@ -89,9 +106,9 @@ class Rows:
         return tempfile.TemporaryFile(dir=self.folder)
 
     def add(self, rows: Tensor) -> None:
-        """rows (n, dim), of the next images of this process's share."""
+        """rows (n, dim), of the next images of this process's part."""
         self.file.write(rows.detach().cpu().numpy().astype("<f4").tobytes())
-        self.file.flush()  # a full disk is told here
+        self.file.flush()  # a full disk is an error here
 
     def gathered(self) -> np.ndarray | None:
         """float32 (images, dim) in pages of a file, in the first process; None in others."""
@@ -108,25 +125,23 @@ class Rows:
         def make() -> None:
             nonlocal whole
             if distributed.rank() == 0:
-                whole = blank(shape, self.folder)
+                whole = self.blank(shape)
 
         at_once(make)
-        shares = [share_of(self.images, rank) for rank in range(distributed.world_size())]
+        parts = [share_of(self.images, rank) for rank in range(distributed.world_size())]
         self.file.seek(0)
         rows_at_once = max(1, BYTES_AT_ONCE // (4 * self.dim))
-        for done in range(0, max(map(len, shares)), rows_at_once):
+        for done in range(0, max(map(len, parts)), rows_at_once):
             some = np.frombuffer(self.file.read(rows_at_once * self.dim * 4), "<f4")
-            for share, rows in zip(shares, distributed.gather(some), strict=True):
+            for part, rows in zip(parts, distributed.gather(some), strict=True):
                 if whole is not None and len(rows):
-                    start = share.start + done
+                    start = part.start + done
                     whole[start : start + len(rows) // self.dim] = rows.reshape(-1, self.dim)
         return whole
 
-
-def blank(shape: tuple[int, int], folder: Path) -> np.ndarray:
-    """float32 zeros in a file that vanishes with them. OSError if the disk has no room."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder) as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, max(1, 4 * math.prod(shape)))
-        return np.memmap(file, "<f4", "w+", shape=shape)
+    def blank(self, shape: tuple[int, int]) -> np.ndarray:
+        """float32 zeros in a file that vanishes with them. OSError if the disk has no room."""
+        with tempfile.TemporaryFile(dir=self.folder) as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, max(1, 4 * math.prod(shape)))
+            return np.memmap(file, "<f4", "w+", shape=shape)

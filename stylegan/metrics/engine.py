@@ -1,29 +1,94 @@
 """From names of metrics to results that say how they came about."""
 
+import json
+import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from stylegan import distributed
 from stylegan.metrics.features import Measured, Tools
-from stylegan.metrics.images import Subject
 from stylegan.metrics.inception import measure_inception
-from stylegan.metrics.names import KINDS, Request
 from stylegan.metrics.own import measure_own
 from stylegan.metrics.path_length import measure_path_length
 from stylegan.metrics.separability import measure_separability
+from stylegan.metrics.subject import AverageImage, OtherHalf, Subject
 from stylegan.metrics.wasserstein import measure_swd
-from stylegan.records import device_name, to_line, versions
+from stylegan.records import LONGEST_LINE, append_line, device_name, to_line, versions
 
 # of kinds, that many images each; metrics of one function share its passes over images
-Family = Callable[[Subject, Collection[str], int, Tools], Measured]
-FAMILIES: Mapping[str, Family] = {
-    **dict.fromkeys(("fid", "kid", "pr", "is"), measure_inception),
-    **dict.fromkeys(("own-fd", "own-pr"), measure_own),
-    **dict.fromkeys(("ppl-z-full", "ppl-w-full", "ppl-z-end", "ppl-w-end"), measure_path_length),
-    "swd": measure_swd,
-    "ls": measure_separability,
+Measure = Callable[[Subject, Collection[str], int, Tools], Measured]
+
+
+class Kind(NamedTuple):
+    """A metric that can be asked for."""
+
+    measure: Measure
+    images: int  # samples, if the name has no number
+    reals: bool  # whether it compares with real images
+    lower_is_better: bool | None
+    best_by: str  # the name of its main result
+    help: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "fid": Kind(measure_inception, 50_000, True, True, "fid", "Frechet Inception distance"),
+    "kid": Kind(measure_inception, 50_000, True, True, "kid", "kernel Inception distance"),
+    "pr": Kind(measure_inception, 50_000, True, False, "precision", "precision and recall"),
+    "is": Kind(measure_inception, 50_000, False, False, "is", "Inception score"),
+    **{
+        f"ppl-{name}": Kind(measure_path_length, 100_000, False, True, f"ppl-{name}", text)
+        for name, text in (
+            ("z-full", "perceptual path length"),
+            ("w-full", "perceptual path length in W"),
+            ("z-end", "the same at t = 0"),
+            ("w-end", "the same in W at t = 0"),
+        )
+    },
+    "ls": Kind(
+        measure_separability, 200_000, False, True, "ls-w", "linear separability in W and Z"
+    ),
+    "swd": Kind(
+        measure_swd, 16_384, True, True, "swd", "sliced Wasserstein distance, per resolution"
+    ),
+    "own-fd": Kind(measure_own, 10_000, True, True, "own-fd", "Frechet distance, our own features"),
+    "own-pr": Kind(
+        measure_own, 10_000, True, False, "own-precision", "precision, recall, our features"
+    ),
 }
+
+
+class Request(NamedTuple):
+    """One metric that was asked for."""
+
+    kind: str
+    images: int
+
+    @property
+    def name(self) -> str:
+        """With the number of images, thousands as k: `fid50k`, `swd16384`."""
+        n = self.images
+        return f"{self.kind}{n // 1000}k" if n % 1000 == 0 else f"{self.kind}{n}"
+
+
+def parse(names: str) -> list[Request]:
+    """`fid50k,kid,ppl-z-full10k` as requests, each once. ValueError for unknown ones."""
+    found: dict[Request, None] = {}
+    for name in names.split(","):
+        match = re.fullmatch(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?", name.strip())
+        kind = match[1] if match else ""
+        if match is None or kind not in KINDS:
+            raise ValueError(
+                f"there is no metric {name.strip()!r}; known: {', '.join(KINDS)}, with a number "
+                "of images behind if you like, as in fid50k"
+            )
+        images = int(match[2]) * (1000 if match[3] else 1) if match[2] else KINDS[kind].images
+        if images < 2:
+            raise ValueError(f"{name.strip()}: at least 2 images are needed")
+        found[Request(kind, images)] = None
+    return list(found)
 
 
 class Result(NamedTuple):
@@ -37,14 +102,36 @@ class Result(NamedTuple):
         """One line of JSON; a number that is not finite becomes null."""
         return to_line(self._asdict())
 
+    def append_to(self, path: Path) -> None:
+        """Add the line to a file, in the first process."""
+        if distributed.rank() == 0:
+            append_line(path, self.line())
+
     def scores(self) -> dict[str, float]:
-        """The values under names that tell the metric, as training logs them."""
+        """The values under names that include the metric, as training logs them."""
         return {score_name(self.metric, name): value for name, value in self.values.items()}
 
 
 def score_name(metric: str, value: str) -> str:
     """`fid50k`, `pr50k/precision`: the metric, and which of its values if it does not say."""
     return metric if metric.startswith(value) else f"{metric}/{value}"
+
+
+def check_results_file(path: Path) -> None:
+    """ValueError unless results can be added to what is there: it ends with one, or is empty."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with open(path, "rb") as file:
+        file.seek(-min(path.stat().st_size, LONGEST_LINE), os.SEEK_END)
+        tail = file.read()
+    try:
+        ours = tail.endswith(b"\n") and "metric" in json.loads(tail.splitlines()[-1])
+    except (ValueError, TypeError):
+        ours = False
+    if not ours:
+        raise ValueError(
+            f"{path} does not end with a line of results, so none is added; choose another --out"
+        )
 
 
 def evaluate(
@@ -56,36 +143,46 @@ def evaluate(
 ) -> Iterator[Result]:
     """Measure what was requested, a family of metrics at a time, and yield each result.
 
-    What cannot be measured, for want of a file or a library or of fitting data, is told in one
-    message, and the others are. Call it in all processes; all get the same results.
+    `tell` is called with why some could not be measured, for want of a file or a library or of
+    fitting data; the others are. Call it in all processes; all get the same results.
     """
-    groups: dict[tuple[Family, int], list[Request]] = {}
+    groups: dict[tuple[Measure, int], list[Request]] = {}
     for request in requests:
-        groups.setdefault((FAMILIES[request.kind], request.images), []).append(request)
-    common = about_subject(subject)
-    for (family, images), group in groups.items():
+        groups.setdefault((KINDS[request.kind].measure, request.images), []).append(request)
+    common = {
+        "generator": subject.about_generator(),
+        "fakes": subject.about_fakes(),
+        "versions": versions(),
+        "device": device_name(subject.device),
+        "processes": distributed.world_size(),
+    }
+    labelled = subject.generator.config.label_dim > 0
+    for (measure, images), group in groups.items():
         started = time.perf_counter()
         names = ", ".join(request.name for request in group)
-        measured, problem = attempt(family, subject, [r.kind for r in group], images, tools)
+        kinds = [request.kind for request in group]
+        measured, problem = attempt(measure, subject, kinds, images, tools)
         problems = [text for text in distributed.gather(problem) if text]
         if problems or measured is None:
             tell(f"{names} could not be measured: {problems[0]}")
             continue
         seconds = round(time.perf_counter() - started, 3)
         for request in group:
-            protocol = {**common, **about_data(subject, request), **measured.about}
-            protocol |= measured.of_kinds.get(request.kind, {})
-            protocol["measured_together"] = names
-            protocol["seconds"] = seconds
+            protocol = common
+            if subject.store is not None and (KINDS[request.kind].reals or labelled):
+                reals = {"reals": subject.about_reals(), "data": subject.store.meta.source}
+                protocol = protocol | reals
+            protocol = protocol | measured.about | measured.of_kinds.get(request.kind, {})
+            protocol |= {"measured_together": names, "seconds": seconds}
             yield Result(request.name, measured.values[request.kind], protocol)
 
 
 def attempt(
-    family: Family, subject: Subject, kinds: list[str], images: int, tools: Tools
+    measure: Measure, subject: Subject, kinds: list[str], images: int, tools: Tools
 ) -> tuple[Measured | None, str | None]:
-    """What the family measured, or what a user can do something about."""
+    """What was measured, or what a user can do something about."""
     try:
-        return family(subject, kinds, images, tools), None
+        return measure(subject, kinds, images, tools), None
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("stylegan"):
             raise
@@ -94,20 +191,12 @@ def attempt(
         return None, " ".join(str(error).split()) or type(error).__name__
 
 
-def about_subject(subject: Subject) -> dict[str, Any]:
-    """The generator, its images, and what computes: the same for all metrics."""
-    return {
-        "generator": subject.about_generator(),
-        "fakes": subject.about_fakes(),
-        "versions": versions(),
-        "device": device_name(subject.device),
-        "processes": distributed.world_size(),
-    }
-
-
-def about_data(subject: Subject, request: Request) -> dict[str, Any]:
-    """The real images, where they are compared with or give the labels."""
-    labelled = subject.generator.config.label_dim > 0
-    if subject.store is None or not (KINDS[request.kind].reals or labelled):
-        return {}
-    return {"reals": subject.about_reals(), "data": subject.store.meta.source}
+def yardsticks(
+    subject: Subject, requests: Sequence[Request]
+) -> list[tuple[Subject, list[Request]]]:
+    """The yardsticks, each with those requests that compare with reals; for half of the reals with
+    no more images than there are."""
+    compared = [request for request in requests if KINDS[request.kind].reals]
+    most = len(subject.real_images()) // 2 * (2 if subject.mirror else 1)
+    fewer = [request._replace(images=min(request.images, most)) for request in compared]
+    return [(OtherHalf.beside(subject), fewer), (AverageImage.beside(subject), compared)]

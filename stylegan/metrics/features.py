@@ -1,5 +1,6 @@
-"""Networks that turn images into features. Their files are data; nothing in them is executed."""
+"""Networks that turn images into features, and files of their weights: data, never executed."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,7 +9,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from stylegan.agreement import in_all
+from stylegan.files import checkpoint, download
+
+LARGEST = 256  # pixels of images that VGG16 and the attribute classifiers look at, officially
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +52,7 @@ class Tools:
     cache: Path  # folder of what can be made again: statistics of reals, our own networks
     weights: Path | None = None  # of feature networks: a file or a folder
     classifiers: tuple[Path, ...] = ()  # TorchScript files, images -> logits
-    tell: Callable[[str], None] = lambda text: None  # hears what a user should know
+    tell: Callable[[str], None] = lambda text: None  # called with what a user should know
     crop_faces: bool = False  # path length of the faces alone, as officially of FFHQ and CelebA-HQ
 
 
@@ -70,3 +77,65 @@ def as_rgb(images: Tensor) -> Tensor:
             "a network that looks at RGB; measure with swd, own-fd or own-pr"
         )
     return images.expand(-1, 3, -1, -1) if channels == 1 else images
+
+
+def averaged_down(images: Tensor, largest: int = LARGEST) -> Tensor:
+    """By box averages to `largest` pixels a side, if there are more."""
+    factor = images.shape[2] // largest
+    return F.avg_pool2d(images, factor) if factor > 1 else images
+
+
+class Weights(NamedTuple):
+    """What a file holds, and its SHA-256."""
+
+    tensors: dict[str, Tensor]
+    sha256: str
+
+
+def public_weights(url: str, given: Path | None) -> Weights:
+    """Of the file at an https address that ends in `-<digits of its SHA-256>.<ending>`.
+
+    Taken from `given`, the file itself or a folder that has it, else from
+    $TORCH_HOME/hub/checkpoints, else downloaded to there. A file given by its own path may be any
+    that fits the network; all others must have the SHA-256. In all processes; ValueError or
+    OSError in all of them.
+    """
+    return in_all(lambda: read_weights(weights_file(url, given)))
+
+
+def in_hub_cache(url: str) -> bool:
+    """Whether the file has been downloaded, or put there by hand."""
+    return (download.hub_cache() / url.rpartition("/")[2]).is_file()
+
+
+def weights_file(url: str, given: Path | None) -> Path:
+    """Where the file is. OSError that says where it should be."""
+    name = url.rpartition("/")[2]
+    digits = str(download.hash_prefix(name))
+    if given is not None and not given.exists():
+        raise FileNotFoundError(f"there is no file or folder {given} with weights of networks")
+    if given is not None and given.is_file():
+        return given
+    if given is not None and (given / name).exists():
+        return download.verified(given / name, digits)
+    try:
+        return download.downloaded(url)
+    except OSError as error:
+        reason = error.__cause__ or error
+        raise OSError(
+            f"the weights of a network are missing and could not be downloaded ({reason}): get "
+            f"{url}, whose SHA-256 begins with {digits}, elsewhere and put it at "
+            f"{download.hub_cache() / name}, or give its path as --weights"
+        ) from error
+
+
+def read_weights(path: Path) -> Weights:
+    """Tensors by name; ValueError for a file of anything else."""
+    try:
+        tensors = checkpoint.read(path)
+        checkpoint.check_weights(tensors)
+    except ValueError as error:
+        raise ValueError(f"{path} holds no weights that can be read safely: {error}") from error
+    with open(path, "rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Weights(dict(tensors), sha256)  # type: ignore[call-overload]

@@ -8,7 +8,8 @@ with VGG16 as where they were defined, so they are not comparable with numbers f
 import io
 from collections.abc import Collection, Iterable
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +18,10 @@ from torch import Tensor
 from stylegan import distributed
 from stylegan.agreement import at_once, from_first
 from stylegan.files.download import hash_prefix
-from stylegan.metrics.cache import Entry, Rows, entry
-from stylegan.metrics.features import FeatureNetwork, Measured, Tools, as_rgb
-from stylegan.metrics.images import Subject
-from stylegan.metrics.moments import Moments, frechet_distance
-from stylegan.metrics.weights import public_weights
+from stylegan.metrics.cache import Arrays, Rows, cached, entry
+from stylegan.metrics.features import FeatureNetwork, Measured, Tools, as_rgb, public_weights
+from stylegan.metrics.statistics import Moments, frechet_distance
+from stylegan.metrics.subject import Subject
 
 WEIGHTS = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
@@ -29,6 +29,7 @@ WEIGHTS = (
 )
 FEATURES, LOGITS = 2048, 1008  # of an image; the logits are without their bias, as officially
 NEEDS = {"fid": "moments", "kid": "features", "pr": "features", "is": "logits"}
+SIZES = {"features": FEATURES, "logits": LOGITS}  # of rows that wait in files
 LEAST = {"fid": 2, "kid": 2, "pr": 4, "is": 10}  # images
 KID_SUBSETS, KID_SUBSET_SIZE = 100, 1000
 NEIGHBORHOOD = 3  # the k of precision and recall
@@ -36,14 +37,6 @@ SPLITS = 10  # of the Inception score
 VERSION = 1  # of what decides the statistics of reals: a new number makes them anew
 SEED = 2020  # torch-fidelity's, of KID's subsets and the order within the Inception score
 DISTANCES_AT_ONCE = 2**26  # of precision and recall, in memory
-
-
-class Seen(NamedTuple):
-    """What looking at images leaves; None where not asked for, and in all but the first process."""
-
-    moments: np.ndarray | None = None  # (1 + FEATURES, FEATURES) float64: mean, covariance
-    features: np.ndarray | None = None  # (images, FEATURES), in a file
-    logits: np.ndarray | None = None  # (images, LOGITS), in a file
 
 
 def measure_inception(
@@ -64,9 +57,11 @@ def measure_inception(
             )
     network = inception(tools, subject.device)
     needs = {NEEDS[kind] for kind in kinds}
-    reals = seen_reals(subject, network, needs - {"logits"}, num_reals, tools)
-    fakes = look(network, subject.fakes(images), images, needs, tools)
-    values = from_first(lambda: {kind: measure(kind, fakes, reals, subject) for kind in kinds})
+    reals = features_of_reals(subject, network, needs - {"logits"}, num_reals, tools)
+    fakes = look(network, subject.fakes(images), images, needs, tools.cache)
+    values = from_first(
+        lambda: {kind: measure(kind, fakes, reals, subject.device) for kind in kinds}
+    )
     about = {**network.about(), "images": images}
     reals_about = {"reals": {**subject.about_reals(), "number": num_reals}} if compared else {}
     size = subset_size(images, num_reals)
@@ -109,75 +104,66 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
 
 
 def look(
-    network: FeatureNetwork, batches: Iterable[Tensor], num: int, needs: set[str], tools: Tools
-) -> Seen:
-    """What is needed of `num` images, whose parts the processes hold."""
-    moments = Moments(FEATURES) if "moments" in needs else None
-    features = Rows(num, FEATURES, tools.cache) if "features" in needs else None
-    logits = Rows(num, LOGITS, tools.cache) if "logits" in needs else None
+    network: FeatureNetwork,
+    batches: Iterable[Tensor],
+    num: int,
+    needs: Collection[str],
+    folder: Path,
+) -> Arrays:
+    """What is needed of `num` images, whose parts the processes hold, for the first process.
+
+    moments: float64 (1 + FEATURES, FEATURES), the mean and the covariance; features and logits:
+    float32 (num, FEATURES or LOGITS), in files.
+    """
+    moments = Moments(FEATURES)
+    rows = {need: Rows(num, dim, folder) for need, dim in SIZES.items() if need in needs}
 
     def collect() -> None:
         for images in batches:
-            some, rest = network(images).split([FEATURES, LOGITS], dim=1)
-            for collected, rows in ((moments, some), (features, some), (logits, rest)):
-                if collected is not None:
-                    collected.add(rows)
+            found = dict(zip(SIZES, network(images).split([*SIZES.values()], dim=1), strict=True))
+            if "moments" in needs:
+                moments.add(found["features"])
+            for need in rows:
+                rows[need].add(found[need])
 
     at_once(collect)
-    gaussian = None
-    if moments is not None:
+    arrays: Arrays = {need: collected.gathered() for need, collected in rows.items()}
+    if "moments" in needs:
         merged = moments.merged()
-        if distributed.rank() == 0:
-            gaussian = np.vstack([merged.mean()[None], merged.covariance()])
-    return Seen(
-        gaussian,
-        None if features is None else features.gathered(),
-        None if logits is None else logits.gathered(),
-    )
+        both = [merged.mean()[None], merged.covariance()] if distributed.rank() == 0 else None
+        arrays["moments"] = None if both is None else np.vstack(both)
+    return arrays
 
 
-def seen_reals(
-    subject: Subject, network: FeatureNetwork, needs: set[str], num: int, tools: Tools
-) -> Seen:
+def features_of_reals(
+    subject: Subject, network: FeatureNetwork, needs: Collection[str], num: int, tools: Tools
+) -> Arrays:
     """The same of the first `num` reals, from the cache of the first process if they are there."""
-    if not needs:
-        return Seen()
-    about = {**subject.about_reals(), "number": num, **network.about()}
+    about = {**subject.about_reals(), "number": num, **network.about()} if needs else {}
     about |= {name: version(name) for name in ("torch", "torch-fidelity")}
     about["version"] = VERSION
     shapes = {"moments": ("<f8", (1 + FEATURES, FEATURES)), "features": ("<f4", (num, FEATURES))}
-    entries: dict[str, Entry] = {
-        need: entry(tools.cache, f"inception-{need}", about, *shapes[need]) for need in needs
-    }
-    found: dict[str, np.ndarray | None] = {}
-
-    def read() -> set[str]:
-        found.update({need: entries[need].read(tools.tell) for need in needs})
-        return {need for need in needs if found[need] is None}
-
-    missing = from_first(read)
-    if missing:
-        seen = look(network, subject.reals(num), num, missing, tools)
-        for need in missing:
-            array = found[need] = getattr(seen, need)
-            if array is not None:
-                entries[need].keep(array, tools.tell)
-    return Seen(**found)
+    places = {need: entry(tools.cache, f"inception-{need}", about, *shapes[need]) for need in needs}
+    return cached(
+        places,
+        lambda missing: look(network, subject.reals(num), num, missing, tools.cache),
+        tools.tell,
+    )
 
 
-def measure(kind: str, fakes: Seen, reals: Seen, subject: Subject) -> dict[str, float]:
+def measure(kind: str, fakes: Arrays, reals: Arrays, device: torch.device) -> dict[str, float]:
     """The values of one metric, of what the first process holds."""
-    if kind == "fid":
-        assert fakes.moments is not None and reals.moments is not None
-        f, r = fakes.moments, reals.moments
-        return {"fid": frechet_distance(f[0], f[1:], r[0], r[1:])}
+    need = NEEDS[kind]
+    ours, theirs = fakes[need], reals.get(need)
+    assert ours is not None
     if kind == "is":
-        assert fakes.logits is not None
-        return inception_score(fakes.logits)
-    assert fakes.features is not None and reals.features is not None
+        return inception_score(ours)
+    assert theirs is not None
+    if kind == "fid":
+        return {"fid": frechet_distance(ours[0], ours[1:], theirs[0], theirs[1:])}
     if kind == "kid":
-        return kernel_distance(fakes.features, reals.features)
-    return precision_recall(fakes.features, reals.features, subject.device)
+        return kernel_distance(ours, theirs)
+    return precision_recall(ours, theirs, device)
 
 
 def subset_size(images: int, reals: int) -> int:

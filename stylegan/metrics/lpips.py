@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from stylegan.files.download import hash_prefix
-from stylegan.metrics.features import as_rgb
-from stylegan.metrics.weights import public_weights
+from stylegan.metrics.features import as_rgb, public_weights
 
 WEIGHTS = "https://download.pytorch.org/models/vgg16-397923af.pth"  # IMAGENET1K_V1
 SMALLEST = 16  # pixels a side: VGG16 halves the image four times

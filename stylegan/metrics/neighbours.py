@@ -11,10 +11,10 @@ from torch.nn.functional import avg_pool2d
 
 from stylegan import distributed
 from stylegan.figures import grid
-from stylegan.metrics.features import FeatureNetwork
-from stylegan.metrics.images import Subject, share_of
-from stylegan.metrics.own_network import LARGEST
-from stylegan.metrics.pairwise import distances, smallest
+from stylegan.metrics.features import FeatureNetwork, Tools
+from stylegan.metrics.own_network import LARGEST, own_network
+from stylegan.metrics.statistics import distances, smallest
+from stylegan.metrics.subject import Subject
 
 YARDSTICKS = 1000  # training images, at most, whose own neighbours are looked for
 LARGEST_SHOWN = 128  # pixels
@@ -51,45 +51,34 @@ def nearest(pictures: Tensor, subject: Subject, network: FeatureNetwork, k: int 
     """
     images = subject.real_images()
     yardsticks = np.linspace(0, len(images) - 1, min(len(images), YARDSTICKS)).astype(np.int64)
-    queries = torch.cat(
-        [network(some).cpu() for some in pictures.split(subject.batch)]
-        + [
-            network(torch.from_numpy(images[yardsticks[i : i + subject.batch]])).cpu()
-            for i in range(0, len(yardsticks), subject.batch)
-        ]
-    )
+    known = torch.from_numpy(images[yardsticks])
+    batches = (*pictures.split(subject.batch), *known.split(subject.batch))
+    queries = torch.cat([network(some).cpu() for some in batches])
     itself = torch.cat([torch.full((len(pictures),), -1), torch.from_numpy(yardsticks)])
     best, names = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
-    own = share_of(len(images))
-    for start in range(own.start, own.stop, subject.batch):
-        stop = min(start + subject.batch, own.stop)
-        reals = torch.from_numpy(images[start:stop].copy())
+    for indices in subject.batches(len(images), "training images"):
+        rows = torch.arange(indices.start, indices.stop)
+        reals = torch.from_numpy(images[indices.start : indices.stop].copy())
         found = distances(queries, network(reals).cpu())
         flipped = torch.full_like(found, torch.inf)
         if subject.mirror:
             flipped = distances(queries, network(reals.flip(3)).cpu())
-        ways = 2 * torch.arange(start, stop) + (flipped < found)  # index and way round, (n, batch)
+        ways = 2 * rows + (flipped < found)  # index and way round, (n, batch)
         found = found.minimum(flipped)
-        found[itself[:, None] == torch.arange(start, stop)] = torch.inf
+        found[itself[:, None] == rows] = torch.inf
         best, names = smallest(best, names, found, ways, k)
-        subject.progress("training images", stop - own.start, len(own))
-    best, names = merged(distributed.gather((best, names)), k)
+    (best, names), *others = distributed.gather((best, names))
+    for theirs in others:
+        best, names = smallest(best, names, *theirs, k)
     n = len(pictures)
     numbers, typical = names[:n].numpy(), float(best[n:, 0].median())
     return Neighbours(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical)
 
 
-def merged(parts: list[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
-    """The k nearest of those that the processes found."""
-    best, names = parts[0]
-    for theirs in parts[1:]:
-        best, names = smallest(best, names, *theirs, k)
-    return best, names
-
-
-def samples_and_nearest(subject: Subject, network: FeatureNetwork, num: int, k: int) -> Image.Image:
-    """The first `num` generated images, each beside the k training images nearest to it."""
-    pictures = samples(subject, num)
+def samples_and_nearest(subject: Subject, tools: Tools, num: int, k: int) -> Image.Image:
+    """The first `num` samples, each beside the k training images nearest to it by our own
+    network."""
+    pictures, network = samples(subject, num), own_network(subject, tools)
     found = nearest(*reduced(pictures, subject, LARGEST), network, k)
     return picture(*reduced(pictures, subject, LARGEST_SHOWN), found)
 

@@ -13,14 +13,21 @@ import torch
 from torch import Tensor
 
 from stylegan.agreement import at_once, from_first
-from stylegan.metrics.cache import Rows, entry
+from stylegan.metrics.cache import Rows, cached, entry
 from stylegan.metrics.features import FeatureNetwork, Measured, Tools
-from stylegan.metrics.images import Subject
-from stylegan.metrics.moments import Moments, frechet_distance, pooled
-from stylegan.metrics.own_network import Recipe, own_network
-from stylegan.metrics.pairwise import NEIGHBORHOOD, ROWS_AT_ONCE, blocks, precision_recall
+from stylegan.metrics.own_network import RECIPE, Recipe, own_network
+from stylegan.metrics.statistics import (
+    NEIGHBORHOOD,
+    ROWS_AT_ONCE,
+    Moments,
+    blocks,
+    frechet,
+    pooled,
+    precision_recall,
+)
+from stylegan.metrics.subject import Subject
 
-VERSION = 1  # of what decides the features of reals but for the network
+VERSION = 1  # of what decides the features of reals except for the network
 NETWORK_SEED = 0  # of the network: the same for all seeds of images, so that results compare
 
 
@@ -29,13 +36,13 @@ def measure_own(
     kinds: Collection[str],
     images: int,
     tools: Tools,
-    recipe: Recipe | None = None,
+    recipe: Recipe = RECIPE,
 ) -> Measured:
-    """`own-fd` and `own-pr`. One pass over the generated images serves both.
+    """`own-fd` and `own-pr`. One pass over the samples serves both.
 
     Where the data has fewer than `images`, all of it is used (mirrored and not, if reals are
-    mirrored), and for precision and recall as many generated images. Features that are compared in
-    pairs wait in a file.
+    mirrored), and for precision and recall as many samples. Features that are compared in pairs
+    wait in a file.
     """
     in_all = len(subject.real_images())
     paired = "own-pr" in kinds
@@ -43,7 +50,7 @@ def measure_own(
     num_reals = min(images, in_all * (2 if subject.mirror else 1))
     if num_reals < least or in_all < 2:
         raise ValueError(f"{' and '.join(kinds)}: {least} images of each sort are needed at least")
-    network = network_of(subject, tools, recipe)
+    network = own_network(subject, tools, recipe, NETWORK_SEED)
     rows = Rows(images, network.dim, tools.cache) if paired else None
     of_fakes = look(network, subject.fakes(images), rows)
     reals = features_of_reals(subject, network, num_reals, tools)
@@ -51,11 +58,11 @@ def measure_own(
     about: dict[str, Any] = {**network.about(), "network_seed": NETWORK_SEED, "images": images}
     about["reals"] = {**subject.about_reals(), "number": num_reals, "chosen": "evenly"}
     values: dict[str, dict[str, float]] = {}
-    of_kinds: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
+    of_kinds: dict[str, dict[str, Any]] = {}
     if "own-fd" in kinds:
         distance, apart = from_first(lambda: distances(of_fakes, present(reals), in_all))
         values["own-fd"] = {"own-fd": distance}
-        of_kinds["own-fd"]["between_halves_of_reals"] = apart
+        of_kinds["own-fd"] = {"between_halves_of_reals": apart}
     if paired:
         precision, recall = from_first(
             lambda: precision_recall(present(fakes)[:num_reals], present(reals))
@@ -64,20 +71,6 @@ def measure_own(
         used = min(images, num_reals)
         of_kinds["own-pr"] = {"neighborhood": NEIGHBORHOOD, "images_compared": used}
     return Measured(values, about, of_kinds)
-
-
-def network_of(subject: Subject, tools: Tools, recipe: Recipe | None = None) -> FeatureNetwork:
-    """The network that looks at the subject's data, trained on it or from the cache."""
-    return own_network(
-        subject.require_store(),
-        subject.size,
-        seed=NETWORK_SEED,
-        cache=tools.cache,
-        device=subject.device,
-        tell=tools.tell,
-        progress=subject.progress,
-        recipe=recipe,
-    )
 
 
 def look(network: FeatureNetwork, batches: Iterable[Tensor], rows: Rows | None) -> Moments:
@@ -102,20 +95,13 @@ def features_of_reals(
     about = {**subject.about_reals(), "number": num, "chosen": "evenly", **network.about()}
     about |= {"version": VERSION, "torch": torch.__version__}
     place = entry(tools.cache, "own-features", about, "<f4", (num, network.dim))
-    found: np.ndarray | None = None
 
-    def read() -> bool:
-        nonlocal found
-        found = place.read(tools.tell)
-        return found is not None
-
-    if not from_first(read):
+    def make(missing: Collection[str]) -> dict[str, np.ndarray | None]:
         rows = Rows(num, network.dim, tools.cache)
         look(network, subject.reals(num, evenly=True), rows)
-        found = rows.gathered()
-        if found is not None:
-            place.keep(found, tools.tell)
-    return found
+        return {"features": rows.gathered()}
+
+    return cached({"features": place}, make, tools.tell)["features"]
 
 
 def distances(of_fakes: Moments, reals: np.ndarray, turn: int) -> tuple[float, float | None]:
@@ -129,10 +115,6 @@ def distances(of_fakes: Moments, reals: np.ndarray, turn: int) -> tuple[float, f
                 half.add(some[odd == which])
     apart = frechet(*halves) if min(half.count for half in halves) > 1 else None
     return frechet(of_fakes, pooled(halves)), apart
-
-
-def frechet(a: Moments, b: Moments) -> float:
-    return frechet_distance(a.mean(), a.covariance(), b.mean(), b.covariance())
 
 
 def present(rows: np.ndarray | None) -> np.ndarray:

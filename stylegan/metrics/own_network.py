@@ -8,10 +8,9 @@ and ill-fitting halves are not forgotten as details. Where the data has classes 
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,8 +21,8 @@ from stylegan import sampling, streams
 from stylegan.agreement import from_first
 from stylegan.data import Store
 from stylegan.metrics.cache import entry
-from stylegan.metrics.features import FeatureNetwork, in_float32
-from stylegan.metrics.images import Progress, quiet
+from stylegan.metrics.features import FeatureNetwork, Tools, in_float32
+from stylegan.metrics.subject import ImageProgress, Subject
 
 VERSION = 1  # of all that decides what the weights become: a new number makes networks anew
 LARGEST = 64  # resolution that the network looks at
@@ -79,25 +78,19 @@ class FeatureLayers(nn.Module):
             nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
 
+RECIPE = Recipe()
+
+
 def own_network(
-    store: Store,
-    resolution: int,
-    *,
-    seed: int = 0,
-    cache: Path,
-    device: torch.device | str = "cpu",
-    tell: Callable[[str], None] = lambda text: None,
-    progress: Progress = quiet,
-    recipe: Recipe | None = None,
+    subject: Subject, tools: Tools, recipe: Recipe = RECIPE, seed: int = 0
 ) -> FeatureNetwork:
-    """The network of this data, from the cache or trained by the first process, in all of them.
+    """The network of the subject's data, from the cache or trained by the first process, in all.
 
     The same seed gives the same bits on the same machine, whatever the number of processes and
     threads. Training on other hardware gives another network, of another hash; copy the cache to
     compare with its results.
     """
-    recipe = recipe or Recipe()
-    size = min(resolution, LARGEST)
+    store, size = subject.require_store(), min(subject.size, LARGEST)
     with torch.random.fork_rng(devices=[]):  # weights are drawn, then drawn anew or read
         layers = FeatureLayers(store.channels, size)
     about = {
@@ -108,39 +101,35 @@ def own_network(
         "seed": seed,
         **dataclasses.asdict(recipe),
     }
-    place = entry(cache, "own-network", about, "<f4", (sum(t.numel() for t in tensors(layers)),))
+    sizes = [tensor.numel() for tensor in layers.state_dict().values()]
+    place = entry(tools.cache, "own-network", about, "<f4", (sum(sizes),))
 
     def weights() -> np.ndarray:
-        found = place.read(tell)
+        found = place.read(tools.tell)
         if found is None:
-            train(layers, store, size, seed, torch.device(device), recipe, progress)
-            found = torch.cat([tensor.cpu().flatten() for tensor in tensors(layers)]).numpy()
-            place.keep(found, tell)
+            train(layers, store, size, seed, subject.device, recipe, subject.progress)
+            tensors = [tensor.cpu().flatten() for tensor in layers.state_dict().values()]
+            found = torch.cat(tensors).numpy()
+            place.keep(found, tools.tell)
         return np.array(found)
 
     vector = from_first(weights)
-    parts = torch.from_numpy(vector).split([tensor.numel() for tensor in tensors(layers)])
-    with torch.no_grad():
-        for tensor, part in zip(tensors(layers), parts, strict=True):
-            tensor.copy_(part.view_as(tensor))
-    layers.to(device).eval()
+    parts = torch.from_numpy(vector).split(sizes)
+    for tensor, part in zip(layers.state_dict().values(), parts, strict=True):
+        tensor.copy_(part.view_as(tensor))  # they share memory with the network's
+    layers.to(subject.device).eval()
 
     def extract(images: Tensor) -> Tensor:
-        features: Tensor = layers(prepared(images.to(device), size))
+        features: Tensor = layers(prepared(images.to(subject.device), size))
         return features
 
     return FeatureNetwork(
         f"our own, trained on {'the classes and ' if labels_sha256(store) else ''}the images",
         hashlib.sha256(vector.tobytes()).hexdigest(),
         layers.dim,
-        f"averaged down to {size}x{size}" if size < resolution else "none",
+        f"averaged down to {size}x{size}" if size < subject.size else "none",
         extract,
     )
-
-
-def tensors(layers: FeatureLayers) -> list[Tensor]:
-    """All numbers of the network, in a fixed order."""
-    return [*layers.state_dict().values()]
 
 
 def labels_sha256(store: Store) -> str | None:
@@ -163,7 +152,7 @@ def train(
     seed: int,
     device: torch.device,
     recipe: Recipe,
-    progress: Progress,
+    progress: ImageProgress,
 ) -> None:
     """Fit the weights, then the normalization. All draws are made on the CPU, from the seed."""
     rng = streams.own_network(seed)

@@ -7,7 +7,6 @@ seed, which both ends share. The expectation is the same, and no batch is to be 
 
 import math
 from collections.abc import Callable, Collection
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +14,8 @@ from torch import Tensor
 
 from stylegan import streams
 from stylegan.agreement import at_once
-from stylegan.metrics.features import Measured, Tools
-from stylegan.metrics.images import Subject, share_of
-from stylegan.metrics.synthesis import (
-    LARGEST,
-    averaged_down,
-    exact_arithmetic,
-    mapped,
-    noise_of,
-    synthesized,
-)
+from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
+from stylegan.metrics.subject import Subject, exact_arithmetic
 from stylegan.paths import slerp
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
@@ -47,19 +38,17 @@ def measure_path_length(
     for kind in kinds:
         lengths = measured_lengths(subject, kind, images, lpips.distance, tools.crop_faces)
         values[kind] = {kind: trimmed_mean(lengths)}
-    return Measured(values, {"pairs": images, **lpips.about(), **protocol(tools.crop_faces)})
-
-
-def protocol(crop_faces: bool) -> dict[str, Any]:
-    """What defines the number beside the generator and the distance, for a result."""
-    return {
+    about = {
+        "pairs": images,
+        **lpips.about(),
         "epsilon": EPSILON,
         "interpolation": "spherical in z, linear in w",
         "ends": "the same label and the same noise",
-        "crop_faces": crop_faces,
+        "crop_faces": tools.crop_faces,
         "resize": f"box averages down to {LARGEST}, none up",
         "trim": f"lowest and highest {TRIM_PERCENT} %",
     }
+    return Measured(values, about)
 
 
 def measured_lengths(
@@ -69,13 +58,10 @@ def measured_lengths(
     _, space, where = kind.split("-")  # ppl, z or w, full or end
 
     def own_lengths() -> np.ndarray:
-        own = share_of(pairs)
         lengths = [np.empty(0)]
-        for start in range(own.start, own.stop, subject.batch):
-            indices = range(start, min(start + subject.batch, own.stop))
+        for indices in subject.batches(pairs, kind):
             sample = path(subject, indices, space, where == "end", crop_faces)
             lengths.append(path_lengths(sample, distance).double().cpu().numpy())
-            subject.progress(kind, indices.stop - own.start, len(own))
         return np.concatenate(lengths)
 
     with exact_arithmetic():
@@ -100,17 +86,17 @@ def path(
     """
     z0, z1, t = latent_pairs(subject, indices)
     t = torch.zeros_like(t) if from_start else t
-    noise = noise_of(subject, indices)
+    noise = subject.noise_maps(indices)
     if space == "w":
-        w0, w1 = (mapped(subject, z, indices).cpu().double() for z in (z0, z1))
+        w0, w1 = (subject.mapped(z, indices).cpu().double() for z in (z0, z1))
 
     def sample(step: float) -> Tensor:
         if space == "z":
             z = slerp(z0, z1, t + step) * math.sqrt(z0.shape[1])
-            w = mapped(subject, z, indices)
+            w = subject.mapped(z, indices)
         else:
             w = torch.lerp(w0, w1, t + step).to(subject.generator.w_avg)
-        images = synthesized(subject, w, noise)
+        images = subject.synthesized(w, noise)
         return averaged_down(face_region(images) if crop_faces else images)
 
     return sample

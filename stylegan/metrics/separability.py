@@ -21,16 +21,8 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.agreement import at_once, from_first, in_all
 from stylegan.metrics.cache import Rows
-from stylegan.metrics.features import Measured, Tools
-from stylegan.metrics.images import Subject, share_of
-from stylegan.metrics.synthesis import (
-    LARGEST,
-    averaged_down,
-    exact_arithmetic,
-    mapped,
-    noise_of,
-    synthesized,
-)
+from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
+from stylegan.metrics.subject import Subject, exact_arithmetic
 
 # Float images (n, C, r, r), nominally in [-1, 1], r at most 256 -> logits: (n,) or (n, 1), positive
 # for images with the attribute; or (n, 2), of those without and of those with it.
@@ -125,15 +117,12 @@ def classify_own(
     subject: Subject, classifiers: Mapping[str, Classifier], images: int, rows: Rows
 ) -> None:
     """Add z, w and logits of this process's images to `rows`."""
-    own = share_of(images)
-    for start in range(own.start, own.stop, subject.batch):
-        indices = range(start, min(start + subject.batch, own.stop))
+    for indices in subject.batches(images, "classified"):
         z = sampling.latents(subject.seeds(indices), subject.generator.config.z_dim)
-        w = mapped(subject, z, indices)
-        pictures = averaged_down(synthesized(subject, w, noise_of(subject, indices))).float()
+        w = subject.mapped(z, indices)
+        pictures = averaged_down(subject.synthesized(w, subject.noise_maps(indices))).float()
         logits = [one_logit(f(pictures), name).cpu() for name, f in classifiers.items()]
         rows.add(torch.cat([z, w.cpu().float(), torch.stack(logits, dim=1)], dim=1))
-        subject.progress("classified", indices.stop - own.start, len(own))
 
 
 def one_logit(logits: Tensor, name: str) -> Tensor:

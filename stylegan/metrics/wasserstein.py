@@ -20,7 +20,7 @@ from stylegan import streams
 from stylegan.agreement import at_once, from_first
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import Measured, Tools
-from stylegan.metrics.images import Subject, share_of
+from stylegan.metrics.subject import Subject, share_of
 
 PATCH = 7  # pixels, both ways
 PATCHES = 128  # of every level of every image

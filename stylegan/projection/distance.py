@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stylegan.metrics.features import in_hub_cache
 from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
-from stylegan.metrics.weights import in_hub_cache
 from stylegan.ops import downsample
 from stylegan.sampling import Rectangle, active_part
 

@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stylegan.metrics.engine import score_name
-from stylegan.metrics.names import KINDS, Kind, parse
+from stylegan.metrics.engine import KINDS, Kind, parse, score_name
 from stylegan.report.charts import Band, Series, chart, short
 from stylegan.report.markup import Html, joined, table, tag
 from stylegan.report.record import Record, Result, number

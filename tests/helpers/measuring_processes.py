@@ -11,7 +11,6 @@ from stylegan.agreement import from_first, in_all
 from stylegan.data import Store
 from stylegan.files import loading
 from stylegan.metrics import FeatureNetwork, Moments, Subject, Tools, evaluate, parse
-from stylegan.metrics.images import share_of
 from stylegan.metrics.inception import FEATURES, LOGITS, look
 
 IMAGES = 13  # does not divide by 2 or 4
@@ -33,17 +32,19 @@ def measured(folder):
     """Everything that must not depend on the number of processes; arrays of the first alone."""
     generator = loading.load_generator("emoji32")
     subject = Subject(generator, Store(folder / "store"), mirror=True, resolution=4, batch=4)
-    tools = Tools(folder / "cache")
     rows = torch.randn(IMAGES, 5, generator=torch.Generator().manual_seed(1)) + 100
     moments = Moments(5)
-    own = share_of(IMAGES)
-    for start in range(own.start, own.stop, 3):
-        moments.add(rows[start : min(start + 3, own.stop)])
+    for indices in subject.batches(IMAGES, "rows"):
+        moments.add(rows[indices.start : indices.stop])
     merged = moments.merged()
     needs = {"features", "logits"}
-    fakes = look(projection(), subject.fakes(IMAGES), IMAGES, needs, tools)
-    reals = look(projection(), subject.reals(IMAGES), IMAGES, needs, tools)
-    arrays = [None if a is None else torch.from_numpy(a).clone() for a in (*fakes, *reals)]
+    both = (
+        look(projection(), batches, IMAGES, needs, folder / "cache")
+        for batches in (subject.fakes(IMAGES), subject.reals(IMAGES))
+    )
+    arrays = [
+        a if a is None else torch.from_numpy(a).clone() for found in both for a in found.values()
+    ]
     return {
         "count": merged.count,
         "mean": torch.from_numpy(merged.mean()),

@@ -24,7 +24,7 @@ def measured(folder, cache):
     )
     tools = Tools(folder / cache)
     own, about, of_kinds = measure_own(subject, ["own-fd", "own-pr"], IMAGES, tools, QUICK)
-    network = own_network(subject.require_store(), 16, cache=tools.cache, recipe=QUICK)
+    network = own_network(subject, tools, QUICK)
     found = nearest(samples(subject, 5), subject, network)
     return {
         "values": own | measure_swd(subject, ["swd"], IMAGES, tools).values,

@@ -1,0 +1,48 @@
+"""What a training run measures of itself."""
+
+from stylegan import sampling
+from stylegan.data import Store
+from stylegan.metrics.engine import KINDS, evaluate, parse, score_name
+from stylegan.metrics.features import Tools
+from stylegan.metrics.subject import ImageProgress, Subject, quiet
+from stylegan.run_folder import RunFolder
+from stylegan.schedule import Stage
+from stylegan.training import Evaluation, TrainState
+
+
+def evaluation_of(
+    names: str,
+    every_kimg: float | None,
+    run: RunFolder,
+    mirror: bool,
+    store: Store,
+    tools: Tools,
+    progress: ImageProgress = quiet,
+) -> Evaluation:
+    """What a training run measures, on the images that it is trained on; the first of `names`
+    decides which generator is best."""
+    requests = parse(names)
+    if any(request.kind == "ls" for request in requests):
+        raise ValueError("ls needs classifiers, which a run cannot be given; use stylegan metrics")
+
+    def measure(state: TrainState, stage: Stage) -> dict[str, float]:
+        subject = Subject(
+            state.generator_ema,
+            store,
+            mirror=mirror,
+            resolution=stage.resolution,
+            alpha=stage.alpha,
+            batch=min(sampling.default_batch(stage.resolution), stage.batch_size),
+            progress=progress,
+            origin=f"the run {run.path}",
+            images_seen=state.images_seen,
+        )
+        scores: dict[str, float] = {"resolution": stage.resolution}
+        for result in evaluate(subject, requests, tools, tell=tools.tell):
+            result.append_to(run.metrics_file)
+            scores |= result.scores()
+        return scores
+
+    first = requests[0]
+    best_by = score_name(first.name, KINDS[first.kind].best_by)
+    return Evaluation(measure, best_by, bool(KINDS[first.kind].lower_is_better), every_kimg)
