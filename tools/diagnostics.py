@@ -1,12 +1,11 @@
 """Trains small networks, well and badly, and draws what their logs say, for docs/diagnostics.md."""
 
 import io
-import json
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from stylegan.cli.common import Command
+from stylegan.records import read_lines
+from stylegan.run_folder import RunFolder
 
 SMALL = (  # the quickstart at 16x16 with half of the channels: three minutes on one free core
     "network.resolution=16",
@@ -95,32 +96,33 @@ class Curves:
 
     lines: list[dict[str, Any]]
 
+    @classmethod
+    def of(cls, folder: Path) -> "Curves":
+        lines = [event for event in read_events(folder) if event["event"] == "progress"]
+        if not lines:
+            raise ValueError(f"{folder} has no progress lines to draw; train it first")
+        return cls(lines)
+
     def __getitem__(self, name: str) -> np.ndarray:
         """One quantity over the lines; NaN where it was not finite or not logged."""
         values = [line.get(name) for line in self.lines]
         return np.array([np.nan if value is None else value for value in values], dtype=float)
 
-    def has(self, name: str) -> bool:
-        return any(name in line for line in self.lines)
-
     @property
     def kimg(self) -> np.ndarray:
         return self["images_seen"] / 1000
 
+    @property
+    def losses(self) -> list[str]:
+        """Names of the loss terms, unweighted as logged."""
+        others = ("_logits", "_penalty")
+        names = (n for n in self.lines[0] if n.startswith(("d/", "g/")) and not n.endswith(others))
+        return sorted(names)
+
 
 def read_events(folder: Path) -> list[dict[str, Any]]:
     """The lines of a run's log; none if it has not begun."""
-    log = folder / "log.jsonl"
-    if not log.is_file():
-        return []
-    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-
-
-def read_curves(folder: Path) -> Curves:
-    lines = [event for event in read_events(folder) if event["event"] == "progress"]
-    if not lines:
-        raise ValueError(f"{folder / 'log.jsonl'} has no progress lines to draw; train it first")
-    return Curves(lines)
+    return read_lines(RunFolder(folder).log_file, "event")[0]
 
 
 def has_ended(folder: Path) -> bool:
@@ -141,112 +143,80 @@ def train(case: Case, folder: Path) -> None:
 
 def draw(case: Case, folder: Path, reference: Curves) -> Figure:
     """Four panels of curves, some of the reference run below in grey, and the last samples."""
-    curves = read_curves(folder)
+    curves = Curves.of(folder)
     figure = Figure(figsize=(10, 4.2), dpi=120, layout="constrained")
     grid = figure.add_gridspec(2, 3, width_ratios=(4, 4, 2))
-    panels = [figure.add_subplot(grid[i // 2, i % 2]) for i in range(4)]
-    draw_logits(panels[0], curves, reference)
-    draw_losses(panels[1], curves)
-    draw_penalty(panels[2], curves, reference)
-    draw_skipped(panels[3], curves)
-    for panel in panels:
+    logits, losses, penalty, skipped = (figure.add_subplot(grid[i // 2, i % 2]) for i in range(4))
+    names = {"d/real_logits": BLUE, "d/fake_logits": VERMILION}
+    draw_panel(logits, "logits", names, curves, reference, (-6, 6))
+    if curves != reference:
+        logits.lines[-1].set_label("healthy run")
+    colours = dict(zip(curves.losses, (VERMILION, BLUE, GREEN, PURPLE), strict=False))
+    draw_panel(losses, "losses", colours, curves, None, (0, 4))
+    for panel in (logits, losses):
+        if max(np.abs(panel.dataLim.intervaly)) > 100:
+            panel.set_yscale("symlog", linthresh=10)
+        panel.legend(
+            fontsize=7,
+            frameon=False,
+            loc="lower right",
+            bbox_to_anchor=(1.02, 0.97),
+            ncols=4,
+            borderpad=0,
+            handlelength=1.2,
+            columnspacing=1.0,
+        )
+    name = "d/r1_penalty"
+    penalty.set_yscale("log")
+    draw_panel(penalty, f"{name} (unweighted)", {name: PURPLE}, curves, reference)
+    if np.isnan(curves[name]).all():
+        place = penalty.transAxes
+        penalty.text(0.5, 0.8, "not in its loss", fontsize=8, ha="center", transform=place)
+    name = "health/skipped_updates"
+    draw_panel(skipped, name, {name: "black"}, curves, None, (0, 10))
+    for panel in (logits, losses, penalty, skipped):
         panel.set_xlim(0, max(curves.kimg[-1], reference.kimg[-1]))
-        shade_growth(panel, curves)
         panel.spines[["top", "right"]].set_visible(False)
         panel.tick_params(labelsize=8)
-    for panel in panels[2:]:
+    for panel in (penalty, skipped):
         panel.set_xlabel("kimg", fontsize=8)
     draw_samples(figure.add_subplot(grid[:, 2]), folder)
     figure.suptitle(case.title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
 
 
-def draw_logits(panel: Axes, curves: Curves, reference: Curves) -> None:
-    for name, color in (("d/real_logits", BLUE), ("d/fake_logits", VERMILION)):
-        panel.plot(curves.kimg, curves[name], color=color, label=name, linewidth=1.2)
-        panel.plot(reference.kimg, reference[name], color=GREY, linewidth=0.8, zorder=1)
-    if curves != reference:
-        panel.lines[-1].set_label("healthy run")
-    panel.set_title("logits", fontsize=9, loc="left")
-    compress(panel)
-    widen(panel, -6, 6)
-    explain(panel)
-
-
-def draw_losses(panel: Axes, curves: Curves) -> None:
-    """Unweighted, as logged."""
-    names = sorted(
-        name
-        for name in curves.lines[0]
-        if name.startswith(("d/", "g/")) and not name.endswith(("_logits", "_penalty"))
-    )
-    for name, color in zip(names, (VERMILION, BLUE, GREEN, PURPLE), strict=False):
-        panel.plot(curves.kimg, curves[name], color=color, label=name, linewidth=1.2)
-    panel.set_title("losses", fontsize=9, loc="left")
-    compress(panel)
-    widen(panel, 0, 4)
-    explain(panel)
-
-
-def draw_penalty(panel: Axes, curves: Curves, reference: Curves) -> None:
-    name = "d/r1_penalty"
-    panel.set_title(f"{name} (unweighted)", fontsize=9, loc="left")
-    panel.set_yscale("log")
-    panel.plot(reference.kimg, reference[name], color=GREY, linewidth=0.8, zorder=1)
-    if curves.has(name):
-        panel.plot(curves.kimg, curves[name], color=PURPLE, linewidth=1.2)
-    else:
-        panel.text(0.5, 0.8, "not in its loss", transform=panel.transAxes, ha="center", fontsize=8)
-
-
-def draw_skipped(panel: Axes, curves: Curves) -> None:
-    panel.set_title("health/skipped_updates", fontsize=9, loc="left")
-    panel.plot(curves.kimg, curves["health/skipped_updates"], color="black", linewidth=1.2)
-    widen(panel, 0, 10)
-
-
-def widen(panel: Axes, low: float, high: float) -> None:
-    """Show at least this range of values, and the curves whole."""
-    bottom, top = panel.get_ylim()
-    panel.set_ylim(min(bottom, low), max(top, high))
-
-
-def explain(panel: Axes) -> None:
-    """What the lines are, above the panel, beside its title."""
-    panel.legend(
-        fontsize=7,
-        frameon=False,
-        loc="lower right",
-        bbox_to_anchor=(1.02, 0.97),
-        ncols=4,
-        borderpad=0,
-        handlelength=1.2,
-        columnspacing=1.0,
-    )
-
-
-def compress(panel: Axes) -> None:
-    """A scale that is logarithmic beyond 10, where the values reach far beyond."""
-    if max(np.abs(panel.dataLim.intervaly)) > 100:
-        panel.set_yscale("symlog", linthresh=10)
-
-
-def shade_growth(panel: Axes, curves: Curves) -> None:
-    """Grey where a resolution fades in."""
-    kimg = [0.0, *curves.kimg]
-    for (start, end), alpha in zip(pairwise(kimg), curves["schedule/alpha"], strict=True):
+def draw_panel(
+    panel: Axes,
+    title: str,
+    colours: Mapping[str, str],
+    curves: Curves,
+    reference: Curves | None,
+    least: tuple[float, float] | None = None,
+) -> None:
+    """The named curves, at least this range of values, and grey where a resolution fades in."""
+    panel.set_title(title, fontsize=9, loc="left")
+    for name, colour in colours.items():
+        panel.plot(curves.kimg, curves[name], color=colour, label=name, linewidth=1.2)
+        if reference is not None:
+            panel.plot(reference.kimg, reference[name], color=GREY, linewidth=0.8, zorder=1)
+    if least is not None:
+        low, high = panel.get_ylim()
+        panel.set_ylim(min(low, least[0]), max(high, least[1]))
+    for (start, end), alpha in zip(
+        pairwise([0.0, *curves.kimg]), curves["schedule/alpha"], strict=True
+    ):
         if alpha < 1:
             panel.axvspan(start, end, color="#EEEEEE", linewidth=0, zorder=0)
 
 
 def draw_samples(panel: Axes, folder: Path) -> None:
     """The 32 pictures of the average generator that the run wrote last, four in a row."""
-    path = max((folder / "samples").glob("*.png"))
+    kimg, path = RunFolder(folder).grids()[-1]
     pixels = np.asarray(Image.open(path))
     side = pixels.shape[1] // 8
     pictures = pixels.reshape(-1, side, 8, side, 3).swapaxes(1, 2).reshape(-1, 4, side, side, 3)
     panel.imshow(pictures.swapaxes(1, 2).reshape(-1, 4 * side, 3), interpolation="nearest")
-    panel.set_title(f"samples at {int(path.stem)} kimg", fontsize=9)
+    panel.set_title(f"samples at {kimg} kimg", fontsize=9)
     panel.axis("off")
 
 
@@ -254,9 +224,8 @@ def save(figure: Figure, path: Path) -> None:
     """As a PNG with a palette, a third of the size."""
     buffer = io.BytesIO()
     figure.savefig(buffer)
-    Image.open(buffer).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-        path, optimize=True
-    )
+    image = Image.open(buffer).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    image.save(path, optimize=True)
 
 
 @click.command(cls=Command)
@@ -272,7 +241,7 @@ def main(runs: Path, out: Path, only: Sequence[str]) -> None:
     for case in CASES:
         if not has_ended(runs / case.name) and (not only or case.name in only):
             train(case, runs / case.name)
-    reference = read_curves(runs / "healthy")
+    reference = Curves.of(runs / "healthy")
     for case in CASES:
         if has_ended(runs / case.name) and (not only or case.name in only):
             figure = draw(case, runs / case.name, reference)
