@@ -36,14 +36,18 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w*)\n(.*?)^```", text_of(page), flags=re.MULTILINE | re.DOTALL)
 
 
-def commands(page: Path) -> list[list[str]]:
-    """Our command lines, in blocks and between backticks: the command's name and its arguments."""
+def lines_of(page: Path) -> list[str]:
+    """What is between backticks, in prose and in blocks without a language."""
     prose = re.sub(r"^```.*?^```", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
     lines = [line.replace("\n", " ") for line in re.findall(r"`([^`]+)`", prose)]
-    lines += [s for language, b in blocks(page) if language in ("", "sh") for s in b.splitlines()]
+    return lines + [s for kind, b in blocks(page) if kind in ("", "sh") for s in b.splitlines()]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Our command lines: the command's name and its arguments."""
     found = []
-    for line in lines:
-        line = re.sub(r"^.*-m (?=stylegan )|^(python|torchrun .*?)? ?(?=train\.py )", "", line)
+    for line in lines_of(page):
+        line = re.sub(r"^.*-m (?=stylegan )|^torchrun .*(?=train\.py )", "", line)
         line = re.sub(r"^(python )?(train|generate)\.py ", r"stylegan \2 ", line.strip())
         if line.startswith("stylegan "):
             found.append(shlex.split(line.removeprefix("stylegan "), comments=True))
@@ -86,6 +90,17 @@ def test_commands_and_their_options_exist(page):
                 assert word.partition("=")[0] in options, f"stylegan {name} {word}"
             if word == "--config" and not value.endswith(".toml"):
                 assert value in config_names()
+
+
+@pages
+def test_options_of_scripts_exist(page):
+    for line in lines_of(page):
+        script = re.match(rf"python ((?:{FOLDERS})/[\w/.]+)(.*)", line)
+        if script:
+            file = ROOT / script[1]
+            texts = [path.read_text(encoding="utf-8") for path in file.parent.rglob("*.py")]
+            for option in re.findall(r" (--?[a-z][\w-]*)", script[2].partition("#")[0]):
+                assert any(f'"{option}' in text for text in texts), f"{script[1]} {option}"
 
 
 @pages
