@@ -9,10 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from tiny_training import differing, tiny_options, write_pictures
 
-from stylegan.cli import main
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 
@@ -164,16 +162,3 @@ def test_a_killed_run_continues_from_its_last_state(interrupted, continued, whol
     assert reached - 40 <= saved <= reached  # a state every 40 images
     assert progress[again:] == list(range(saved + 4, 253, 4))
     assert differing(newest_state(out), whole[1]) == []
-
-
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_a_finished_run_says_so_and_changes_nothing(folder, whole, monkeypatch):
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("STYLEGAN_CACHE", str(folder / "cache"))
-    before = contents(Path("whole"))
-    result = CliRunner().invoke(main, ["train", *options("whole")])
-    assert "whole is finished, with 252 images seen" in result.output
-    assert contents(Path("whole")) == before

@@ -34,6 +34,10 @@ STILL = {  # a run that leaves its weights where they were
 }
 
 
+BROKEN = b"\x89PNG\r\n\x1a\n"
+BRIEF = ("--no-preflight", "-o", "schedule.total_kimg=0.004")
+
+
 def write_config(path, **changes):
     path.write_text(to_toml(tiny_config(**{"schedule": SHORT, **changes})))
     return path
@@ -165,18 +169,12 @@ def test_a_run_says_what_it_trains_on_and_where_the_samples_are(finished):
     assert "14 images of " in text
     assert "run is finished, with 12 images seen" in text
     assert "samples are in run/samples" in text
+    assert [line for line in text.splitlines() if line.startswith("2 labels found")]
 
 
 def test_the_same_command_again_says_that_it_is_finished_and_changes_no_file(at_finished):
     before = contents(at_finished)
-    text = told()
-    assert "run is finished, with 12 images seen" in text
-    assert contents(at_finished) == before
-
-
-def test_the_group_has_the_same_command(at_finished):
-    before = contents(at_finished)
-    result = CliRunner().invoke(main, ["train", *command()])
+    result = CliRunner().invoke(main, ["train", *command()])  # as one of the group
     assert result.exit_code == 0, result.output
     assert "run is finished, with 12 images seen" in result.stdout
     assert contents(at_finished) == before
@@ -214,69 +212,55 @@ def test_the_final_generator_draws_pictures(finished, tmp_path):
 # Mistakes
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["-o", "schedule.total_kimgs=1"], "did you mean schedule.total_kimg?"),
-        (["-o", "r1_gama=1.0"], "unknown option r1_gama; did you mean r1_gamma?"),
-        (["-o", "generator_loss=saturating"], "is not a TOML value"),
-        (["-o", "seed"], "is not of the form section.key=value"),
-        (["-o", "r1_gamma=true"], "option r1_gamma is true: "),
-        (["-o", "network.resolution=48"], "48 is not a power of two"),
-        (["--device", "gpu"], "'gpu' is not a device"),
-        (["-o", "network.resolution=32"], "image smaller than the resolution 32"),
-        (["-o", 'data.include=["c"]'], "no sub-folder 'c' in pictures; available: a, b"),
-        (["-o", "batch_gpu=3"], "batch_gpu 3 does not divide the 4 images"),
-        (["--init-from", "gone.pt"], "gone.pt"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(map(str, value)),
-)
-def test_options_that_cannot_be_are_one_line_and_make_nothing(here, more, message):
-    assert message in refused(*more)
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ("gone", "gone; see datasets/README.md"),
-        ("empty", "the folder empty is empty"),
-        ("notes", "no images under notes: found 1 other file"),
-        ("tiny.toml", "tiny.toml is neither a folder nor a zip"),
-    ],
-)
-def test_data_without_images_is_one_line_and_makes_nothing(here, data, message):
-    (here / "empty").mkdir()
-    (here / "notes").mkdir()
+@pytest.fixture
+def traps(here):
+    """What should not be taken for pictures or for a run."""
+    for name in ("empty", "notes", "other"):
+        (here / name).mkdir()
     (here / "notes" / "a.txt").write_text("no image")
-    assert message in refused(data=data)
+    (here / "other" / "thesis.txt").write_text("mine")
+    (here / "file").write_text("mine")
+    write_pictures(here / "flat")
+    for path in [*here.glob("flat/*/*.png")]:
+        path.rename(here / "flat" / path.name)
+    write_pictures(here / "damaged")
+    (here / "damaged" / "a" / "broken.png").write_bytes(BROKEN)
 
 
-def test_an_unknown_configuration_is_one_line_and_makes_nothing(here):
-    assert "did you mean ffhq-256?" in refused(config="fhq-256")
-
-
-def test_labels_of_images_without_sub_folders_are_refused(here):
-    for path in [*here.glob("pictures/*/*.png")]:
-        path.rename(here / "pictures" / path.name)
-    (here / "pictures" / "a").rmdir()
-    (here / "pictures" / "b").rmdir()
-    assert "labels were asked for, but the images of " in refused("--cond")
-
-
-def test_an_output_path_that_is_a_file_is_refused(here):
-    (here / "run").write_text("mine")
-    assert "run is a file" in refused()
-
-
-def test_a_folder_that_is_not_a_run_is_refused(here):
-    (here / "run").mkdir()
-    (here / "run" / "thesis.txt").write_text("mine")
-    assert "run is not empty and holds no config.toml, so it is not a run" in refused()
+@pytest.mark.parametrize(
+    ("more", "paths", "message"),
+    [
+        (["-o", "schedule.total_kimgs=1"], {}, "did you mean schedule.total_kimg?"),
+        (["-o", "r1_gama=1.0"], {}, "unknown option r1_gama; did you mean r1_gamma?"),
+        (["-o", "generator_loss=saturating"], {}, "is not a TOML value"),
+        (["-o", "seed"], {}, "is not of the form section.key=value"),
+        (["-o", "r1_gamma=true"], {}, "option r1_gamma is true: "),
+        (["-o", "network.resolution=48"], {}, "48 is not a power of two"),
+        (["--device", "gpu"], {}, "'gpu' is not a device"),
+        (["-o", "network.resolution=32"], {}, "image smaller than the resolution 32"),
+        (["-o", 'data.include=["c"]'], {}, "no sub-folder 'c' in pictures; available: a, b"),
+        (["-o", "batch_gpu=3"], {}, "batch_gpu 3 does not divide the 4 images"),
+        (["--init-from", "gone.pt"], {}, "gone.pt"),
+        (["--metrics-every", "1"], {}, "--metrics-every says how often; pass --metrics too"),
+        ([], {"data": "gone"}, "gone; see datasets/README.md"),
+        ([], {"data": "empty"}, "the folder empty is empty"),
+        ([], {"data": "notes"}, "no images under notes: found 1 other file"),
+        ([], {"data": "tiny.toml"}, "tiny.toml is neither a folder nor a zip"),
+        ([], {"config": "fhq-256"}, "did you mean ffhq-256?"),
+        (["--cond"], {"data": "flat"}, "labels were asked for, but the images of "),
+        (["--strict"], {"data": "damaged"}, "a/broken.png ("),
+        ([], {"out": "file"}, "file is a file"),
+        ([], {"out": "other"}, "other is not empty and holds no config.toml, so it is not a run"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else repr(value),
+)
+def test_a_mistake_is_one_line_and_makes_nothing(traps, more, paths, message):
+    assert message in refused(*more, **paths)
 
 
 def test_an_empty_folder_may_become_a_run(here):
     (here / "run").mkdir()
-    assert "run is finished" in told()
+    assert "run is finished" in told(*BRIEF)
 
 
 @pytest.fixture
@@ -296,9 +280,9 @@ def test_only_debug_shows_a_traceback(here, kept_modes):
 
 
 def test_debug_turns_anomaly_detection_and_synchronous_launches_on(here, kept_modes):
-    told()
+    told(*BRIEF)
     assert not torch.is_anomaly_enabled()
-    told("--debug", out="debugged")
+    told("--debug", *BRIEF, out="debugged")
     assert torch.is_anomaly_enabled()
     assert os.environ["CUDA_LAUNCH_BLOCKING"] == "1"
     plain, debugged = newest_state("run"), newest_state("debugged")
@@ -308,29 +292,18 @@ def test_debug_turns_anomaly_detection_and_synchronous_launches_on(here, kept_mo
 # Data
 
 
-@pytest.fixture
-def broken(here):
-    """Among the pictures, one that cannot be read."""
-    path = here / "pictures" / "a" / "broken.png"
-    path.write_bytes(b"\x89PNG\r\n\x1a\n")
-    return path
-
-
-def test_strict_names_a_broken_image_and_makes_nothing(broken):
-    assert "a/broken.png (" in refused("--strict")
-
-
-def test_a_broken_image_is_left_out_told_and_written_down(broken):
-    text = told()
+def test_a_broken_image_is_left_out_told_and_written_down(here):
+    (here / "pictures" / "a" / "broken.png").write_bytes(BROKEN)
+    text = told(*BRIEF)
     assert "14 images of " in text
     assert re.search(r"\b1 image left out as unusable; see run/skipped.txt", text)
-    name, reason = (broken.parents[2] / "run" / "skipped.txt").read_text().rstrip("\n").split("\t")
+    name, reason = (here / "run" / "skipped.txt").read_text().rstrip("\n").split("\t")
     assert name == "a/broken.png"
     assert len(reason) > 5
 
 
 def test_strict_is_content_with_images_that_can_all_be_used(here):
-    told("--strict", "-o", "schedule.total_kimg=0.004")
+    told("--strict", *BRIEF)
     assert not (here / "run" / "skipped.txt").exists()
 
 
@@ -361,13 +334,8 @@ def test_a_choice_of_sub_folders_without_a_configuration_holds(larger, before):
 
 
 def test_without_out_a_run_is_named_after_its_configuration(here):
-    told("-o", "schedule.total_kimg=0.004", out=None)
+    told(*BRIEF, out=None)
     assert (here / "runs" / "tiny" / "generator-000000004.pt").exists()
-
-
-def test_labels_that_were_not_asked_for_are_mentioned(finished):
-    (line,) = [line for line in finished[1].splitlines() if "--cond" in line]
-    assert line.startswith("2 labels found")
 
 
 def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here, tmp_path):
@@ -408,7 +376,7 @@ def test_images_of_other_channels_are_trained_on_and_drawn(here, tmp_path, chann
 def test_options_of_the_command_line_reach_the_configuration(here):
     options = ["--mirror", "--crop", "pad", "--precision", "bf16", "--batch-gpu", 2, "--seed", 3]
     write_config(here / "tiny.toml", data={"mirror": False})
-    told(*options, "-o", "schedule.total_kimg=0.004")
+    told(*options, *BRIEF)
     config = load_config("run/config.toml")
     assert (config.data.mirror, config.data.crop) == (True, "pad")
     assert (config.precision, config.batch_gpu, config.seed) == ("bf16", 2, 3)
@@ -488,28 +456,23 @@ def whole(weights):
     return len(weights), len(weights)
 
 
-@pytest.mark.parametrize("name", ["", "state-000000008.pt"], ids=["run", "state"])
-def test_a_run_starts_from_the_networks_of_a_run_or_state(finished, transfer, name):
+@pytest.mark.parametrize("name", ["", "state-000000008.pt", "generator-000000012.pt"])
+def test_a_run_starts_from_the_networks_of_a_run_a_state_or_a_generator(finished, transfer, name):
     source = finished[0] / "run" / name
     text, state = transfer(source)
-    wanted = checkpoint.load(source) if name else newest_state(source)
-    assert copied(text, source) == {network: whole(wanted[network]) for network in NETWORKS}
+    if name.startswith("generator"):
+        wanted = dict.fromkeys(("generator", "generator_ema"), checkpoint.load(source)["weights"])
+        other = newest_state(finished[0] / "run")["discriminator"]["head.conv.weight"]
+        assert not torch.equal(state["discriminator"]["head.conv.weight"], other)
+    else:
+        held = checkpoint.load(source) if name else newest_state(source)
+        wanted = {network: held[network] for network in NETWORKS}
+    assert copied(text, source) == {network: whole(wanted[network]) for network in wanted}
     assert "not copied" not in text
-    assert_same_weights(state["generator"], wanted["generator"])
-    assert_same_weights(state["discriminator"], wanted["discriminator"])
-    assert_same_weights(state["generator_ema"], wanted["generator_ema"], but={"w_avg"})
-    assert torch.equal(state["generator_ema"]["w_avg"], wanted["generator"]["w_avg"])
-
-
-def test_a_run_starts_from_a_generator_file(finished, transfer):
-    source = finished[0] / "run" / "generator-000000012.pt"
-    text, state = transfer(source)
-    wanted = checkpoint.load(source)["weights"]
-    assert copied(text, source) == dict.fromkeys(("generator", "generator_ema"), whole(wanted))
-    assert_same_weights(state["generator"], wanted)
-    assert_same_weights(state["generator_ema"], wanted)
-    theirs = newest_state(finished[0] / "run")["discriminator"]
-    assert not torch.equal(state["discriminator"]["head.conv.weight"], theirs["head.conv.weight"])
+    for network in wanted:
+        assert_same_weights(state[network], wanted[network], but={"w_avg"})
+    for network in ("generator", "generator_ema"):  # the first step copies the average
+        assert torch.equal(state[network]["w_avg"], wanted["generator"]["w_avg"])
 
 
 def test_a_run_of_lower_resolution_starts_one_of_higher_resolution(here):
