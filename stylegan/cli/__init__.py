@@ -1,37 +1,29 @@
 """The command `stylegan`. Commands are imported when used, so that each needs only its own."""
 
 import importlib
-from typing import NamedTuple
 
 import click
 
 from stylegan import __version__
 
-
-class Entry(NamedTuple):
-    """Where a command is, and its line in `stylegan --help`."""
-
-    module: str
-    help: str
-
-
 COMMANDS = {
-    "train": Entry("stylegan.cli.train", "Train on a folder of images, or continue a run."),
-    "generate": Entry("stylegan.cli.generate", "Write pictures from a trained generator."),
-    "figure": Entry("stylegan.cli.figure", "Draw the figures of the paper."),
-    "video": Entry("stylegan.cli.video", "Film walks through latent space, or a training."),
-    "convert": Entry("stylegan.cli.convert", "Make a file of ours of another program's."),
-    "export": Entry("stylegan.cli.export", "Write a generator for other programs."),
-    "metrics": Entry("stylegan.cli.metrics", "Measure how good a generator is."),
-    "report": Entry("stylegan.cli.report", "Write one page about a run: report.html."),
-    "schedule": Entry("stylegan.cli.schedule", "Show what a configuration trains when."),
-    "prepare": Entry("stylegan.cli.data", "Make a store of a folder or zip of images."),
-    "check": Entry("stylegan.cli.data", "Look at images before training on them."),
-    "explore": Entry("stylegan.cli.explore", "Play with a generator on a local page."),
-    "directions": Entry("stylegan.cli.directions", "Find directions of w to move pictures along."),
-    "project": Entry("stylegan.cli.project", "Find the latents of given pictures."),
-    "info": Entry("stylegan.cli.info", "Say what a file or folder is and what it is good for."),
+    "train": "Train on a folder of images, or continue a run.",
+    "generate": "Write pictures from a trained generator.",
+    "figure": "Draw the figures of the paper.",
+    "video": "Film walks through latent space, or a training.",
+    "convert": "Convert another program's checkpoint to a file of this project.",
+    "export": "Write a generator for other programs.",
+    "metrics": "Measure how good a generator is.",
+    "report": "Write one page about a run: report.html.",
+    "schedule": "Show the phases of a configuration's training.",
+    "prepare": "Make a store of a folder or zip of images.",
+    "check": "Check images before training on them.",
+    "explore": "Explore a generator on a local page.",
+    "directions": "Find directions of w to move pictures along.",
+    "project": "Find the latents of given pictures.",
+    "info": "Describe a file or folder and its uses.",
 }
+MODULES = {"prepare": "data", "check": "data"}  # of commands that are not in one of their own name
 
 
 class LazyGroup(click.Group):
@@ -43,13 +35,13 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(COMMANDS[cmd_name].module), cmd_name)
-        assert isinstance(command, click.Command)
+        module = importlib.import_module(f"stylegan.cli.{MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

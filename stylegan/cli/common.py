@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from stylegan.data import Store
 
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 DEBUG = "stylegan.debug"
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>
 LARGEST = (2**30, 2**25)  # blocks that are kept; some versions of glibc refuse the first
@@ -38,10 +36,10 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM raises Terminated here, unless somebody handles it already.
+    """SIGTERM raises Terminated here, unless it is handled already.
 
-    Not in one process of several (torchrun): Python would not hear of it while a lost one is waited
-    for, and such a process must be easy to end.
+    Not in one process of several (torchrun): Python does not react while it waits for a lost
+    process, and such a process must be easy to end.
     """
     if (
         threading.current_thread() is not threading.main_thread()
@@ -92,7 +90,7 @@ class Command(click.Command):
         except Terminated:
             click.echo("ended", err=True)
             ctx.exit(128 + signal.SIGTERM)
-        except BrokenPipeError:  # whoever read our output has seen enough; click knows
+        except BrokenPipeError:  # the reader of our output has ended; click handles it
             raise
         except (ValueError, OSError) as error:
             if ctx.params.get("debug") or ctx.meta.get(DEBUG):
@@ -117,7 +115,7 @@ def keep_memory() -> None:
     """Tensors take the memory of those before them again, in huge pages where there are any.
 
     glibc gives big blocks back to the system, which clears them page by page at their next use.
-    What the user has set stays. Without effect elsewhere than on Linux.
+    Settings of the user stay. Without effect except on Linux.
     """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
         return
@@ -152,8 +150,7 @@ def fitting_memory(images: int, resolution: int) -> Iterator[None]:
         ) from error
 
 
-def data_option(default: str) -> Callable[[Decorated], Decorated]:
-    """`--data`: where the images are."""
+def data_option(default: str) -> Any:
     return click.option(
         "--data",
         type=click.Path(path_type=Path),

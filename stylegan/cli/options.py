@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import Decorated, use_device
+from stylegan.cli.common import use_device
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,15 +18,9 @@ if TYPE_CHECKING:
     from stylegan.files.loaded import Cutoff, LoadedGenerator
 
 
-def together(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+def together(*options: Any) -> Any:
     """Several options as one, in their order."""
-
-    def decorate(command: Decorated) -> Decorated:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return lambda command: functools.reduce(lambda f, option: option(f), options[::-1], command)
 
 
 def path_option(name: str, help: str, default: str | None = None) -> Any:
@@ -156,11 +150,11 @@ FIELDS = {field.name for field in dataclasses.fields(Selection)}
 
 
 def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]:
-    """SOURCE, `--seeds` of that default, `options` and `--device`, which reach the command as one
-    `selection`. Without a default there is no `--seeds`."""
+    """Gives a command SOURCE, `--seeds` of that default (if any), `options` and `--device`; those
+    that a Selection has reach it as one `selection`."""
     also = "; with --latents their numbers, from 0" if LATENTS in options else ""
     default = f"{seeds}, or all latents" if LATENTS in options else seeds
-    option = click.option(
+    seeds_option = click.option(
         "--seeds", type=values.SEEDS, help=f"Seeds of the images{also}.  [default: {default}]"
     )
 
@@ -171,7 +165,7 @@ def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]
             chosen["default_seeds"] = values.seeds(seeds) if seeds else []
             command(selection=Selection(**chosen), **given)
 
-        chosen_from: list[Any] = [SOURCE, *([option] if seeds else []), *options, DEVICE]
-        return together(*chosen_from)(with_selection)
+        seeds_too = [seeds_option] if seeds else []
+        return together(SOURCE, *seeds_too, *options, DEVICE)(with_selection)
 
     return decorate
