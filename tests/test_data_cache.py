@@ -63,7 +63,7 @@ def test_processes_preparing_at_the_same_time_share_one_store(tmp_path):
     def run():
         def wait_for_the_others(done, total):
             if done == total:
-                meet.wait(20)
+                meet.wait(300)
 
         progress = wait_for_the_others
         stores.append(cached_store(source, cache_dir=tmp_path / "cache", progress=progress))

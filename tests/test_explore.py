@@ -400,7 +400,7 @@ def test_the_server_ends_although_sessions_and_uploads_are_open():
         env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert (found.stdout, found.stderr) == ("['MainThread']\n", "")

@@ -107,9 +107,9 @@ def served(source, log):
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
     try:
-        yield wait(lambda: address(log, process), 120)
+        yield wait(lambda: address(log, process))
         process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 0, log.read_text()
+        assert process.wait(600) == 0, log.read_text()
     finally:
         process.kill()
 
@@ -121,7 +121,7 @@ def address(log, process):
     return next((word for word in text.split() if word.startswith("http://")), None)
 
 
-def wait(condition, seconds=120.0):
+def wait(condition, seconds=600.0):
     """What `condition` gives, once it is something."""
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -146,6 +146,7 @@ class User:
 
     def __init__(self, browser, address):
         self.page = browser.new_context(viewport={"width": 1200, "height": 900}).new_page()
+        self.page.set_default_timeout(600_000)
         self.asked, self.faults = [], []
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))

@@ -36,7 +36,7 @@ TINY = NetworkConfig(
     resolution=8, z_dim=4, w_dim=4, mapping_layers=1, mapping_width=4, max_channels=4
 )
 MAX_SECONDS = 5  # of the processor, for one file
-MAX_WAIT = 60  # seconds on the clock until a file counts as one that hangs
+MAX_WAIT = 300  # seconds on the clock until a file counts as one that hangs
 MAX_BYTES = 2**30  # of address space that one file may take; threads reserve some of it
 MAX_MESSAGE = 2_000  # characters
 
@@ -427,8 +427,9 @@ IMPROPER = {
 def test_whatever_is_improper_is_noticed(read, tmp_path, monkeypatch):
     path = tmp_path / "scratch" / "f.txt"
     path.parent.mkdir()
-    monkeypatch.setattr(sys.modules[__name__], "MAX_WAIT", 1)
     assert is_read(lambda path: path.write_text("words"), path, "f.txt", path.parent)
     assert not is_read(refuse("f.txt is damaged"), path, "f.txt", path.parent)
+    if read is IMPROPER["hanging"]:
+        monkeypatch.setattr(sys.modules[__name__], "MAX_WAIT", 1)
     with pytest.raises((AssertionError, MemoryError, KeyError, UserWarning, pytest.fail.Exception)):
         is_read(read, path, "f.txt", path.parent)

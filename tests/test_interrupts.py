@@ -80,7 +80,7 @@ def events(out, name):
 
 def interrupt_in_the_fade(processes):
     """Sends each its signal some steps into the fade-in; {(process, run folder): signal}."""
-    waiting, deadline = dict(processes), time.monotonic() + 60
+    waiting, deadline = dict(processes), time.monotonic() + 600
     while waiting:
         for (process, out), number in list(waiting.items()):
             assert process.poll() is None, process.communicate()[0]
@@ -93,7 +93,7 @@ def interrupt_in_the_fade(processes):
 
 def finish(process):
     """What the process printed, and its exit code."""
-    text = process.communicate(timeout=120)[0]
+    text = process.communicate(timeout=600)[0]
     return text, process.returncode
 
 

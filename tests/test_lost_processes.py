@@ -16,7 +16,7 @@ from tiny_training import write_pictures
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 
-SECONDS = 120
+SECONDS = 600
 
 
 @pytest.fixture(scope="module")

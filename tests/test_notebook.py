@@ -77,9 +77,9 @@ def execute(path):
     own |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "JUPYTER_PLATFORM_DIRS": "1"}
     out = beside / "executed.ipynb"
     command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", str(path)]
-    command += ["--output", str(out), "--ExecutePreprocessor.timeout=300"]
+    command += ["--output", str(out), "--ExecutePreprocessor.timeout=1200"]
     done = subprocess.run(
-        command, cwd=folder, env=os.environ | own, capture_output=True, text=True, timeout=600
+        command, cwd=folder, env=os.environ | own, capture_output=True, text=True, timeout=3600
     )
     assert done.returncode == 0, done.stderr
     return nbformat.read(out, as_version=nbformat.NO_CONVERT)

@@ -125,7 +125,7 @@ def test_two_processes_do_not_train_in_one_folder(store, tmp_path):
     code = (
         "import sys, time; from stylegan.run_folder import RunFolder; "
         "held = RunFolder(sys.argv[1]).locked(); "
-        "print(held is not None, flush=True); time.sleep(60)"
+        "print(held is not None, flush=True); time.sleep(3600)"
     )
     other = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True

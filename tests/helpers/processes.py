@@ -11,7 +11,7 @@ import torch
 
 from stylegan import distributed
 
-TIMEOUT_SECONDS = 180
+TIMEOUT_SECONDS = 900
 
 
 @contextmanager
