@@ -22,7 +22,7 @@ from stylegan.cli import main
 from stylegan.config import to_toml
 from stylegan.files.loading import load_generator, load_run
 from stylegan.networks import Generator, NetworkConfig
-from stylegan.report import Drawings, Shown, truncation_sweep, write_report
+from stylegan.report import Captioned, Drawings, truncation_sweep, write_report
 from stylegan.report.charts import (
     BOTTOM,
     COLUMNS,
@@ -35,8 +35,8 @@ from stylegan.report.charts import (
     chart,
 )
 from stylegan.report.curves import best_of, by_metric, scores
+from stylegan.report.history import duration, moment, number, read_run
 from stylegan.report.markup import escaped, picture, tag
-from stylegan.report.record import duration, moment, number, read_run
 from stylegan.report.sections import GRIDS, evenly
 
 SCHEDULE = {**SHORT, "batch_size": {4: 4}}
@@ -138,7 +138,7 @@ def test_yardsticks_are_told_apart_from_the_generator(folder):
     )
     found = read_run(folder)
     assert scores(found) == [("Best fid50k", "9.5")]
-    assert [result.yardstick for result in found.results] == [None, "half of them"]
+    assert [result.yardstick for result in found.measurements] == [None, "half of them"]
     page = Page(write_report(folder))
     assert "half of them1" in page.text
     assert page.text.count("half of them") == 1
@@ -160,7 +160,7 @@ def test_the_page_tells_everything_and_fetches_nothing(folder):
         measured(4, fid=30.0) + measured(8, fid=11.5) + measured(12, fid=12.25)
     )
     sweep = truncation_sweep(load_run(folder), seeds=range(2))
-    shown = Shown(Image.new("RGB", (40, 30)), "the caption")
+    shown = Captioned(Image.new("RGB", (40, 30)), "the caption")
     assert write_report(folder, Drawings(sweep, shown)) == folder / "report.html"
     page = Page(folder / "report.html")
     page.check_alone()
@@ -201,7 +201,7 @@ def test_what_files_say_is_text_and_never_markup(tmp_path, trained):
     (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     options = {"data": {"include": [HOSTILE.replace("\ud800", "")]}}
     (folder / "config.toml").write_text(to_toml(tiny_config(**options)), encoding="utf-8")
-    write_report(folder, Drawings(HOSTILE, Shown(Image.new("L", (4, 4)), HOSTILE)))
+    write_report(folder, Drawings(HOSTILE, Captioned(Image.new("L", (4, 4)), HOSTILE)))
     page = Page(folder / "report.html")
     page.check_alone()
     assert name in page.text
@@ -247,7 +247,7 @@ def test_only_a_report_of_ours_is_replaced(begun, tmp_path):
     theirs.write_text("<p>mine</p>")
     for _ in range(2):
         assert write_report(begun, out=ours) == ours
-    with pytest.raises(ValueError, match=r"theirs\.html exists and is no report of ours"):
+    with pytest.raises(ValueError, match=r"theirs\.html exists and is not a report"):
         write_report(begun, out=theirs)
     assert theirs.read_text() == "<p>mine</p>"
     with pytest.raises(ValueError, match="is a folder"):
@@ -263,9 +263,9 @@ def test_a_line_cut_short_by_a_kill_is_left_out_and_told(begun):
     log(begun, ("start", 1.0, {"images_seen": 0}), ("progress", 5.0, {"images_seen": 40}))
     with open(begun / "log.jsonl", "a") as file:
         file.write('{"event": "progress", "time": 6.0, "images_s')
-    record = read_run(begun)
-    assert record.images_seen == 40
-    assert record.unreadable == {"log.jsonl": 1, "metrics.jsonl": 0}
+    history = read_run(begun)
+    assert history.images_seen == 40
+    assert history.unreadable == {"log.jsonl": 1, "metrics.jsonl": 0}
     write_report(begun)
     assert "1 unreadable line of log.jsonl" in Page(begun / "report.html").text
 
@@ -278,10 +278,10 @@ def test_what_a_resume_has_undone_is_not_shown(begun):
         ("resume", 1000.0, {"images_seen": 20}),
         ("progress", 1060.0, {"images_seen": 30, "g/x": 2.0}),
     )
-    record = read_run(begun)
-    assert [(e["images_seen"], e["g/x"]) for e in record.progress()] == [(10, 1), (20, 1), (30, 2)]
-    assert [session.seconds for session in record.sessions()] == [30, 60]
-    assert [session.images for session in record.sessions()] == [(0, 30), (20, 30)]
+    history = read_run(begun)
+    assert [(e["images_seen"], e["g/x"]) for e in history.progress()] == [(10, 1), (20, 1), (30, 2)]
+    assert [session.seconds for session in history.sessions()] == [30, 60]
+    assert [session.images for session in history.sessions()] == [(0, 30), (20, 30)]
 
 
 def test_only_finite_numbers_are_numbers():

@@ -30,7 +30,7 @@ from stylegan.config import (
 from stylegan.figures import grid
 from stylegan.files.loading import load_run
 from stylegan.metrics import KINDS, Request, parse, score_name
-from stylegan.report.record import read_run
+from stylegan.report.history import read_run
 
 PREFIX = "paper/table1-"
 FILES = {name.removeprefix(PREFIX)[0]: name for name in config_names() if name.startswith(PREFIX)}
@@ -94,7 +94,7 @@ def stylegan(log: Path, *arguments: object) -> str:
 def scores_of(folder: Path, requests: Sequence[Request]) -> dict[str | None, dict[str, float]]:
     """Results for the last generator of a run, and for each yardstick, by the names requested."""
     run, found = read_run(folder), defaultdict[str | None, dict[str, float]](dict)
-    for result in run.results:
+    for result in run.measurements:
         for request in requests:
             same = result.metric == request.name and result.images_seen == run.images_seen
             of_kind = parse(result.metric)[0].kind == request.kind  # of half of the reals fewer

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from stylegan.files.loading import LoadedGenerator
-    from stylegan.report import Drawings, Shown
+    from stylegan.report import Captioned, Drawings
 
 SAMPLES, NEIGHBOURS = 5, 9  # rows and columns of the nearest training images
 
@@ -31,7 +31,7 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     stylegan report runs/mine
     """
     from stylegan.report import check_place, write_report
-    from stylegan.report.record import read_run
+    from stylegan.report.history import read_run
     from stylegan.run_folder import RunFolder
 
     chosen = use_device(device)
@@ -57,7 +57,7 @@ def drawings_of(run: Path, data: Path | None, device: "torch.device") -> "Drawin
     return Drawings(truncation_sweep(loaded), neighbours_of(str(run), loaded, data))
 
 
-def neighbours_of(run: str, loaded: "LoadedGenerator", data: Path | None) -> "Shown | str":
+def neighbours_of(run: str, loaded: "LoadedGenerator", data: Path | None) -> "Captioned | str":
     """The training images nearest to some pictures; a reason where there are none."""
     try:
         return look_for_neighbours(run, loaded, data)
@@ -67,9 +67,11 @@ def neighbours_of(run: str, loaded: "LoadedGenerator", data: Path | None) -> "Sh
         return f"Not looked for: {error}"
 
 
-def look_for_neighbours(run: str, loaded: "LoadedGenerator", data: Path | None) -> "Shown | str":
+def look_for_neighbours(
+    run: str, loaded: "LoadedGenerator", data: Path | None
+) -> "Captioned | str":
     """Distances are between features of our own network, which sees 64x64 pixels at most."""
-    from stylegan.report import Shown
+    from stylegan.report import Captioned
     from stylegan.run_folder import RunFolder
 
     source = RunFolder.at(run)
@@ -84,4 +86,4 @@ def look_for_neighbours(run: str, loaded: "LoadedGenerator", data: Path | None) 
         "network trained on them. Below: the distance in units of that between a training "
         "image and its nearest other one, so far below 1 is nearly a copy."
     )
-    return Shown(image, text)
+    return Captioned(image, text)

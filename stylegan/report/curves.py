@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from stylegan.metrics.engine import KINDS, Kind, parse, score_name
 from stylegan.report.charts import Band, Series, chart, short
+from stylegan.report.history import Measurement, RunHistory, number
 from stylegan.report.markup import Html, joined, table, tag
-from stylegan.report.record import Record, Result, number
 from stylegan.report.sections import note, protocol
 
 KIMG = "kimg (thousands of real images)"
@@ -36,46 +36,40 @@ SPEED = (
     Group("Memory", lambda name: name.startswith("memory/")),
     Group("Health", lambda name: name.startswith("health/")),
 )
-AXES = ("schedule/resolution", "schedule/alpha")  # the bands show these
-
-
-def losses(record: Record, bands: Sequence[Band]) -> Html:
-    """What the networks are taught by, and what nobody knows."""
-    found = logged(record)
-    charts = grouped(found, LOSSES, bands)
-    others = {name: points for name, points in found.items() if not belongs(name)}
-    rest = sorted({name.partition("/")[0] for name in others})
-    groups = [Group(head, lambda name, head=head: name.partition("/")[0] == head) for head in rest]  # type: ignore[misc]
-    return figures([*charts, *grouped(others, groups, bands)])
-
-
-def speed(record: Record, bands: Sequence[Band]) -> Html:
-    """How fast, how healthy; what never changed is told in a line."""
-    found = logged(record)
-    constant = {
-        name: points[0][1] for name, points in found.items() if len({y for _, y in points}) == 1
-    }
-    varying = {name: points for name, points in found.items() if name not in constant}
-    fixed = [
-        f"{name} {shown(value)}"
-        for name, value in constant.items()
-        if any(group.holds(name) for group in SPEED)
-    ]
-    text = note(f"Constant: {', '.join(fixed)}.") if fixed else Html()
-    return joined([figures(grouped(varying, SPEED, bands)), text])
-
-
-def belongs(name: str) -> bool:
-    return name in AXES or any(group.holds(name) for group in (*LOSSES, *SPEED))
+AXES = (Group("", lambda name: name in ("schedule/resolution", "schedule/alpha")),)  # bands
 
 
 Points = list[tuple[float, float | None]]
 
 
-def logged(record: Record) -> dict[str, Points]:
+def losses(history: RunHistory, bands: Sequence[Band]) -> Html:
+    """What the networks are trained by, and whatever else is logged."""
+    found = logged(history)
+    groups = (*AXES, *LOSSES, *SPEED)
+    others = {name: y for name, y in found.items() if not any(g.holds(name) for g in groups)}
+    heads = sorted({name.partition("/")[0] for name in others})
+    rest = [Group(head, lambda name, head=head: name.partition("/")[0] == head) for head in heads]  # type: ignore[misc]
+    return side_by_side([*grouped(found, LOSSES, bands), *grouped(others, rest, bands)])
+
+
+def speed(history: RunHistory, bands: Sequence[Band]) -> Html:
+    """How fast, how healthy; what never changed is one line of text."""
+    found = logged(history)
+    constant = {name: y[0][1] for name, y in found.items() if len({value for _, value in y}) == 1}
+    varying = {name: points for name, points in found.items() if name not in constant}
+    texts = [
+        f"{name} {number_text(value)}"
+        for name, value in constant.items()
+        if any(group.holds(name) for group in SPEED)
+    ]
+    text = note(f"Constant: {', '.join(texts)}.") if texts else Html()
+    return joined([side_by_side(grouped(varying, SPEED, bands)), text])
+
+
+def logged(history: RunHistory) -> dict[str, Points]:
     """Numbers by name over thousands of images."""
     found: dict[str, Points] = defaultdict(list)
-    for event in record.progress():
+    for event in history.progress():
         for name, value in event.items():
             if "/" in name and (value is None or number(value) is not None):
                 found[name].append((event["images_seen"] / 1000, number(value)))
@@ -89,18 +83,134 @@ def grouped(
     left, charts = dict(found), []
     for group in groups:
         names = [name for name in left if group.holds(name)]
-        series = [Series(readable_name(name), left.pop(name)) for name in names]
-        charts.append(chart(group.title, series, x_name=KIMG, bands=bands, log=group.log))
+        lines = [Series(name.partition("/")[2].replace("_", " "), left.pop(name)) for name in names]
+        charts.append(chart(group.title, lines, x_name=KIMG, bands=bands, log=group.log))
     return charts
 
 
-def readable_name(name: str) -> str:
-    return name.partition("/")[2].replace("_", " ")
+def side_by_side(charts: Iterable[Html]) -> Html:
+    found = [one for one in charts if one]
+    return tag("div", *found, class_="two") if found else Html()
 
 
-def figures(charts: Iterable[Html]) -> Html:
-    shown = [one for one in charts if one]
-    return tag("div", *shown, class_="two") if shown else Html()
+def number_text(value: float | None) -> str:
+    return "none" if value is None else short(value)
+
+
+def metrics(history: RunHistory, bands: Sequence[Band]) -> Html:
+    """Metrics over time, their last and best values, how each was measured, and against psi."""
+    if not history.measurements:
+        return note("Nothing was measured: train with --metrics, or use stylegan metrics.")
+    found = by_metric(history)
+    charts = [over_time(metric, every, bands) for metric, every in found.items()]
+    charts += [against_psi(metric, every) for metric, every in found.items()]
+    heads = ["metric", "last", "best", "best at kimg", "better is", "resolution", "setting"]
+    rows = [row for every in found.values() for row in summary(every)]
+    if not any(setting for *_, setting in rows):
+        heads, rows = heads[:-1], [cells[:-1] for cells in rows]
+    text = note("Best among those of the last resolution; others cannot be compared with it.")
+    protocols = joined(protocol(every[-1]) for every in found.values())
+    own = [side_by_side(charts), table(heads, rows), text] if found else []
+    return joined([*own, yardsticks(history), protocols])
+
+
+def by_metric(history: RunHistory) -> dict[str, list[Measurement]]:
+    """Measurements of the run's own generators, in the order of images seen."""
+    found: dict[str, list[Measurement]] = defaultdict(list)
+    for one in sorted(history.measurements, key=lambda one: -1 if one.kimg is None else one.kimg):
+        if one.yardstick is None:
+            found[one.metric].append(one)
+    order = dict.fromkeys(one.metric for one in history.measurements if one.metric in found)
+    return {metric: found[metric] for metric in order}
+
+
+def by_setting(
+    every: Sequence[Measurement], apart_from: Sequence[str] = ()
+) -> dict[str, list[Measurement]]:
+    """Measurements that can be compared, by that in which they differ from others of the same
+    resolution: each resolution has its own network."""
+    firsts: dict[float | None, dict[str, Any]] = {}
+    names: dict[str, None] = {}
+    for one in every:
+        setting = one.setting()
+        first = firsts.setdefault(one.resolution, setting)
+        names |= {n: None for n in first | setting if first.get(n) != setting.get(n)}
+    groups: dict[str, list[Measurement]] = defaultdict(list)
+    for one in every:
+        setting = {name: str(one.setting().get(name))[:12] for name in names}
+        text = ", ".join(f"{n} {value}" for n, value in setting.items() if n not in apart_from)
+        groups[text].append(one)
+    return groups
+
+
+def lines_of(
+    groups: Mapping[str, Sequence[Measurement]], x: Callable[[Measurement], float | None]
+) -> list[Series]:
+    """A line for each value and setting; of equal places the last counts."""
+    lines: dict[str, dict[float, float | None]] = defaultdict(dict)
+    for setting, group in groups.items():
+        for one in group:
+            place = x(one)
+            for value, y in one.values.items() if place is not None else ():
+                lines[f"{value} ({setting})" if setting else value][place] = y  # type: ignore[index]
+    return [Series(label, list(points.items())) for label, points in lines.items()]
+
+
+def over_time(metric: str, every: Sequence[Measurement], bands: Sequence[Band]) -> Html:
+    """A line for each value and setting, interrupted where the resolution changes.
+
+    A setting that was measured once, as one psi of many, is drawn only where all were.
+    """
+    groups = by_setting(every)
+    times = {setting: len({one.kimg for one in group}) for setting, group in groups.items()}
+    least = min(2, max(times.values()))
+    often = {setting: group for setting, group in groups.items() if times[setting] >= least}
+    series = lines_of(often, lambda one: one.kimg)
+    if all(len(line.points) < 2 for line in series):  # the table has it
+        return Html()
+    breaks = [
+        before.kimg
+        for before, after in itertools.pairwise(every)
+        if before.kimg is not None and before.resolution != after.resolution
+    ]
+    kind = kind_of(metric)
+    title = f"{metric}: {kind.help}" if kind else metric
+    log = bool(kind and kind.lower_is_better)
+    return chart(title, series, x_name=KIMG, bands=bands, breaks=breaks, log=log)
+
+
+def against_psi(metric: str, every: Sequence[Measurement]) -> Html:
+    """Of the newest generator that was measured at several psi."""
+    by_generator: dict[Any, list[Measurement]] = defaultdict(list)
+    for one in every:
+        if one.psi is not None:
+            by_generator[one.part("generator").get("sha256")].append(one)
+    several = [found for found in by_generator.values() if len({one.psi for one in found}) > 1]
+    if not several:
+        return Html()
+    series = lines_of(by_setting(several[-1], apart_from=["psi"]), lambda one: one.psi)
+    return chart(f"{metric} against truncation", series, x_name="psi")
+
+
+def summary(every: Sequence[Measurement]) -> list[list[object]]:
+    """A row for each value and setting: name, last, best, where, which way, resolution, setting."""
+    rows: list[list[object]] = []
+    for setting, group in by_setting(every).items():
+        last = group[-1]
+        for value in last.values:
+            best, lower = best_of(group, value), lower_is_better(last, value)
+            rows.append(
+                [
+                    score_name(last.metric, value),
+                    number_text(last.values[value]),
+                    number_text(best.values[value]) if best else "",
+                    "" if best is None or best.kimg is None else short(best.kimg),
+                    {True: "lower", False: "higher", None: ""}[lower],
+                    "" if last.resolution is None else f"{last.resolution:.0f}",
+                    setting,
+                ]
+            )
+    return rows
 
 
 def kind_of(metric: str) -> Kind | None:
@@ -111,176 +221,40 @@ def kind_of(metric: str) -> Kind | None:
         return None
 
 
-def by_metric(record: Record) -> dict[str, list[Result]]:
-    """Results of the run by metric, in the order of images seen."""
-    found: dict[str, list[Result]] = defaultdict(list)
-    for result in record.results:
-        if result.yardstick is None:
-            found[result.metric].append(result)
-    return {
-        name: sorted(results, key=lambda r: -1 if r.images_seen is None else r.images_seen)
-        for name, results in found.items()
-    }
+def lower_is_better(one: Measurement, value: str) -> bool | None:
+    kind = kind_of(one.metric)
+    return kind.lower_is_better if kind and not value.endswith("_std") else None
 
 
-def differing(results: Sequence[Result]) -> list[str]:
-    """Names of settings in which results of one resolution differ: each has its own network."""
-    firsts: dict[float | None, dict[str, Any]] = {}
-    names: dict[str, None] = {}
-    for result in results:
-        setting = result.setting()
-        first = firsts.setdefault(result.resolution, setting)
-        names |= {n: None for n in first | setting if first.get(n) != setting.get(n)}
-    return list(names)
-
-
-def described(result: Result, names: Iterable[str]) -> str:
-    setting = result.setting()
-    return ", ".join(f"{name} {str(setting.get(name))[:12]}" for name in names)
-
-
-def metrics(record: Record, bands: Sequence[Band]) -> Html:
-    """Metrics over time, their last and best values, how each was measured, and against psi."""
-    if not record.results:
-        return note("Nothing was measured: train with --metrics, or use stylegan metrics.")
-    found = by_metric(record)
-    charts = [over_time(metric, results, bands) for metric, results in found.items()]
-    charts += [against_psi(metric, results) for metric, results in found.items()]
-    heads = ["metric", "last", "best", "best at kimg", "better is", "resolution", "setting"]
-    rows = [row for metric, results in found.items() for row in summary(metric, results)]
-    if not any(setting for *_, setting in rows):
-        heads, rows = heads[:-1], [cells[:-1] for cells in rows]
-    text = note("Best among those of the last resolution; others cannot be compared with it.")
-    protocols = joined(protocol(results[-1]) for results in found.values())
-    own = [figures(charts), table(heads, rows), text] if found else []
-    return joined([*own, yardsticks(record), protocols])
-
-
-def yardsticks(record: Record) -> Html:
-    """The newest values of what stood for the generator's images."""
-    newest = {
-        (score_name(result.metric, name), result.yardstick): value
-        for result in record.results
-        if result.yardstick is not None
-        for name, value in result.values.items()
-    }
-    rows = [(name, origin, shown(value)) for (name, origin), value in newest.items()]
-    return table(["metric", "of what", "value"], sorted(rows)) if rows else Html()
-
-
-def over_time(metric: str, results: Sequence[Result], bands: Sequence[Band]) -> Html:
-    """A line for each value and setting, interrupted where the resolution changes.
-
-    A setting that was measured once, as one psi of many, is drawn only where all were.
-    """
-    groups = by_setting(results)
-    times = {setting: len({r.images_seen for r in group}) for setting, group in groups.items()}
-    lines: dict[str, dict[float, float | None]] = defaultdict(dict)
-    for setting, group in groups.items():
-        for result in group if times[setting] >= min(2, max(times.values())) else []:
-            for value, y in result.values.items():
-                label = f"{value} ({setting})" if setting else value
-                if result.images_seen is not None:
-                    lines[label][result.images_seen / 1000] = y  # the last of equal ones
-    kind = kind_of(metric)
-    log = bool(kind and kind.lower_is_better)
-    series = [Series(label, list(points.items())) for label, points in lines.items()]
-    if all(len(points) < 2 for points in lines.values()):  # the table tells it
-        return Html()
-    breaks = [
-        before.images_seen / 1000
-        for before, after in itertools.pairwise(results)
-        if before.images_seen is not None and before.resolution != after.resolution
-    ]
-    return chart(titled(metric), series, x_name=KIMG, bands=bands, breaks=breaks, log=log)
-
-
-def titled(metric: str) -> str:
-    kind = kind_of(metric)
-    return f"{metric}: {kind.help}" if kind else metric
-
-
-def against_psi(metric: str, results: Sequence[Result]) -> Html:
-    """Of the newest generator that was measured at several psi."""
-    by_generator: dict[Any, list[Result]] = defaultdict(list)
-    for result in results:
-        if result.psi is not None:
-            by_generator[result.part("generator").get("sha256")].append(result)
-    several = [found for found in by_generator.values() if len({r.psi for r in found}) > 1]
-    if not several:
-        return Html()
-    chosen = several[-1]
-    names = [name for name in differing(chosen) if name != "psi"]
-    lines: dict[str, dict[float, float | None]] = defaultdict(dict)
-    for result in chosen:
-        setting = described(result, names)
-        for value, y in result.values.items():
-            lines[f"{value} ({setting})" if setting else value][result.psi or 0.0] = y
-    series = [Series(label, list(points.items())) for label, points in lines.items()]
-    return chart(f"{metric} against truncation", series, x_name="psi")
-
-
-def summary(metric: str, results: Sequence[Result]) -> list[list[object]]:
-    """A row for each value and setting: name, last, best, where, which way, resolution, setting."""
-    return [
-        row(score_name(metric, value), value, group, setting)
-        for setting, group in by_setting(results).items()
-        for value in group[-1].values
-    ]
-
-
-def by_setting(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """Results that can be compared, by what tells them apart from the others."""
-    names = differing(results)
-    groups: dict[str, list[Result]] = defaultdict(list)
-    for result in results:
-        groups[described(result, names)].append(result)
-    return groups
-
-
-def row(name: str, value: str, results: Sequence[Result], setting: str) -> list[object]:
-    last = results[-1]
-    best = best_of(results, value)
-    kind = kind_of(last.metric)
-    lower = kind.lower_is_better if kind and not value.endswith("_std") else None
-    seen = best.images_seen if best else None
-    return [
-        name,
-        shown(last.values.get(value)),
-        shown(best.values.get(value)) if best else "",
-        "" if seen is None else short(seen / 1000),
-        {True: "lower", False: "higher", None: ""}[lower],
-        "" if last.resolution is None else f"{last.resolution:.0f}",
-        setting,
-    ]
-
-
-def best_of(results: Sequence[Result], value: str) -> Result | None:
+def best_of(every: Sequence[Measurement], value: str) -> Measurement | None:
     """Of those at the resolution of the last; None where nobody knows what is better."""
-    kind = kind_of(results[-1].metric)
-    if kind is None or kind.lower_is_better is None or value.endswith("_std"):
-        return None
-    sign = 1 if kind.lower_is_better else -1
+    lower = lower_is_better(every[-1], value)
     scored = [
-        (sign * y, i)
-        for i, result in enumerate(results)
-        if (y := result.values.get(value)) is not None
-        and result.resolution == results[-1].resolution
+        (y if lower else -y, i)
+        for i, one in enumerate(every)
+        if (y := one.values.get(value)) is not None and one.resolution == every[-1].resolution
     ]
-    return results[min(scored)[1]] if scored else None
+    return every[min(scored)[1]] if scored and lower is not None else None
 
 
-def shown(value: float | None) -> str:
-    return "none" if value is None else short(value)
+def yardsticks(history: RunHistory) -> Html:
+    """The newest values of what stood for the samples."""
+    newest = {
+        (score_name(one.metric, name), one.yardstick): number_text(value)
+        for one in history.measurements
+        if one.yardstick is not None
+        for name, value in one.values.items()
+    }
+    rows = sorted((name, origin, value) for (name, origin), value in newest.items())
+    return table(["metric", "of what", "value"], rows) if rows else Html()
 
 
-def scores(record: Record) -> list[tuple[str, str]]:
+def scores(history: RunHistory) -> list[tuple[str, str]]:
     """The main value of the first metrics in the setting measured most, for the headline."""
     found = []
-    for metric, results in list(by_metric(record).items())[:2]:
+    for metric, every in list(by_metric(history).items())[:2]:
         kind = kind_of(metric)
-        most = max(by_setting(results).values(), key=len)
-        best = best_of(most, kind.best_by) if kind else None
+        best = best_of(max(by_setting(every).values(), key=len), kind.best_by) if kind else None
         if kind and best:
-            found.append((f"Best {metric}", shown(best.values.get(kind.best_by))))
+            found.append((f"Best {metric}", number_text(best.values.get(kind.best_by))))
     return found

@@ -26,7 +26,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Captioned:
     """A picture and what is to be said of it."""
 
     image: Image.Image
@@ -38,7 +38,7 @@ class Drawings:
     """What a report shows beside the files of the run. A text says why something is missing."""
 
     sweep: Sweep | str = "Not drawn."
-    neighbours: Shown | str = "Not looked for; stylegan report RUN does."
+    neighbours: Captioned | str = "Not looked for; stylegan report RUN does."
 
 
 def truncation_sweep(

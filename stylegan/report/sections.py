@@ -10,8 +10,8 @@ from stylegan.config import DERIVED, build_config, flatten, to_dict
 from stylegan.figures import evenly as spread
 from stylegan.report.charts import Band, short
 from stylegan.report.drawings import Drawings
+from stylegan.report.history import ENDS, Measurement, RunHistory, Session, duration, moment, number
 from stylegan.report.markup import Html, joined, picture, table, tag
-from stylegan.report.record import ENDS, Record, Result, Session, duration, moment, number
 from stylegan.schedule import phases, stage_at
 from stylegan.toml import toml_value
 
@@ -24,16 +24,16 @@ def note(text: object) -> Html:
     return tag("p", text, class_="note")
 
 
-def headline(record: Record, scores: Sequence[tuple[str, str]]) -> Html:
+def headline(history: RunHistory, scores: Sequence[tuple[str, str]]) -> Html:
     """Where the run is; `scores` are names and values that should be seen at once."""
-    config, sessions = record.config, record.sessions()
-    stage = stage_at(record.images_seen, config.schedule)
+    config, sessions = history.config, history.sessions()
+    stage = stage_at(history.images_seen, config.schedule)
     total = config.schedule.total_images
-    until = f" of {total:,}" if record.images_seen < total else ""
+    until = f" of {total:,}" if history.images_seen < total else ""
     growing = f" (fading in, alpha {stage.alpha:.2f})" if stage.alpha < 1 else ""
-    times = [event["time"] for event in record.events if number(event.get("time")) is not None]
+    times = [event["time"] for event in history.events if number(event.get("time")) is not None]
     facts = [
-        ("Images seen", f"{record.images_seen:,}{until}"),
+        ("Images seen", f"{history.images_seen:,}{until}"),
         ("Resolution", f"{stage.resolution}×{stage.resolution}{growing}"),  # noqa: RUF001
         ("Training time", duration(sum(session.seconds for session in sessions))),
         *scores,
@@ -44,8 +44,8 @@ def headline(record: Record, scores: Sequence[tuple[str, str]]) -> Html:
     return tag(
         "header",
         tag("p", "StyleGAN training run", class_="kind"),
-        tag("h1", record.name),
-        tag("p", *status(record), " ", dates, class_="status"),
+        tag("h1", history.name),
+        tag("p", *status(history), " ", dates, class_="status"),
         tag("dl", *tiles, class_="tiles"),
         note(
             f"{config.network.resolution}×{config.network.resolution}, "  # noqa: RUF001
@@ -55,9 +55,9 @@ def headline(record: Record, scores: Sequence[tuple[str, str]]) -> Html:
     )
 
 
-def status(record: Record) -> list[Html]:
+def status(history: RunHistory) -> list[Html]:
     """Whether it has finished, and if not, why."""
-    last = record.last_of("start", "resume", *ENDS)
+    last = history.last_of("start", "resume", *ENDS)
     event = last["event"] if last else ""
     text = {
         "finished": "Finished",
@@ -87,12 +87,12 @@ def captioned(image: Html, caption: str) -> Html:
     return tag("figure", image, tag("figcaption", caption))
 
 
-def newest(record: Record) -> Html:
+def newest(history: RunHistory) -> Html:
     """The last grid of samples beside the training images."""
-    reals = record.folder.reals_file
+    reals = history.folder.reals_file
     figures = []
-    if record.samples:
-        kimg, path = record.samples[-1]
+    if history.grids:
+        kimg, path = history.grids[-1]
         caption = f"Generated, after {kimg:,} kimg: fixed seeds, average generator, psi 1"
         figures.append(captioned(file_picture(path, NEWEST_SIDE, "generated images"), caption))
     else:
@@ -103,30 +103,30 @@ def newest(record: Record) -> Html:
     return tag("div", *figures, class_="two")
 
 
-def over_time(record: Record) -> Html:
+def over_time(history: RunHistory) -> Html:
     """Some of the grids, evenly over the run."""
     figures = [
         captioned(file_picture(path, GRID_SIDE, f"samples after {kimg} kimg"), caption)
-        for kimg, path in evenly(record.samples)
-        for stage in [stage_at(kimg * 1000, record.config.schedule)]
+        for kimg, path in evenly(history.grids)
+        for stage in [stage_at(kimg * 1000, history.config.schedule)]
         for caption in [f"{kimg:,} kimg, {stage.resolution}×{stage.resolution}"]  # noqa: RUF001
     ]
     if not figures:
         return Html()
-    text = note(f"The same seeds, {len(figures)} of {len(record.samples)} grids.")
+    text = note(f"The same seeds, {len(figures)} of {len(history.grids)} grids.")
     return joined([text, tag("div", *figures, class_="two")])
 
 
-def evenly(samples: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:
+def evenly(grids: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:
     """At most `GRIDS` of them: those nearest to evenly spread times, the first and the last."""
-    return [samples[i] for i in spread([kimg for kimg, _ in samples], GRIDS)]
+    return [grids[i] for i in spread([kimg for kimg, _ in grids], GRIDS)]
 
 
-def growth_bands(record: Record) -> list[Band]:
+def growth_bands(history: RunHistory) -> list[Band]:
     """The resolutions over thousands of images, shaded while they fade in."""
     bands: list[Band] = []
-    seen = record.images_seen / 1000
-    for first, end, stage in phases(record.config.schedule):
+    seen = history.images_seen / 1000
+    for first, end, stage in phases(history.config.schedule):
         start, stop = first / 1000, min(end / 1000, seen)
         name = str(stage.resolution)
         if start >= seen:
@@ -168,11 +168,11 @@ def neighbours(drawings: Drawings) -> Html:
     return joined([note(found.about), image])
 
 
-def settings(record: Record) -> Html:
+def settings(history: RunHistory) -> Html:
     """What was configured: the differences, and everything."""
-    processes = record.config.schedule.num_processes
+    processes = history.config.schedule.num_processes
     ours, papers = (
-        flatten(to_dict(config)) for config in (record.config, build_config({}, processes))
+        flatten(to_dict(config)) for config in (history.config, build_config({}, processes))
     )
     rows = [
         (tag("code", name), tag("code", toml_value(value)), tag("code", toml_value(papers[name])))
@@ -180,7 +180,7 @@ def settings(record: Record) -> Html:
         if name != DERIVED and value != papers[name]
     ]
     found = table(["option", "this run", "default"], rows) if rows else note("All are defaults.")
-    return joined([found, folded("The whole configuration", record.toml)])
+    return joined([found, folded("The whole configuration", history.toml)])
 
 
 def folded(title: str, text: str) -> Html:
@@ -188,16 +188,16 @@ def folded(title: str, text: str) -> Html:
     return tag("details", tag("summary", title), tag("pre", text))
 
 
-def hardware(record: Record) -> Html:
+def hardware(history: RunHistory) -> Html:
     """Where each part of the run was computed, and with which versions."""
-    rows = [session_row(session) for session in record.sessions()]
+    rows = [session_row(session) for session in history.sessions()]
     heads = ["begun", "images seen", "time", "images/s in all", "device", "processes", "ended"]
-    found = table(heads, rows) if rows else note("The log tells nothing yet.")
-    return joined([found, *environment(record)])
+    found = table(heads, rows) if rows else note("The log is empty so far.")
+    return joined([found, *environment(history)])
 
 
 def session_row(session: Session) -> list[str]:
-    first, last = session.first, session.events[-1]
+    first, last = session.events[0], session.events[-1]
     start, end = session.images
     seconds = session.seconds
     device = first.get("device_name") or first.get("device") or "?"
@@ -212,28 +212,28 @@ def session_row(session: Session) -> list[str]:
     ]
 
 
-def environment(record: Record) -> Iterator[Html]:
-    """Tables of the newest `hardware` and `versions` that the log or a measurement tells."""
-    told: dict[str, Mapping[str, object]] = {}
-    for source in (*(r.protocol for r in record.results), *record.events):
+def environment(history: RunHistory) -> Iterator[Html]:
+    """Lines of the newest `hardware` and `versions` in the log or a measurement."""
+    newest: dict[str, Mapping[str, object]] = {}
+    for source in (*(one.protocol for one in history.measurements), *history.events):
         for name in ("hardware", "versions"):
             found = source.get(name)
             if isinstance(found, Mapping):
-                told[name] = found
-    for name, values in told.items():
+                newest[name] = found
+    for name, values in newest.items():
         pairs = joined((tag("span", f"{key} {value}") for key, value in values.items()), " ")
         yield tag("p", tag("b", f"{name.capitalize()}: "), pairs, class_="facts")
 
 
-def protocol(result: Result) -> Html:
-    text = json.dumps(result.protocol, indent=2, ensure_ascii=False, default=str)
-    return folded(f"Protocol of {result.metric}", text)
+def protocol(one: Measurement) -> Html:
+    text = json.dumps(one.protocol, indent=2, ensure_ascii=False, default=str)
+    return folded(f"Protocol of {one.metric}", text)
 
 
-def footer(record: Record, version: str) -> Html:
+def footer(history: RunHistory, version: str) -> Html:
     bad = [
         f"{n} unreadable line{'s' * (n > 1)} of {name} left out"
-        for name, n in record.unreadable.items()
+        for name, n in history.unreadable.items()
         if n
     ]
     made = f"Made by stylegan {version} of what the run had written."

@@ -1,11 +1,11 @@
-"""What the files of a run tell. They are read as data of unknown quality."""
+"""What the files of a run contain. They are read as data of unknown quality."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stylegan.config import TrainConfig
 from stylegan.records import read_lines
@@ -16,8 +16,7 @@ ENDS = ("finished", "stopped", "failed")
 Event = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Result:
+class Measurement(NamedTuple):
     """A line of metrics.jsonl."""
 
     metric: str
@@ -26,12 +25,15 @@ class Result:
 
     def part(self, name: str) -> Mapping[str, Any]:
         """A table of the protocol, empty if it is not there."""
-        found = self.protocol.get(name)
-        return found if isinstance(found, Mapping) else {}
+        return mapping(self.protocol.get(name))
 
     @property
     def images_seen(self) -> float | None:
         return number(self.part("generator").get("images_seen"))
+
+    @property
+    def kimg(self) -> float | None:
+        return None if self.images_seen is None else self.images_seen / 1000
 
     @property
     def resolution(self) -> float | None:
@@ -49,44 +51,42 @@ class Result:
 
     @property
     def yardstick(self) -> str | None:
-        """What stood for a generator's images, if something did."""
+        """What stood for samples, if something did."""
         generator = self.part("generator")
         known = "sha256" in generator and generator["sha256"] is None
         return str(generator.get("origin")) if known else None
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(NamedTuple):
     """From a start or a resume to the last line before the next."""
 
     events: list[Event]
 
     @property
-    def first(self) -> Event:
-        return self.events[0]
-
-    @property
     def seconds(self) -> float:
-        times = [t for t in (number(event.get("time")) for event in self.events) if t is not None]
+        times = self.numbers("time")
         return max(times, default=0.0) - min(times, default=0.0)
 
     @property
     def images(self) -> tuple[float, float]:
         """Images seen, before and after it."""
-        seen = [s for s in (number(e.get("images_seen")) for e in self.events) if s is not None]
-        return (seen[0], seen[-1]) if seen else (0.0, 0.0)
+        seen = self.numbers("images_seen") or [0.0]
+        return seen[0], seen[-1]
+
+    def numbers(self, name: str) -> list[float]:
+        return [y for y in (number(event.get(name)) for event in self.events) if y is not None]
 
 
 @dataclass(frozen=True)
-class Record:
-    """A run."""
+class RunHistory:
+    """A run as its files tell it."""
 
     folder: RunFolder
     config: TrainConfig
     toml: str
     events: list[Event]
-    results: list[Result]
-    samples: list[tuple[int, Path]]  # thousands of images and the grid of then, oldest first
+    measurements: list[Measurement]
+    grids: list[tuple[int, Path]]  # thousands of images and the samples of then, oldest first
     unreadable: Mapping[str, int]  # lines left out, by file
 
     @property
@@ -95,16 +95,15 @@ class Record:
 
     @property
     def images_seen(self) -> int:
-        seen = [number(event.get("images_seen")) for event in self.events]
-        return int(next((s for s in reversed(seen) if s is not None), 0))
+        return int(Session(self.events).images[1])
 
     def sessions(self) -> list[Session]:
-        parts: list[list[Event]] = []
+        parts: list[Session] = []
         for event in self.events:
             if event["event"] in BEGINNINGS or not parts:
-                parts.append([])
-            parts[-1].append(event)
-        return [Session(part) for part in parts]
+                parts.append(Session([]))
+            parts[-1].events.append(event)
+        return parts
 
     def progress(self) -> list[Event]:
         """The lines that count, in the order of images seen: a run that was killed repeats what
@@ -112,11 +111,9 @@ class Record:
         kept: list[Event] = []
         for event in self.events:
             seen = number(event.get("images_seen"))
-            if seen is None:
-                continue
-            if event["event"] in BEGINNINGS:
+            if seen is not None and event["event"] in BEGINNINGS:
                 kept = [old for old in kept if old["images_seen"] <= seen]
-            elif event["event"] == "progress":
+            elif seen is not None and event["event"] == "progress":
                 kept.append(event)
         return kept
 
@@ -124,29 +121,30 @@ class Record:
         return next((event for event in reversed(self.events) if event["event"] in names), None)
 
 
-def read_run(folder: Path) -> Record:
+def read_run(folder: Path) -> RunHistory:
     """FileNotFoundError where there is no run, ValueError where its configuration is damaged."""
     run = RunFolder(folder)
     config = run.config()
     events, bad_events = read_lines(run.log_file, "event")
-    lines, bad_results = read_lines(run.metrics_file, "metric")
-    return Record(
+    lines, bad_lines = read_lines(run.metrics_file, "metric")
+    return RunHistory(
         run,
         config,
         run.config_file.read_text(encoding="utf-8-sig"),
         events,
-        [result_of(line) for line in lines],
+        [measurement_of(line) for line in lines],
         run.grids(),
-        {run.log_file.name: bad_events, run.metrics_file.name: bad_results},
+        {run.log_file.name: bad_events, run.metrics_file.name: bad_lines},
     )
 
 
-def result_of(line: Mapping[str, Any]) -> Result:
-    values, protocol = (
-        part if isinstance(part, Mapping) else {}
-        for part in (line.get("values"), line.get("protocol"))
-    )
-    return Result(line["metric"], {name: number(v) for name, v in values.items()}, protocol)
+def measurement_of(line: Mapping[str, Any]) -> Measurement:
+    values = {name: number(value) for name, value in mapping(line.get("values")).items()}
+    return Measurement(line["metric"], values, mapping(line.get("protocol")))
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def number(value: object) -> float | None:
