@@ -191,7 +191,7 @@ def test_the_way_is_chosen_by_device_precision_channels_and_pixels():
 @pytest.mark.parametrize("precision", ["float64", "bf16"])
 def test_a_gradient_by_images_alone_leaves_out_that_by_weights(monkeypatch, precision):
     asked, gradients = [], Direct.gradients
-    monkeypatch.setattr(Direct, "gradients", lambda *a: asked.append(a[-1]) or gradients(*a))
+    monkeypatch.setattr(Direct, "gradients", lambda *a: asked.append(a[-2]) or gradients(*a))
     x, weight = inputs("same", (2, 3, 4, 4))
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         y = ops.conv2d(x, weight, SCALE)
@@ -239,8 +239,8 @@ def test_steps_of_training_are_the_same_whichever_way_is_taken(
 
 @pytest.mark.parametrize(("kept_pixels", "times"), [(32, 1), (31, 4)])
 def test_planes_of_a_weight_are_made_once_for_its_derivatives(monkeypatch, kept_pixels, times):
-    made, transform = [], Winograd.transform
-    monkeypatch.setattr(Winograd, "transform", lambda way, w: made.append(w) or transform(way, w))
+    made, transform = [], Winograd.kernels
+    monkeypatch.setattr(Winograd, "kernels", lambda way, w: made.append(w) or transform(way, w))
     monkeypatch.setattr(winograd, "KEPT_PIXELS", kept_pixels)
     x, weight = torch.randn(2, 3, 4, 4, requires_grad=True), torch.randn(2, 3, 3, 3)
     for parameter in (torch.nn.Parameter(weight), weight.clone().requires_grad_() * 1):

@@ -17,10 +17,19 @@ Maybe = Tensor | None
 class BilinearMap(Protocol):
     """A bilinear map of x and a weight, and its two transposes, computed in some way."""
 
-    def output(self, x: Tensor, weight: Tensor) -> Tensor: ...
+    def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
+        """What is made of the weight once and kept for the derivatives, `ready` for use."""
+        return None
+
+    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor: ...
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
+        self,
+        x: Maybe,
+        weight: Tensor,
+        grad: Tensor,
+        needed: tuple[bool, bool],
+        ready: Maybe = None,
     ) -> tuple[Maybe, Maybe]:
         """By x and by the weight, where needed; x is None if its gradient alone is."""
 
@@ -38,15 +47,19 @@ class Product(torch.autograd.Function):
     """A bilinear map; only what goes into it is kept, and x only for the weight's gradient."""
 
     @staticmethod
-    def forward(ctx: Any, way: BilinearMap, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, way: BilinearMap, x: Tensor, weight: Tensor, ready: Maybe = None
+    ) -> Tensor:
+        ready = way.prepare(x, weight) if ready is None else ready
         ctx.way = way
-        ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight)
-        return way.output(x, weight)
+        ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight, ready)
+        return way.output(x, weight, ready)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Maybe, ...]:
         needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2] and weight_wanted(ctx)
-        return None, *Gradients.apply(ctx.way, needed, *ctx.saved_tensors, grad)
+        x, weight, ready = ctx.saved_tensors
+        return None, *Gradients.apply(ctx.way, needed, x, weight, grad, ready), None
 
 
 def weight_wanted(ctx: Any) -> bool:
@@ -62,24 +75,30 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, way: BilinearMap, needed: tuple[bool, bool], x: Maybe, w: Tensor, grad: Tensor
+        ctx: Any,
+        way: BilinearMap,
+        needed: tuple[bool, bool],
+        x: Maybe,
+        w: Tensor,
+        grad: Tensor,
+        ready: Maybe = None,
     ) -> tuple[Maybe, Maybe]:
         ctx.way = way
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, w, grad)
+        ctx.save_for_backward(x, w, grad, ready)
         with without_autocast(grad):
-            return way.gradients(x, w, grad, needed)
+            return way.gradients(x, w, grad, needed, ready)
 
     @staticmethod
     def backward(ctx: Any, by_x: Maybe, by_w: Maybe) -> tuple[Maybe, ...]:
         way: BilinearMap = ctx.way
-        x, w, grad = ctx.saved_tensors
-        x_needed, w_needed, grad_needed = ctx.needs_input_grad[2:]
+        x, w, grad, ready = ctx.saved_tensors
+        x_needed, w_needed, grad_needed = ctx.needs_input_grad[2:5]
         of_x = of_w = of_grad = None
         with without_autocast(grad):
             if by_x is not None:
                 if grad_needed:
-                    of_grad = Product.apply(way, by_x, w)
+                    of_grad = Product.apply(way, by_x, w, ready)
                 if w_needed:
                     of_w = Gradients.apply(way, (False, True), by_x, w, grad)[1]
             if by_w is not None:
@@ -88,4 +107,4 @@ class Gradients(torch.autograd.Function):
                 if grad_needed:
                     more = Product.apply(way, x, by_w)
                     of_grad = more if of_grad is None else of_grad + more
-        return None, None, of_x, of_w, of_grad
+        return None, None, of_x, of_w, of_grad, None

@@ -26,7 +26,7 @@ class Blur(torch.autograd.Function):
 
 
 @dataclass(frozen=True)
-class OfBlurred:
+class OfBlurred(BilinearMap):
     """A bilinear map of the blurred image, which is not kept but made again.
 
     On CPUs that takes a hundredth of the map's time and saves an image per layer and derivative;
@@ -35,14 +35,22 @@ class OfBlurred:
 
     way: BilinearMap
 
-    def output(self, x: Tensor, weight: Tensor) -> Tensor:
-        return self.way.output(formulas.blur(x), weight)
+    def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
+        return self.way.prepare(x, weight)
+
+    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor:
+        return self.way.output(formulas.blur(x), weight, ready)
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
+        self,
+        x: Maybe,
+        weight: Tensor,
+        grad: Tensor,
+        needed: tuple[bool, bool],
+        ready: Maybe = None,
     ) -> tuple[Maybe, Maybe]:
         blurred = formulas.blur(x) if x is not None and needed[1] else None
-        by_x, by_weight = self.way.gradients(blurred, weight, grad, needed)
+        by_x, by_weight = self.way.gradients(blurred, weight, grad, needed, ready)
         if by_x is not None and by_x.device.type == "cpu" and by_x[:1].numel() >= LARGE_IMAGE:
             for image in by_x.split(1):
                 image.copy_(formulas.blur(image))

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bilinear import Maybe
+from .bilinear import BilinearMap, Maybe
 
 Size = Literal["same", "double", "half"]  # of the result, relative to the image
 
@@ -46,20 +46,25 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Direct:
+class Direct(BilinearMap):
     """One convolution of the libraries, with a 4x4 kernel where the size changes."""
 
     size: Size
     scale: float
 
-    def output(self, x: Tensor, weight: Tensor) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor:
         kernel = self.kernel(x, weight)
         if self.size == "double":
             return F.conv_transpose2d(x, kernel, stride=2, padding=1)
         return F.conv2d(x, kernel, stride=2 if self.size == "half" else 1, padding=1)
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
+        self,
+        x: Maybe,
+        weight: Tensor,
+        grad: Tensor,
+        needed: tuple[bool, bool],
+        ready: Maybe = None,
     ) -> tuple[Maybe, Maybe]:
         if x is None:  # only its shape counts
             x = empty_image(grad, image_shape(grad, weight, self.size))
@@ -114,13 +119,13 @@ def box_spread(size: Size, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Unfolded:
+class Unfolded(BilinearMap):
     """One matrix product with the weight as it is, which is larger than the images."""
 
     size: Size  # "same"
     scale: float
 
-    def output(self, x: Tensor, weight: Tensor) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor:
         n, _, h, w = x.shape
         y = empty_image(x, (n, len(weight), h, w))
         rows = channels_last(y).view(-1, len(weight))
@@ -128,7 +133,12 @@ class Unfolded:
         return y
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
+        self,
+        x: Maybe,
+        weight: Tensor,
+        grad: Tensor,
+        needed: tuple[bool, bool],
+        ready: Maybe = None,
     ) -> tuple[Maybe, Maybe]:
         n, _, h, w = grad.shape
         rows = channels_last(grad).view(-1, len(weight))

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .bilinear import Maybe
+from .bilinear import BilinearMap, Maybe
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(BilinearMap):
     """Every gradient by the weight is made in the weight's own order.
 
     Differentiated twice, PyTorch's linear layer makes some transposed, which take long to add.
@@ -17,11 +17,16 @@ class Dense:
 
     scale: float
 
-    def output(self, x: Tensor, weight: Tensor) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor:
         return torch.mm(x * self.scale, weight.t())
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
+        self,
+        x: Maybe,
+        weight: Tensor,
+        grad: Tensor,
+        needed: tuple[bool, bool],
+        ready: Maybe = None,
     ) -> tuple[Maybe, Maybe]:
         grad = grad * self.scale
         by_x = torch.mm(grad, weight) if needed[0] else None

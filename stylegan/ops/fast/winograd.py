@@ -17,13 +17,13 @@ dimensions there are 4 x 4 or 3 x 3 planes. Images are (N, H, W, C) in here, con
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from .bilinear import Maybe
+from .bilinear import BilinearMap, Maybe
 from .convolution import Size, channels_last, constant, empty_image, image_shape
 
 PART_BYTES = 2**24  # of the planes that exist at a time, about: they stay in a cache
@@ -136,8 +136,8 @@ def from_small_planes(found: Tensor, out: Tensor) -> None:
     sums(sums(found, 3, out.new_empty(4, n, h // 2, w, k)), 1, out)
 
 
-@dataclass
-class Winograd:
+@dataclass(frozen=True)
+class Winograd(BilinearMap):
     """Products of planes, of images that go through it in parts.
 
     A convolution that changes the size leads from a large image to a small one or back, and so do
@@ -146,28 +146,38 @@ class Winograd:
 
     size: Size
     scale: float
-    kept: tuple[Tensor, Tensor] | None = field(default=None, init=False)  # weight, its planes
 
-    def output(self, x: Tensor, weight: Tensor) -> Tensor:
+    def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
+        pixels = len(x) * math.prod(x.shape[2:]) * (4 if self.size == "double" else 1)
+        return self.kernels(weight) if pixels <= KEPT_PIXELS else None
+
+    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor:
         y = empty_image(x, result_shape(x, weight, self.size))
-        kernels = self.kernels(weight, pixels(x, y))
+        kernels = self.kernels(weight) if ready is None else ready
         x, out = map(channels_last, (x, y))
         for part in self.parts(x, out):
             self.multiply(self.planes(x[part], first=True), kernels, out[part], first=True)
         return y
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: tuple[bool, bool]
+        self,
+        x: Maybe,
+        weight: Tensor,
+        grad: Tensor,
+        needed: tuple[bool, bool],
+        ready: Maybe = None,
     ) -> tuple[Maybe, Maybe]:
         shape = image_shape(grad, weight, self.size)
         by_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
         by_kernels = None
-        kernels = self.kernels(weight, pixels(by_x, grad)) if needed[0] else None
+        kernels = ready
+        if needed[0] and ready is None:
+            kernels = self.kernels(weight)
         inner, outer = channels_last(by_x), channels_last(grad)
         images = None if x is None else channels_last(x)
         for part in self.parts(by_x, grad):
             planes = self.planes(outer[part], first=False)
-            if kernels is not None:
+            if needed[0] and kernels is not None:
                 self.multiply(planes, kernels, inner[part], first=False)
             if needed[1] and images is not None:
                 small, large = planes, self.planes(images[part], first=True)
@@ -196,19 +206,8 @@ class Winograd:
         else:
             from_large_planes(torch.bmm(planes, kernels), out)
 
-    def kernels(self, weight: Tensor, num_pixels: int) -> Tensor:
-        """weight (a, b, 3, 3) -> (planes, a, b), a of the small image and b of the large one.
-
-        Those of the first weight are kept for its derivatives, as long as autograd keeps both.
-        """
-        if self.kept is not None and self.kept[0] is weight:
-            return self.kept[1]
-        planes = self.transform(weight)
-        if self.kept is None and num_pixels <= KEPT_PIXELS:
-            self.kept = weight, planes
-        return planes
-
-    def transform(self, weight: Tensor) -> Tensor:
+    def kernels(self, weight: Tensor) -> Tensor:
+        """weight (a, b, 3, 3) -> (planes, a, b), a of the small image and b of the large one."""
         planes = torch.mm(self.numbers(weight), weight.reshape(-1, 9).t())
         return planes.view(-1, *weight.shape[:2])
 
@@ -226,11 +225,6 @@ def result_shape(x: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, 
         return n, weight.shape[1], 2 * h, 2 * w
     by = 2 if size == "half" else 1
     return n, weight.shape[0], h // by, w // by
-
-
-def pixels(*images: Tensor) -> int:
-    """Of the largest batch."""
-    return max(len(x) * math.prod(x.shape[2:]) for x in images)
 
 
 def add_product(total: Maybe, a: Tensor, b: Tensor) -> Tensor:
