@@ -12,7 +12,7 @@ from stylegan.cli.options import DEVICE
 
 if TYPE_CHECKING:
     from stylegan.directions import Directions
-    from stylegan.files.loading import LoadedGenerator
+    from stylegan.files.loaded import LoadedGenerator
 
 QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
 

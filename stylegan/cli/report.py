@@ -11,7 +11,7 @@ from stylegan.cli.measuring import beside_nearest, open_store
 if TYPE_CHECKING:
     import torch
 
-    from stylegan.files.loading import LoadedGenerator
+    from stylegan.files.loaded import LoadedGenerator
     from stylegan.report import Captioned, Drawings
 
 SAMPLES, NEIGHBOURS = 5, 9  # rows and columns of the nearest training images

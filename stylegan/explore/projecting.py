@@ -35,7 +35,7 @@ def target_of(scene: Scene, path: Path) -> Tensor:
             path,
             resolution=loaded.resolution,
             channels=config.image_channels,
-            crop="center" if loaded.active_rectangle is None else "pad",
+            crop=loaded.crop,
         )
     except ValueError as error:
         raise ValueError(str(error).replace(str(path), path.name)) from error

@@ -11,7 +11,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.figures.layout import chart, span
 from stylegan.figures.points import Points, pictures
-from stylegan.files.loading import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.figures.layout import chart, grid
 from stylegan.files.latents import read_latents
-from stylegan.files.loading import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Noise
 
 PSIS = (1.0, 0.7, 0.5, 0.0, -0.5, -1.0)  # of figure 8

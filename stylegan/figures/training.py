@@ -7,7 +7,7 @@ from PIL import Image
 
 from stylegan.figures.layout import chart
 from stylegan.figures.points import Points, pictures
-from stylegan.files.loading import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator
 
 PointsOf = Callable[[LoadedGenerator], Points]
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_alpha
 from stylegan.ops import LARGEST_PSI, truncate
 from stylegan.schedule import check_resolution
+
+if TYPE_CHECKING:
+    from stylegan.data import Crop
 
 PSI, CUTOFF = 0.7, 8  # truncation of pictures unless the file says otherwise, as officially
 Cutoff = int | Literal["all"] | None  # layers that truncation reaches; None: as the file says
@@ -59,6 +62,11 @@ class LoadedGenerator:
             raise ValueError(f"{len(names)} label_names are given for {config.label_dim} labels")
         if self.active_rectangle is not None:
             check_rectangle(self.active_rectangle)
+
+    @property
+    def crop(self) -> "Crop":
+        """How other images become squares like those that it was trained on."""
+        return "center" if self.active_rectangle is None else "pad"
 
     def says(self) -> dict[str, Any]:
         """All but the weights, as plain values."""

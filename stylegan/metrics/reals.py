@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from stylegan.data import Crop, Store, cached_store
+from stylegan.data import Store, cached_store
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.run_folder import RunFolder
 
@@ -27,11 +27,10 @@ def store_of(
     if config and config.include and not trained_on:
         tell(f"all of {path} is used, not only {', '.join(config.include)} as by the run")
     network = loaded.generator.config
-    crop: Crop = "center" if loaded.active_rectangle is None else "pad"
     return cached_store(
         path,
         resolution=network.resolution,
-        crop=config.crop if config else crop,
+        crop=config.crop if config else loaded.crop,
         channels=network.image_channels,
         include=config.include if config and trained_on else (),
         progress=progress,

@@ -19,7 +19,7 @@ from stylegan.data import Crop
 from stylegan.destination import check_file, check_folder
 from stylegan.figures import grid, save_picture
 from stylegan.files.latents import write_latents
-from stylegan.files.loading import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.projection.distance import Distance, psnr
 from stylegan.projection.search import SearchOptions, SearchState, check_noise, project
 from stylegan.projection.target import read_target
@@ -91,11 +91,6 @@ def default_batch(resolution: int) -> int:
     return max(1, min(8, 512 // resolution))
 
 
-def default_crop(loaded: LoadedGenerator) -> Crop:
-    """As the images that the generator was trained on."""
-    return "center" if loaded.active_rectangle is None else "pad"
-
-
 def project_files(
     loaded: LoadedGenerator,
     images: Sequence[Path],
@@ -118,7 +113,7 @@ def project_files(
     """
     options = options or SearchOptions()
     check_noise(options, loaded.generator.config)
-    labels, crop = loaded.label(class_name), crop or default_crop(loaded)
+    labels, crop = loaded.label(class_name), crop or loaded.crop
     channels, size = loaded.generator.config.image_channels, loaded.resolution
     about = {
         "generator": loaded.origin,

@@ -9,7 +9,7 @@ from PIL import Image
 
 from stylegan import sampling
 from stylegan.figures import of_seeds, swept
-from stylegan.files.loading import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator
 
 SEEDS = range(5)
 PSIS = (1.0, 0.7, 0.5, 0.3, 0.0, -0.5, -1.0)

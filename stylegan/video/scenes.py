@@ -22,7 +22,7 @@ from stylegan.figures import (
     nearest,
     pictures,
 )
-from stylegan.files.loading import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Noise
 from stylegan.paths import linear, places, spherical, spline
 from stylegan.run_folder import images_of

@@ -4,7 +4,7 @@ import torch
 
 from stylegan.directions import METHODS, find_directions
 from stylegan.explore import Scene
-from stylegan.files.loading import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator, NetworkConfig
 
 TINY = NetworkConfig(
