@@ -17,6 +17,12 @@ def listed(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:
     return between.join([*texts[:most], *more])
 
 
+def count(n: int, noun: str) -> str:
+    """`1 image`, `2 images`, `3 processes`."""
+    ending = "" if n == 1 else "es" if noun.endswith("s") else "s"
+    return f"{n:,} {noun}{ending}"
+
+
 def reason_of(error: Exception) -> str:
     """The message of an error; of the operating system's, the part without the file."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -16,12 +16,13 @@ from tiny_generators import TINY
 
 from stylegan.atomic import replacing
 from stylegan.cli import COMMANDS, main
-from stylegan.cli.common import Command, count
+from stylegan.cli.common import Command
 from stylegan.cli.info import differences_from_paper
 from stylegan.config import TrainConfig, load_config, to_toml
 from stylegan.data import Store, prepare
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_discriminator, save_generator
+from stylegan.messages import count
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import Position, ScheduleConfig
 from stylegan.training import TrainState

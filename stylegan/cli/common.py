@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stylegan.messages import count
+
 if TYPE_CHECKING:
     import torch
 
-    from stylegan.data import Store
 
 DEBUG = "stylegan.debug"
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>
@@ -106,11 +107,6 @@ def one_line(error: Exception) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
-def count(n: int, noun: str) -> str:
-    """`1 image`, `2 images`."""
-    return f"{n:,} {noun}{'s' * (n != 1)}"
-
-
 def keep_memory() -> None:
     """Tensors take the memory of those before them again, in huge pages where there are any.
 
@@ -176,11 +172,3 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     finally:
         if bar is not None:
             bar.close()
-
-
-def prepared_store(data: Path, **settings: Any) -> "Store":
-    """What `data.cached_store` gives, with a bar."""
-    from stylegan.data import cached_store
-
-    with progress_bar("img") as progress:
-        return cached_store(data, **settings, progress=progress)

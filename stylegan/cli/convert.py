@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import Command, count
+from stylegan.cli.common import Command
 from stylegan.cli.info import generator_facts
 from stylegan.destination import check_file
+from stylegan.messages import count
 
 if TYPE_CHECKING:
     from stylegan.files.loaded import LoadedGenerator

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.cli.common import Command, count, progress_bar
+from stylegan.cli.common import Command, progress_bar
 from stylegan.cli.options import together
-from stylegan.messages import listed
+from stylegan.messages import count, listed
 
 if TYPE_CHECKING:
     from stylegan.data import Report, Skipped

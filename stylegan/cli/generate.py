@@ -4,9 +4,10 @@ from pathlib import Path
 
 import click
 
-from stylegan.cli.common import Command, count, fitting_memory
+from stylegan.cli.common import Command, fitting_memory
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
 from stylegan.destination import check_folder
+from stylegan.messages import count
 
 GRID_SEEDS = 64  # a grid of more is only made when asked for
 

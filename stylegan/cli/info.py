@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.cli.common import Command, count
+from stylegan.cli.common import Command
+from stylegan.messages import count
 
 if TYPE_CHECKING:
     from stylegan.files.loaded import LoadedGenerator

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from stylegan.cli.common import Command, count, fitting_memory, progress_bar, use_device
+from stylegan.cli.common import Command, fitting_memory, progress_bar, use_device
 from stylegan.cli.options import BATCH, CLASS, DEVICE, OVERWRITE, SOURCE, count_option, path_option
+from stylegan.messages import count
 
 if TYPE_CHECKING:
     from stylegan.data import Crop

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stylegan.cli.common import Command
+from stylegan.messages import count
 
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
@@ -47,10 +48,9 @@ def schedule(config: str | None, overrides: tuple[str, ...], processes: int | No
     for row in [HEADER, *rows]:
         cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         click.echo("  ".join(cells))
-    number = plan.num_processes
     click.echo(
         f"{config or 'the paper'}: {plan.total_kimg:,.10g} kimg in total, "
-        f"for {number} process{'es' * (number > 1)}"
+        f"for {count(plan.num_processes, 'process')}"
     )
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, count, progress_bar
+from stylegan.cli.common import Command, progress_bar
 from stylegan.cli.options import CUTOFF, LATENTS, LAYERS, PSI, RESOLUTION, Selection
 from stylegan.destination import check_file
+from stylegan.messages import count
 
 if TYPE_CHECKING:
     from stylegan.video import Film, Interpolation

@@ -8,6 +8,7 @@ from PIL import Image
 
 from stylegan.config import DERIVED, build_config, flatten, to_dict
 from stylegan.figures import evenly as spread
+from stylegan.messages import count
 from stylegan.report.charts import Band, short
 from stylegan.report.drawings import Drawings
 from stylegan.report.history import ENDS, Measurement, RunHistory, Session, duration, moment, number
@@ -232,7 +233,7 @@ def protocol(one: Measurement) -> Html:
 
 def footer(history: RunHistory, version: str) -> Html:
     bad = [
-        f"{n} unreadable line{'s' * (n > 1)} of {name} left out"
+        f"{count(n, 'unreadable line')} of {name} left out"
         for name, n in history.unreadable.items()
         if n
     ]

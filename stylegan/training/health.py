@@ -9,6 +9,7 @@ import torch
 
 from stylegan import distributed
 from stylegan.config import TrainConfig, check_batches
+from stylegan.messages import count
 from stylegan.schedule import Stage
 from stylegan.training.recorder import TrainingProgress
 from stylegan.training.state import TrainState
@@ -122,7 +123,7 @@ def out_of_memory(config: TrainConfig, stage: Stage, error: RuntimeError) -> str
         helpful.append("--precision bf16")
     return (
         f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
-        f"{processes} process{'es' * (processes > 1)}, {at_once} images at once; "
+        f"{count(processes, 'process')}, {at_once} images at once; "
         f"try {', '.join(helpful)} ({first_line(error)})"
     )
 

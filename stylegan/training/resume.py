@@ -12,6 +12,7 @@ from stylegan.agreement import in_all
 from stylegan.config import TrainConfig, check_batches, differences
 from stylegan.data import Store
 from stylegan.files import checkpoint
+from stylegan.messages import count
 from stylegan.run_folder import RunFolder
 from stylegan.training.state import TrainState
 
@@ -117,7 +118,7 @@ def changes(stored: TrainConfig, config: TrainConfig, processes: int) -> list[st
     found, now = [], distributed.world_size()
     if now != processes:
         found.append(
-            f"the run was on {processes} process{'es' * (processes > 1)} and goes on with {now}: "
+            f"the run was on {count(processes, 'process')} and goes on with {now}: "
             "batches, schedule and the order of the data stay, but noise inputs are drawn and sums "
             "are rounded otherwise, so results are no longer the same to the last bit"
         )

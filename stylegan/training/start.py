@@ -10,6 +10,7 @@ import torch
 from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.data import Store, cached_store
+from stylegan.messages import count
 from stylegan.run_folder import RunFolder
 from stylegan.training.evaluation import Evaluation
 from stylegan.training.interrupts import nothing_to_save
@@ -129,6 +130,6 @@ def announcement(
     if labels > 1 and not conditional:
         lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
     if skipped:
-        left_out = f"{skipped:,} image{'s' * (skipped != 1)} left out as unusable"
+        left_out = f"{count(skipped, 'image')} left out as unusable"
         lines.append(f"{left_out}; see {folder.skipped_file}")
     return lines + ([f"continuing from {resumed}"] if resumed else [])
