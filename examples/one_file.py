@@ -361,6 +361,8 @@ def read_pictures(path: Path, folder: str) -> Tensor:
     """The images in one folder of a zip: uint8 (N, 3, r, r)."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in sorted(archive.namelist()) if name.startswith(f"{folder}/")]
+        if not names:
+            raise SystemExit(f"there is no folder {folder} in {path}")
         files = [io.BytesIO(archive.read(name)) for name in names]
     pixels = [np.asarray(Image.open(file).convert("RGB")) for file in files]
     return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
