@@ -44,7 +44,7 @@ class Spectrum(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Directions:
-    """Directions of one method, the most telling first; float32 on the CPU."""
+    """Directions of one method, the most important first; float32 on the CPU."""
 
     method: Method
     layers: range  # rows of ws that they are for
@@ -105,7 +105,7 @@ def check_layers(layers: range, config: NetworkConfig) -> range:
     rows = range(config.num_styles())
     if not layers or layers.step != 1 or layers[0] not in rows or layers[-1] not in rows:
         found = f"{layers.start} to {layers.stop - 1}"
-        raise ValueError(f"the network has layers 0 to {rows[-1]}; {found} is no range of them")
+        raise ValueError(f"the network has layers 0 to {rows[-1]}; {found} is not a range of them")
     return layers
 
 
@@ -252,8 +252,8 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
         )
     try:
         return [
-            directions_of(method, told, arrays, generator.config)
-            for method, told in about["methods"].items()
+            directions_of(method, entry, arrays, generator.config)
+            for method, entry in about["methods"].items()
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -261,7 +261,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
 
 
 def directions_of(
-    method: Any, told: Mapping[str, Any], arrays: Mapping[str, np.ndarray], config: NetworkConfig
+    method: Any, entry: Mapping[str, Any], arrays: Mapping[str, np.ndarray], config: NetworkConfig
 ) -> Directions:
     """The directions of one method of a file."""
     if method not in METHODS:
@@ -277,5 +277,5 @@ def directions_of(
         raise ValueError(f"{count} directions {method} do not fit w of {config.w_dim} numbers")
     if not all(torch.isfinite(x).all() for x in (vectors, eigenvalues, deviations)):
         raise ValueError(f"directions {method} have numbers that are not finite")
-    layers = check_layers(range(*map(int, told["layers"])), config)
-    return Directions(method, layers, int(told["samples"]), vectors, eigenvalues, deviations)
+    layers = check_layers(range(*map(int, entry["layers"])), config)
+    return Directions(method, layers, int(entry["samples"]), vectors, eigenvalues, deviations)

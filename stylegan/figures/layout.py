@@ -14,7 +14,7 @@ GAP = 4
 PAPER, INK = (255, 255, 255), (60, 60, 60)
 SMALLEST_TEXT, TEXT, LARGEST_TEXT = 9, 16, 32  # pixels
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
-Band = tuple[str, int]  # what is written beside some rows, and how many they are
+Band = tuple[str, int]  # a label beside some rows, and their number
 
 
 def grid(
@@ -162,12 +162,12 @@ def captioned(image: Image.Image, text: str) -> Image.Image:
 
 
 def caption_font(width: int) -> Font:
-    """Of a line below an image of that width."""
+    """The font of a line below an image of that width."""
     return ImageFont.load_default(min(max(SMALLEST_TEXT, width // 12), TEXT))
 
 
 def paste(canvas: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:
-    """What is transparent lies on paper."""
+    """Transparent pixels show the paper."""
     canvas.paste(image, place, image if image.mode == "RGBA" else None)
 
 
@@ -215,7 +215,7 @@ def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def text_size(side: int) -> int:
-    """Of labels beside pictures of `side` pixels."""
+    """The size of labels beside pictures of `side` pixels."""
     return min(max(TEXT, side // 16), LARGEST_TEXT)
 
 

@@ -20,7 +20,7 @@ BEST_PSNR = 100.0  # dB; what is nearer is equal in any picture
 
 
 class Distance(Protocol):
-    """A distance of images, and what a result must say of it."""
+    """A distance of images, which can describe itself."""
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
         """images and targets (N, C, r, r), nominally in [-1, 1] -> (N,)."""
@@ -32,7 +32,7 @@ class Distance(Protocol):
 class PixelDistance:
     """Mean squared difference of pixels, averaged over the pyramid of 2x2 averages down to 4x4.
 
-    The coarse levels see what is in another place by a little, which pixels alone do not.
+    The coarse levels match what is in another place by a little, which pixels alone do not.
     """
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
@@ -57,8 +57,8 @@ class PerceptualDistance:
         return self.lpips.distance(at_most(images, LARGEST), at_most(targets, LARGEST))
 
     def about(self) -> dict[str, Any]:
-        told = self.lpips.about()
-        return {"name": "lpips", "what": told.pop("network"), **told}
+        about = self.lpips.about()
+        return {"name": "lpips", "what": about.pop("network"), **about}
 
 
 def at_most(images: Tensor, side: int) -> Tensor:

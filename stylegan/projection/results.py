@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import sampling
@@ -20,7 +19,7 @@ from stylegan.destination import check_file, check_folder
 from stylegan.figures import grid, save_picture
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.projection.distance import Distance, psnr
+from stylegan.projection.distance import Distance, at_most, psnr
 from stylegan.projection.search import SearchOptions, SearchState, check_noise, project
 from stylegan.projection.target import read_target
 from stylegan.video import check_video, write_video
@@ -62,11 +61,11 @@ def followed(
     def pixels_of(images: Tensor) -> np.ndarray:
         return sampling.crop(sampling.to_uint8(images), rectangle)
 
-    pairs = zip(pixels_of(targets), pixels_of(reduced(targets)), strict=True)
+    pairs = zip(pixels_of(targets), pixels_of(at_most(targets, FILMED)), strict=True)
     found = [Projection(*pair) for pair in pairs]
     moments = {round(i * steps / (MOMENTS - 1)) for i in range(MOMENTS)}
     for state in states:
-        filmed = pixels_of(reduced(state.images)) if state.step in moments else None
+        filmed = pixels_of(at_most(state.images, FILMED)) if state.step in moments else None
         for i, (one, value) in enumerate(zip(found, state.distances.tolist(), strict=True)):
             one.distances.append(value)
             if filmed is not None:
@@ -78,12 +77,6 @@ def followed(
         one.ws = state.ws[i : i + 1]
         one.noise = state.noise and [noise_map[i : i + 1] for noise_map in state.noise]
     return found
-
-
-def reduced(images: Tensor) -> Tensor:
-    """Images (N, C, r, r) of at most FILMED pixels a side."""
-    factor = images.shape[2] // FILMED
-    return F.avg_pool2d(images, factor) if factor > 1 else images
 
 
 def default_batch(resolution: int) -> int:

@@ -44,11 +44,11 @@ class Stage:
         scale: int | None = None,
         labels: Sequence[str] | None = None,
     ) -> "Stage":
-        """Of a scale that makes pictures 256 pixels large at least, unless one is chosen."""
+        """The scale makes pictures 256 pixels large at least, unless one is given."""
         return cls(size, columns, scale or -(-SMALLEST_SIDE // max(size)), labels)
 
     def frame_size(self, cells: int, *, captions: bool = False) -> tuple[int, int]:
-        """Width and height of what `frame` makes of so many pictures, with a caption or without."""
+        """Width and height of a frame of so many pictures, with a caption or without."""
         height, width = (side * self.scale for side in self.size)
         if cells > 1 or self.labels:
             line = text_height(fitting_font(self.labels, width)) if self.labels else 0
