@@ -1,19 +1,110 @@
-"""Grids of pictures."""
+"""Grids, charts, and the figures of the paper: what their pictures are."""
+
+import dataclasses
 
 import numpy as np
 import pytest
+import torch
+from PIL import ImageFont
+from tiny_generators import TINY, random_generator
+from torch.testing import assert_close
 
-from stylegan.figures import GAP, default_columns, grid
+from stylegan import sampling
+from stylegan.figures import (
+    GAP,
+    StyleRange,
+    chart,
+    default_columns,
+    evenly,
+    grid,
+    labelled_grid,
+    mixed,
+    mixing,
+    nearest,
+    noise_components,
+    noise_detail,
+    of_latents,
+    of_seeds,
+    pictures,
+    style_ranges,
+    swept,
+    timelapse,
+    truncation,
+)
+from stylegan.figures.layout import wrapped
+from stylegan.figures.noise import deviation, fine_from, liveliest
+from stylegan.files import checkpoint
+from stylegan.files.latents import write_latents
+from stylegan.files.loading import (
+    LoadedGenerator,
+    load_file,
+    newest_of_each_resolution,
+    save_generator,
+)
+from stylegan.networks import NetworkConfig
+from stylegan.run_folder import RunFolder
+
+SIDE = 96  # of a cell that shows a small picture
 
 
-def plain(n, height=4, width=4, channels=3):
+@pytest.fixture(scope="module")
+def loaded():
+    return LoadedGenerator(random_generator(noise=0.5), "memory", resolution=16)
+
+
+@pytest.fixture(scope="module")
+def points(loaded):
+    return of_seeds(loaded, [3, 4, 5])
+
+
+def one(loaded, seeds, **settings):
+    """What `generate` makes of the seeds."""
+    settings = {"psi": loaded.psi, "cutoff": loaded.cutoff, **settings}
+    return np.concatenate(list(sampling.generate(loaded.generator, seeds, **settings)))
+
+
+def of_styles(loaded, ws, **options):
+    return np.stack(list(loaded.pictures(ws=ws, **options)))
+
+
+def cells(image, rows, columns, wide_rows=(), wide_columns=()):
+    """The places of a chart, counted from its lower right corner."""
+
+    def starts(end, n, wide):
+        found, place = [], end - GAP - SIDE
+        for i in reversed(range(n)):
+            found.append(place)
+            place -= SIDE + (4 * GAP if i in wide else GAP)
+        return found[::-1]
+
+    pixels = np.asarray(image)
+    return [
+        [pixels[y : y + SIDE, x : x + SIDE] for x in starts(image.width, columns, wide_columns)]
+        for y in starts(image.height, rows, wide_rows)
+    ]
+
+
+def enlarged(picture):
+    factor = SIDE // len(picture)
+    return picture.repeat(factor, axis=0).repeat(factor, axis=1)
+
+
+def same(cell, picture):
+    """But for one gray level, which arithmetic in another batch may make."""
+    assert np.abs(cell.astype(int) - enlarged(picture).astype(int)).max() <= 1
+
+
+# Grids
+
+
+def grays(n, height=4, width=4, channels=3):
     """Pictures of one value each: 10, 20, ..."""
     values = np.arange(1, n + 1, dtype=np.uint8) * 10
     return np.broadcast_to(values[:, None, None, None], (n, height, width, channels))
 
 
 def test_pictures_go_in_rows():
-    image = np.asarray(grid(plain(5, 100, 100), columns=2))
+    image = np.asarray(grid(grays(5, 100, 100), columns=2))
     assert image.shape == (3 * (100 + GAP) + GAP, 2 * (100 + GAP) + GAP, 3)
     found = [
         image[GAP + 50 + (100 + GAP) * row, GAP + 50 + (100 + GAP) * column, 0]
@@ -37,11 +128,11 @@ def test_large_pictures_are_averaged_down():
 
 
 def test_pictures_between_keep_their_size():
-    assert grid(plain(1, 128, 96)).size == (96 + 2 * GAP, 128 + 2 * GAP)
+    assert grid(grays(1, 128, 96)).size == (96 + 2 * GAP, 128 + 2 * GAP)
 
 
 def test_labels_stand_under_their_pictures_and_touch_nothing():
-    pictures = plain(6, 100, 100)
+    pictures = grays(6, 100, 100)
     bare, labelled = grid(pictures, 3), grid(pictures, 3, [f"seed {i}" for i in range(6)])
     line = (labelled.height - bare.height) // 2
     assert 10 <= line <= 25
@@ -58,7 +149,7 @@ def test_labels_stand_under_their_pictures_and_touch_nothing():
 
 def test_long_labels_get_a_smaller_font():
     label = "seed 4294967295"
-    image = np.asarray(grid(plain(2, 96, 96), 2, [label, label]))
+    image = np.asarray(grid(grays(2, 96, 96), 2, [label, label]))
     assert (image[100:, 96 + GAP : 96 + 2 * GAP] == 255).all()
 
 
@@ -75,16 +166,356 @@ def test_default_columns_fill_the_rows_where_they_can(n, columns):
     assert default_columns(n) == columns
 
 
-def test_a_grid_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="at least one picture"):
-        grid(plain(0))
+@pytest.mark.parametrize(
+    ("n", "options", "message"),
+    [
+        (0, {}, "at least one picture"),
+        (3, {"labels": ["a", "b"]}, "2 labels were given for 3 pictures"),
+        (3, {"columns": -1}, "at least 1 column, not -1"),
+    ],
+)
+def test_grids_that_do_not_fit_are_refused(n, options, message):
+    with pytest.raises(ValueError, match=message):
+        grid(grays(n), **options)
 
 
-def test_labels_must_be_as_many_as_pictures():
-    with pytest.raises(ValueError, match="2 labels were given for 3 pictures"):
-        grid(plain(3), labels=["a", "b"])
+# Charts
 
 
-def test_no_columns_are_refused():
-    with pytest.raises(ValueError, match="at least 1 column, not -1"):
-        grid(plain(3), columns=-1)
+def plain(value, side=8):
+    return np.full((side, side, 3), value, np.uint8)
+
+
+def test_a_chart_has_its_pictures_in_rows_and_columns_and_leaves_places_empty():
+    image = chart(
+        [[plain(10), plain(20)], [None, plain(40)]], columns=["a", "b"], names=["one", "two"]
+    )
+    found = [[np.unique(cell).tolist() for cell in row] for row in cells(image, 2, 2)]
+    assert found == [[[10], [20]], [[255], [40]]]
+    clear = chart([[np.zeros((8, 8, 4), np.uint8)]], columns=["a"], names=["b"])
+    assert (cells(clear, 1, 1)[0][0] == 255).all()  # transparent pictures lie on paper
+
+
+def test_labels_of_a_chart_are_ink_outside_of_its_pictures():
+    rows = [[plain(0), plain(0)]] * 3
+    image = chart(rows, columns=["x", "y"], names=["n"] * 3, title="t", bands=[("u", 1), ("v", 2)])
+    pixels = np.asarray(image)
+    left, top = image.width - 2 * (SIDE + GAP), image.height - 3 * (SIDE + GAP) - 3 * GAP
+    assert (np.unique(pixels[top:, left:]) == [0, 255]).all()
+    assert pixels[:top].min() == pixels[top:, :left].min() == 60
+    one = chart(rows[:1], columns=["x", "y"], names=["n"])
+    assert image.height > one.height + 2 * (SIDE + GAP)  # the title, and more air between bands
+
+
+def test_small_pictures_fill_the_places_of_large_ones():
+    image = chart([[plain(10, 4), plain(20, 32)]], columns=["4", "32"], names=["seed"])
+    assert [np.unique(cell).tolist() for cell in cells(image, 1, 2)[0]] == [[10], [20]]
+
+
+def test_pictures_without_padding_keep_the_middle_of_coarser_ones():
+    flat, coarse = np.full((12, 16, 3), 9, np.uint8), plain(7, 4)
+    coarse[1:3] = 8  # 4x4 pixels of which half a row above and below is padding
+    image = np.asarray(chart([[flat, coarse]], columns=["a", "b"], names=["n"]))
+    cell = image[-GAP - 72 : -GAP, -GAP - 96 : -GAP, 0]
+    assert [np.unique(row).tolist() for row in cell[:: 72 // 6]] == [[7], [8], [8], [8], [8], [7]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rows": []}, "at least one row"),
+        ({"columns": ["a"]}, "1 columns was given"),
+        ({"names": ["a", "b"]}, "2 names"),
+        ({"bands": [("a", 2)]}, r"bands of \[2\] rows do not make 1"),
+    ],
+)
+def test_charts_that_do_not_fit_are_refused(changed, message):
+    settings = {"rows": [[plain(1), plain(2)]], "columns": ["a", "b"], "names": ["n"], **changed}
+    with pytest.raises(ValueError, match=message):
+        chart(settings.pop("rows"), **settings)
+
+
+# Points
+
+
+def test_pictures_of_seeds_are_those_that_generate_makes(loaded, points):
+    assert points.names == ["seed 3", "seed 4", "seed 5"]
+    for noise in ("const", "random", "none"):
+        found = pictures(loaded, of_seeds(loaded, [3, 4, 5], noise=noise))
+        assert np.array_equal(found, one(loaded, [3, 4, 5], noise=noise))
+
+
+def test_the_grid_is_that_of_the_seeds(loaded, points):
+    found = np.asarray(labelled_grid(loaded, points, columns=1))
+    for i, picture in enumerate(one(loaded, [3, 4, 5])):
+        y = GAP + i * ((len(found) - GAP) // 3)
+        same(found[y : y + SIDE, GAP : GAP + SIDE], picture)
+
+
+def test_saved_latents_are_points_with_their_noise(loaded, points, tmp_path):
+    path = tmp_path / "w.npz"
+    maps = sampling.seed_noise([3, 4, 5], TINY)
+    write_latents(path, points.ws, maps)
+    some = of_latents(loaded, path, [2, 0])
+    assert some.names == ["latent 2", "latent 0"]
+    assert_close(some.ws, points.ws[[2, 0]])
+    assert all(torch.equal(a, b[[2, 0]]) for a, b in zip(some.noise, maps, strict=True))
+    assert len(of_latents(loaded, path).names) == 3
+    with pytest.raises(ValueError, match="holds latents 0 to 2, but 3 was asked for"):
+        of_latents(loaded, path, [3])
+
+
+def test_no_seeds_are_refused(loaded):
+    with pytest.raises(ValueError, match="at least one seed"):
+        of_seeds(loaded, [])
+
+
+# Mixing
+
+
+@pytest.mark.parametrize(
+    ("resolution", "ranges"),
+    [
+        (4, [(0, 1)]),
+        (8, [(0, 1), (2, 3)]),
+        (16, [(0, 1), (2, 3), (4, 5)]),
+        (32, [(0, 1), (2, 3), (4, 7)]),
+        (64, [(0, 3), (4, 7), (8, 9)]),
+        (128, [(0, 3), (4, 7), (8, 11)]),
+        (1024, [(0, 3), (4, 7), (8, 17)]),
+    ],
+)
+def test_style_ranges_are_the_paper_s_where_there_are_all_three(resolution, ranges):
+    found = style_ranges(resolution)
+    assert [(some.layers[0], some.layers[-1]) for some in found] == ranges
+    assert [some.name for some in found] == ["coarse", "middle", "fine"][: len(ranges)]
+    layers = [i for some in found for i in some.layers]
+    assert layers == list(range(NetworkConfig().num_layers(resolution)))
+
+
+def test_ranges_are_labelled_with_their_pixels():
+    labels = [some.label for some in style_ranges(32)]
+    assert labels == ["coarse 4 px", "middle 8 px", "fine 16-32 px"]
+    assert StyleRange(range(3, 9)).label == "layers 3-8, 8-64 px"
+
+
+def test_mixed_styles_are_those_of_the_other_within_the_range_alone():
+    ws, others = torch.zeros(1, 6, 2), torch.ones(3, 6, 2)
+    found = mixed(ws, others, range(2, 4))
+    assert found.shape == (3, 6, 2)
+    assert found[:, :, 0].tolist() == [[0, 0, 1, 1, 0, 0]] * 3
+
+
+def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source_a(loaded, points):
+    others = of_seeds(loaded, [10, 11])
+    image = mixing(loaded, points, others, [StyleRange(range(6))])
+    rows = cells(image, 4, 3, wide_rows={1}, wide_columns={1})
+    a, b = one(loaded, [3, 4, 5]), one(loaded, [10, 11])
+    assert (rows[0][0] == 255).all()
+    for row, own in zip(rows[1:], a, strict=True):
+        same(row[0], own)
+    for row in rows:
+        for cell, picture in zip(row[1:], b, strict=True):
+            same(cell, picture)
+    low = dataclasses.replace(loaded, resolution=8)
+    image = mixing(low, points, others, [StyleRange(range(2, 4))])
+    assert not np.array_equal(*(np.asarray(row[1]) for row in cells(image, 4, 3, {1}, {1})[1:3]))
+
+
+def test_layers_that_are_not_there_are_refused(loaded, points):
+    low = dataclasses.replace(loaded, resolution=8)
+    with pytest.raises(
+        ValueError, match="layers 2-5 were asked for, but at 8x8 there are layers 0-3"
+    ):
+        mixing(low, points, points, [StyleRange(range(2, 6))])
+
+
+def test_a_network_without_styles_has_none_to_mix():
+    config = dataclasses.replace(TINY, styles=False)
+    plain = LoadedGenerator(random_generator(config), "memory", resolution=16)
+    some = of_seeds(plain, [1])
+    with pytest.raises(ValueError, match="has no styles"):
+        mixing(plain, some, some)
+
+
+# Truncation
+
+
+def test_psi_goes_from_the_picture_over_the_average_to_the_opposite(loaded, points):
+    whole = dataclasses.replace(loaded, cutoff=None)
+    full, average, opposite = swept(whole, points, [1, 0, -1])
+    assert np.array_equal(full, one(loaded, [3, 4, 5], psi=1))
+    assert np.array_equal(average[0], average[1])
+    mirrored = 2 * loaded.generator.w_avg - points.ws
+    upright = dataclasses.replace(loaded, psi=1.0)
+    assert np.abs(opposite.astype(int) - of_styles(upright, mirrored)).max() <= 1
+
+
+def test_the_truncation_figure_has_a_column_for_each_psi(loaded, points):
+    rows = cells(truncation(loaded, points, [1, 0.5]), 3, 2)
+    for j, psi in enumerate((1, 0.5)):
+        for row, picture in zip(rows, one(loaded, [3, 4, 5], psi=psi), strict=True):
+            same(row[j], picture)
+
+
+# Noise
+
+
+def test_deviation_is_that_of_the_pictures_over_noise(loaded, points):
+    found = deviation(loaded, points.ws[:1], 40)  # in chunks of 32
+    many = of_styles(loaded, points.ws[:1].expand(40, -1, -1), noise="random")
+    expected = np.sqrt(many.astype(np.float64).var(axis=0).mean(axis=2))
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    assert found.max() > 1
+
+
+def test_where_noise_does_nothing_the_deviation_is_zero():
+    silent = LoadedGenerator(random_generator(noise=0.0), "memory", resolution=16)
+    assert (deviation(silent, of_seeds(silent, [1]).ws, 5) == 0).all()
+    image = noise_detail(silent, of_seeds(silent, [1]), realizations=5, examples=1)
+    assert (cells(image, 1, 3)[0][2] == 0).all()
+
+
+def test_noise_detail_shows_the_same_style_with_other_noise(loaded, points):
+    image = noise_detail(loaded, points, realizations=8, examples=2)
+    rows = cells(image, 3, 4)
+    many = of_styles(loaded, points.ws[1:2].expand(3, -1, -1), noise="random")
+    for cell, picture in zip(rows[1], many, strict=False):
+        same(cell, picture)
+    assert max(row[3].max() for row in rows) == 255
+
+
+def test_the_part_that_is_looked_at_is_where_most_varies():
+    varying = np.zeros((16, 12))
+    varying[9:12, 4:7] = 1
+    rows, columns = liveliest(varying, 4)
+    assert (rows, columns) == (slice(8, 12), slice(4, 7))
+
+
+def test_a_zoom_frames_that_part(loaded, points):
+    image = noise_detail(loaded, of_seeds(loaded, [3]), realizations=5, examples=1, zoom=2)
+    first, second, _ = cells(image, 1, 3)[0]
+    part = liveliest(deviation(loaded, points.ws[:1], 5), 2)
+    some = of_styles(loaded, points.ws[:1].expand(2, -1, -1), noise="random")
+    same(second, some[1][part])
+    assert (first[:: SIDE // 16, :: SIDE // 16][part][0] == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("resolution", "fine"), [(8, 8), (16, 8), (32, 16), (64, 64), (128, 64), (1024, 64)]
+)
+def test_noise_is_fine_from_64_pixels_or_the_upper_half(resolution, fine):
+    assert fine_from(resolution) == fine
+
+
+def test_4x4_pictures_have_no_fine_noise():
+    with pytest.raises(ValueError, match="at 4x4 there are no fine layers"):
+        fine_from(4)
+
+
+@pytest.mark.parametrize("noise", ["const", "random"])
+def test_noise_components(loaded, points, noise):
+    some = dataclasses.replace(points, noise=noise)
+    rows = cells(noise_components(loaded, some), 3, 4)
+    for i, (full, none) in enumerate(
+        zip(one(loaded, [3, 4, 5], noise=noise), one(loaded, [3, 4, 5], noise="none"), strict=True)
+    ):
+        same(rows[i][0], full)
+        same(rows[i][1], none)
+    maps = loaded.generator.synthesis.noise_maps(1, 16, "const")
+    if noise == "const":
+        coarse = [m if m.shape[-1] == 4 else torch.zeros_like(m) for m in maps]
+        for row, picture in zip(rows, of_styles(loaded, points.ws, noise=coarse), strict=True):
+            same(row[3], picture)
+
+
+def test_a_network_without_noise_is_refused():
+    config = dataclasses.replace(TINY, noise=False)
+    plain = LoadedGenerator(random_generator(config), "memory", resolution=16)
+    for figure in (noise_detail, noise_components):
+        with pytest.raises(ValueError, match="no noise inputs"):
+            figure(plain, of_seeds(plain, [1]))
+
+
+@pytest.mark.parametrize("settings", [{"realizations": 4}, {"zoom": 17}])
+def test_impossible_details_are_refused(loaded, points, settings):
+    with pytest.raises(ValueError, match=r"4 realizations of noise|16 rows has no 17th"):
+        noise_detail(loaded, points, **settings)
+
+
+# Training
+
+
+@pytest.fixture
+def run(tmp_path):
+    generator = random_generator()
+    for images, resolution, alpha in ((10_000, 8, 1.0), (20_000, 8, 1.0), (30_000, 16, 0.5)):
+        save_generator(
+            tmp_path / f"generator-{images:09d}.pt",
+            generator,
+            images_seen=images,
+            resolution=resolution,
+            alpha=alpha,
+        )
+    return tmp_path
+
+
+def test_the_files_of_a_run_are_taken_in_order_and_generators_before_states(run):
+    for images in (20_000, 40_000):
+        (run / f"state-{images:09d}.pt").touch()
+    names = ["generator-000010000", "generator-000020000", "generator-000030000", "state-000040000"]
+    assert [path.stem for path in RunFolder(run).checkpoints()] == names
+    (run / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"of a run folder, but .* holds none"):
+        RunFolder(run / "empty").checkpoints()
+
+
+def test_growth_shows_the_last_file_of_each_resolution(run):
+    files = newest_of_each_resolution(RunFolder(run).checkpoints())
+    image = timelapse(map(load_file, files), lambda some: of_seeds(some, [3]))
+    small, large = cells(image, 1, 2)[0]
+    at_last = load_file(run / "generator-000030000.pt")
+    same(small, one(at_last, [3], resolution=8)[0])
+    same(large, one(at_last, [3], resolution=16, alpha=0.5)[0])
+
+
+def test_only_the_last_file_of_each_resolution_is_read_in_full(run):
+    files = RunFolder(run).checkpoints()
+    assert newest_of_each_resolution(files) == files[1:]
+    payload = checkpoint.load(files[0])
+    del payload["resolution"]
+    checkpoint.save(files[0], "generator", payload)
+    with pytest.raises(
+        ValueError, match=r"generator-000010000\.pt does not specify its resolution"
+    ):
+        newest_of_each_resolution(files)
+
+
+def test_a_timelapse_has_a_column_for_each_file(run):
+    image = timelapse(
+        map(load_file, RunFolder(run).checkpoints()), lambda some: of_seeds(some, [3, 4])
+    )
+    rows = cells(image, 2, 3)
+    assert np.array_equal(rows[0][0], rows[0][1])
+    assert not np.array_equal(rows[0][1], rows[0][2])
+
+
+def test_evenly_spread_places_have_both_ends():
+    assert evenly([0, 1, 2, 50, 97, 100], 3) == [0, 3, 5]
+    assert evenly([0, 1, 2], 8) == [0, 1, 2]
+    assert evenly([], 8) == []
+    assert nearest([0, 10], 6) == [0, 0, 0, 1, 1, 1]
+    with pytest.raises(ValueError, match="the first and the last"):
+        evenly([1, 2], 1)
+
+
+def test_names_of_bands_are_wrapped_to_their_length():
+    font = ImageFont.load_default(16)
+    text = "layers 0-3, 4-8 px from B"
+    length = int(font.getlength("layers 0-3,"))
+    lines = wrapped(text, font, length)
+    assert " ".join(lines) == text
+    assert lines[0] == "layers 0-3,"
+    assert all(font.getlength(line) <= length for line in lines)
+    assert wrapped(text, font, 1000) == [text]
+    assert wrapped("", font, 1000) == []

@@ -7,7 +7,6 @@ noise on w that vanishes, a rate that rises and falls, and maps of noise that ar
 import copy
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -139,7 +138,7 @@ def search(
     for step in range(options.steps + 1):
         deviation = options.search_noise_at(step) * spread.deviation
         offset = deviation * torch.randn(w.shape[1:], generator=rng).to(w)
-        with differentiable():
+        with torch.enable_grad(), sampling.repeatable():
             ws = (w + offset).expand(-1, styles, -1)
             images = synthesis(ws, resolution=resolution, alpha=alpha, noise=maps or "const")
             distances = distance(images, targets)
@@ -153,7 +152,7 @@ def search(
         )
         if step == options.steps:
             return
-        with differentiable():
+        with torch.enable_grad(), sampling.repeatable():
             # a sum: the gradient of one picture's part does not depend on how many there are
             loss = distances.sum()
             for noise_map in maps:
@@ -175,14 +174,6 @@ def check_distances(distances: Tensor, step: int) -> None:
             f"the search failed at step {step}: the distance is {found}; choose less noise on w "
             "(--search-noise), and see whether the generator makes pictures at all"
         )
-
-
-@contextmanager
-def differentiable() -> Iterator[None]:
-    """With gradients, and the same numbers each time, in full precision, also on a GPU."""
-    exact = sampling.repeatable()
-    with torch.enable_grad(), exact:
-        yield
 
 
 @torch.no_grad()
