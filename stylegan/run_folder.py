@@ -4,9 +4,8 @@ import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal
 
 from stylegan.agreement import from_first
 from stylegan.atomic import PARTIAL, remove_partials, write_text
@@ -18,7 +17,6 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-KINDS: tuple[Literal["state", "generator"], ...] = ("state", "generator")  # of numbered files
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL)  # of NFS, too
 
 
@@ -97,11 +95,20 @@ class RunFolder:
 
     def states(self) -> list[Path]:
         """Files to resume from, oldest first."""
-        return numbered(self.path, "state")
+        return self.numbered("state")
 
     def generators(self) -> list[Path]:
         """Files of the average generator, oldest first."""
-        return numbered(self.path, "generator")
+        return self.numbered("generator")
+
+    def numbered(self, kind: str) -> list[Path]:
+        pattern = re.compile(rf"{kind}-(\d+)\.pt")
+        files = (path for path in self.path.glob(f"{kind}-*.pt") if pattern.fullmatch(path.name))
+        return sorted(files, key=images_of)
+
+    def saved(self) -> int:
+        """Images seen by the newest state; 0 before the first."""
+        return max(map(images_of, self.states()), default=0)
 
     def checkpoints(self) -> list[Path]:
         """A file with the generator for each number of images, the smaller if there are two; oldest
@@ -137,58 +144,28 @@ class RunFolder:
         Where the system or its files have no locks, nothing is checked. What a killed save has left
         is removed.
         """
-        descriptor = None
-
-        def enter() -> bool:
-            nonlocal descriptor
-            descriptor = self.locked()
-            for kind in KINDS:
-                remove_partials(self.path, kind)
-            return True
-
-        from_first(enter)
-        try:
+        with ExitStack() as held:
+            from_first(lambda: self.enter(held))
             yield
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
 
-    def locked(self) -> int | None:
-        """The open folder, locked until it is closed or the process ends; None without locks."""
-        if fcntl is None:
-            return None
-        descriptor = os.open(self.path, os.O_RDONLY)
-        if not lock(descriptor):
-            os.close(descriptor)
-            raise ValueError(
-                f"another process is training in {self.path}; wait until it has finished or end "
-                "it, or choose another --out"
-            )
-        return descriptor
-
-
-def numbered(folder: Path, kind: Literal["state", "generator"]) -> list[Path]:
-    """`kind-<images>.pt` files of a folder, oldest first."""
-    pattern = re.compile(rf"{kind}-(\d+)\.pt")
-    files = (path for path in folder.glob(f"{kind}-*.pt") if pattern.fullmatch(path.name))
-    return sorted(files, key=images_of)
+    def enter(self, held: ExitStack) -> None:
+        if fcntl is not None:
+            descriptor = os.open(self.path, os.O_RDONLY)
+            held.callback(os.close, descriptor)  # which ends the lock, as the end of the process
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ValueError(
+                    f"another process is training in {self.path}; wait until it has finished or "
+                    "end it, or choose another --out"
+                ) from error
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise
+        for kind in ("state", "generator"):
+            remove_partials(self.path, kind)
 
 
 def images_of(path: Path) -> int:
     """The number of images in the name of a numbered file."""
     return int(path.stem.rpartition("-")[2])
-
-
-def lock(descriptor: int) -> bool:
-    """Lock what is open, for as long as anybody has it open; False if another process has. Where
-    the system or its files have no locks, True."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-    return True

@@ -49,7 +49,7 @@ def test_only_files_with_a_number_count(tmp_path):
     for name in ("generator-best.pt", "state-1.pt.partial", "samples", "state-000000005.pt"):
         (tmp_path / name).touch()
     assert (numbers(run), run.generators(), run.grids()) == ([5], [], [])
-    assert run.state_file(5) == tmp_path / "state-000000005.pt"
+    assert run.state_file(5) == tmp_path / "state-000000005.pt" and run.saved() == 5
     assert run.sample_file(600_999).name == "000600.png"
 
 

@@ -121,17 +121,16 @@ def test_two_processes_do_not_train_in_one_folder(store, tmp_path):
     config = tiny_config(schedule=SHORT)
     run(config, store, tmp_path / "run", stop_at=8)
     files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    (tmp_path / "run" / "state-000000012.partial").write_bytes(b"being written")
     code = (
-        "import sys, time; from stylegan.run_folder import RunFolder; "
-        "held = RunFolder(sys.argv[1]).locked(); "
-        "print(held is not None, flush=True); time.sleep(3600)"
+        "import sys, time; from stylegan.run_folder import RunFolder\n"
+        "with RunFolder(sys.argv[1]).alone(): print('alone', flush=True); time.sleep(3600)"
     )
     other = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True
     )
     try:
-        assert other.stdout.readline() == "True\n"
+        assert other.stdout.readline() == "alone\n"
+        (tmp_path / "run" / "state-000000012.partial").write_bytes(b"being written")
         with pytest.raises(ValueError, match=r"another process is training in .*run; wait until"):
             run(config, store, tmp_path / "run")
         assert (tmp_path / "run" / "state-000000012.partial").read_bytes() == b"being written"

@@ -16,7 +16,7 @@ from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools
 from stylegan.config import TrainConfig, bundled
 from stylegan.data import Store
-from stylegan.run_folder import RunFolder, images_of
+from stylegan.run_folder import RunFolder
 from stylegan.toml import toml_value
 from stylegan.training import Stopped, TrainingProgress, start
 from stylegan.training.interrupts import nothing_to_save
@@ -129,7 +129,7 @@ def train(
             say("\n".join(plan_lines(config, chosen)))
             return
         measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
-        begun = max((images_of(path) for path in run.states()), default=0)
+        begun = run.saved()
         with status_line(config) as report, stopping():
             state = start(
                 config,

@@ -9,7 +9,7 @@ import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from stylegan.schedule import check_resolution, resolutions
 
 from .images import MODES, Crop
 
-FORMAT = "stylegan-store"
-VERSION = 1
+FORMAT: Literal["stylegan-store"] = "stylegan-store"
+VERSION: Literal[1] = 1
 HASHED_AT_ONCE = 2**24  # bytes
 NPY_MAGIC = b"\x93NUMPY\x01\x00"
 NPY_START = struct.Struct("<8sH")  # and the length of the header that follows
@@ -49,8 +49,8 @@ class StoreMeta:
     num_ignored: int  # files that were no images
     pixel_hashes: dict[str, str]  # file name -> SHA-256 of its pixels
     filter: str = "lanczos to full resolution, then 2x2 box averages"
-    format: str = FORMAT
-    version: int = VERSION
+    format: Literal["stylegan-store"] = FORMAT
+    version: Literal[1] = VERSION
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
@@ -74,16 +74,9 @@ class StoreMeta:
     def read(cls, path: Path) -> "StoreMeta":
         """From JSON; ValueError if it is not of this format."""
         from pydantic import TypeAdapter, ValidationError
-        from pydantic_core import from_json
 
-        text = path.read_bytes()
-        values = from_json(text)
-        if not isinstance(values, dict) or values.get("format") != FORMAT:
-            raise ValueError("meta.json does not describe a store")
-        if values.get("version") != VERSION:
-            raise ValueError(f"its version is {values.get('version')!r:.20}, known is {VERSION}")
         try:
-            return TypeAdapter(cls).validate_json(text)
+            return TypeAdapter(cls).validate_json(path.read_bytes())
         except ValidationError as error:
             fault = error.errors()[0]
             where = ".".join(str(part) for part in fault["loc"]) or "meta.json"

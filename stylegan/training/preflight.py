@@ -10,7 +10,7 @@ import torch
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
-from stylegan.run_folder import RunFolder, images_of
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, Stage, phases
 from stylegan.training.cost import memory_estimate, one_step, state_bytes, step_flops
 from stylegan.training.state import TrainState
@@ -21,7 +21,7 @@ CPU_RATE = 2e10  # operations per second of a step on one core, for a first gues
 
 def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> list[str]:
     """What a user should know before a run in `folder` begins, or goes on: memory, the disk."""
-    begun = max((images_of(path) for path in folder.states()), default=0)
+    begun = folder.saved()
     tried = try_steps(config, device, distributed.largest(begun))
     return [line for line in (tried, disk_warning(config, folder)) if line]
 

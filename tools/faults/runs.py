@@ -15,7 +15,7 @@ import psutil
 from injection import Fault
 
 from stylegan.files import checkpoint
-from stylegan.run_folder import RunFolder, images_of
+from stylegan.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 RUNNER = Path(__file__).with_name("injection.py")
@@ -157,10 +157,6 @@ class Run(RunFolder):
         """How long a run that was not disturbed took to begin training, and to train."""
         begun, ended = (record["time"] for record in self.events("start", "finished"))
         return begun - self.started, ended - begun
-
-    def saved(self) -> int:
-        """Images seen at the newest state; 0 before the first."""
-        return max(map(images_of, self.states()), default=0)
 
     def check_files(self) -> None:
         """Everything in the folder loads."""
