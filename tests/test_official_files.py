@@ -7,7 +7,7 @@ import pytest
 import torch
 from official import SETTINGS, dumps, generator_variables, network_class, snapshot_objects
 
-from stylegan.files.formats.pickles import TypeRecord
+from stylegan.files.formats.pickles import InertType
 from stylegan.interop import generator_from_official, load_official
 
 ODD = [
@@ -152,7 +152,7 @@ def test_an_array_that_claims_more_than_its_bytes_is_refused(official, tmp_path)
 def test_hostile_instructions_are_refused_at_once_and_change_nothing(tmp_path, data, message):
     with pytest.raises(ValueError, match=message):
         load_official(write(tmp_path, data))
-    assert TypeRecord.args == ()
+    assert InertType.args == ()
 
 
 def test_a_setting_that_unfolds_without_end_is_refused_at_once(official, tmp_path):

@@ -42,7 +42,7 @@ from stylegan.sampling import Rectangle
 from stylegan.schedule import resolutions
 
 Variables = Mapping[str, Any]  # official path, relative to its network -> array
-Settings = Mapping[str, Any]  # official keyword arguments; official defaults where absent
+Arguments = Mapping[str, Any]  # official keyword arguments; official defaults where absent
 
 COMPONENTS = {"mapping": MAPPING_SETTINGS, "synthesis": SYNTHESIS_SETTINGS}  # of a generator
 LODS = ("lod", "G_synthesis/lod")  # of a generator: the second follows the first
@@ -51,32 +51,32 @@ LODS = ("lod", "G_synthesis/lod")  # of a generator: the second follows the firs
 LOD_LAG = 0.01
 
 
-def mapping_from_official(variables: Variables, settings: Settings) -> MappingNetwork:
+def mapping_from_official(variables: Variables, settings: Arguments) -> MappingNetwork:
     """`Dense0/weight`, ... -> mapping network; `dlatent_broadcast` is left to the caller."""
     config = config_from_official(settings, MAPPING_SETTINGS)
     return taken(lambda: MappingNetwork(config), mapping_matches(config), variables, ())[0]
 
 
-def synthesis_from_official(variables: Variables, settings: Settings) -> SynthesisNetwork:
+def synthesis_from_official(variables: Variables, settings: Arguments) -> SynthesisNetwork:
     """`4x4/Conv/weight`, ... -> synthesis network."""
     config = config_from_official(settings, SYNTHESIS_SETTINGS)
     matches = synthesis_matches(config, fusion_from_official(settings))
     return taken(lambda: SynthesisNetwork(config), matches, variables, LODS[:1])[0]
 
 
-def generator_from_official(variables: Variables, settings: Settings) -> Generator:
+def generator_from_official(variables: Variables, settings: Arguments) -> Generator:
     """`G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`, ... -> generator."""
     config = config_from_official(settings, GENERATOR_SETTINGS)
     return generator_taken(config, variables, settings)[0]
 
 
-def discriminator_from_official(variables: Variables, settings: Settings) -> Discriminator:
+def discriminator_from_official(variables: Variables, settings: Arguments) -> Discriminator:
     """`4x4/Conv/weight`, ... -> discriminator."""
     return discriminator_taken(config_from_official(settings, DISCRIMINATOR_SETTINGS), variables)[0]
 
 
 def generator_taken(
-    config: NetworkConfig, variables: Variables, settings: Settings
+    config: NetworkConfig, variables: Variables, settings: Arguments
 ) -> tuple[Generator, list[Account]]:
     matches = generator_matches(config, fusion_from_official(settings))
     return taken(lambda: Generator(config), matches, variables, LODS)
@@ -238,7 +238,7 @@ def official_settings(config: NetworkConfig) -> tuple[dict[str, Any], dict[str, 
     return ours, {name: getattr(config, field) for name, field in alone.items()}
 
 
-def official_variables(generator: Generator, settings: Settings) -> dict[str, np.ndarray]:
+def official_variables(generator: Generator, settings: Arguments) -> dict[str, np.ndarray]:
     """Official path -> array of every tensor, in the layout that `settings` ask for. Exact:
     numbers only change their places, and bfloat16, which NumPy does not know, is float32 there."""
     state = generator.state_dict()

@@ -31,7 +31,7 @@ class OfficialNetwork:
     components: dict[str, dict[str, Any]]  # the settings of each
 
 
-class Record:
+class Inert:
     """Stands for an object of the file: keeps what it would be made from and does nothing."""
 
     args: tuple[Any, ...] = ()
@@ -44,33 +44,33 @@ class Record:
         self.state = state
 
 
-class NetworkRecord(Record):
+class InertNetwork(Inert):
     """`state`: the attributes of the official network object."""
 
 
-class ArrayRecord(Record):
+class InertArray(Inert):
     """`state`: version, shape, dtype, whether in Fortran order, bytes."""
 
 
-class ScalarRecord(Record):
+class InertScalar(Inert):
     """`args`: dtype, bytes."""
 
 
-class DtypeRecord(Record):
+class InertDtype(Inert):
     """`args`: kind and size, ...; `state`: version, byte order, ..."""
 
 
-class TypeRecord(Record):
+class InertType(Inert):
     """The array type itself, which the file passes as an argument."""
 
 
 # The globals of an official snapshot, all of them.
-ALLOWED: dict[tuple[str, str], type[Record]] = {
-    ("dnnlib.tflib.network", "Network"): NetworkRecord,
-    ("numpy", "ndarray"): TypeRecord,
-    ("numpy", "dtype"): DtypeRecord,
-    ("numpy.core.multiarray", "_reconstruct"): ArrayRecord,
-    ("numpy.core.multiarray", "scalar"): ScalarRecord,
+ALLOWED: dict[tuple[str, str], type[Inert]] = {
+    ("dnnlib.tflib.network", "Network"): InertNetwork,
+    ("numpy", "ndarray"): InertType,
+    ("numpy", "dtype"): InertDtype,
+    ("numpy.core.multiarray", "_reconstruct"): InertArray,
+    ("numpy.core.multiarray", "scalar"): InertScalar,
 }
 # Instructions that fetch objects past `find_class`, and sets; no snapshot needs them.
 REFUSED = {"PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER"}
@@ -96,7 +96,7 @@ MAX_NESTING = 8  # of tuples: one that is a key of a dictionary is hashed along 
 class SafeUnpickler(pickle.Unpickler):
     """Resolves the allowed names to inert records and refuses every other."""
 
-    def find_class(self, module: str, name: str) -> type[Record]:
+    def find_class(self, module: str, name: str) -> type[Inert]:
         try:
             return ALLOWED[module, name]
         except KeyError:
@@ -116,7 +116,7 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
             check_opcodes(data)
             content = SafeUnpickler(io.BytesIO(data)).load()
         match content:
-            case (NetworkRecord() as g, NetworkRecord() as d, NetworkRecord() as ema):
+            case (InertNetwork() as g, InertNetwork() as d, InertNetwork() as ema):
                 pass
             case _:
                 raise ForeignFileError(f"holds {type(content).__name__}, not three networks")
@@ -188,12 +188,12 @@ class Nesting:
         return taken + [self.stack.pop() for _ in kinds]
 
 
-def official_network(record: NetworkRecord, builder: str) -> OfficialNetwork:
-    """The settings and all variables of a network record that `builder` must have built."""
+def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
+    """The settings and all variables of a network that `builder` must have built."""
     settings, variables, components = attributes(record, builder)
     parts = {}
     for key, component in components.items():
-        if not (isinstance(key, str) and isinstance(component, NetworkRecord)):
+        if not (isinstance(key, str) and isinstance(component, InertNetwork)):
             raise ForeignFileError("has a component that is not a network")
         parts[key], inner, more = attributes(component, f"G_{key}")
         if more:
@@ -203,9 +203,9 @@ def official_network(record: NetworkRecord, builder: str) -> OfficialNetwork:
 
 
 def attributes(
-    record: NetworkRecord, builder: str
+    record: InertNetwork, builder: str
 ) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[Any, Any]]:
-    """Settings, own variables and components of a network record that `builder` has built."""
+    """Settings, own variables and components of a network that `builder` has built."""
     match record.state:
         case {
             "build_func_name": str(found),
@@ -243,7 +243,7 @@ def named_variables(pairs: list[Any]) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     for pair in pairs:
         match pair:
-            case (str(name), Record() as record) if name not in arrays:
+            case (str(name), Inert() as record) if name not in arrays:
                 arrays[name] = numeric_array(readable(name), record)
             case _:
                 raise ForeignFileError(
@@ -252,19 +252,19 @@ def named_variables(pairs: list[Any]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def numeric_array(name: str, record: Record) -> np.ndarray:
+def numeric_array(name: str, record: Inert) -> np.ndarray:
     """The array a record describes, if it is one of plain numbers that its bytes really fill."""
     fortran: Any = False
     shape: tuple[Any, ...] = ()
     match record:
-        case ArrayRecord(state=(int(), tuple(shape), DtypeRecord() as dtype, fortran, data)):
+        case InertArray(state=(int(), tuple(shape), InertDtype() as dtype, fortran, data)):
             pass
-        case ScalarRecord(args=(DtypeRecord() as dtype, data)):
+        case InertScalar(args=(InertDtype() as dtype, data)):
             pass
         case _:
             raise ForeignFileError(f"has a variable {name} that is not a NumPy array")
     match dtype:
-        case DtypeRecord(
+        case InertDtype(
             args=("f2" | "f4" | "f8" | "i4" | "i8" as code, *_),
             state=(int(), "<" | ">" as byte_order, None, None, None, *_),
         ):
