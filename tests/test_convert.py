@@ -293,11 +293,12 @@ def test_the_published_generator_has_the_published_number_of_parameters():
 
 
 CONVERSION = """
-import resource, sys
+import re, sys, time
 from stylegan.cli import main
 main(sys.argv[1:], standalone_mode=False)
-used = resource.getrusage(resource.RUSAGE_SELF)
-print("used", used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20)
+# getrusage would count the memory of the process that started this one
+peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
+print("used", time.process_time(), int(peak) / 2**20)
 """
 
 
