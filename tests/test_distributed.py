@@ -1,7 +1,6 @@
 """Two processes against one with the same total batch."""
 
 import json
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from processes import spawned
+from processes import free_port, spawned
 from tiny_training import differing, flat, run, tiny_config
 from two_processes import BATCH, OPTIONS, STAGES, config_of, fed, ten_steps, work
 
@@ -19,12 +18,6 @@ from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training import Share, draw
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def gray_store(folder):

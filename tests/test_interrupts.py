@@ -1,73 +1,39 @@
 """A run that is interrupted, or killed, is continued by the same command, exactly."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
-from tiny_training import differing, tiny_options, write_pictures
+from processes import TIMEOUT_SECONDS, command
+from tiny_training import differing, tiny_config, write_pictures
 
+from stylegan.config import to_toml
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 
-ROOT = Path(__file__).parent.parent
 FADE = range(64, 232)  # images within which 16x16 grows in
-OPTIONS = tiny_options(
-    schedule={
-        "initial_resolution": 8,
-        "stable_kimg": 0.040,
-        "fade_kimg": 0.200,
-        "total_kimg": 0.252,
-        "tick_kimg": {4: 0.040},
-    }
-)
-
-
-def as_toml(options):
-    def line(name, value):
-        if isinstance(value, dict):
-            return f"{name} = {{ {', '.join(line(*item) for item in value.items())} }}"
-        return f"{name} = {json.dumps(value)}"
-
-    sections = [name for name in options if isinstance(options[name], dict)]
-    lines = [line(*item) for item in options.items() if item[0] not in sections]
-    for name in sections:
-        lines += [f"[{name}]", *(line(*item) for item in options[name].items())]
-    return "\n".join(lines)
+SCHEDULE = {
+    "initial_resolution": 8,
+    "stable_kimg": 0.040,
+    "fade_kimg": 0.200,
+    "total_kimg": 0.252,
+    "tick_kimg": {4: 0.040},
+}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("interrupts")
     write_pictures(folder / "pictures")
-    (folder / "tiny.toml").write_text(as_toml(OPTIONS))
+    (folder / "tiny.toml").write_text(to_toml(tiny_config(schedule=SCHEDULE)))
     return folder
-
-
-def options(out):
-    paths = ["--data", "pictures", "--config", "tiny.toml", "--out", out]
-    return [*paths, "--device", "cpu", "--no-tensorboard"]
 
 
 def start(folder, out):
     """The train command as a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "stylegan", "train", *options(out)],
-        cwd=folder,
-        env=os.environ
-        | {
-            "PYTHONPATH": str(ROOT),
-            "STYLEGAN_CACHE": str(folder / "cache"),
-            "OMP_NUM_THREADS": "1",
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    paths = ["--data", "pictures", "--config", "tiny.toml", "--out", out]
+    return command(folder, "train", *paths, "--device", "cpu", "--no-tensorboard")
 
 
 def events(out, name):
@@ -80,7 +46,7 @@ def events(out, name):
 
 def interrupt_in_the_fade(processes):
     """Sends each its signal some steps into the fade-in; {(process, run folder): signal}."""
-    waiting, deadline = dict(processes), time.monotonic() + 600
+    waiting, deadline = dict(processes), time.monotonic() + TIMEOUT_SECONDS
     while waiting:
         for (process, out), number in list(waiting.items()):
             assert process.poll() is None, process.communicate()[0]
@@ -93,7 +59,7 @@ def interrupt_in_the_fade(processes):
 
 def finish(process):
     """What the process printed, and its exit code."""
-    text = process.communicate(timeout=600)[0]
+    text = process.communicate(timeout=TIMEOUT_SECONDS)[0]
     return text, process.returncode
 
 

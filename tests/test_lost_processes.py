@@ -1,62 +1,42 @@
 """Two processes of which one dies, or hangs: the other ends, and says where."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
-from test_distributed import free_port
-from test_interrupts import OPTIONS, ROOT, as_toml, events
-from tiny_training import write_pictures
+from processes import TIMEOUT_SECONDS, command, free_port
+from test_interrupts import SCHEDULE, events
+from tiny_training import tiny_config, write_pictures
 
+from stylegan.config import to_toml
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
-
-SECONDS = 600
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lost")
     write_pictures(folder / "pictures")
-    schedule = OPTIONS["schedule"] | {"total_kimg": 1000.0}  # until something happens
-    network = OPTIONS["network"] | {"deviation_group": 2}
-    (folder / "tiny.toml").write_text(as_toml(OPTIONS | {"schedule": schedule, "network": network}))
+    endless = SCHEDULE | {"total_kimg": 1000.0}  # until something happens
+    config = tiny_config(num_processes=2, schedule=endless, network={"deviation_group": 2})
+    (folder / "tiny.toml").write_text(to_toml(config))
     return folder
 
 
 def start_two(folder, out, *options):
     """The processes of a run, as torchrun starts them."""
-    port = free_port()
-    command = [sys.executable, "-m", "stylegan", "train", "--data", "pictures", "--out", out]
-    settings = ["--config", "tiny.toml", "--device", "cpu", "--no-tensorboard", *options]
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "STYLEGAN_CACHE": str(folder / "cache"),
-        "OMP_NUM_THREADS": "1",
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    words = ["--data", "pictures", "--out", out, "--config", "tiny.toml", "--device", "cpu"]
     return [
-        subprocess.Popen(
-            [*command, *settings],
-            cwd=folder,
-            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command(folder, "train", *words, *options, **group, RANK=str(rank), LOCAL_RANK=str(rank))
         for rank in range(2)
     ]
 
 
 def wait_for_progress(out, process):
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not any(n > 80 for n in events(out, "progress")):
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
@@ -82,7 +62,7 @@ def test_when_one_of_two_is_gone_the_other_ends_naming_the_stage(folder, number,
     try:
         wait_for_progress(out, first)
         second.send_signal(number)
-        text = first.communicate(timeout=SECONDS)[0]
+        text = first.communicate(timeout=TIMEOUT_SECONDS)[0]
     finally:
         for process in (first, second):
             process.kill()

@@ -7,8 +7,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from measuring_processes import IMAGES, WORLDS, measured, work
-from processes import spawned
-from test_distributed import free_port
+from processes import free_port, spawned
 from tiny_training import differing, run, tiny_config, tiny_store, write_pictures
 
 from stylegan.cli import main

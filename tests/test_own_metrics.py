@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 from own_measuring_processes import QUICK, measured, work
-from processes import spawned
-from test_distributed import free_port
+from processes import free_port, spawned
 from tiny_training import write_pictures
 
 from stylegan.data import cached_store

@@ -13,9 +13,8 @@ from linear_generator import (
     squared_distance,
     work,
 )
-from processes import spawned
+from processes import free_port, spawned
 from scipy.stats import chi2
-from test_distributed import free_port
 from torch.testing import assert_close
 from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
 from torchvision.models import vgg16

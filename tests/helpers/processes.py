@@ -1,9 +1,13 @@
 """Several processes on this machine that measure or train together."""
 
 import os
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +15,27 @@ import torch
 
 from stylegan import distributed
 
-TIMEOUT_SECONDS = 900
+ROOT = Path(__file__).parent.parent.parent
+TIMEOUT_SECONDS = 900  # on a busy machine
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def command(folder: Path, *words: object, **variables: str) -> "subprocess.Popen[str]":
+    """`stylegan` as a process of its own, in `folder` and on one thread."""
+    own = {"PYTHONPATH": str(ROOT), "STYLEGAN_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "stylegan", *map(str, words)],
+        cwd=folder,
+        env=os.environ | own | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 @contextmanager

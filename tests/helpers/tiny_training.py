@@ -47,12 +47,8 @@ OPTIONS = {
 QUIET = {"device": "cpu", "tensorboard": False, "preflight": False}  # for `start`
 
 
-def tiny_options(**changes):
-    return merge(OPTIONS, changes)
-
-
 def tiny_config(num_processes=1, **changes):
-    return build_config(tiny_options(**changes), num_processes)
+    return build_config(merge(OPTIONS, changes), num_processes)
 
 
 def write_pictures(folder, n=14, size=16, seed=0):
