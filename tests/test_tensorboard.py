@@ -7,13 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_training import SHORT, tiny_config, write_pictures
+from tiny_training import SHORT, run, tiny_config, tiny_store
 
-from stylegan.cli.train import train
-from stylegan.config import from_dict, to_toml
+from stylegan.config import from_dict
+from stylegan.data import cached_store
 from stylegan.files import checkpoint
 from stylegan.networks import Discriminator, Generator
 from stylegan.run_folder import RunFolder
@@ -39,36 +38,32 @@ def events(folder):
     return EventAccumulator(str(folder / "tensorboard"), sizes).Reload()
 
 
-def start(folder, out, *more):
-    """Runs the command on the pictures in `folder`."""
-    paths = ["--data", folder / "pictures", "--config", folder / "tiny.toml", "--out", folder / out]
-    result = CliRunner().invoke(train, [*map(str, paths), "--device", "cpu", *more])
-    assert result.exit_code == 0, (result.output, result.exception)
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tiny_store(tmp_path_factory.mktemp("data"))
+
+
+SCHEDULE = {**SHORT, "g_lr": {4: 0.002, 16: 0.003}, "d_lr": {4: 0.001}}
+
+
+def recorded(store, out, options=None, **changes):
+    """A run with events, and with what else is asked for."""
+    config = tiny_config(schedule=SCHEDULE, r2_gamma=1.0, **changes)
+    run(config, store, out, **{"tensorboard": True} | (options or {}))
+    return out
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tensorboard")
-    write_pictures(folder / "pictures")
-    schedule = {**SHORT, "g_lr": {4: 0.002, 16: 0.003}, "d_lr": {4: 0.001}}
-    (folder / "tiny.toml").write_text(to_toml(tiny_config(schedule=schedule, r2_gamma=1.0)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STYLEGAN_CACHE", str(folder / "cache"))
-        yield folder
-
-
-@pytest.fixture(scope="module")
-def plain(folder):
+def plain(store, tmp_path_factory):
     """A run without further wishes."""
-    start(folder, "plain")
-    return folder / "plain"
+    return recorded(store, tmp_path_factory.mktemp("plain") / "run")
 
 
 @pytest.fixture(scope="module")
-def rich(folder):
+def rich(store, tmp_path_factory):
     """A run with everything that can be asked for."""
-    start(folder, "rich", "--histograms", "--graph", "--cond")
-    return folder / "rich"
+    everything, out = {"histograms": True, "graph": True}, tmp_path_factory.mktemp("rich") / "run"
+    return recorded(store, out, everything, data={"labels": True})
 
 
 def test_every_loss_logit_rate_and_speed_is_a_scalar_at_every_line_of_the_log(plain):
@@ -175,23 +170,24 @@ def test_a_gradient_that_is_not_finite_does_not_stop_the_histograms(tmp_path, ba
         assert (event.histogram_value.num, event.histogram_value.sum) == (5, 5)
 
 
-def test_a_finished_run_adds_no_events(folder, plain):
+def test_a_finished_run_adds_no_events(store, plain):
     before = {path: path.read_bytes() for path in plain.rglob("*") if path.is_file()}
-    start(folder, "plain")
+    recorded(store, plain)
     assert {path: path.read_bytes() for path in plain.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("channels", [1, 4])
-def test_images_of_other_channels_are_shown(folder, channels):
-    out = f"channels-{channels}"
-    start(folder, out, "-o", f"network.image_channels={channels}")
-    reader = events(folder / out)
+def test_images_of_other_channels_are_shown(store, tmp_path, channels):
+    other = cached_store(
+        store.origin, resolution=16, channels=channels, cache_dir=tmp_path / "cache"
+    )
+    reader = events(recorded(other, tmp_path / "run", network={"image_channels": channels}))
     for name in ("reals", "samples"):
         event = reader.Images(name)[-1]
         assert (event.width, event.height) == (8 * 16, (2 if name == "reals" else 4) * 16)
 
 
-def test_no_tensorboard_leaves_no_events(folder):
-    start(folder, "without", "--no-tensorboard", "--histograms", "--graph")
-    assert not (folder / "without" / "tensorboard").exists()
-    assert (folder / "without" / "log.jsonl").exists()
+def test_without_tensorboard_there_are_no_events(store, tmp_path):
+    recorded(store, tmp_path, {"tensorboard": False, "histograms": True, "graph": True})
+    assert not (tmp_path / "tensorboard").exists()
+    assert (tmp_path / "log.jsonl").exists()

@@ -26,7 +26,17 @@ from stylegan.training.start import open_store as prepared
 
 BUNDLED_DATA = "datasets/emoji-32.zip"
 DEFAULT_CONFIG = "quickstart"
-SECTIONED = {"cond": "data.labels", "mirror": "data.mirror", "crop": "data.crop"}
+SETTINGS = {  # options of the command line that are options of the configuration
+    "cond": "data.labels",
+    "mirror": "data.mirror",
+    "crop": "data.crop",
+    "precision": "precision",
+    "batch_gpu": "batch_gpu",
+    "checkpoint_activations": "checkpoint_activations",
+    "deterministic": "deterministic",
+    "save_minutes": "save_minutes",
+    "seed": "seed",
+}
 
 
 @click.command(cls=Command, handles_signals=True)
@@ -39,24 +49,34 @@ SECTIONED = {"cond": "data.labels", "mirror": "data.mirror", "crop": "data.crop"
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<config>]"
 )
-@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
+@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Option to change.")
 @click.option("--cond", is_flag=True, help="Condition on the sub-folder of each image.")
 @click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
-@click.option("--crop", type=click.Choice(["center", "pad"]), help="Square, or padded 4:3.")
+@click.option(
+    "--crop", type=click.Choice(["center", "pad"]), help="Middle square, or 4:3 with bars."
+)
 @click.option("--strict", is_flag=True, help="Refuse data with images that cannot be used.")
 @click.option(
-    "--init-from", metavar="SOURCE", help="Start from these weights: all that generate takes."
+    "--init-from", metavar="SOURCE", help="Weights to start from: any source of generate."
 )
-@click.option("--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]))
-@click.option("--batch-gpu", type=click.IntRange(min=1), help="Images at once per process.")
-@click.option("--checkpoint-activations", is_flag=True, help="Less memory, more time.")
-@click.option("--deterministic", is_flag=True, help="The same bits on a GPU every time.")
-@click.option("--save-minutes", type=click.FloatRange(min=0), help="Between saved states.")
-@click.option("--seed", type=click.IntRange(min=0))
+@click.option(
+    "--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]), help="Arithmetic."
+)
+@click.option(
+    "--batch-gpu", type=click.IntRange(min=1), help="Number of images at once per process."
+)
+@click.option("--checkpoint-activations", is_flag=True, help="Recompute: less memory, more time.")
+@click.option("--deterministic", is_flag=True, help="Same bits on a GPU every time.")
+@click.option("--save-minutes", type=click.FloatRange(min=0), help="Minutes between saved states.")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of all random numbers.")
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:2, mps.")
-@click.option("--workers", type=click.IntRange(min=0), default=1, help="Threads that read ahead.")
+@click.option(
+    "--workers", type=click.IntRange(min=0), default=1, help="Number of threads that read ahead."
+)
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
-@click.option("--preflight/--no-preflight", default=True, show_default=True, help="Try steps.")
+@click.option(
+    "--preflight/--no-preflight", default=True, show_default=True, help="Try steps first."
+)
 @click.option(
     "--hang-minutes",
     type=click.FloatRange(min=0, max=WEEK_MINUTES),
@@ -64,20 +84,24 @@ SECTIONED = {"cond": "data.labels", "mirror": "data.mirror", "crop": "data.crop"
     show_default=True,
     help="End a process of several that makes no progress; 0 = never.",
 )
-@click.option("--tensorboard/--no-tensorboard", default=True, show_default=True)
-@click.option("--histograms", is_flag=True, help="Weights and gradients in TensorBoard.")
-@click.option("--graph", is_flag=True, help="The generator's graph in TensorBoard.")
-@click.option("--metrics", "names", help="Measured while training, as in fid5k,swd,own-fd.")
+@click.option(
+    "--tensorboard/--no-tensorboard", default=True, show_default=True, help="Write events."
+)
+@click.option("--histograms", is_flag=True, help="Show weights and gradients in TensorBoard.")
+@click.option("--graph", is_flag=True, help="Show the generator's graph in TensorBoard.")
+@click.option("--metrics", "names", help="Metrics to measure while training, as in fid5k,swd.")
 @click.option(
     "--metrics-every",
     "every_kimg",
     type=click.FloatRange(min=0.001),
-    help="How often, in thousands of images.  [default: with every generator file]",
+    help="Thousands of images between two measurements.  [default: with every generator file]",
 )
 @click.option(
-    "--weights", type=click.Path(path_type=Path), help="Of public networks, for --metrics."
+    "--weights", type=click.Path(path_type=Path), help="Weights of public networks: file or folder."
 )
-@click.option("--debug", is_flag=True, help="Anomaly detection, synchronous launches, tracebacks.")
+@click.option(
+    "--debug", is_flag=True, help="Detect anomalies, launch synchronously, show tracebacks."
+)
 def train(
     data: Path | None,
     config_name: str | None,
@@ -85,19 +109,13 @@ def train(
     overrides: tuple[str, ...],
     device: str,
     debug: bool,
-    init_from: str | None,
     dry_run: bool,
     strict: bool,
-    preflight: bool,
-    workers: int,
     hang_minutes: float,
-    tensorboard: bool,
-    histograms: bool,
-    graph: bool,
     names: str | None,
     every_kimg: float | None,
     weights: Path | None,
-    **settings: Any,
+    **options: Any,
 ) -> None:
     """Train, or continue a run: the same command does both.
 
@@ -115,7 +133,7 @@ def train(
     chosen = use_device(device)
     name = config_name or DEFAULT_CONFIG
     out = out or Path("runs") / Path(name).stem
-    asked = [*overrides, *as_overrides(settings)]
+    asked = [*overrides, *as_overrides({name: options.pop(name) for name in SETTINGS})]
     if data is not None and config_name is None:
         asked.insert(0, "data.include=[]")  # the quickstart's choice is of the bundled pictures
     with nothing_to_save(), processes(chosen, hang_minutes):
@@ -136,16 +154,11 @@ def train(
                 store,
                 out,
                 device=chosen,
-                init_from=init_from,
                 evaluation=evaluation_of(names, every_kimg, *measured) if names else None,
                 tell=say,
                 report=report,
-                preflight=preflight,
-                workers=workers,
-                tensorboard=tensorboard,
-                histograms=histograms,
-                graph=graph,
                 hang_minutes=hang_minutes,
+                **options,
             )
         if distributed.rank() == 0 and state.images_seen > begun:
             write_page(out, chosen)
@@ -167,9 +180,9 @@ def write_page(out: Path, device: torch.device) -> None:
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Options of the command line that are options of the configuration, where they are given."""
+    """Those options of the command line that are given, as options of the configuration."""
     given = {name: v for name, v in settings.items() if v is not None and v is not False}
-    return [f"{SECTIONED.get(name, name)}={toml_value(v)}" for name, v in given.items()]
+    return [f"{SETTINGS[name]}={toml_value(value)}" for name, value in given.items()]
 
 
 def say(text: str) -> None:
