@@ -73,11 +73,7 @@ def grid(selection: Selection, columns: int | None) -> "Image":
 
 @kind(
     "0-2",
-    click.option(
-        "--columns",
-        type=values.SEEDS,
-        help=f"Seeds of source B, as --seeds are those of source A.  [default: {COLUMNS}]",
-    ),
+    options.source_b_option(COLUMNS),
     options.LAYERS,
     *LOOK,
 )

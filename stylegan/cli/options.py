@@ -33,6 +33,12 @@ def count_option(name: str, help: str, default: int | None = None, least: int = 
     return click.option(name, type=click.IntRange(min=least), default=default, help=help)
 
 
+def source_b_option(default: str) -> Any:
+    """`--columns`: what the other rows are mixed with."""
+    text = f"Seeds of source B, as --seeds are those of source A.  [default: {default}]"
+    return click.option("--columns", type=values.SEEDS, help=text)
+
+
 SOURCE = click.argument("source")
 LATENTS = click.option(
     "--latents",

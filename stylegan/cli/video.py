@@ -180,11 +180,7 @@ def walk(
 @kind(
     "0",
     LATENTS,
-    click.option(
-        "--columns",
-        type=values.SEEDS,
-        help=f"Seeds of source B, as --seeds are those of source A.  [default: {OTHERS}]",
-    ),
+    options.source_b_option(OTHERS),
     *(LAYERS, INTERPOLATION, LOOP, PSI, CUTOFF, RESOLUTION),
     length=f"{SECONDS_PER_POINT:g} for each seed of source B",
 )
