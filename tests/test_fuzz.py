@@ -235,7 +235,7 @@ def make_other_images(folder):
 
 def use_image(path):
     for channels in (1, 3, 4):
-        read_image(path.read_bytes(), channels=channels)
+        read_image(path.read_bytes(), channels=channels, name=str(path))
 
 
 def make_zip(folder):
