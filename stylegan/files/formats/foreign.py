@@ -5,13 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stylegan.files.formats.matching import Match
 from stylegan.files.snapshot import Account
 from stylegan.messages import readable
-from stylegan.networks import Generator, MappingNetwork, NetworkConfig
-from stylegan.schedule import resolutions
+from stylegan.networks import Generator, MappingNetwork, NetworkConfig, SynthesisNetwork
 
 Weights = Mapping[str, Tensor]
 
@@ -121,30 +120,27 @@ def blur_kernels(weights: Weights, names: Iterable[str]) -> Iterator[Account]:
         yield Account(name, "", "checked", "the low-pass filter [1, 2, 1]")
 
 
-def trained_resolution(weights: Weights, strengths: Sequence[Sequence[str]]) -> int:
-    """The resolution up to which some noise strength has left zero, where it begins.
-
-    `strengths` names those of 4x4, 8x8, ... Layers beyond have not been trained.
-    """
-    moved = [i for i, names in enumerate(strengths) if any(weights[n].any() for n in names)]
+def trained_resolution(synthesis: SynthesisNetwork) -> int:
+    """The resolution up to which some noise strength has left zero, where it begins; layers beyond
+    have not been trained."""
+    layers = synthesis.noise_layers(synthesis.config.resolution)
+    moved = [i for i, e in enumerate(layers) if e.noise is not None and e.noise.strength.any()]
     if not moved:
         raise ValueError("all noise strengths are zero: nothing of the network has been trained")
-    return int(4 * 2 ** moved[-1])
+    return int(4 * 2 ** (moved[-1] // 2))
 
 
-def draw_noise_maps(synthesis: nn.Module, config: NetworkConfig, *, shared: bool) -> list[Account]:
+def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> list[Account]:
     """Fill the stored noise maps from seed 0; `shared`: one map for both layers of a resolution."""
     random = torch.Generator().manual_seed(0)
-    state, lines = dict(synthesis.named_buffers()), []
-    for r in resolutions(config.resolution):
-        block = "input" if r == 4 else f"blocks.{r}"
-        maps = [state[f"{block}.epilogue{i}.noise.const"] for i in (0, 1)]
-        drawn = [torch.randn(1, 1, r, r, generator=random) for _ in (0, 1)]
-        for i, (stored, values) in enumerate(zip(maps, drawn, strict=True)):
-            stored.copy_(drawn[0] if shared else values)
-            name = f"synthesis.{block}.epilogue{i}.noise.const"
-            lines.append(Account("", name, "made", "drawn from seed 0; the file has no noise maps"))
-    return lines
+    stored = {n: m for n, m in synthesis.named_buffers() if n.endswith("noise.const")}
+    first = torch.empty(0)
+    for i, noise_map in enumerate(stored.values()):
+        drawn = torch.randn(noise_map.shape, generator=random)
+        first = first if i % 2 else drawn
+        noise_map.copy_(first if shared else drawn)
+    detail = "drawn from seed 0; the file has no noise maps"
+    return [Account("", f"synthesis.{name}", "made", detail) for name in stored]
 
 
 def make_w_avg(network: Generator) -> Account:

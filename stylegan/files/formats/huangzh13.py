@@ -71,7 +71,7 @@ def read(content: Mapping[str, Any]) -> Snapshot:
     if averaged:
         table.append(Match("w_avg", AVERAGE))
     network, accounts = filled(lambda: Generator(config), table, weights, rest)
-    accounts += draw_noise_maps(network.synthesis, config, shared=False)
+    accounts += draw_noise_maps(network.synthesis, shared=False)
     if not averaged:
         accounts.append(make_w_avg(network))
     return Snapshot(
@@ -82,7 +82,7 @@ def read(content: Mapping[str, Any]) -> Snapshot:
         tuple(accounts),
         psi=0.7 if averaged else 1.0,
         cutoff=8 if averaged else None,
-        resolution=trained_resolution(weights, strength_names(config)),
+        resolution=trained_resolution(network.synthesis),
         notes=(ASSUMED, TRUNCATED) if averaged else (ASSUMED,),
     )
 
@@ -102,11 +102,6 @@ def config_of(weights: Weights) -> NetworkConfig:
         image_channels=shape(weights, "g_synthesis.to_rgb.0.weight", 4)[0],
         blur=any(name.endswith(".intermediate.kernel") for name in weights),
     )
-
-
-def strength_names(config: NetworkConfig) -> list[list[str]]:
-    blocks = [START, *(BLOCK.format(i) for i in range(len(resolutions(config.resolution)) - 1))]
-    return [[f"{b}.epi{j}.top_epi.noise.weight" for j in (1, 2)] for b in blocks]
 
 
 def matches(config: NetworkConfig) -> Iterator[Match]:

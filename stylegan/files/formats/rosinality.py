@@ -55,7 +55,7 @@ def read(content: Mapping[str, Any]) -> Snapshot:
     blur = list(blur_kernels(weights, blur_names(weights, config)))
     table = matches(config, weights, layers)
     network, accounts = filled(lambda: Generator(config), table, weights, blur)
-    accounts += draw_noise_maps(network.synthesis, config, shared=True)
+    accounts += draw_noise_maps(network.synthesis, shared=True)
     accounts.append(make_w_avg(network))
     accounts.append(Account("", "synthesis.input.epilogue0.bias", "made", "zero: theirs has none"))
     if full:
@@ -72,7 +72,7 @@ def read(content: Mapping[str, Any]) -> Snapshot:
         tuple(accounts),
         psi=0.7,
         cutoff=None,
-        resolution=trained_resolution(weights, strength_names(config)),
+        resolution=trained_resolution(network.synthesis),
         notes=(
             "the discriminator has other layer widths than ours and is not converted",
             "with noise drawn at random, our two layers of a resolution get a map each; theirs "
@@ -108,11 +108,6 @@ def blur_names(weights: Weights, config: NetworkConfig) -> Iterator[str]:
         place = 1 if is_fused(weights, i) else 2
         yield f"{BLOCK.format(i)}.conv1.{place}.weight"
         yield f"{BLOCK.format(i)}.conv1.{place}.weight_flip"
-
-
-def strength_names(config: NetworkConfig) -> list[list[str]]:
-    blocks = range(len(resolutions(config.resolution)))
-    return [[f"{BLOCK.format(i)}.noise{j}.weight_orig" for j in (1, 2)] for i in blocks]
 
 
 def matches(config: NetworkConfig, weights: Weights, layers: list[str]) -> Iterator[Match]:
