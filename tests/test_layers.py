@@ -16,7 +16,7 @@ from stylegan.layers import (
     NoiseInput,
     Style,
 )
-from stylegan.ops import downsample, epilogue, upsample
+from stylegan.ops import epilogue
 
 
 @pytest.fixture(autouse=True)
@@ -88,21 +88,54 @@ def test_lr_multiplier_scales_the_gradient_but_not_the_output():
     assert_close(slow.bias.grad, 0.01 * plain.bias.grad)
 
 
-def test_fused_upscaling_equals_enlargement_then_convolution():
-    layer = EqualizedConvTranspose2d(5, 4).double()
-    x = torch.randn(2, 5, 6, 6, dtype=torch.float64)
-    kernel = layer.weight.transpose(0, 1) * layer.weight_scale
-    separate = F.conv2d(upsample(x), kernel, padding=1)
-    assert_close(layer(x), separate, rtol=0, atol=1e-12)
-
-
-def test_fused_downscaling_equals_convolution_then_averaging():
-    layer = EqualizedConvDown2d(5, 4).double()
+def counted(layer, scale, *biases):
+    """The layer with weights 0, 1, 2, ... in their order, after a check of its He constant."""
+    assert layer.weight_scale == pytest.approx(scale)
+    layer.weight_scale = scale  # without its round-off
     with torch.no_grad():
-        layer.bias.normal_()
-    x = torch.randn(2, 5, 6, 6, dtype=torch.float64)
-    separate = downsample(F.conv2d(x, layer.weight * layer.weight_scale, layer.bias, padding=1))
-    assert_close(layer(x), separate, rtol=0, atol=1e-12)
+        layer.weight.copy_(torch.arange(layer.weight.numel()).view(layer.weight.shape))
+        if biases:
+            layer.bias.copy_(torch.tensor(biases))
+    return layer
+
+
+@torch.no_grad()
+def test_a_linear_layer_by_hand():
+    # weights 0 1 2 3 / 4 5 6 7 times gain / sqrt(4) * multiplier = 1/4, biases times 1/2
+    layer = counted(EqualizedLinear(4, 2, gain=1, lr_multiplier=0.5), 0.25, 2.0, 4.0)
+    # (0 + 1 + 2 + 12) / 4 + 1 and (4 + 5 + 6 + 28) / 4 + 2
+    assert layer(torch.tensor([[1.0, 1, 1, 4]])).tolist() == [[4.75, 12.75]]
+
+
+@torch.no_grad()
+def test_convolutions_by_hand():
+    # weights 0 1 2 / 3 4 5 / 6 7 8, gain 3 over sqrt(9): 1
+    layer = counted(EqualizedConv2d(1, 1, 3, gain=3), 1, 100.0)
+    # of ones: the sum of the weights that lie inside the image, 4 + 5 + 7 + 8 in the first corner
+    sums = [[124, 133, 120], [127, 136, 121], [112, 115, 108]]
+    assert layer(torch.ones(1, 1, 3, 3))[0, 0].tolist() == sums
+    # of one pixel in the middle: the weights, turned around
+    x = torch.zeros(1, 1, 3, 3)
+    x[0, 0, 1, 1] = 1
+    assert layer(x)[0, 0].tolist() == [[108, 107, 106], [105, 104, 103], [102, 101, 100]]
+    # 1x1, two channels to one: 0 * 5 + 1 * 7, gain 2 over sqrt(2) times sqrt(2)
+    layer = counted(EqualizedConv2d(2, 1, 1, gain=2 * 2**0.5), 2, 1.0)
+    assert layer(torch.tensor([5.0, 7]).view(1, 2, 1, 1)).item() == 2 * 7 + 1
+
+
+@torch.no_grad()
+def test_fused_changes_of_size_by_hand():
+    he = 2**0.5 / 3
+    # one pixel becomes 2x2 equal ones, each of which meets the weights that lie inside
+    up = counted(EqualizedConvTranspose2d(1, 1).double(), he)
+    expected = torch.tensor([[24.0, 20], [12, 8]]).double()
+    assert_close(up(torch.ones(1, 1, 1, 1).double())[0, 0], he * expected)
+    # of 2x2 ones the same four numbers, averaged to 16; blurred ones are 9/16
+    down = counted(EqualizedConvDown2d(1, 1).double(), he, 5.0)
+    blurred = counted(EqualizedConvDown2d(1, 1, blur=True).double(), he, 5.0)
+    ones = torch.ones(1, 1, 2, 2).double()
+    assert down(ones).item() == pytest.approx(16 * he + 5)
+    assert blurred(ones).item() == pytest.approx(9 * he + 5)
 
 
 @pytest.mark.parametrize("kind", LAYERS)

@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch.testing import assert_close
 
 from stylegan.ops import (
@@ -140,12 +139,27 @@ def test_upsample_repeats_and_downsample_averages():
     assert_close(downsample(upsample(x)), x, rtol=0, atol=0)
 
 
-def test_blur_is_the_binomial_kernel_with_zeros_beyond_the_border():
-    x = normal(2, 3, 5, 7)
-    taps = torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64)
-    kernel = (torch.outer(taps, taps) / 16).expand(3, 1, 3, 3)
-    expected = F.conv2d(x, kernel, padding=1, groups=3)
-    assert_close(blur(x), expected, rtol=0, atol=1e-14)
+def test_blur_by_hand():
+    impulse = torch.zeros(1, 1, 3, 3)
+    impulse[..., 1, 1] = 16
+    assert blur(impulse)[0, 0].tolist() == [[1, 2, 1], [2, 4, 2], [1, 2, 1]]
+    # zeros beyond the border: 4 + 2 + 2 + 1 sixteenths reach each corner
+    assert blur(torch.full((2, 3, 2, 2), 16.0)).unique().tolist() == [9]
+
+
+def test_adain_by_hand():
+    x = torch.tensor([[[[1.0, 3], [1, 3]], [[0, 0], [0, 8]]]], dtype=torch.float64)
+    # mean 2, deviation 1; mean 2, deviation sqrt(12)
+    y = adain(x, torch.tensor([[10.0, 12**0.5]]).double(), torch.tensor([[5.0, 0]]).double())
+    expected = torch.tensor([[[[-5.0, 15], [-5, 15]], [[-2, -2], [-2, 6]]]], dtype=torch.float64)
+    assert_close(y, expected, rtol=0, atol=1e-6)
+
+
+def test_minibatch_deviation_by_hand():
+    x = torch.tensor([[1.0, 2], [3, 2]]).view(2, 1, 1, 2)
+    # deviations 1 and 0 of the two pixels, on average 1/2
+    expected = torch.cat([x, torch.full((2, 1, 1, 2), 0.5)], dim=1)
+    assert_close(minibatch_deviation(x, 4), expected, rtol=0, atol=1e-4)
 
 
 def deviation_by_hand(x, group_size, features):

@@ -9,20 +9,21 @@ from stylegan.messages import readable
 from stylegan.ops import Activation
 from stylegan.schedule import check_resolution
 
-# Beyond what anyone trains: settings of a damaged or hostile file fail before networks are made.
-LARGEST = {
-    "image_channels": 2**10,
-    "label_dim": 2**20,
-    "z_dim": 2**15,
-    "w_dim": 2**15,
-    "mapping_layers": 100,
-    "mapping_width": 2**15,
-    "mapping_lr_multiplier": 1e6,
-    "channel_base": 2**30,
-    "channel_decay": 64,
-    "max_channels": 2**15,
-    "deviation_group": 2**20,
-    "deviation_features": 2**15,
+# The largest are beyond what anyone trains: settings of a damaged or hostile file fail before
+# networks are made.
+RANGES = {
+    "image_channels": (1, 2**10),
+    "label_dim": (0, 2**20),
+    "z_dim": (1, 2**15),
+    "w_dim": (1, 2**15),
+    "mapping_layers": (0, 100),
+    "mapping_width": (1, 2**15),
+    "mapping_lr_multiplier": (1e-9, 1e6),
+    "channel_base": (1, 2**30),
+    "channel_decay": (0, 64),
+    "max_channels": (1, 2**15),
+    "deviation_group": (0, 2**20),
+    "deviation_features": (1, 2**15),
 }
 
 
@@ -62,21 +63,11 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
-        for name in ("image_channels", "z_dim", "w_dim", "mapping_width", "max_channels"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("label_dim", "mapping_layers", "deviation_group"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name in ("channel_base", "mapping_lr_multiplier"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        if not self.channel_decay >= 0:
-            raise ValueError(f"channel_decay must not be negative, but is {self.channel_decay}")
-        for name, most in LARGEST.items():
-            if not getattr(self, name) <= most:
-                found = readable(str(getattr(self, name)))
-                raise ValueError(f"{name} must be at most {most:,}, not {found}")
+        for name, (least, most) in RANGES.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                bound = f"at most {most:,}" if value > most else f"at least {least:g}"
+                raise ValueError(f"{name} must be {bound}, not {readable(str(value))}")
         for name in ("mapping_activation", "activation"):
             if getattr(self, name) not in get_args(Activation):
                 choices = " or ".join(get_args(Activation))
@@ -87,7 +78,7 @@ class NetworkConfig:
                 f"without mapping layers w is the latent itself{why}: w_dim must be "
                 f"{self.mapping_inputs()}, not {self.w_dim}"
             )
-        if self.deviation_features < 1 or self.channels(4) % self.deviation_features:
+        if self.channels(4) % self.deviation_features:
             raise ValueError(
                 f"{self.channels(4)} channels at 4x4 do not split into "
                 f"{self.deviation_features} deviation features"
