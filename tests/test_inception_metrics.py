@@ -105,7 +105,9 @@ class Images(torch.utils.data.Dataset):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Metric .* will save all extracted features:UserWarning")
 @pytest.mark.filterwarnings(r"ignore:std\(\). degrees of freedom:UserWarning")  # of one split
-def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(weights, store, tmp_path):
+def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
+    weights, small, store, tmp_path
+):
     from torchmetrics.image.fid import FrechetInceptionDistance, NoTrainInceptionV3
     from torchmetrics.image.inception import InceptionScore
     from torchmetrics.image.kid import KernelInceptionDistance
@@ -150,7 +152,7 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(weights, s
     kid.update(fakes.images[:REALS], real=False)  # all in each subset: nothing is drawn
     score.update(fakes.images)
     assert ours["fid"]["fid"] > 1  # all are of a size that can be compared
-    assert ours["kid"]["kid"] > 0.01
+    assert ours["kid"]["kid"] > 0.001
     assert ours["is"]["is"] > 1.1
     assert ours["fid"]["fid"] == pytest.approx(fid.compute().item(), rel=1e-3)
     as_many = inception.measure_inception(subject, ["kid"], REALS, tools).values["kid"]["kid"]
@@ -161,9 +163,10 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(weights, s
     assert whole == pytest.approx(score.compute()[0].item(), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_every_metric_puts_a_worse_set_of_emoji_behind_a_better_one(weights, small, tmp_path):
     store = cached_store(ZIP, resolution=32, include=["smileys"], cache_dir=tmp_path)
-    emoji = torch.from_numpy(store.images(32)[:90].copy())
+    emoji = torch.from_numpy(store.images(32)[:60].copy())
     reals, other = emoji[::2], emoji[1::2]
     noise = 80 * torch.randn(other.shape, generator=torch.Generator().manual_seed(0))
     noisy = (other + noise).round().clamp(0, 255).to(torch.uint8)
@@ -172,7 +175,7 @@ def test_every_metric_puts_a_worse_set_of_emoji_behind_a_better_one(weights, sma
     network = inception.inception(tools, CPU)
     needs = {"moments", "features", "logits"}
     seen = [
-        inception.look(network, x.split(9), 45, needs, tmp_path)
+        inception.look(network, x.split(10), 30, needs, tmp_path)
         for x in (reals, other, noisy, average)
     ]
     found = [
