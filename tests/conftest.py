@@ -1,10 +1,23 @@
 """Fixtures of several test files."""
 
+from pathlib import Path
+
 import pytest
 from pictures import mixed_source
+
+from stylegan.data import cached_store
+
+EMOJI = Path(__file__).parent.parent / "datasets" / "emoji-32.zip"
 
 
 @pytest.fixture(params=["folder", "zip"])
 def mixed(request, tmp_path):
     """The same files as a folder and as a zip."""
     return mixed_source(request.param, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def smileys(tmp_path_factory):
+    """91 faces of 32x32 pixels."""
+    cache = tmp_path_factory.mktemp("smileys")
+    return cached_store(EMOJI, resolution=32, include=["smileys"], cache_dir=cache)

@@ -5,21 +5,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from own_measuring_processes import QUICK, measured, work
-from processes import free_port, spawned
+from processes import gathered
 from tiny_training import write_pictures
 
-from stylegan.data import cached_store
+from stylegan.data import Store, cached_store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import FeatureNetwork, Moments, Subject, Tools
 from stylegan.metrics.neighbours import nearest, picture, samples
 from stylegan.metrics.own import measure_own
 from stylegan.metrics.own_network import Recipe, own_network
 from stylegan.metrics.statistics import frechet, nearest_rows, precision_recall
-from stylegan.metrics.wasserstein import binomial, sliced_wasserstein
+from stylegan.metrics.wasserstein import binomial, measure_swd, sliced_wasserstein
 
 ZIP = Path(__file__).parent.parent / "datasets" / "emoji-32.zip"
 SIZE = 16  # the emoji, averaged down
+QUICK = Recipe(steps=3, batch=8)
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +27,6 @@ def store(tmp_path_factory):
     """Three classes of emoji, 362 pictures."""
     cache = tmp_path_factory.mktemp("cache")
     return cached_store(ZIP, resolution=32, include=["smileys", "animals", "food"], cache_dir=cache)
-
-
-@pytest.fixture(scope="module")
-def smileys(tmp_path_factory):
-    cache = tmp_path_factory.mktemp("cache")
-    return cached_store(ZIP, resolution=32, include=["smileys"], cache_dir=cache)
 
 
 @pytest.fixture(scope="module")
@@ -299,19 +293,27 @@ def test_the_picture_has_a_row_for_each_sample(store, network):
 # Processes
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, smileys):
-    """Where two processes have left their results."""
-    folder = tmp_path_factory.mktemp("two")
-    (folder / "store").symlink_to(smileys.path)
-    spawned(work, (free_port(), str(folder)), 2)
-    return folder
+def measured(folder, cache):
+    """All metrics that need no download, and neighbours."""
+    images, kinds = 25, ["own-fd", "own-pr"]  # does not divide by 2
+    subject = of_data(Store(folder / "store"), mirror=True, batch=4)
+    tools = Tools(folder / cache)
+    own, about, of_kinds = measure_own(subject, kinds, images, tools, QUICK)
+    found = nearest(samples(subject, 5), subject, own_network(subject, tools, QUICK))
+    return {
+        "values": own | measure_swd(subject, ["swd"], images, tools).values,
+        "halves": of_kinds["own-fd"]["between_halves_of_reals"],
+        "sha256": about["sha256"],
+        "neighbours": (found.indices.tolist(), found.mirrored.tolist(), found.distances.tolist()),
+        "typical": found.typical,
+    }
 
 
-def test_two_processes_measure_what_one_does(folder):
-    first, second = (torch.load(folder / f"{rank}.pt") for rank in range(2))
+def test_two_processes_measure_what_one_does(smileys, tmp_path):
+    (tmp_path / "store").symlink_to(smileys.path)
+    first, second = gathered(measured, (tmp_path, "cache of two"), tmp_path)
     assert first == second
-    alone = measured(folder, "cache of one")
+    alone = measured(tmp_path, "cache of one")
     assert first["sha256"] == alone["sha256"]
     assert first["halves"] == pytest.approx(alone["halves"], rel=1e-6)
     assert first["typical"] == pytest.approx(alone["typical"], rel=1e-6)

@@ -11,9 +11,8 @@ from linear_generator import (
     linear_subject,
     measured,
     squared_distance,
-    work,
 )
-from processes import free_port, spawned
+from processes import gathered
 from scipy.stats import chi2
 from torch.testing import assert_close
 from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
@@ -42,29 +41,17 @@ def lengths(subject, kind, pairs, **options):
     return measured_lengths(subject, kind, pairs, squared_distance, **options)
 
 
-@pytest.fixture(scope="module")
-def vectors():
-    rng = torch.Generator().manual_seed(0)
-    a, b = torch.randn(2, 50, 7, generator=rng, dtype=torch.float64)
-    return a, b, torch.rand(50, 1, generator=rng, dtype=torch.float64)
-
-
 def angle(a, b):
     return torch.nn.functional.cosine_similarity(a, b).acos()[:, None]
 
 
-def test_slerp_gives_unit_vectors(vectors):
-    assert_close(slerp(*vectors).norm(dim=1), torch.ones(50, dtype=torch.float64))
-
-
-def test_slerp_divides_the_angle_in_proportion(vectors):
-    a, b, t = vectors
+def test_slerp_divides_the_angle_between_unit_vectors_in_proportion():
+    rng = torch.Generator().manual_seed(0)
+    a, b = torch.randn(2, 50, 7, generator=rng, dtype=torch.float64)
+    t = torch.rand(50, 1, generator=rng, dtype=torch.float64)
+    assert_close(slerp(a, b, t).norm(dim=1), torch.ones(50, dtype=torch.float64))
     assert_close(angle(a, slerp(a, b, t)), t * angle(a, b))
     assert_close(angle(slerp(a, b, t), b), (1 - t) * angle(a, b))
-
-
-def test_slerp_begins_and_ends_at_the_normalized_vectors(vectors):
-    a, b, t = vectors
     assert_close(slerp(a, b, 0 * t), a / a.norm(dim=1, keepdim=True))
     assert_close(slerp(a, b, 0 * t + 1), b / b.norm(dim=1, keepdim=True))
 
@@ -201,13 +188,11 @@ def test_another_seed_gives_other_paths_of_the_same_length_on_average():
 
 def test_two_processes_measure_what_one_does(tmp_path):
     """Both families."""
-    spawned(work, (free_port(), tmp_path), 2)
-    alone = measured(tmp_path, batch=16)
-    for rank in range(2):
-        together = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
+    alone = measured(tmp_path, 16)
+    for together in gathered(measured, (tmp_path, 4), tmp_path):
         for kind in KINDS:
-            np.testing.assert_allclose(together["lengths"][kind], alone.lengths[kind], rtol=1e-9)
-        assert together["entropies"] == alone.entropies
+            np.testing.assert_allclose(together.lengths[kind], alone.lengths[kind], rtol=1e-9)
+        assert together.entropies == alone.entropies
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -30,24 +30,20 @@ def table(counts):
     return given, told
 
 
-def test_what_is_told_exactly_has_no_entropy():
-    assert conditional_entropy(*table([[30, 0], [0, 70]])) == 0
-    assert conditional_entropy(*table([[0, 30], [70, 0]])) == 0  # the sides may have any names
-
-
-def test_an_independent_attribute_keeps_all_its_entropy():
-    assert conditional_entropy(*table([[20, 20], [30, 30]])) == pytest.approx(math.log(2))
-    assert conditional_entropy(*table([[10, 30], [10, 30]])) == pytest.approx(flip_entropy(0.25))
-
-
-def test_a_known_rate_of_errors_has_its_closed_form():
-    assert conditional_entropy(*table([[90, 10], [10, 90]])) == pytest.approx(flip_entropy(0.1))
-    expected = 0.25 * flip_entropy(0.2) + 0.75 * flip_entropy(0.4)
-    assert conditional_entropy(*table([[40, 10], [60, 90]])) == pytest.approx(expected)
-
-
-def test_a_single_side_tells_nothing():
-    assert conditional_entropy(*table([[0, 0], [25, 75]])) == pytest.approx(flip_entropy(0.25))
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([[30, 0], [0, 70]], 0),  # told exactly
+        ([[0, 30], [70, 0]], 0),  # the sides may have any names
+        ([[20, 20], [30, 30]], math.log(2)),  # independent: all entropy is kept
+        ([[10, 30], [10, 30]], flip_entropy(0.25)),
+        ([[90, 10], [10, 90]], flip_entropy(0.1)),  # a known rate of errors
+        ([[40, 10], [60, 90]], 0.25 * flip_entropy(0.2) + 0.75 * flip_entropy(0.4)),
+        ([[0, 0], [25, 75]], flip_entropy(0.25)),  # a single side
+    ],
+)
+def test_conditional_entropy_has_its_closed_form(counts, expected):
+    assert conditional_entropy(*table(counts)) == pytest.approx(expected)
 
 
 def test_the_score_is_two_to_the_power_of_the_sum_in_bits():
@@ -56,14 +52,15 @@ def test_the_score_is_two_to_the_power_of_the_sum_in_bits():
     assert score({}) == 1
 
 
-def test_the_most_confident_are_kept_whatever_they_say():
-    logits = np.array([0.1, -3, 2, -0.2, 1, -1.5], np.float32)
-    assert most_confident(logits, 3).tolist() == [1, 2, 5]
-
-
-def test_of_the_equally_certain_the_first_are_kept():
-    logits = np.array([12, -30, 1, 9.5, -11], np.float32)  # probability 1 in float32, but for 1
-    assert most_confident(logits, 3).tolist() == [0, 1, 3]
+@pytest.mark.parametrize(
+    ("logits", "kept"),
+    [
+        ([0.1, -3, 2, -0.2, 1, -1.5], [1, 2, 5]),  # whatever they say
+        ([12, -30, 1, 9.5, -11], [0, 1, 3]),  # probability 1 in float32, but for 1: the first
+    ],
+)
+def test_the_most_confident_are_kept(logits, kept):
+    assert most_confident(np.array(logits, np.float32), 3).tolist() == kept
 
 
 def test_logits_of_all_shapes_say_the_same():

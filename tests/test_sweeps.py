@@ -1,7 +1,6 @@
 """Generators looked at in several ways: truncated, with mixed styles, beside yardsticks."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,18 +9,8 @@ from click.testing import CliRunner
 
 from stylegan import sampling
 from stylegan.cli import main
-from stylegan.data import cached_store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import AverageImage, OtherHalf, Subject, Tools, evaluate, parse
-
-ZIP = Path(__file__).parent.parent / "datasets" / "emoji-32.zip"
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """91 faces."""
-    cache = tmp_path_factory.mktemp("cache")
-    return cached_store(ZIP, resolution=32, include=["smileys"], cache_dir=cache)
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +65,10 @@ def test_given_styles_take_the_place_of_the_seeds_own(generator):
 
 
 @pytest.mark.parametrize("mirror", [False, True])
-def test_the_halves_have_no_image_in_common_and_leave_none_out(generator, store, mirror):
-    half = OtherHalf.beside(Subject(generator, store, mirror=mirror, resolution=8))
+def test_the_halves_have_no_image_in_common_and_leave_none_out(generator, smileys, mirror):
+    half = OtherHalf.beside(Subject(generator, smileys, mirror=mirror, resolution=8))
     ours, theirs = images(half.fakes(45)), images(half.reals(46, evenly=True))
-    shown = images(Subject(generator, store, resolution=8).reals(91))
+    shown = images(Subject(generator, smileys, resolution=8).reals(91))
     if mirror:  # either way round
         for part, rows in ((ours, shown[1::2]), (theirs, shown[::2])):
             same, flipped = ((part == r).all(dim=(1, 2, 3)) for r in (rows, rows.flip(3)))
@@ -89,16 +78,16 @@ def test_the_halves_have_no_image_in_common_and_leave_none_out(generator, store,
         assert torch.equal(ours, shown[1::2])
         assert torch.equal(theirs, shown[::2])
     assert half.about_reals()["images"] == 46
-    assert half.about_reals() != Subject(generator, store, mirror=mirror).about_reals()
+    assert half.about_reals() != Subject(generator, smileys, mirror=mirror).about_reals()
 
 
-def test_the_average_image_is_that_of_all_reals(generator, store):
-    plain = AverageImage.beside(Subject(generator, store, resolution=16, batch=7))
+def test_the_average_image_is_that_of_all_reals(generator, smileys):
+    plain = AverageImage.beside(Subject(generator, smileys, resolution=16, batch=7))
     shown = images(plain.fakes(9))
-    expected = store.images(16)[:].astype(np.float64).mean(axis=0)
+    expected = smileys.images(16)[:].astype(np.float64).mean(axis=0)
     assert shown.shape == (9, 3, 16, 16)
     np.testing.assert_allclose(shown, np.broadcast_to(expected, shown.shape), atol=0.5)
-    mirrored = AverageImage.beside(Subject(generator, store, mirror=True, resolution=16))
+    mirrored = AverageImage.beside(Subject(generator, smileys, mirror=True, resolution=16))
     (shown,) = mirrored.fakes(1)
     assert torch.equal(shown, shown.flip(3))
 
@@ -121,8 +110,8 @@ def run(*arguments):
     return lines, [line for line in found.stderr.splitlines() if line.startswith("|")]
 
 
-def test_a_sweep_with_yardsticks_orders_them_in_a_table(store, tmp_path):
-    settings = ("--data", store.path, "--metrics", "swd60", "--out", tmp_path / "m.jsonl")
+def test_a_sweep_with_yardsticks_orders_them_in_a_table(smileys, tmp_path):
+    settings = ("--data", smileys.path, "--metrics", "swd60", "--out", tmp_path / "m.jsonl")
     lines, table = run("emoji32", *settings, "--psi", "1,0", "--mixed", "1,2", "--yardsticks")
     assert [line["metric"] for line in lines] == ["swd60"] * 4 + ["swd45", "swd60"]
     looked_at = [(f["psi"], f["mixed"]) for f in (line["protocol"]["fakes"] for line in lines[:4])]

@@ -1,13 +1,10 @@
 """Sliced Wasserstein distance: against closed forms, and on emoji that are more and more spoilt."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from stylegan import streams
-from stylegan.data import cached_store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import Subject, Tools
 from stylegan.metrics.wasserstein import (
@@ -24,18 +21,10 @@ from stylegan.metrics.wasserstein import (
     sliced_wasserstein,
 )
 
-ZIP = Path(__file__).parent.parent / "datasets" / "emoji-32.zip"
-
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    cache = tmp_path_factory.mktemp("cache")
-    return cached_store(ZIP, resolution=32, include=["smileys"], cache_dir=cache)
-
-
-@pytest.fixture(scope="module")
-def emoji(store):
-    return torch.from_numpy(store.images(32)[:48].copy())
+def emoji(smileys):
+    return torch.from_numpy(smileys.images(32)[:48].copy())
 
 
 def swd(a, b, folder, *, batch=32, seed=0):
@@ -199,11 +188,11 @@ def test_a_full_disk_is_foreseen(tmp_path):
 # The generator
 
 
-def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(store, tmp_path):
-    subject = Subject(load_generator("emoji32"), store, mirror=True, resolution=16)
+def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(smileys, tmp_path):
+    subject = Subject(load_generator("emoji32"), smileys, mirror=True, resolution=16)
     values, about, *_ = measure_swd(subject, ["swd"], 100, Tools(tmp_path))
     assert list(values["swd"]) == ["swd", "swd-16"]
-    assert about["reals"]["number"] == len(store) == 91
+    assert about["reals"]["number"] == len(smileys) == 91
     reals = torch.cat(list(subject.reals(182, evenly=True)))
     torch.testing.assert_close(reals[91:], reals[:91].flip(3))
     fewer = torch.cat(list(subject.reals(30, evenly=True)))

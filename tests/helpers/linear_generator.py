@@ -1,12 +1,8 @@
-"""A generator that is a matrix, so that what is measured of it has a closed form.
-
-Also what each of two processes does that measure it together.
-"""
+"""A generator whose metrics have a closed form; also what several processes measure of it."""
 
 from types import SimpleNamespace
 
 import torch
-from processes import one_of
 
 from stylegan.metrics import Subject
 from stylegan.metrics.path_length import measured_lengths
@@ -72,9 +68,3 @@ def measured(folder, batch):
         lengths={kind: measured_lengths(subject, kind, 21, squared_distance) for kind in KINDS},
         entropies=attribute_entropies(subject, CLASSIFIERS, 61, folder),
     )
-
-
-def work(rank, port, folder):
-    """The whole life of one of two processes; its results go into `folder`."""
-    with one_of(2, rank, port):
-        torch.save(vars(measured(folder, batch=4)), folder / f"{rank}.pt")
