@@ -1,4 +1,12 @@
-"""Fixtures of several test files."""
+"""Fixtures of several test files; and one thread per process, here and in those that tests start.
+
+Tiny networks gain nothing from a second thread, and beside busy processes two threads that wait for
+each other take ten times as long as one.
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 
 from pathlib import Path
 

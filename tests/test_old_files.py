@@ -22,10 +22,7 @@ def continued(tmp_path_factory):
     """The old run, continued to its end by the program of today."""
     out = tmp_path_factory.mktemp("old") / "run"
     shutil.copytree(OLD / "run", out)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     run(read_stored_config(out / "config.toml"), Store(OLD / "store"), out)
-    torch.set_num_threads(threads)
     return out
 
 
