@@ -12,6 +12,7 @@ from stylegan.config import to_toml
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
 FADE = range(64, 232)  # images within which 16x16 grows in
 SCHEDULE = {
     "initial_resolution": 8,

@@ -4,13 +4,15 @@ import dataclasses
 import math
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from test_checkpoint import largest_file
-from tiny_training import QUIET, SCHEDULE, SHORT, differing, run, tiny_config, tiny_store
+from tiny_training import QUIET, SCHEDULE, differing, run, tiny_config, tiny_store
 
 from stylegan.config import differences
 from stylegan.files import checkpoint
@@ -38,6 +40,25 @@ def store(tmp_path_factory):
 def whole(store, tmp_path_factory):
     """The state of a finished run that nothing happened to."""
     return run(tiny_config(), store, tmp_path_factory.mktemp("whole") / "run").to_payload()
+
+
+@pytest.fixture(scope="module")
+def stopped(store, tmp_path_factory):
+    """The folder of a run that was stopped at image 140."""
+    out = tmp_path_factory.mktemp("stopped") / "run"
+    run(tiny_config(), store, out, stop_at=140)
+    assert states(out) == [80, 120, 140]
+    return out
+
+
+@pytest.fixture
+def begun(stopped, tmp_path):
+    """A copy of it to continue."""
+    return Path(shutil.copytree(stopped, tmp_path / "run"))
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def going(config, store, out, actions, **options):
@@ -71,26 +92,21 @@ def damage(path, how):
 
 
 @pytest.mark.parametrize("how", ["flipped", "truncated", "empty"])
-def test_a_damaged_newest_state_is_named_and_the_one_before_is_used(how, store, whole, tmp_path):
-    run(tiny_config(), store, tmp_path / "run", stop_at=140)
-    assert states(tmp_path / "run") == [80, 120, 140]
-    damage(tmp_path / "run" / "state-000000140.pt", how)
-    state, told, _ = going(tiny_config(), store, tmp_path / "run", {})
-    assert len(told) == 1
-    assert "state-000000140.pt is " in told[0]
-    assert "continuing from state-000000120.pt instead" in told[0]
+def test_a_damaged_newest_state_is_named_and_the_one_before_is_used(how, store, whole, begun):
+    damage(begun / "state-000000140.pt", how)
+    state, (line,), _ = going(tiny_config(), store, begun, {})
+    assert "state-000000140.pt is " in line
+    assert "continuing from state-000000120.pt instead" in line
     assert differing(state.to_payload(), whole) == []
 
 
-def test_a_run_whose_states_are_all_damaged_is_left_alone(store, tmp_path):
-    out = tmp_path / "run"
-    run(tiny_config(), store, out, stop_at=60)
-    for path in RunFolder(out).states():
+def test_a_run_whose_states_are_all_damaged_is_left_alone(store, begun):
+    for path in RunFolder(begun).states():
         damage(path, "flipped")
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match=r"no state of .* can be read \(.*state-000000060"):
-        run(tiny_config(), store, out)
-    assert before == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    before = contents(begun)
+    with pytest.raises(ValueError, match=r"no state of .* can be read \(.*state-000000080"):
+        run(tiny_config(), store, begun)
+    assert before == contents(begun)
 
 
 def test_a_damaged_newest_generator_is_named_and_the_one_before_is_used(store, tmp_path):
@@ -106,49 +122,43 @@ LACKING = ("g_optimizer", "d_scaler", "images_seen", "growth", "scores", "proces
 
 
 @pytest.mark.parametrize("name", LACKING)
-def test_a_state_that_lacks_something_is_refused_by_name(name, store, tmp_path):
-    out = tmp_path / "run"
-    run(tiny_config(), store, out, stop_at=20)
-    path = RunFolder(out).states()[-1]
+def test_a_state_that_lacks_something_is_refused_by_name(name, store, begun):
+    path = RunFolder(begun).states()[-1]
     payload = checkpoint.load(path)
     del payload[name]
     checkpoint.save(path, "state", payload)
-    with pytest.raises(ValueError, match=rf"state-000000020.pt cannot be continued: '{name}'"):
-        run(tiny_config(), store, out)
+    with pytest.raises(ValueError, match=rf"state-000000140.pt cannot be continued: '{name}'"):
+        run(tiny_config(), store, begun)
 
 
-def test_two_processes_do_not_train_in_one_folder(store, tmp_path):
-    config = tiny_config(schedule=SHORT)
-    run(config, store, tmp_path / "run", stop_at=8)
-    files = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+def test_two_processes_do_not_train_in_one_folder(store, begun):
     code = (
         "import sys, time; from stylegan.run_folder import RunFolder\n"
         "with RunFolder(sys.argv[1]).alone(): print('alone', flush=True); time.sleep(3600)"
     )
     other = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(begun)], stdout=subprocess.PIPE, text=True
     )
     try:
         assert other.stdout.readline() == "alone\n"
-        (tmp_path / "run" / "state-000000012.partial").write_bytes(b"being written")
+        (begun / "state-000000144.partial").write_bytes(b"being written")
+        before = contents(begun)
         with pytest.raises(ValueError, match=r"another process is training in .*run; wait until"):
-            run(config, store, tmp_path / "run")
-        assert (tmp_path / "run" / "state-000000012.partial").read_bytes() == b"being written"
-        assert all(path.read_bytes() == content for path, content in files.items())
+            run(tiny_config(), store, begun)
+        assert contents(begun) == before
     finally:
         other.kill()
         other.communicate()
-    state = run(config, store, tmp_path / "run")  # the lock has gone with its process
-    assert state.images_seen == 12
+    state = run(tiny_config(), store, begun)  # the lock has gone with its process
+    assert state.finished
+    assert not (begun / "state-000000144.partial").exists()
 
 
-def test_what_a_kill_left_of_a_save_is_removed(store, tmp_path):
-    out = tmp_path / "run"
-    run(tiny_config(), store, out, stop_at=20)
-    for name in ("state-000000024.partial", ".state-000000024.pt.0123456789abcdef.partial"):
-        (out / name).write_bytes(b"half a file")
-    run(tiny_config(), store, out, stop_at=24)
-    assert not list(out.glob("*.partial"))
+def test_what_a_kill_left_of_a_save_is_removed(store, begun):
+    for name in ("state-000000144.partial", ".state-000000144.pt.0123456789abcdef.partial"):
+        (begun / name).write_bytes(b"half a file")
+    run(tiny_config(), store, begun, stop_at=144)
+    assert not list(begun.glob("*.partial"))
 
 
 def test_the_last_states_and_milestones_stay(store, tmp_path):
@@ -266,8 +276,7 @@ def test_metrics_and_the_best_generator_survive_a_stop(store, tmp_path):
 # Settings
 
 
-def test_harmless_settings_may_change_and_others_are_named_with_both_values(store, tmp_path):
-    run(tiny_config(), store, tmp_path / "run", stop_at=20)
+def test_harmless_options_may_change_and_others_are_named_with_both_values(store, begun):
     harmless = {
         "batch_gpu": 2,
         "checkpoint_activations": True,
@@ -285,7 +294,7 @@ def test_harmless_settings_may_change_and_others_are_named_with_both_values(stor
     base = tiny_config(network={"deviation_group": 2})
     assert differences(base, tiny_config(**harmless)) == []
     with pytest.raises(ValueError, match=r"r1_gamma: 1.0 there, 2.5 asked; ema_half_life_kimg: 10"):
-        run(tiny_config(r1_gamma=2.5, ema_half_life_kimg=3.0), store, tmp_path / "run")
+        run(tiny_config(r1_gamma=2.5, ema_half_life_kimg=3.0), store, begun)
 
 
 def test_a_finished_run_made_longer_equals_one_that_was_so_long_from_the_start(
