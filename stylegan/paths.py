@@ -1,4 +1,4 @@
-"""Ways through given points, as functions of a place t: at whole numbers the points themselves."""
+"""Paths through given points, as functions of a place t: at whole numbers the points themselves."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,9 @@ Curve = Callable[[Tensor], Tensor]  # places (n,) -> points (n, ...) there
 
 
 def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """The unit vectors at `t` of the way from a / |a| to b / |b| along great circles.
+    """The unit vectors at the fraction `t` of the path from a / |a| to b / |b| along great circles.
 
-    a and b (n, d), t (n, 1). Between opposite vectors there is no such way.
+    a and b (n, d), t (n, 1). Between opposite vectors there is no such path.
     """
     a, b = (v / v.norm(dim=1, keepdim=True) for v in (a, b))
     cosine = (a * b).sum(dim=1, keepdim=True)
@@ -74,13 +74,12 @@ def spline(points: Tensor, *, closed: bool) -> Curve:
 
 def slope_equations(n: int, closed: bool) -> Tensor:
     """The matrix (n, n) whose product with the spline's slopes at the points is `slope_sums`."""
+    one = torch.eye(n, dtype=torch.float64)
     if closed:
-        one = torch.eye(n, dtype=torch.float64)
         return 4 * one + one.roll(1, dims=0) + one.roll(-1, dims=0)
-    between = torch.ones(n - 1, dtype=torch.float64)
-    middle = torch.full((n,), 4.0, dtype=torch.float64)
-    middle[0] = middle[-1] = 2.0
-    return middle.diag() + between.diag(1) + between.diag(-1)
+    matrix = 3 * one + torch.ones_like(one).tril(1).triu(-1)
+    matrix[0, 0] = matrix[-1, -1] = 2
+    return matrix
 
 
 def slope_sums(points: Tensor, closed: bool) -> Tensor:
@@ -94,20 +93,20 @@ def slope_sums(points: Tensor, closed: bool) -> Tensor:
 def neighbours(t: Tensor, n: int, closed: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Indices of the points before and after each place (m,), and how far between them it is."""
     if n < 2:
-        raise ValueError(f"a way needs at least 2 points, not {n}")
+        raise ValueError(f"a path needs at least 2 points, not {n}")
     t = t.double()
     if closed:
         t = t.remainder(n)
     elif t.numel() and not (t.min() >= 0 and t.max() <= n - 1):
-        raise ValueError(f"places of a way through {n} points are from 0 to {n - 1}")
+        raise ValueError(f"places of a path through {n} points are from 0 to {n - 1}")
     first = t.floor().long().clamp_max(n - 1 if closed else n - 2)
     return first, (first + 1) % n, t - first
 
 
 def places(frames: int, points: int, *, closed: bool) -> Tensor:
-    """Where evenly spread frames of a way are, float64 (frames,). The frame after the last of a
-    closed way would be the first again; an open one ends at its last point."""
+    """Where evenly spread frames of a path are, float64 (frames,). The frame after the last of a
+    closed path would be the first again; an open one ends at its last point."""
     if frames < 1:
-        raise ValueError(f"a way has at least 1 frame, not {frames}")
+        raise ValueError(f"a path has at least 1 frame, not {frames}")
     steps = torch.arange(frames, dtype=torch.float64)
     return steps * points / frames if closed else steps * (points - 1) / max(frames - 1, 1)

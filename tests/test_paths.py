@@ -1,4 +1,4 @@
-"""Ways through points."""
+"""Paths through points."""
 
 import math
 
@@ -27,12 +27,12 @@ def derivative(curve, t, step):
 
 @CURVES
 @CLOSED
-def test_ways_pass_through_their_points_in_order(curve, closed, points):
+def test_paths_pass_through_their_points_in_order(curve, closed, points):
     assert_close(curve(points, closed=closed)(torch.arange(5)), points)
 
 
 @CURVES
-def test_a_closed_way_begins_again_after_the_last_point(curve, points):
+def test_a_closed_path_begins_again_after_the_last_point(curve, points):
     way = curve(points, closed=True)
     t = numbers(0, 0.25, 3.5, 4.75)
     assert_close(way(t + 5), way(t))
@@ -41,7 +41,7 @@ def test_a_closed_way_begins_again_after_the_last_point(curve, points):
 
 @CURVES
 @CLOSED
-def test_ways_have_no_jumps(curve, closed, points):
+def test_paths_have_no_jumps(curve, closed, points):
     way = curve(points, closed=closed)
     t = torch.linspace(0, 4, 4001, dtype=torch.float64)
     steps = (way(t[1:]) - way(t[:-1])).norm(dim=1)
@@ -62,7 +62,7 @@ def test_between_equal_vectors_nothing_moves():
     assert_close(spherical(a.expand(2, 3), closed=True)(numbers(0.3, 1.9)), a.expand(2, 3))
 
 
-def test_straight_ways_are_straight():
+def test_straight_paths_are_straight():
     way = linear(numbers([[0, 0], [2, 4]], [[6, 8], [2, 0]]), closed=False)
     assert_close(way(numbers(0.25)), numbers([[1.5, 2], [2, 3]]))
 
@@ -104,14 +104,14 @@ def test_points_of_any_shape_are_walked_through():
         assert curve(points, closed=True)(numbers(0, 0.5, 1)).shape == (3, 3, 4)
 
 
-def test_frames_of_a_closed_way_end_one_step_before_its_beginning_those_of_an_open_one_at_its_end():
+def test_frames_of_a_closed_path_end_before_its_beginning_those_of_an_open_one_at_its_end():
     assert_close(places(8, 4, closed=True), numbers(0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5))
     assert_close(places(5, 3, closed=False), numbers(0, 0.5, 1, 1.5, 2))
     assert_close(places(1, 3, closed=False), numbers(0))
 
 
 @CURVES
-def test_ways_that_are_none_are_refused(curve, points):
+def test_paths_that_are_none_are_refused(curve, points):
     with pytest.raises(ValueError, match="at least 2 points, not 1"):
         curve(points[:1], closed=False)(numbers(0))
     with pytest.raises(ValueError, match="through 5 points are from 0 to 4"):

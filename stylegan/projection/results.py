@@ -4,7 +4,7 @@ import dataclasses
 import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,18 +34,18 @@ MOMENTS, PAUSE = 75, 15  # frames of a film: of the search, and of its end once 
 FILMED = 256  # pixels a side of the pictures in a film, at most
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Projection:
     """The search for one picture. Pictures are uint8 (H, W, C), without padding."""
 
     target: np.ndarray
     small_target: np.ndarray  # of at most FILMED pixels a side, as the moments are
-    distances: list[float] = field(default_factory=list)  # before each update, and of the result
-    moments: list[tuple[int, np.ndarray]] = field(default_factory=list)  # step and picture
-    picture: np.ndarray = field(init=False)  # the result, made of what follows
-    ws: Tensor = field(init=False)  # (1, num_styles, w_dim), not truncated
-    noise: list[Tensor] | None = field(init=False)  # fitted maps (1, 1, r, r), if any
-    decibels: float = field(init=False)  # peak signal-to-noise ratio of the result, without padding
+    distances: Sequence[float]  # before each update, and of the result
+    moments: Sequence[tuple[int, np.ndarray]]  # step and picture
+    picture: np.ndarray  # the result, made of what follows
+    ws: Tensor  # (1, num_styles, w_dim), not truncated
+    noise: Sequence[Tensor] | None  # fitted maps (1, 1, r, r), if any
+    decibels: float  # peak signal-to-noise ratio of the result, without padding
 
 
 def followed(
@@ -61,22 +61,29 @@ def followed(
     def pixels_of(images: Tensor) -> np.ndarray:
         return sampling.crop(sampling.to_uint8(images), rectangle)
 
-    pairs = zip(pixels_of(targets), pixels_of(at_most(targets, FILMED)), strict=True)
-    found = [Projection(*pair) for pair in pairs]
-    moments = {round(i * steps / (MOMENTS - 1)) for i in range(MOMENTS)}
+    distances, moments = [], []
+    filmed = {round(i * steps / (MOMENTS - 1)) for i in range(MOMENTS)}
     for state in states:
-        filmed = pixels_of(at_most(state.images, FILMED)) if state.step in moments else None
-        for i, (one, value) in enumerate(zip(found, state.distances.tolist(), strict=True)):
-            one.distances.append(value)
-            if filmed is not None:
-                one.moments.append((state.step, filmed[i]))
+        distances.append(state.distances.tolist())
+        if state.step in filmed:
+            moments.append((state.step, pixels_of(at_most(state.images, FILMED))))
         progress(state.step)
+    whole, small = pixels_of(targets), pixels_of(at_most(targets, FILMED))
+    results = pixels_of(state.images)
     decibels = psnr(state.images, targets.to(state.images), rectangle)
-    for i, (one, pixels) in enumerate(zip(found, pixels_of(state.images), strict=True)):
-        one.picture, one.decibels = pixels, float(decibels[i])
-        one.ws = state.ws[i : i + 1]
-        one.noise = state.noise and [noise_map[i : i + 1] for noise_map in state.noise]
-    return found
+    return [
+        Projection(
+            target=whole[i],
+            small_target=small[i],
+            distances=[values[i] for values in distances],
+            moments=[(step, pictures[i]) for step, pictures in moments],
+            picture=results[i],
+            ws=state.ws[i : i + 1],
+            noise=state.noise and [noise_map[i : i + 1] for noise_map in state.noise],
+            decibels=float(decibels[i]),
+        )
+        for i in range(len(targets))
+    ]
 
 
 def default_batch(resolution: int) -> int:
@@ -208,7 +215,7 @@ def log_lines(found: Projection, options: SearchOptions) -> Iterator[str]:
 
 def film_frames(found: Projection) -> Iterator[np.ndarray]:
     """The target beside what was found at each moment; at the end it stands still."""
-    for step, pixels in found.moments + PAUSE * found.moments[-1:]:
+    for step, pixels in [*found.moments, *[found.moments[-1]] * PAUSE]:
         labels = ["target", f"step {step}"]
         yield np.asarray(grid([found.small_target, pixels], columns=2, labels=labels))
 

@@ -1,4 +1,4 @@
-"""What is filmed: styles as functions of a place on a way, for several pictures at once."""
+"""What is filmed: styles as functions of a place on a path, for several pictures at once."""
 
 import itertools
 import math
