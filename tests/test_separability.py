@@ -178,7 +178,7 @@ def test_bad_classifier_files_are_named(toy, script, tmp_path):
 
     with pytest.raises(ValueError, match="pass --classifier"):
         measure()
-    with pytest.raises(ValueError, match="told apart by their file names: bright, bright"):
+    with pytest.raises(ValueError, match="need different file names: bright, bright"):
         measure(script, script)
     with pytest.raises(FileNotFoundError, match=r"none\.pt"):
         measure(tmp_path / "none.pt")

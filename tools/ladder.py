@@ -156,10 +156,18 @@ def write_samples(path: Path, folders: Mapping[str, Path]) -> None:
 @click.command(cls=Command)
 @click.option("--data", help="Folder of images, zip, or prepared store.  [default: the emoji]")
 @click.option("--base", default="ablation-32", show_default=True, help="Row F in small.")
-@click.option("--rows", default="A-F", show_default=True, help="With seeds: A-D:0,E-F:0-2.")
+@click.option(
+    "--rows", default="A-F", show_default=True, help="Rows with their seeds, as in A-D:0,E-F:0-2."
+)
 @click.option("--metrics", default="own-fd4000,swd2048,own-pr2000", show_default=True)
 @click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
-@click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="At a time.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Number of runs at a time.",
+)
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:2, mps.")
 @click.option("--out", type=click.Path(path_type=Path), default="runs/ladder", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Print the runs and how far they are.")

@@ -28,7 +28,7 @@ DEFAULT_METRICS = "swd,own-fd,own-pr"
     "names",
     default=DEFAULT_METRICS,
     show_default=True,
-    help="Of fid, kid, pr, is, ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end, ls, swd, own-fd, "
+    help="Any of fid, kid, pr, is, ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end, ls, swd, own-fd, "
     "own-pr; a number of images may follow, as in fid50k. The default needs no download.",
 )
 @click.option(
@@ -40,16 +40,18 @@ DEFAULT_METRICS = "swd,own-fd,own-pr"
     type=values.NUMBERS,
     default="1",
     show_default=True,
-    help="1: no truncation. Several, as in 1,0.7,0.5, for a sweep.",
+    help="Truncation; 1 is none. Several values, as in 1,0.7,0.5, are a sweep.",
 )
 @click.option(
     "--mixed",
     type=values.COUNTS,
     default="1",
     show_default=True,
-    help="Latents that an image's styles come from; 1,2,3,4 for table 2 of the paper.",
+    help="Number of latents behind the styles of a sample; 1,2,3,4 for table 2 of the paper.",
 )
-@click.option("--yardsticks", is_flag=True, help="Also half of the reals, and their average.")
+@click.option(
+    "--yardsticks", is_flag=True, help="Measure half of the reals and their average, too."
+)
 @click.option(
     "--noise", type=click.Choice(["random", "const"]), default="random", show_default=True
 )
@@ -58,9 +60,11 @@ DEFAULT_METRICS = "swd,own-fd,own-pr"
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of the first generated image; the next one's is one more.",
+    help="Seed of the first sample; the next one has the next seed.",
 )
-@click.option("--batch", type=click.IntRange(min=1), help="Images at once; fewer need less memory.")
+@click.option(
+    "--batch", type=click.IntRange(min=1), help="Images at a time; fewer need less memory."
+)
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps.")
 @click.option(
     "--weights", type=click.Path(path_type=Path), help="Weights of public networks: file or folder."
@@ -70,13 +74,15 @@ DEFAULT_METRICS = "swd,own-fd,own-pr"
     "classifiers",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="TorchScript file, images to logits, for ls; a program that is run. May be repeated.",
+    help="TorchScript file, images to logits, for ls; it is executed. May be repeated.",
 )
-@click.option("--crop-faces", is_flag=True, help="Path length of the faces alone (FFHQ, CelebA).")
+@click.option(
+    "--crop-faces", is_flag=True, help="Measure path length of the faces alone (FFHQ, CelebA)."
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Results are appended to this file.  [default: metrics.jsonl of a run]",
+    help="File to append results to.  [default: metrics.jsonl of a run]",
 )
 def metrics(
     sources: tuple[str, ...],

@@ -35,7 +35,7 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     from stylegan.run_folder import RunFolder
 
     chosen = use_device(device)
-    read_run(run)  # what is wrong is told before anything takes time
+    read_run(run)  # mistakes are found before anything takes time
     check_place(out or RunFolder(run).report_file)
     written = write_report(run, drawings_of(run, data, chosen), out)
     click.echo(f"the report is {written}")

@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
 
     def read(self, tell: Callable[[str], None]) -> np.ndarray | None:
-        """The array, in pages of the file; None without one. `tell` hears of a damaged one."""
+        """The array, in pages of the file; None, and a call of `tell`, if it is damaged."""
         if not self.path.is_file():
             return None
         digest = hashlib.sha256()
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
 def entry(
     folder: Path, name: str, about: Mapping[str, Any], kind: str, shape: tuple[int, ...]
 ) -> Entry:
-    """The place of an array that `about` defines (JSON); `name` tells it from others of that."""
+    """The place of an array that `name` and `about` (JSON) define."""
     defined = json.dumps([name, about, kind, shape], sort_keys=True)
     key = hashlib.sha256(defined.encode()).hexdigest()[:24]
     return Entry(folder / f"{name}-{key}.bin", kind, shape)

@@ -1,8 +1,8 @@
-"""A small network that we train on the data at hand, so that its features tell images apart.
+"""A small network that is trained on the data at hand, so that its features distinguish images.
 
 Its tasks need no labels: to recognise an image in two views of it among the others of a batch (Chen
-et al. 2020, SimCLR), and to tell whether a view was damaged, and how, so that blur, noise, bends
-and ill-fitting halves are not forgotten as details. Where the data has classes it also names them.
+et al. 2020, SimCLR), and to classify how a view was damaged, so that blur, noise, bends and
+ill-fitting halves are not ignored as details. It also predicts the classes of data that has them.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ from stylegan.metrics.cache import entry
 from stylegan.metrics.features import FeatureNetwork, Tools, in_float32
 from stylegan.metrics.subject import ImageProgress, Subject
 
-VERSION = 1  # of all that decides what the weights become: a new number makes networks anew
+VERSION = 1  # of all that decides the weights: after a change networks are trained again
 LARGEST = 64  # resolution that the network looks at
 WIDTHS = {64: 16, 32: 32, 16: 64, 8: 64, 4: 64}  # feature maps at each resolution
 EMBEDDING = 64  # numbers by which views are compared
@@ -133,7 +133,7 @@ def own_network(
 
 
 def labels_sha256(store: Store) -> str | None:
-    """Names the classes of all images; None without two of them."""
+    """Hash of the classes of all images; None if there are fewer than two."""
     if store.labels is None or len(store.label_names) < 2:
         return None
     return hashlib.sha256(store.labels.astype("<i8").tobytes()).hexdigest()

@@ -1,10 +1,10 @@
-"""Linear separability: how well a flat cut through a latent space tells an attribute.
+"""Linear separability: how well a plane in a latent space separates an attribute.
 
 Karras et al. 2019, section 4.2, as the official program measures it: exp(sum_i H(Y_i | X_i)), where
-Y_i is what a classifier says of an image and X_i on which side of a plane its latent lies. It has
-entropies in bits and 2 to the power of their sum, which is the same; here they are in nats. Its
-support vector machine, LIBLINEAR's, draws random numbers and may stop early; here the same problem
-is solved in its primal form, which does neither.
+Y_i is the class that a classifier assigns to an image and X_i the side of a plane that its latent
+lies on. It takes entropies in bits and 2 to the power of their sum, which is the same; here they
+are in nats. Its support vector machine, LIBLINEAR's, draws random numbers and may stop early; here
+the same problem is solved in its primal form, which does neither.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ Classifier = Callable[[Tensor], Tensor]
 def measure_separability(
     subject: Subject, kinds: Collection[str], images: int, tools: Tools
 ) -> Measured:
-    """ls, of `images` images and the attributes that `tools.classifiers` tell.
+    """`ls`, of `images` images and the attributes of `tools.classifiers`.
 
     Latents and logits wait in a file. In memory is the half of one space that a machine is fitted
     to, in the first process: 1.4 GB for 200,000 images and 512 numbers each.
@@ -42,7 +42,7 @@ def measure_separability(
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
     names = [path.stem for path in tools.classifiers]
     if len(set(names)) < len(names):
-        raise ValueError(f"classifiers are told apart by their file names: {', '.join(names)}")
+        raise ValueError(f"classifiers need different file names: {', '.join(names)}")
     files = [in_all(partial(load_classifier, path, subject.device)) for path in tools.classifiers]
     classifiers = {name: classifier for name, (classifier, _) in zip(names, files, strict=True)}
     entropies = attribute_entropies(subject, classifiers, images, tools.cache)
@@ -126,7 +126,7 @@ def classify_own(
 
 
 def one_logit(logits: Tensor, name: str) -> Tensor:
-    """What a classifier says as float32 (n,). ValueError for what is no logits."""
+    """The output of a classifier as float32 (n,). ValueError for what is not logits."""
     if logits.ndim == 2 and logits.shape[1] == 2:
         logits = (logits[:, 1] - logits[:, 0]) / 2
     elif logits.ndim == 2 and logits.shape[1] == 1:
@@ -153,8 +153,8 @@ def most_confident(logits: np.ndarray, keep: int) -> np.ndarray:
 def sides_of_plane(latents: np.ndarray, present: np.ndarray) -> np.ndarray:
     """Which rows of `latents` lie on the side of `present`, bool (n,), by the best plane.
 
-    Officially a linear support vector machine, with squared hinge and C = 1. Where there is
-    nothing to tell apart all lie on one side.
+    Officially a linear support vector machine, with squared hinge and C = 1. With a single
+    class all lie on one side.
     """
     from sklearn.svm import LinearSVC
 
@@ -164,14 +164,14 @@ def sides_of_plane(latents: np.ndarray, present: np.ndarray) -> np.ndarray:
     return sides
 
 
-def conditional_entropy(given: np.ndarray, told: np.ndarray) -> float:
-    """H(told | given) in nats, of two bools each; (n,) both."""
+def conditional_entropy(given: np.ndarray, classes: np.ndarray) -> float:
+    """H(classes | given) in nats, of two bools each; (n,) both."""
     entropy = 0.0
     for side in (False, True):
-        of_side = told[given == side]
+        of_side = classes[given == side]
         for count in (int(of_side.sum()), int((~of_side).sum())):
             if count:
-                entropy -= count / len(told) * math.log(count / len(of_side))
+                entropy -= count / len(classes) * math.log(count / len(of_side))
     return entropy
 
 

@@ -1,7 +1,7 @@
 """Sliced Wasserstein distance of patches of Laplacian pyramids. Karras et al. 2018, section 5.
 
-No network judges here. Each level of the pyramid shows one range of scales, so its distance tells
-at which of them the images differ: the finest level tells of noise and sharpness, the coarsest of
+No network is involved. Each level of the pyramid shows one range of scales, so its distance shows
+at which of them the images differ: the finest level shows noise and sharpness, the coarsest
 colours and layout. Each set's channels are normalized, so brightness and contrast of all its images
 together do not show.
 """

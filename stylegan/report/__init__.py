@@ -1,4 +1,4 @@
-"""One page about a run, `report.html`: no server, no program in it, nothing from outside."""
+"""One page about a run, `report.html`: without a server, a program or anything from outside."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ __all__ = ["Captioned", "Drawings", "Sweep", "truncation_sweep", "write_report"]
 
 
 def write_report(folder: Path, drawings: Drawings | None = None, out: Path | None = None) -> Path:
-    """Write the page about the run in `folder`, there unless `out` says otherwise; its path.
+    """Write the page about the run in `folder`, or to `out`; return its path.
 
     A page of ours is replaced, any other file refused. FileNotFoundError where there is no run.
     """

@@ -35,7 +35,7 @@ class Captioned:
 
 @dataclass(frozen=True)
 class Drawings:
-    """What a report shows beside the files of the run. A text says why something is missing."""
+    """What a report shows beside the files of the run. A text explains why something is missing."""
 
     sweep: Sweep | str = "Not drawn."
     neighbours: Captioned | str = "Not looked for; stylegan report RUN does."

@@ -79,7 +79,7 @@ class Session(NamedTuple):
 
 @dataclass(frozen=True)
 class RunHistory:
-    """A run as its files tell it."""
+    """What the files of a run say about it."""
 
     folder: RunFolder
     config: TrainConfig
