@@ -53,18 +53,13 @@ MIDDLEWARE = [
 def theme() -> gr.themes.Base:
     """Colours and fonts, these of the user's system."""
     plain = gr.themes.Soft(font=FONTS, font_mono=["ui-monospace", "monospace"])
-    return plain.set(
-        block_title_background_fill="transparent",
-        block_title_background_fill_dark="transparent",
-        block_title_text_color="*body_text_color",
-        block_title_text_color_dark="*body_text_color",
-        block_title_padding="0",
-        input_border_width="1px",
-        block_label_background_fill="transparent",
-        block_label_background_fill_dark="transparent",
-        block_label_text_color="*body_text_color",
-        block_label_text_color_dark="*body_text_color",
-    )
+    colours = {
+        "block_title_background_fill": "transparent",
+        "block_title_text_color": "*body_text_color",
+        "block_label_background_fill": "transparent",
+    }
+    dark = {f"{name}_dark": colour for name, colour in colours.items()}
+    return plain.set(block_title_padding="0", input_border_width="1px", **colours, **dark)
 
 
 @contextmanager
