@@ -151,16 +151,15 @@ def archive_fields(draw, data):
     return bytes(changed)
 
 
-def exifs():
-    """EXIF directories of a few tags, orientation among them."""
-    tags = st.sampled_from((0x0112, 0x8769, 0x8825, 0x0100)) | st.integers(0, 2**16 - 1)
-    kinds, counts = st.integers(0, 13), st.sampled_from((0, 1, 2, 2**31))
-    entries = st.tuples(tags, kinds, counts, st.integers(0, 11)).map(
-        lambda entry: struct.pack("<HHII", *entry)
-    )
-    return st.lists(entries, max_size=5).map(
-        lambda found: b"II*\0\x08\0\0\0%c\0%b\0\0\0\0" % (len(found), b"".join(found))
-    )
+EXIF = (
+    b"II*\0\x08\0\0\0\2\0\x12\1\7\0\0\0\0\x80\x09\0\0\0\x69\x87\4\0\1\0\0\0\2\0\0\0"  # misleading
+)
+PNG_CHUNKS = [(b"zTXt", b"a\0\0" + BOMB), (b"iTXt", b"a\0\1\0\0\0" + BOMB), (b"eXIf", EXIF)]
+PNG_CHUNKS += [(b"iCCP", b"a\0\0" + BOMB), (b"acTL", b"\x80\0\0\0\0\0\0\0")]
+PNG_CHUNKS += [(b"fcTL", struct.pack(">IIIIIHHBB", 0, 2**31 - 1, 9, 0, 0, 0, 0, 1, 1))]
+PNG_NAMES = (b"tEXt", b"iCCP", b"eXIf", b"tRNS", b"PLTE", b"fdAT", b"gAMA", b"cHRM", b"abcd")
+JPEG_SEGMENTS = [(0xE1, b"Exif\0\0" + EXIF), (0xE2, b"MPF\0" + EXIF), (0xE2, b"ICC_PROFILE\0\1\2")]
+JPEG_SEGMENTS += [(0xEE, b"Adobe\0\1\2\3"), (0xDD, b"\0\1"), (0xED, b"Photoshop 3.0\0" + EXIF)]
 
 
 def png_chunks(data):
@@ -170,15 +169,7 @@ def png_chunks(data):
         (length,) = struct.unpack_from(">I", data, at)
         chunks.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
         at += 12 + length
-    bombs = [(b"zTXt", b"a\0\0"), (b"iTXt", b"a\0\1\0\0\0"), (b"iCCP", b"a\0\0")]
-    frame = struct.pack(">IIIIIHHBB", 0, 2**31 - 1, 9, 0, 0, 0, 0, 1, 1)
-    extra = [(b"acTL", b"\x80\0\0\0\0\0\0\0"), (b"fcTL", frame)]
-    extra += [(kind, start + BOMB) for kind, start in bombs]
-    kinds = st.sampled_from(
-        (b"tEXt", b"iCCP", b"eXIf", b"tRNS", b"PLTE", b"fdAT", b"gAMA", b"cHRM")
-    )
-    new = st.sampled_from(extra) | st.tuples(kinds | st.binary(min_size=4, max_size=4), st.binary())
-    new |= exifs().map(lambda content: (b"eXIf", content))
+    new = st.sampled_from(PNG_CHUNKS) | st.tuples(st.sampled_from(PNG_NAMES), st.binary())
 
     def others(chunk):
         kind, content = chunk
@@ -186,7 +177,7 @@ def png_chunks(data):
         if kind == b"IDAT":
             with contextlib.suppress(zlib.error):  # damaged before
                 contents |= edited(zlib.decompress(content)).map(zlib.compress)
-        return contents.map(lambda found: [(kind, found)]) | new.map(lambda chunk: [chunk, chunk])
+        return contents.map(lambda found: [(kind, found)]) | new.map(lambda added: [added, chunk])
 
     def build(found):
         lengths = (struct.pack(">I", len(content)) for _, content in found)
@@ -198,36 +189,28 @@ def png_chunks(data):
 
 
 def jpeg_segments(data):
-    """Segments exchanged, damaged, added, with right lengths; and the scan damaged or repeated."""
+    """Segments exchanged, damaged, added, with right lengths; or the scan damaged."""
     segments, at = [], 2
     while data[at + 1] != 0xDA:
         (length,) = struct.unpack_from(">H", data, at + 2)
         segments.append((data[at + 1], data[at + 4 : at + 2 + length]))
         at += 2 + length
-    starts = ((0xE1, b"Exif\0\0"), (0xE2, b"MPF\0"), (0xE2, b"ICC_PROFILE\0"), (0xEE, b"Adobe"))
-    starts += ((0xDD, b""), (0xED, b"Photoshop 3.0\0"))
-    new = st.tuples(st.sampled_from(starts), exifs() | st.binary(max_size=30)).map(
-        lambda drawn: (drawn[0][0], drawn[0][1] + drawn[1])
-    )
 
     def others(segment):
         kind, content = segment
-        return (
-            edited(content, most=1).map(lambda found: [(kind, found)])
-            | st.integers(0xC0, 0xFE).map(lambda kind: [(kind, content)])
-            | new.map(lambda found: [found, segment])
-        )
+        contents = edited(content, most=1).map(lambda found: [(kind, found)])
+        kinds = st.integers(0xC0, 0xFE).map(lambda other: [(other, content)])
+        return contents | kinds | st.sampled_from(JPEG_SEGMENTS).map(lambda new: [new, segment])
 
-    def build(drawn):
-        parts, scan = drawn
-        parts = [(kind, content[:65_000]) for kind, content in parts]
-        written = [b"\xff%c%b%b" % (k, struct.pack(">H", len(c) + 2), c) for k, c in parts]
+    def build(parts, scan=data[at:]):
+        parts = ((kind, content[:65_000]) for kind, content in parts)
+        written = (b"\xff%c%b%b" % (k, struct.pack(">H", len(c) + 2), c) for k, c in parts)
         return data[:2] + b"".join(written) + scan
 
-    scan = data[at:]
-    return st.tuples(spliced(segments, others, often=500), st.sampled_from((scan, scan * 50))).map(
-        build
-    ) | edited(scan).map(lambda found: build((segments, found)))
+    scans = edited(data[at:]) | st.just(data[at:] * 50)
+    return spliced(segments, others, often=500).map(build) | scans.map(
+        lambda scan: build(segments, scan)
+    )
 
 
 NPY_HEADERS = (
