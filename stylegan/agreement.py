@@ -11,8 +11,12 @@ Value = TypeVar("Value")
 def in_all(make: Callable[[], Value]) -> Value:
     """`make()` of each process, the first of a machine ahead of its others, which find its work
     done. The error of any is the error of all. `make` must not speak to other processes."""
-    with distributed.first_of_machine_first():
-        made, error = attempt(make)
+    first_of_machine = distributed.local_rank() == 0
+    if not first_of_machine:
+        distributed.barrier()
+    made, error = attempt(make)
+    if first_of_machine:
+        distributed.barrier()
     raise_in_all(error)
     return made[0]
 

@@ -159,17 +159,6 @@ def barrier() -> None:
         dist.barrier(control_group)
 
 
-@contextmanager
-def first_of_machine_first() -> Iterator[None]:
-    """The first process of each machine runs the block, however long it takes; then the others,
-    which find its work done."""
-    if local_rank() > 0:
-        barrier()
-    yield
-    if local_rank() == 0:
-        barrier()
-
-
 def is_lost_contact(error: Exception) -> bool:
     """Whether a collective operation failed because another process is gone."""
     signs = ("connection closed by peer", "connection reset by peer", "gloo", "nccl")
