@@ -129,7 +129,7 @@ def train(
     if debug:
         enable_debugging()
     if every_kimg and not names:
-        raise ValueError("--metrics-every says how often; pass --metrics too, to say what")
+        raise ValueError("--metrics-every needs --metrics: what to measure")
     chosen = use_device(device)
     name = config_name or DEFAULT_CONFIG
     out = out or Path("runs") / Path(name).stem
@@ -167,7 +167,7 @@ def train(
 
 
 def write_page(out: Path, device: torch.device) -> None:
-    """The report of a finished run; that it cannot be written is told."""
+    """The report of a finished run; one that cannot be written is a message."""
     from stylegan.files.loading import load_run
     from stylegan.report import Drawings, truncation_sweep, write_report
 

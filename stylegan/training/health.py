@@ -1,4 +1,4 @@
-"""When training cannot go on: what is wrong, said with what helps."""
+"""When training cannot go on: what is wrong, and what helps."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from stylegan.schedule import Stage
 from stylegan.training.recorder import TrainingProgress
 from stylegan.training.state import TrainState
 
-SATURATED_LOGIT = 10.0  # docs/diagnostics.md tells where these come from
-SATURATED_UPDATES = 500  # at least, whatever `max_saturated_kimg` says
+SATURATED_LOGIT = 10.0  # docs/diagnostics.md has the measurements
+SATURATED_UPDATES = 500  # at least, whatever `max_saturated_kimg` is
 DOUBTFUL_SKIPS = 3  # in a row; fp16 skips one now and then to find its scale
 ADVICE = (
     "start another run with a larger r1_gamma, smaller learning rates (schedule.g_lr, "

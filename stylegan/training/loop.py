@@ -89,7 +89,7 @@ class Loop:
         ]
 
     def run(self) -> None:
-        """Train until the schedule ends, or raise Stopped."""
+        """Train until the schedule ends. Stopped if a signal asked for it."""
         state, config, periodic = self.state, self.state.config, self.periodic()
         while not state.finished:
             before = state.images_seen
@@ -102,7 +102,7 @@ class Loop:
             self.watchdog.at("for files")
             self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
             self.health.check_updates()
-            for every, action in periodic[:1] if state.finished else periodic:
+            for every, action in periodic[:1] if state.finished else periodic:  # see `finish`
                 if every.crossed(before, state.images_seen, stage):
                     action(stage)
             self.answer_signals()

@@ -16,7 +16,6 @@ from stylegan.schedule import Position, Stage
 from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import forget
 
-POSITION = ("images_seen", "schedule_images", "repeats_left")
 COUNTERS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
 
 
@@ -127,6 +126,6 @@ class TrainState:
         self.growth = None if growth is None else (growth[0], growth[1])
         forget(self)
         self.scores = [dict(scores) for scores in payload["scores"]]
-        self.position = Position(**{name: payload[name] for name in POSITION})
+        self.position = Position(**{f.name: payload[f.name] for f in dataclasses.fields(Position)})
         for name in COUNTERS:
             setattr(self, name, payload[name])

@@ -75,20 +75,20 @@ def update_discriminator(
     state.d_optimizer.zero_grad(set_to_none=True)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
-    for part in micro_batches(len(reals), config.batch_gpu):
-        part_labels = None if labels is None else labels[part.rows]
+    for micro in micro_batches(len(reals), config.batch_gpu):
+        part_labels = None if labels is None else labels[micro.rows]
         with torch.no_grad(), autocast(config, reals.device):
-            generate = GeneratorPass(state.generator)
-            fakes, w = generate(draws.discriminator.part(part.rows), part_labels, stage)
-        w_mean += w * part.weight
-        mix = None if draws.penalty_mix is None else draws.penalty_mix[part.rows]
-        batch = Batch(reals[part.rows], fakes, part_labels, mix)
+            generate = GeneratorPass(state.generator)  # without DDP: there are no gradients
+            fakes, w = generate(draws.discriminator.part(micro.rows), part_labels, stage)
+        w_mean += w * micro.weight
+        mix = None if draws.penalty_mix is None else draws.penalty_mix[micro.rows]
+        batch = Batch(reals[micro.rows], fakes, part_labels, mix)
         for group in groups:
-            last = part.last and group is groups[-1]
+            last = micro.last and group is groups[-1]
             with local_gradients(networks.discriminator, last=last):
                 terms = group(config, networks.discriminator, batch, stage)
-                backward(state.d_scaler, terms, part.weight)
-            add_to(metrics, terms, part.weight)
+                backward(state.d_scaler, terms, micro.weight)
+            add_to(metrics, terms, micro.weight)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
     state.skipped_d += not updated
@@ -104,16 +104,16 @@ def update_generator(
     state.g_optimizer.zero_grad(set_to_none=True)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
-    for part in micro_batches(len(draws.latents), config.batch_gpu):
-        own = draws.part(part.rows)
-        with local_gradients(networks.generator, last=part.last):
+    for micro in micro_batches(len(draws.latents), config.batch_gpu):
+        own = draws.part(micro.rows)
+        with local_gradients(networks.generator, last=micro.last):
             with autocast(config, w_mean.device):
                 fakes, w = networks.generator(own, own.labels, stage)
                 logits = state.discriminator(fakes, own.labels, alpha=stage.alpha)
             terms = generator_terms(config, logits)
-            backward(state.g_scaler, terms, part.weight)
-        w_mean += w * part.weight
-        add_to(metrics, terms, part.weight)
+            backward(state.g_scaler, terms, micro.weight)
+        w_mean += w * micro.weight
+        add_to(metrics, terms, micro.weight)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.g_optimizer, state.g_scaler, stage.g_lr)
     state.skipped_g += not updated

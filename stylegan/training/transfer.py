@@ -23,22 +23,22 @@ def initialize_from(state: TrainState, source: str | Path) -> list[str]:
     has of them. `source` may be all that `loading.load_source` takes.
     """
     networks = in_all(lambda: weights_of(source, state.device))
-    told = []
-    kernels = 0  # copied ones: noise maps and single biases fit every network
+    lines = []
+    copied = 0  # weights, as noise maps and single biases fit every network
     for name, weights in networks.items():
         network = getattr(state, name)
         problems = checkpoint.load_weights(network, weights, strict=False)
         refused = {problem.split(":")[0] for problem in problems}
         wanted = network.state_dict()
-        kernels += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
+        copied += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
         fitting = len(wanted.keys() - refused)
-        told.append(f"{name}: {fitting} of {len(wanted)} tensors copied from {source}")
-        told += [f"  not copied: {problem}" for problem in problems[:NAMED_AT_MOST]]
+        lines.append(f"{name}: {fitting} of {len(wanted)} tensors copied from {source}")
+        lines += [f"  not copied: {problem}" for problem in problems[:NAMED_AT_MOST]]
         if len(problems) > NAMED_AT_MOST:
-            told.append(f"  not copied: {len(problems) - NAMED_AT_MOST} more")
-    if not kernels:
+            lines.append(f"  not copied: {len(problems) - NAMED_AT_MOST} more")
+    if not copied:
         raise ValueError(f"nothing in {source} fits the networks of this run")
-    return told
+    return lines
 
 
 def weights_of(source: str | Path, device: torch.device) -> dict[str, Mapping[str, Tensor]]:

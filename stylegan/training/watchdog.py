@@ -1,4 +1,4 @@
-"""An end to waiting: a process that makes no progress says where, and dies."""
+"""An end to waiting: a process that makes no progress reports where it is, and ends."""
 
 import faulthandler
 import math
@@ -18,8 +18,8 @@ class Watchdog:
     """Ends the process when nothing has been reported for `minutes`.
 
     A collective operation waits for all processes: if one hangs, all do, silently. `at` reports
-    what begins; the thread of this object writes the last report, and where each thread is, to
-    stderr. It does nothing with one process, or 0 minutes.
+    what the process waits for or in; the thread of this object writes the last report, and where
+    each thread is, to stderr. It does nothing with one process, or 0 minutes.
     """
 
     def __init__(self, state: TrainState, minutes: float) -> None:
