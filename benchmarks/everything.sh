@@ -23,4 +23,3 @@ else # from the largest resolution down, where a GPU is worth most
 fi
 part generation --device "$device" --seconds 10
 part startup --device "$device" --seconds 10
-part precision bf16 fp16 --device "$device"

@@ -21,7 +21,6 @@ sys.path.insert(0, str(BENCHMARKS))
 import contest  # noqa: E402
 import iteration  # noqa: E402
 import work  # noqa: E402
-from precision import deviation, smooth  # noqa: E402
 from textbook import textbook_state, textbook_step  # noqa: E402
 
 PAPER = NetworkConfig()
@@ -154,11 +153,6 @@ def test_numbers_have_three_digits():
     assert [*map(contest.number, values)] == ["0", "0.0123", "1.5", "100", "123", "12,346"]
     table = contest.markdown([{"a": "1"}, {"a": "22", "b": "3"}])
     assert table.splitlines() == ["|  a | b |", "|---:|--:|", "|  1 |   |", "| 22 | 3 |"]
-
-
-def test_curves_are_smoothed_and_their_distance_is_relative():
-    assert smooth([1.0, 3.0, 5.0], 2) == [2.0, 4.0]
-    assert deviation([1.0, 2.0, 5.0], [1.0, 2.0, 4.0], 1) == 0.25
 
 
 def test_both_workers_of_a_contest_have_the_same_threads_and_allocator(monkeypatch):
