@@ -1,8 +1,9 @@
 """`.safetensors`: weights, and all else as JSON in the metadata."""
 
 import hashlib
+import io
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ def save_safetensors(path: Path, loaded: LoadedGenerator, *, half: bool = False)
     for name, tensor in weights.items():
         if tensor.dtype not in FLOATS:
             raise ValueError(f"{name} holds {tensor.dtype}; safetensors are written of floats")
-    digest = hashlib.sha256(numbers_in(save(weights))).hexdigest()
+    digest = digest_of(io.BytesIO(save(weights)))
     metadata = {"format": "pt", OURS: to_json(about(loaded, sha256=digest))}
     with replacing(path) as file:
         file.write(save(weights, metadata))
@@ -65,9 +66,10 @@ def halved(name: str, tensor: Tensor) -> Tensor:
     return rounded
 
 
-def numbers_in(content: bytes) -> memoryview:
-    """What follows the header, whose length is in the first 8 bytes."""
-    return memoryview(content)[8 + int.from_bytes(content[:8], "little") :]
+def digest_of(file: BinaryIO) -> str:
+    """SHA-256 of what follows the header, whose length is in the first 8 bytes."""
+    file.seek(int.from_bytes(file.read(8), "little"), io.SEEK_CUR)
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_safetensors(path: Path) -> Snapshot:
@@ -89,11 +91,9 @@ def load_safetensors(path: Path) -> Snapshot:
             "the network that the weights are of; `stylegan export` writes it"
         )
     payload = from_json(metadata[OURS], path, "metadata")
-    promised = payload.pop("sha256", None)
-    if (
-        promised is not None
-        and promised != hashlib.sha256(numbers_in(path.read_bytes())).hexdigest()
-    ):
+    with open(path, "rb") as content:
+        digest = digest_of(content)
+    if payload.pop("sha256", None) not in (None, digest):
         raise ValueError(
             f"{path} is damaged: its weights do not have the SHA-256 that it was written with"
         )
