@@ -69,7 +69,10 @@ def halved(name: str, tensor: Tensor) -> Tensor:
 def digest_of(file: BinaryIO) -> str:
     """SHA-256 of what follows the header, whose length is in the first 8 bytes."""
     file.seek(int.from_bytes(file.read(8), "little"), io.SEEK_CUR)
-    return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    while data := file.read(2**20):
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def load_safetensors(path: Path) -> Snapshot:
