@@ -5,24 +5,19 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import torch
 
-from stylegan import config as configuration
-from stylegan import distributed
 from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools
-from stylegan.config import TrainConfig, bundled
-from stylegan.data import Store
-from stylegan.run_folder import RunFolder
-from stylegan.toml import toml_value
-from stylegan.training import Stopped, TrainingProgress, start
-from stylegan.training.interrupts import nothing_to_save
-from stylegan.training.plan import TimeLeft, duration, plan_lines
-from stylegan.training.start import WEEK_MINUTES, fit_to_data, processes
-from stylegan.training.start import open_store as prepared
+
+if TYPE_CHECKING:
+    import torch
+
+    from stylegan.config import TrainConfig
+    from stylegan.data import Store
+    from stylegan.training import TrainingProgress
 
 BUNDLED_DATA = "datasets/emoji-32.zip"
 DEFAULT_CONFIG = "quickstart"
@@ -79,7 +74,7 @@ SETTINGS = {  # options of the command line that are options of the configuratio
 )
 @click.option(
     "--hang-minutes",
-    type=click.FloatRange(min=0, max=WEEK_MINUTES),
+    type=click.FloatRange(min=0, max=7 * 24 * 60),
     default=30,
     show_default=True,
     help="End a process of several that makes no progress; 0 = never.",
@@ -124,7 +119,14 @@ def train(
     python train.py --data photos/ --config ffhq-256 --out runs/mine
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
     """
+    from stylegan import distributed
+    from stylegan.config import bundled, load_config
     from stylegan.metrics.evaluation import evaluation_of
+    from stylegan.run_folder import RunFolder
+    from stylegan.training import start
+    from stylegan.training.interrupts import nothing_to_save
+    from stylegan.training.plan import plan_lines
+    from stylegan.training.start import fit_to_data, processes
 
     if debug:
         enable_debugging()
@@ -140,7 +142,7 @@ def train(
         run = RunFolder(out)
         stored = run.stored_config()
         planned_for = stored.schedule.num_processes if stored else distributed.world_size()
-        config = configuration.load_config(name, asked, planned_for)
+        config = load_config(name, asked, planned_for)
         store = open_store(data or bundled(BUNDLED_DATA), config, strict)
         config = fit_to_data(config, store)
         if dry_run:
@@ -166,7 +168,7 @@ def train(
         say(f"samples are in {run.samples}; for more: python generate.py {out} --seeds 0-31")
 
 
-def write_page(out: Path, device: torch.device) -> None:
+def write_page(out: Path, device: "torch.device") -> None:
     """The report of a finished run; one that cannot be written is a message."""
     from stylegan.files.loading import load_run
     from stylegan.report import Drawings, truncation_sweep, write_report
@@ -181,6 +183,8 @@ def write_page(out: Path, device: torch.device) -> None:
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
     """Those options of the command line that are given, as options of the configuration."""
+    from stylegan.toml import toml_value
+
     given = {name: v for name, v in settings.items() if v is not None and v is not False}
     return [f"{SETTINGS[name]}={toml_value(value)}" for name, value in given.items()]
 
@@ -189,6 +193,8 @@ def say(text: str) -> None:
     """A line on stdout, above the bar; only by the first process."""
     from tqdm import tqdm
 
+    from stylegan import distributed
+
     if distributed.rank() == 0:
         tqdm.write(text)
 
@@ -196,6 +202,8 @@ def say(text: str) -> None:
 @contextmanager
 def stopping() -> Iterator[None]:
     """A stop by a signal is one line and the exit code that shells expect."""
+    from stylegan.training import Stopped
+
     try:
         yield
     except Stopped as stopped:
@@ -204,28 +212,34 @@ def stopping() -> Iterator[None]:
 
 
 def enable_debugging() -> None:
+    import torch
+
     os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
     torch.autograd.set_detect_anomaly(True)
 
 
-def open_store(data: Path, config: TrainConfig, strict: bool) -> Store:
+def open_store(data: Path, config: "TrainConfig", strict: bool) -> "Store":
     """The prepared images, as the configuration wants them; with a bar."""
+    from stylegan.training.start import open_store as prepared
+
     with progress_bar("img") as progress:
         return prepared(data, config, strict=strict, progress=progress)
 
 
 @contextmanager
-def status_line(config: TrainConfig) -> Iterator[Callable[[TrainingProgress], None]]:
+def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress], None]]":
     """A bar with resolution, fade, losses, speed, waiting for data and the time that is left, shown
     from the first progress on."""
     from tqdm import tqdm
+
+    from stylegan.training.plan import TimeLeft, duration
 
     total = config.schedule.total_images
     form = "{percentage:3.0f}%|{bar:20}| {n:.1f}/{total:.1f} kimg  {desc}"
     bar: tqdm[Any] | None = None
     time_left: TimeLeft | None = None
 
-    def show(progress: TrainingProgress) -> None:
+    def show(progress: "TrainingProgress") -> None:
         nonlocal bar, time_left
         bar = bar or tqdm(total=total / 1000, bar_format=form)
         time_left = time_left or TimeLeft(config)
