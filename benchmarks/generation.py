@@ -1,7 +1,8 @@
-"""How many images a generator makes per second: ours and its command, against the textbook."""
+"""Images per second of a generator: ours and its command, against the textbook or a revision."""
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from contest import (
     ratio,
     save,
     spread,
+    tree_of,
 )
 
 from stylegan import sampling
@@ -30,7 +32,7 @@ from stylegan.cli.common import Command
 from stylegan.networks import Generator, NetworkConfig
 
 PSI = 0.7
-TASKS = {"ours": "network", "command": "command", "textbook": "textbook"}
+TASKS = {"ours": "network", "command": "command"}
 
 
 def generator_of(settings: dict[str, Any]) -> Generator:
@@ -102,8 +104,8 @@ def cells(
     for name, result in results.items():
         rate = Spread.of(result.seconds).per(row["batch"]) if result.seconds else None
         found[f"{name} img/s"] = spread(rate) if rate else result.error
-    theirs = results["textbook"]
-    for name in ("ours", "command"):
+    for name in TASKS:
+        theirs = results.get(f"their {name}") or results["textbook"]
         if results[name].seconds and theirs.seconds:
             found[f"{name} ratio"] = spread(ratio(theirs, results[name]), "x")
     if results["ours"].seconds:
@@ -112,9 +114,9 @@ def cells(
         found["GFLOP/img"], found["GFLOP/s"] = number(row["flops"] / 1e9), number(rate / 1e9)
         if peak:
             found["of peak"] = f"{rate / peak.convolution_flops:.0%}"
-    for name in ("ours", "textbook"):
-        if (peak_bytes := results[name].peak_bytes) is not None:
-            found[f"{name} GiB"] = number(peak_bytes / GIB)
+    for name, result in results.items():
+        if "command" not in name and result.peak_bytes is not None:
+            found[f"{name} GiB"] = number(result.peak_bytes / GIB)
     return found
 
 
@@ -123,12 +125,14 @@ def cells(
 @click.option(
     "--batch", type=click.IntRange(min=1), multiple=True, default=[1, 4, 16], show_default=True
 )
+@click.option("--against", default="textbook", show_default=True, help="textbook, a git revision.")
 @click.option("--max-channels", type=click.IntRange(min=1), default=512, hidden=True)
 @click.option("--peaks/--no-peaks", "with_peaks", default=True, help="For the share of it.")
 @common_options
 def main(
     resolutions: Sequence[int],
     batch: Sequence[int],
+    against: str,
     max_channels: int,
     with_peaks: bool,
     device: str,
@@ -145,24 +149,33 @@ def main(
     \b
     python benchmarks/generation.py
     python benchmarks/generation.py 1024 --batch 4 --device cuda
+    python benchmarks/generation.py 256 --against HEAD~3
     """
     environment = environment_for(threads, malloc)
     found = peaks.measure(device, ["fp32"] if with_peaks else [], environment)
     record: dict[str, Any] = {"conditions": conditions(environment, device), "peaks": found}
     rows, table, text = [], [], ""
-    for resolution, size in itertools.product(resolutions or (256, 1024), batch):
-        settings = {
-            "resolution": resolution,
-            "batch": size,
-            "max_channels": max_channels,
-            "device": device,
-        }
-        contenders = [Contender(n, f"generation:{task}", settings) for n, task in TASKS.items()]
-        results = {r.name: r for r in contest(contenders, environment, seconds=seconds)}
-        flops = work_per_image(NetworkConfig(resolution, max_channels=max_channels))
-        rows.append({**settings, "flops": flops, "results": results})
-        table.append(cells(rows[-1], results, found.get("fp32")))
-        text = save(out, "generation", "Generation", {**record, "rows": rows}, table)
+    with tree_of(None if against == "textbook" else against) as tree:
+        for resolution, size in itertools.product(resolutions or (256, 1024), batch):
+            settings = {
+                "resolution": resolution,
+                "batch": size,
+                "max_channels": max_channels,
+                "device": device,
+            }
+            contenders = [Contender(n, f"generation:{task}", settings) for n, task in TASKS.items()]
+            if against == "textbook":
+                contenders.append(Contender("textbook", "generation:textbook", settings))
+            else:
+                theirs = [replace(c, name=f"their {c.name}", tree=tree) for c in contenders]
+                contenders += theirs
+            results = {r.name: r for r in contest(contenders, environment, seconds=seconds)}
+            flops = work_per_image(NetworkConfig(resolution, max_channels=max_channels))
+            rows.append({**settings, "flops": flops, "results": results})
+            table.append(cells(rows[-1], results, found.get("fp32")))
+            text = save(
+                out, "generation", f"Generation against {against}", {**record, "rows": rows}, table
+            )
     click.echo(text)
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 from ..precision import without_autocast
 
 Maybe = Tensor | None
+Needed = tuple[bool, bool]  # gradients: by x, by the weight
+Pair = tuple[Maybe, Maybe]  # these
 
 
 class BilinearMap(Protocol):
@@ -24,13 +26,8 @@ class BilinearMap(Protocol):
     def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor: ...
 
     def gradients(
-        self,
-        x: Maybe,
-        weight: Tensor,
-        grad: Tensor,
-        needed: tuple[bool, bool],
-        ready: Maybe = None,
-    ) -> tuple[Maybe, Maybe]:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+    ) -> Pair:
         """By x and by the weight, where needed; x is None if its gradient alone is."""
 
 
@@ -75,14 +72,8 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        way: BilinearMap,
-        needed: tuple[bool, bool],
-        x: Maybe,
-        w: Tensor,
-        grad: Tensor,
-        ready: Maybe = None,
-    ) -> tuple[Maybe, Maybe]:
+        ctx: Any, way: BilinearMap, needed: Needed, x: Maybe, w: Tensor, grad: Tensor, ready: Maybe
+    ) -> Pair:
         ctx.way = way
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, w, grad, ready)
@@ -100,10 +91,10 @@ class Gradients(torch.autograd.Function):
                 if grad_needed:
                     of_grad = Product.apply(way, by_x, w, ready)
                 if w_needed:
-                    of_w = Gradients.apply(way, (False, True), by_x, w, grad)[1]
+                    of_w = Gradients.apply(way, (False, True), by_x, w, grad, None)[1]
             if by_w is not None:
                 if x_needed:
-                    of_x = Gradients.apply(way, (True, False), None, by_w, grad)[0]
+                    of_x = Gradients.apply(way, (True, False), None, by_w, grad, None)[0]
                 if grad_needed:
                     more = Product.apply(way, x, by_w)
                     of_grad = more if of_grad is None else of_grad + more

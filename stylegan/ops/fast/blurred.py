@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import formulas
-from .bilinear import BilinearMap, Maybe
+from .bilinear import BilinearMap, Maybe, Needed, Pair
 
 LARGE_IMAGE = 2**17  # numbers, from which on a second one in memory is worth avoiding
 
@@ -42,13 +42,8 @@ class OfBlurred(BilinearMap):
         return self.way.output(formulas.blur(x), weight, ready)
 
     def gradients(
-        self,
-        x: Maybe,
-        weight: Tensor,
-        grad: Tensor,
-        needed: tuple[bool, bool],
-        ready: Maybe = None,
-    ) -> tuple[Maybe, Maybe]:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+    ) -> Pair:
         blurred = formulas.blur(x) if x is not None and needed[1] else None
         by_x, by_weight = self.way.gradients(blurred, weight, grad, needed, ready)
         if by_x is not None and by_x.device.type == "cpu" and by_x[:1].numel() >= LARGE_IMAGE:

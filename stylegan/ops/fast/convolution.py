@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bilinear import BilinearMap, Maybe
+from .bilinear import BilinearMap, Maybe, Needed, Pair
 
 Size = Literal["same", "double", "half"]  # of the result, relative to the image
 
@@ -59,13 +59,8 @@ class Direct(BilinearMap):
         return F.conv2d(x, kernel, stride=2 if self.size == "half" else 1, padding=1)
 
     def gradients(
-        self,
-        x: Maybe,
-        weight: Tensor,
-        grad: Tensor,
-        needed: tuple[bool, bool],
-        ready: Maybe = None,
-    ) -> tuple[Maybe, Maybe]:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+    ) -> Pair:
         if x is None:  # only its shape counts
             x = empty_image(grad, image_shape(grad, weight, self.size))
         stride, transposed = 1 if self.size == "same" else 2, self.size == "double"
@@ -133,13 +128,8 @@ class Unfolded(BilinearMap):
         return y
 
     def gradients(
-        self,
-        x: Maybe,
-        weight: Tensor,
-        grad: Tensor,
-        needed: tuple[bool, bool],
-        ready: Maybe = None,
-    ) -> tuple[Maybe, Maybe]:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+    ) -> Pair:
         n, _, h, w = grad.shape
         rows = channels_last(grad).view(-1, len(weight))
         by_x = by_w = None

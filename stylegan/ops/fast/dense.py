@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .bilinear import BilinearMap, Maybe
+from .bilinear import BilinearMap, Maybe, Needed, Pair
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,8 @@ class Dense(BilinearMap):
         return torch.mm(x * self.scale, weight.t())
 
     def gradients(
-        self,
-        x: Maybe,
-        weight: Tensor,
-        grad: Tensor,
-        needed: tuple[bool, bool],
-        ready: Maybe = None,
-    ) -> tuple[Maybe, Maybe]:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+    ) -> Pair:
         grad = grad * self.scale
         by_x = torch.mm(grad, weight) if needed[0] else None
         return by_x, torch.mm(grad.t(), x) if needed[1] and x is not None else None

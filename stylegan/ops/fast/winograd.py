@@ -23,7 +23,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .bilinear import BilinearMap, Maybe
+from .bilinear import BilinearMap, Maybe, Needed, Pair
 from .convolution import Size, channels_last, constant, empty_image, image_shape
 
 PART_BYTES = 2**24  # of the planes that exist at a time, about: they stay in a cache
@@ -160,18 +160,12 @@ class Winograd(BilinearMap):
         return y
 
     def gradients(
-        self,
-        x: Maybe,
-        weight: Tensor,
-        grad: Tensor,
-        needed: tuple[bool, bool],
-        ready: Maybe = None,
-    ) -> tuple[Maybe, Maybe]:
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+    ) -> Pair:
         shape = image_shape(grad, weight, self.size)
         by_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
-        by_kernels = None
-        kernels = ready
-        if needed[0] and ready is None:
+        by_kernels, kernels = None, ready
+        if needed[0] and kernels is None:
             kernels = self.kernels(weight)
         inner, outer = channels_last(by_x), channels_last(grad)
         images = None if x is None else channels_last(x)
