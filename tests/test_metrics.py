@@ -116,7 +116,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, store):
-    """Where four processes, and the first two again, have left their results."""
+    """Where three processes, and the first two again, have left their results."""
     folder = tmp_path_factory.mktemp("processes")
     (folder / "store").symlink_to(store.path)
     ports = [free_port() for _ in WORLDS]

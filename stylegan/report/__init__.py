@@ -5,7 +5,7 @@ from pathlib import Path
 from stylegan.atomic import write_text
 from stylegan.destination import check_file
 from stylegan.report import curves, sections
-from stylegan.report.drawings import Captioned, Drawings, Sweep, truncation_sweep
+from stylegan.report.drawings import Captioned, Drawings, Sweep, drawings_of, truncation_sweep
 from stylegan.report.history import RunHistory, read_run
 from stylegan.report.markup import Html, tag
 from stylegan.version import __version__
@@ -13,7 +13,14 @@ from stylegan.version import __version__
 MARK = "stylegan report"  # who made the page, in its head
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
-__all__ = ["Captioned", "Drawings", "Sweep", "truncation_sweep", "write_report"]
+__all__ = [
+    "Captioned",
+    "Drawings",
+    "Sweep",
+    "drawings_of",
+    "truncation_sweep",
+    "write_report",
+]
 
 
 def write_report(folder: Path, drawings: Drawings | None = None, out: Path | None = None) -> Path:

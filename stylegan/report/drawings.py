@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,10 +12,17 @@ from PIL import Image
 from stylegan import sampling
 from stylegan.figures import of_seeds, swept
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loading import load_run
+from stylegan.metrics import Subject, Tools
+from stylegan.metrics.neighbours import samples_and_nearest
+from stylegan.metrics.reals import store_of
+from stylegan.metrics.subject import ImageProgress, quiet
+from stylegan.run_folder import RunFolder
 
 SEEDS = range(5)
 PSIS = (1.0, 0.7, 0.5, 0.3, 0.0, -0.5, -1.0)
 CELL = 192  # pixels at most, of a picture of the sweep
+SAMPLES, NEIGHBOURS = 5, 9  # rows and columns of the nearest training images
 
 
 @dataclass(frozen=True)
@@ -62,3 +71,51 @@ def cell(pixels: np.ndarray) -> Image.Image:
     """A picture that fits into a table."""
     image = sampling.picture(pixels)
     return image.reduce(-(-max(image.size) // CELL)) if max(image.size) > CELL else image
+
+
+def drawings_of(
+    folder: Path,
+    tools: Tools,
+    *,
+    data: Path | None = None,
+    device: torch.device | str = "cpu",
+    progress: ImageProgress = quiet,
+) -> Drawings:
+    """What the newest generator of a run shows; where there is none, the reason."""
+    try:
+        loaded = load_run(folder, device)
+    except FileNotFoundError:
+        text = "The run has not saved a generator yet."
+        return Drawings(text, text)
+    except ValueError as error:
+        text = f"No generator of the run can be read: {error}"
+        return Drawings(text, text)
+    sweep = truncation_sweep(loaded)
+    try:
+        return Drawings(sweep, nearest(loaded, RunFolder(folder), tools, data, progress))
+    except (ValueError, OSError) as error:
+        if data is not None:
+            raise
+        return Drawings(sweep, f"Not looked for: {error}")
+
+
+def nearest(
+    loaded: LoadedGenerator,
+    run: RunFolder,
+    tools: Tools,
+    data: Path | None,
+    progress: ImageProgress,
+) -> Captioned | str:
+    """The training images nearest to some samples, by features of our own network, which sees 64x64
+    pixels at most; the reason where there are none."""
+    store = store_of(loaded, run, data, tell=tools.tell, progress=partial(progress, "prepared"))
+    if store is None:
+        return "Not looked for: the training images are gone; stylegan report --data finds them."
+    subject = Subject.of(loaded, store, mirror=run.config().data.mirror, progress=progress)
+    text = (
+        f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
+        f"nearest to each among {len(subject.real_images()):,}, by features of a small "
+        "network trained on them. Below: the distance in units of that between a training "
+        "image and its nearest other one, so far below 1 is nearly a copy."
+    )
+    return Captioned(samples_and_nearest(subject, tools, SAMPLES, NEIGHBOURS), text)

@@ -13,8 +13,8 @@ from stylegan.files import loading
 from stylegan.metrics import FeatureNetwork, Moments, Subject, Tools, evaluate, parse
 from stylegan.metrics.inception import FEATURES, LOGITS, look
 
-IMAGES = 13  # does not divide by 2 or 4
-WORLDS = (4, 2)
+IMAGES = 13  # does not divide by 2 or 3
+WORLDS = (3, 2)
 
 
 def projection():
@@ -93,7 +93,7 @@ def measured_with_a_full_disk(folder):
 
 
 def work(rank, ports, folder):
-    """The whole life of one of four processes; its results go into `folder`."""
+    """The whole life of one of three processes; its results go into `folder`."""
     for world, port in zip(WORLDS, ports, strict=True):
         if rank >= world:
             continue
