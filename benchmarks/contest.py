@@ -57,7 +57,7 @@ class Contender:
 
 @dataclass
 class Trial:
-    """What a worker has built: the call that is timed, and what else there is to tell."""
+    """What a worker has built: the timed call, and facts about it."""
 
     once: Callable[[], object]
     device: str = "cpu"
@@ -87,7 +87,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Of one number or more; quartiles are those of the sample."""
+        """The spread of one number or more; quartiles are those of the sample."""
         if len(values) == 1:
             return cls(values[0], values[0], values[0])
         low, median, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -213,15 +213,15 @@ class Worker:
             env={**variables, **contender.environment},
             text=True,
         )
-        self.say(json.dumps(dict(contender.settings)))
+        self.send(json.dumps(dict(contender.settings)))
 
-    def say(self, line: str) -> None:
+    def send(self, line: str) -> None:
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # `hear` will tell that it is gone
+        with contextlib.suppress(BrokenPipeError):  # `receive` notices that it is gone
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         """Wait for the answer to the last line."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -235,8 +235,8 @@ class Worker:
                 setattr(self.result, name, value)
 
     def ask(self, line: str) -> None:
-        self.say(line)
-        self.hear()
+        self.send(line)
+        self.receive()
 
     def close(self) -> None:
         with contextlib.suppress(BrokenPipeError):
@@ -267,7 +267,7 @@ def contest(
             workers.append(Worker(contender, environment))
             stack.callback(workers[-1].close)
         for worker in workers:
-            worker.hear()
+            worker.receive()
         for worker in workers:
             if not worker.result.error:
                 worker.ask("warm")
@@ -395,7 +395,7 @@ OPTIONS = {
         envvar="OMP_NUM_THREADS",
         default=os.cpu_count(),
         show_default="all cores",
-        help="Of the CPU, the same for all.",
+        help="Number of CPU threads, the same for all.",
     ),
     "malloc": click.option(
         "--malloc",
@@ -409,7 +409,7 @@ OPTIONS = {
         type=click.FloatRange(min=0),
         default=20,
         show_default=True,
-        help="Of repeats for each row of the table.",
+        help="Duration of the repeats for each row of the table.",
     ),
     "out": click.option(
         "--out",

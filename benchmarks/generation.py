@@ -127,7 +127,12 @@ def cells(
 )
 @click.option("--against", default="textbook", show_default=True, help="textbook, a git revision.")
 @click.option("--max-channels", type=click.IntRange(min=1), default=512, hidden=True)
-@click.option("--peaks/--no-peaks", "with_peaks", default=True, help="For the share of it.")
+@click.option(
+    "--peaks/--no-peaks",
+    "with_peaks",
+    default=True,
+    help="Measure the best convolution, for the share of it.",
+)
 @common_options
 def main(
     resolutions: Sequence[int],

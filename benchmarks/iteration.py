@@ -154,7 +154,7 @@ class Row:
 
 
 def profiled(settings: dict[str, Any]) -> Trial:
-    """Tells the 25 operations that one iteration of ours spends most time in."""
+    """The 25 operations that one iteration of ours spends most time in, as `facts`."""
     from torch.profiler import ProfilerActivity, profile
 
     trial = ours(settings)
@@ -182,7 +182,7 @@ class Question:
     tree: Path  # of the opponent
 
     def settings_for(self, resolution: int, batch: int, extra: Sequence[str]) -> dict[str, Any]:
-        """Of a worker. The paper's network, of its full size on a GPU; `extra` counts more."""
+        """Settings of a worker: the paper's network, of its full size on a GPU; `extra` options win."""
         network = 1024 if on_gpu(self.device) else max(SMALL_NETWORK, resolution)
         own = [f"network.resolution={network}", f"schedule.batch_size={{4={batch}}}", *extra]
         place = {"resolution": resolution, "batch": batch, "alpha": self.alpha}
@@ -284,7 +284,7 @@ def show_profile(
     multiple=True,
     default=["fp32"],
     show_default=True,
-    help="Of ours; may be given several times.",
+    help="Precision of ours; may be given several times.",
 )
 @click.option(
     "--alpha",

@@ -262,7 +262,7 @@ def rate(result: Result, images: int) -> Spread:
 
 
 def steady_rates(result: Result) -> list[float]:
-    """Of the rounds, without those of the warm-up."""
+    """Rates of the rounds, without those of the warm-up."""
     return list(result.facts["images_per_second"][-len(result.seconds) :])
 
 
@@ -370,7 +370,13 @@ def preparing_rows(
 
 @click.command(cls=Command)
 @click.argument("parts", nargs=-1, type=click.Choice(PARTS))
-@click.option("--resolution", "sizes", type=int, multiple=True, help="Of the loader.  [4..1024]")
+@click.option(
+    "--resolution",
+    "sizes",
+    type=int,
+    multiple=True,
+    help="Resolution of the loader's images.  [default: 4 to 1024]",
+)
 @click.option("--workers", type=int, multiple=True, default=[0, 1, 2], show_default=True)
 @click.option(
     "--source-size",
@@ -378,7 +384,7 @@ def preparing_rows(
     multiple=True,
     default=[*map(str, COUNTS)],
     show_default=True,
-    help="Of preparing.",
+    help="Size of the images to prepare.",
 )
 @click.option("--against", metavar="REVISION", help="Prepare as this revision did, too.")
 @click.option("--min-rounds", type=click.IntRange(min=1), default=3, show_default=True)

@@ -74,7 +74,7 @@ class Process:
             dist.all_reduce(gradients)
 
     def do(self, what: int) -> int:
-        """Tell (or, in all but the first, hear) what to do, and do it."""
+        """Do what the first process asks for; only there `what` counts."""
         word = torch.tensor(what)
         if self.share.world_size > 1:
             dist.broadcast(word, 0)
@@ -140,7 +140,7 @@ def contenders(settings: dict[str, Any], processes: int, threads: int) -> dict[s
 
 
 def conclusions(results: dict[str, Result], processes: int) -> dict[str, float]:
-    """What the medians say, as shares of 1; what is lost in noise is 0."""
+    """Conclusions from the medians, as shares of 1; what is lost in noise is 0."""
     seconds = {key: Spread.of(result.seconds).median for key, result in results.items()}
     visible = max(seconds["several"] - seconds["apart"], 0.0)
     return {
@@ -156,10 +156,14 @@ def conclusions(results: dict[str, Result], processes: int) -> dict[str, float]:
 
 @click.command(cls=Command)
 @click.argument("resolution", type=int, default=32)
-@click.option("--batch", type=int, default=8, show_default=True, help="Of all processes.")
+@click.option("--batch", type=int, default=8, show_default=True, help="Global batch size.")
 @click.option("--processes", type=click.IntRange(min=2), default=2, show_default=True)
-@click.option("--network", type=int, default=64, show_default=True, help="Resolution of it.")
-@click.option("-o", "settings", multiple=True, metavar="KEY=VALUE", help="Of the configuration.")
+@click.option(
+    "--network", type=int, default=64, show_default=True, help="Resolution of the whole network."
+)
+@click.option(
+    "-o", "settings", multiple=True, metavar="KEY=VALUE", help="Option of the configuration."
+)
 @options("threads", "malloc", "seconds", "out")
 def main(
     resolution: int,
@@ -193,12 +197,14 @@ def main(
         images = todo[key].settings["batch"] * (key != "exchange")
         rows.append({"": result.name, "s/step": spread(time)})
         rows[-1]["img/s"] = number(images / time.median) if images else ""
-    said = conclusions(results, processes)
-    record = {"conditions": conditions(environment), "results": found, "conclusions": said}
+    found_shares = conclusions(results, processes)
+    record = {"conditions": conditions(environment), "results": found, "conclusions": found_shares}
     title = f"A step at {resolution} px, batch {batch}, on {os.cpu_count()} cores"
     text = save(out, "scaling", title, record, rows)
     click.echo(text)
-    click.echo(markdown([{"": name, "value": f"{value:.2f}"} for name, value in said.items()]))
+    click.echo(
+        markdown([{"": name, "value": f"{value:.2f}"} for name, value in found_shares.items()])
+    )
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ PASSES = (
 
 @dataclass(frozen=True)
 class Work:
-    """Of one iteration; `bound` is the time that it takes at least."""
+    """The work of one iteration."""
 
     flops: float
     moved: float  # bytes

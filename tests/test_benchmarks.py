@@ -1,4 +1,4 @@
-"""The benchmarks count and measure what they say; how fast anything is, is not tested."""
+"""The benchmarks count and measure as documented; how fast anything is, is not tested."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The explorer without its page: view, pictures, saved points, projection, what is said."""
+"""The explorer without its page: view, pictures, saved points, projection, names."""
 
 import base64
 import dataclasses
@@ -53,7 +53,7 @@ def scene():
 
 
 def values(scene, **changes):
-    """What the controls say at first, with some moved."""
+    """The values of the controls at first, with some moved."""
     config = scene.generator.config
     first = {
         "start": SEED,
@@ -269,7 +269,7 @@ def test_points_that_are_gone_are_refused(scene):
 
 
 @pytest.mark.parametrize(
-    ("changes", "name", "said"),
+    ("changes", "name", "description"),
     [
         ({"seed": 7}, "seed0007-a_b", "seed 7 · a/b · ψ 0.7 · 16×16"),  # noqa: RUF001
         ({"growth": 3.25, "psi": 1}, "seed0000-a_b", "25 % grown in"),
@@ -280,12 +280,12 @@ def test_points_that_are_gone_are_refused(scene):
         ({"start": POINTS, "from": 0, "to": 1, "between": 1}, "point", "point 2"),
     ],
 )
-def test_pictures_are_named_and_described(scene, changes, name, said):
+def test_pictures_are_named_and_described(scene, changes, name, description):
     points = [point_of(scene, View(label=0), "")] * 2
     given = values(scene, **changes)
     view = view_of(scene, given, points)
     assert name_of(scene, view) == name
-    assert said in described(scene, given, view)
+    assert description in described(scene, given, view)
 
 
 def test_what_is_shown_holds_the_picture_and_no_markup_of_others():

@@ -115,7 +115,7 @@ def served(source, log):
 
 
 def address(log, process):
-    """Where the page is, once the server says so."""
+    """Where the page is, once the server has printed it."""
     text = log.read_text()
     assert process.poll() is None, text
     return next((word for word in text.split() if word.startswith("http://")), None)
@@ -200,7 +200,7 @@ class User:
         self.page.set_input_files("#upload input[type=file]", path)
         self.page.locator("#upload").get_by_text(path.stem).wait_for()
 
-    def told(self):
+    def message(self):
         """The message that pops up, which is then closed."""
         toast = self.page.locator(".toast-body.error")
         toast.wait_for()
@@ -309,7 +309,7 @@ def test_two_users_do_not_mix(browser, server, scene):
         one.page.locator("#gallery .grid-container button").wait_for()
         assert other.page.locator("#gallery .grid-container button").count() == 0
         other.choose("start", "Saved points")
-        assert "no points are saved yet" in other.told()
+        assert "no points are saved yet" in other.message()
         other.choose("start", "Seed")
         assert other.sees(scene, View(105, label=0, cutoff="all"))
 
@@ -366,13 +366,13 @@ def test_bad_uploads_are_refused_politely(user, tmp_path):
     before = user.seen()
     user.tab("Your picture")
     user.page.click("#project")
-    assert "choose a picture first" in user.told()
+    assert "choose a picture first" in user.message()
     user.upload(tmp_path / "bad.png")
     user.page.click("#project")
-    assert "bad.png: not a PNG" in user.told()
+    assert "bad.png: not a PNG" in user.message()
     user.upload(tmp_path / "huge.png")
     user.page.click("#project")
-    assert "huge.png: 12000x12000 pixels are more" in user.told()
+    assert "huge.png: 12000x12000 pixels are more" in user.message()
     assert np.array_equal(user.seen(), before)
 
 

@@ -154,7 +154,7 @@ def make_checkpoints(folder):
 
 
 def use_generator(path):
-    """Load a file and make one picture as it says."""
+    """Load a file and make one picture with its settings."""
     loaded = load_source(path)
     config, average = loaded.generator.config, loaded.generator.w_avg
     labels = torch.zeros(1, config.label_dim).to(average) if config.label_dim else None

@@ -1,4 +1,4 @@
-"""Trains small networks, well and badly, and draws what their logs say, for docs/diagnostics.md."""
+"""Trains small networks, well and badly, and draws their logs, for docs/diagnostics.md."""
 
 import io
 import os
@@ -30,7 +30,7 @@ SMALL = (  # the quickstart at 16x16 with half of the channels: three minutes on
     "schedule.tick_kimg={4=2}",
     "log_kimg=0.1",
 )
-# Okabe and Ito's colours, told apart with any kind of colour vision.
+# Okabe and Ito's colours, which differ for any kind of colour vision.
 BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#999999"
 
 
@@ -43,7 +43,7 @@ class Case:
     options: tuple[str, ...] = ()  # KEY=VALUE, after those of SMALL
 
     def arguments(self) -> list[str]:
-        """Of `python train.py`, without the run folder."""
+        """Arguments of `python train.py`, without the run folder."""
         return [part for option in (*SMALL, *self.options) for part in ("-o", option)]
 
 

@@ -89,7 +89,7 @@ def main() -> None:
 @main.command()
 @click.argument("sources", nargs=-1)
 @click.option("--moves", default=20, show_default=True)
-@click.option("--threads", type=int, help="Of PyTorch.  [default: one per core]")
+@click.option("--threads", type=int, help="Number of PyTorch's threads.  [default: one per core]")
 def speed(sources: Sequence[str], moves: int, threads: int | None) -> None:
     """Time from moving a slider to the picture, of SOURCES and of random networks named by size.
 

@@ -98,7 +98,7 @@ def name_of(scene: Scene, view: View) -> str:
 
 
 def class_names(scene: Scene) -> list[str]:
-    """Of every class its name, or number."""
+    """The name, or number, of every class."""
     count, names = scene.generator.config.label_dim, scene.loaded.label_names
     return list(map(str, names)) if len(names) == count else [f"class {i}" for i in range(count)]
 

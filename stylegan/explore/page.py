@@ -95,7 +95,7 @@ class Page:
         gr.on(triggers, politely(function), **self.drawing(outputs))
 
     def drawing(self, outputs: list[Any]) -> dict[str, Any]:
-        """Of an event that draws a picture; the painter makes them one by one."""
+        """Arguments of an event that draws a picture; the painter makes them one by one."""
         return {
             "inputs": self.everything,
             "outputs": [*outputs, self.layout.picture],

@@ -29,7 +29,7 @@ FONTS = ["system-ui", "sans-serif"]
 
 
 class OnlyHere:
-    """Tells browsers to ask no other computer for anything, whatever a page says."""
+    """Forbids browsers to ask any other computer for anything."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

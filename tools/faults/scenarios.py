@@ -213,11 +213,11 @@ def full_for_a_while(run: Run, leave: int) -> None:
         fill(folder, leave)  # again: an old file may have gone meanwhile
         return REFUSED.findall(run.printed())
 
-    check(wait_until(refused, process), f"it did not say that the disk was full: {run.tail()}")
+    check(wait_until(refused, process), f"no message that the disk was full: {run.tail()}")
     run.check_files()
     _, last = refused()[-1]
     names = [path.name for path in run.states()]
-    check(last in names, f"the last good state was said to be {last}, there are {names}")
+    check(last in names, f"the message names {last} as the last good state, there are {names}")
     saved = run.saved()
     (folder / "ballast").unlink()
     wait_until(run.saves_beyond(saved), process)
