@@ -182,7 +182,7 @@ class Question:
     tree: Path  # of the opponent
 
     def settings_for(self, resolution: int, batch: int, extra: Sequence[str]) -> dict[str, Any]:
-        """Settings of a worker: the paper's network, of its full size on a GPU; `extra` options win."""
+        """Settings of a worker: the paper's network, full size on a GPU; `extra` options win."""
         network = 1024 if on_gpu(self.device) else max(SMALL_NETWORK, resolution)
         own = [f"network.resolution={network}", f"schedule.batch_size={{4={batch}}}", *extra]
         place = {"resolution": resolution, "batch": batch, "alpha": self.alpha}

@@ -212,6 +212,7 @@ def test_an_unknown_revision_is_refused():
         pass
 
 
+@pytest.mark.slow
 def test_the_iteration_benchmark_measures_ours_and_the_textbook(tmp_path):
     tiny = ("max_channels=8", "resolution=8", "mapping_width=8", "z_dim=8", "w_dim=8")
     options = [w for t in tiny for kind in ("-o", "--their") for w in (kind, f"network.{t}")]
