@@ -115,18 +115,6 @@ def test_an_epilogue_writes_over_large_results_without_gradients(monkeypatch, n,
     assert_close(found, expected, rtol=0, atol=tolerance)
 
 
-def test_the_gradient_of_the_leaky_relu_is_the_same_in_parts(monkeypatch):
-    x, grad = normal(5, 3, 2, 2), normal(5, 3, 2, 2, seed=1)
-    expected = torch.where(x >= 0, grad, 0.2 * grad)
-    for at_once in (2**20, 30, 7, 1):
-        monkeypatch.setattr(pointwise, "CACHED_NUMBERS", at_once)
-        leaf = x.clone().requires_grad_()
-        y = leaky_relu(leaf)
-        by_last = grad.contiguous(memory_format=torch.channels_last)
-        (found,) = torch.autograd.grad(y, leaf, by_last)
-        assert_close(found, expected, rtol=0, atol=0)
-
-
 def test_half_precision_statistics_do_not_overflow():
     x = torch.full((1, 4, 2, 2), 3e4, dtype=torch.float16)
     assert_close(pixel_norm(x), torch.ones_like(x))

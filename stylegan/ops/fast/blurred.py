@@ -9,8 +9,6 @@ from torch import Tensor
 from .. import formulas
 from .bilinear import BilinearMap, Maybe, Needed, Pair
 
-LARGE_IMAGE = 2**17  # numbers, from which on a second one in memory is worth avoiding
-
 
 class Blur(torch.autograd.Function):
     """The filter is its own transpose; the libraries would differentiate it by the kernel too."""
@@ -46,9 +44,4 @@ class OfBlurred(BilinearMap):
     ) -> Pair:
         blurred = formulas.blur(x) if x is not None and needed[1] else None
         by_x, by_weight = self.way.gradients(blurred, weight, grad, needed, ready)
-        if by_x is not None and by_x.device.type == "cpu" and by_x[:1].numel() >= LARGE_IMAGE:
-            for image in by_x.split(1):
-                image.copy_(formulas.blur(image))
-        elif by_x is not None:
-            by_x = formulas.blur(by_x)
-        return by_x, by_weight
+        return None if by_x is None else formulas.blur(by_x), by_weight

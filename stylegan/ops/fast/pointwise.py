@@ -1,6 +1,6 @@
 """Activations, noise and normalization that pass over an image as seldom as possible."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ..precision import at_least_float32, full_precision, traced
 
-CACHED_NUMBERS = 2**20  # stay in a processor's cache
 LARGE_IMAGE = 2**17  # numbers, from which on one by one is faster than in another order
 STRIP = 2**15  # pixels; heights are powers of two, so that all strips are of a size
 
@@ -43,24 +42,11 @@ class LeakyReLUGradient(torch.autograd.Function):
         # all is slow on CPUs, but the next is too large in float16
         numbers = torch.finfo(y.dtype)
         little = numbers.tiny * (numbers.eps if y.dtype == torch.float16 else 1)
-        if y.numel() <= CACHED_NUMBERS or y.device.type != "cpu":
-            return torch.ops.aten.leaky_relu_backward(grad, y + little, slope, False)
-        out = torch.empty_like(grad)
-        for part in parts(y):
-            torch.ops.aten.leaky_relu_backward.grad_input(
-                grad[part], y[part] + little, slope, False, grad_input=out[part]
-            )
-        return out
+        return torch.ops.aten.leaky_relu_backward(grad, y + little, slope, False)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return LeakyReLUGradient.apply(grad, *ctx.saved_tensors, ctx.slope), None, None
-
-
-def parts(x: Tensor) -> Iterator[slice]:
-    """Ranges along dim 0, of at most `CACHED_NUMBERS` or one row."""
-    rows = max(1, CACHED_NUMBERS * len(x) // x.numel())
-    return (slice(start, start + rows) for start in range(0, len(x), rows))
 
 
 def leaky_relu(x: Tensor, slope: float, *, in_place: bool) -> Tensor:
