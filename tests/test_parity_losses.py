@@ -1,11 +1,9 @@
 """Losses and gradients of the training step against the official program's, see reference/."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from reference import load, under
 
 from stylegan import interop, losses
 from stylegan.config import build_config
@@ -15,7 +13,6 @@ from stylegan.training.parallel import GeneratorPass
 from stylegan.training.step import enter_stage, frozen, update_discriminator, update_generator
 from stylegan.training.terms import Batch, discriminator_terms, forward
 
-REFERENCE = Path(__file__).parent / "reference"
 LIMITS = {torch.float64: 1e-9, torch.float32: 5e-6}
 FUNCTIONS = {  # official loss function -> which network, our loss, penalties by default
     "G_logistic_nonsaturating": ("generator", "nonsaturating", {}),
@@ -30,19 +27,9 @@ FUNCTIONS = {  # official loss function -> which network, our loss, penalties by
 }
 
 
-def load(name):
-    with np.load(REFERENCE / f"{name}.npz") as archive:
-        arrays = {key.removeprefix("f64/"): archive[key] for key in archive.files}
-    return arrays, json.loads(str(arrays.pop("meta")))
-
-
 INPUTS, META = load("losses")
 CASES = [(case, lod) for case in META["cases"] for lod in META["lods"]]
-EXPECTED = {torch.float32: INPUTS, torch.float64: load("losses_f64")[0]}
-
-
-def below(arrays, prefix):
-    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+EXPECTED = {torch.float32: INPUTS, torch.float64: under("f64/", load("losses_f64")[0])}
 
 
 def as_network(kind, variables):
@@ -72,7 +59,7 @@ class Step:
                 "network": {"resolution": META["common_kwargs"]["resolution"]},
             }
         )
-        networks = [as_network(kind, below(INPUTS, f"{kind}/")).to(dtype) for kind in "GD"]
+        networks = [as_network(kind, under(f"{kind}/", INPUTS)).to(dtype) for kind in "GD"]
         self.state = TrainState.create(config, *networks)
         alpha = 1 - float(np.float32(lod))
         self.stage = Stage(16, alpha, batch_size=4, g_lr=0.0, d_lr=0.0, tick_kimg=1)
@@ -133,8 +120,8 @@ def gradient_differences(step, case, lod, dtype):
     """Largest difference over all trainable variables, and how many there are."""
     kind = step.network[0].upper()
     network = getattr(step.state, step.network)
-    official = below(EXPECTED[dtype], f"{case}/lod{lod}/grad/{kind}/")
-    rest = {k: np.zeros_like(v) for k, v in below(INPUTS, f"{kind}/").items() if k not in official}
+    official = under(f"{case}/lod{lod}/grad/{kind}/", EXPECTED[dtype])
+    rest = {k: np.zeros_like(v) for k, v in under(f"{kind}/", INPUTS).items() if k not in official}
     expected = dict(as_network(kind, official | rest).named_parameters())
     assert len(expected) == len(official) == META["noise"][f"{case}/lod{lod}"]["num_grads"]
     return max(
@@ -152,7 +139,7 @@ def test_the_reference_has_ten_losses_at_two_levels_of_detail():
 @pytest.mark.parametrize("dtype", LIMITS, ids=["f64", "f32"])
 @pytest.mark.parametrize(("case", "lod"), CASES)
 def test_losses_terms_and_gradients_equal_the_official_ones(case, lod, dtype):
-    limit, expected = LIMITS[dtype], below(EXPECTED[dtype], f"{case}/lod{lod}/")
+    limit, expected = LIMITS[dtype], under(f"{case}/lod{lod}/", EXPECTED[dtype])
     step = Step(case, lod, dtype)
     before = [p.clone() for p in getattr(step.state, step.network).parameters()]
     metrics = step.update()
@@ -164,7 +151,7 @@ def test_losses_terms_and_gradients_equal_the_official_ones(case, lod, dtype):
         assert close(metrics["d/fake_logits"], expected["terms/scores/fake"].mean(), limit)
     assert close(loss, expected["loss_mean"], limit)
     found = step.terms()
-    for name, values in below(expected, "terms/").items():
+    for name, values in under("terms/", expected).items():
         assert close(found[name], values, limit), name
     assert gradient_differences(step, case, lod, dtype) < limit
     for old, new in zip(before, getattr(step.state, step.network).parameters(), strict=True):

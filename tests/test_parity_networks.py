@@ -1,12 +1,10 @@
 """Our networks against numbers computed by the official program, see reference/README.md."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from reference import REFERENCE, load, under
 
 from stylegan.interop import (
     discriminator_from_official,
@@ -17,18 +15,10 @@ from stylegan.interop import (
 )
 from stylegan.ops import downsample
 
-REFERENCE = Path(__file__).parent / "reference"
 IMAGES = {torch.float64: 1e-9, torch.float32: 5e-5}
 SCORES = {torch.float64: 1e-9, torch.float32: 5e-6}
 DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["f64", "f32"])
 LODS = ["0", "0.3", "1", "1.75", "2", "2.5", "3"]
-
-
-def load(name):
-    with np.load(REFERENCE / f"{name}.npz") as archive:
-        arrays = {key: archive[key] for key in archive.files}
-    meta = json.loads(str(arrays.pop("meta")))
-    return arrays, meta
 
 
 FILES = {
@@ -42,11 +32,6 @@ FILES = {
         "official_snapshot_expected",
     )
 }
-
-
-def under(prefix, arrays):
-    """The entries below `prefix`, relative to it."""
-    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
 def key(path, dtype):

@@ -1,39 +1,27 @@
 """Eight iterations of the official program, through the training step that users run."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from reference import load, under
 
 from stylegan import interop
 from stylegan.config import build_config
 from stylegan.schedule import Stage
 from stylegan.training import Draws, PassDraws, TrainState, train_step
 
-REFERENCE = Path(__file__).parent / "reference"
 FLOAT64 = 1e-8
 FLOAT32 = 2e-4
 
 
-def load(name):
-    return np.load(REFERENCE / f"{name}.npz")
-
-
-def variables(arrays, prefix):
-    return {key.removeprefix(prefix): arrays[key] for key in arrays.files if key.startswith(prefix)}
-
-
 def initial_state(dtype):
-    arrays = load("trajectory")
-    meta = json.loads(str(arrays["meta"]))
+    arrays, meta = load("trajectory")
     common = meta["common_kwargs"]
     generator = interop.generator_from_official(
-        variables(arrays, "initial/G/"), common | meta["G_kwargs"]
+        under("initial/G/", arrays), common | meta["G_kwargs"]
     )
     discriminator = interop.discriminator_from_official(
-        variables(arrays, "initial/D/"), common | meta["D_kwargs"]
+        under("initial/D/", arrays), common | meta["D_kwargs"]
     )
     config = build_config(
         {
@@ -57,16 +45,15 @@ def largest_difference(ours, official, rebuild):
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, FLOAT64), (torch.float32, FLOAT32)])
 def test_eight_iterations_reproduce_the_official_trajectory(dtype, limit):
-    arrays, steps = load("trajectory"), load("trajectory_steps")
-    reals = load("trajectory_reals")["reals_processed"]
-    meta = json.loads(str(arrays["meta"]))
+    (arrays, meta), (steps, _) = load("trajectory"), load("trajectory_steps")
+    reals = load("trajectory_reals")[0]["reals_processed"]
     settings = {
         "G": meta["common_kwargs"] | meta["G_kwargs"],
         "D": meta["common_kwargs"] | meta["D_kwargs"],
     }
     constants = {
         key: value
-        for key, value in variables(arrays, "initial/G/").items()
+        for key, value in under("initial/G/", arrays).items()
         if key.startswith("G_synthesis/noise")
     }
 
@@ -103,7 +90,7 @@ def test_eight_iterations_reproduce_the_official_trajectory(dtype, limit):
         assert metrics["d/r1_penalty"].item() == pytest.approx(expected, abs=max(limit / 40, 1e-9))
 
         now = f"f64/step{i:02d}"
-        official = {x: variables(steps, f"{now}/{x}/") for x in "GD"}
+        official = {x: under(f"{now}/{x}/", steps) for x in "GD"}
         assert largest_difference(state.generator, official["G"], generator) < limit
         assert largest_difference(state.discriminator, official["D"], discriminator) < limit
         w_avg = torch.from_numpy(arrays[prefix + "dlatent_avg/after_G_step"][i])
@@ -112,6 +99,6 @@ def test_eight_iterations_reproduce_the_official_trajectory(dtype, limit):
         assert (state.generator_ema.w_avg - ema_w_avg).abs().max() < limit
         assert state.g_optimizer.param_groups[0]["updates"] == arrays["opt_steps"][i]
 
-    final = variables(arrays, prefix + "final/Gs/")
+    final = under(prefix + "final/Gs/", arrays)
     assert largest_difference(state.generator_ema, final, generator) < limit
     assert state.images_seen == 32
