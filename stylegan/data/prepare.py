@@ -112,14 +112,18 @@ def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
     """An image uint8 (..., r, r) at all sizes from 4 to r, averaged 2x2 as officially.
 
     The averages are not rounded from one level to the next, only where a level is stored: to
-    nearest, ties to even. Float32 holds the sums exactly, up to r = 1024.
+    nearest, ties to even. Sums are carried, of neighbours in a row as the two halves of a wider
+    number, which reads memory in order.
     """
     levels = {image.shape[-1]: image}
-    sums, count = image, 1  # of pixels in a sum
+    sums, count = np.ascontiguousarray(image), 1  # of pixels in a sum
     while sums.shape[-1] > MIN_RESOLUTION:
-        rows = np.add(sums[..., 0::2, :], sums[..., 1::2, :], dtype=np.float32)
-        sums, count = rows[..., 0::2] + rows[..., 1::2], 4 * count
-        levels[sums.shape[-1]] = np.rint(sums / count).astype(np.uint8)
+        bits, count = 8 * sums.itemsize, 4 * count
+        pairs = sums.view(f"u{2 * sums.itemsize}")
+        rows = (pairs >> bits) + (pairs & (2**bits - 1))
+        kind = np.uint16 if 255 * count < 2**16 else np.uint32
+        sums = (rows[..., 0::2, :] + rows[..., 1::2, :]).astype(kind, copy=False)
+        levels[sums.shape[-1]] = np.rint(sums / np.float32(count)).astype(np.uint8)
     return levels
 
 
