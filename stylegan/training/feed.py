@@ -1,4 +1,4 @@
-"""What the discriminator is fed with, at the position and stage asked for."""
+"""What a step takes, at the position and stage asked for: reals, labels and random numbers."""
 
 from collections.abc import Iterator
 from time import perf_counter
@@ -8,12 +8,12 @@ from torch import Tensor
 
 from stylegan.data import Batch, Store, batches, process_reals
 from stylegan.schedule import Stage
-from stylegan.training.draws import Share, mirror_flags
+from stylegan.training.draws import Draws, Share, draw, mirror_flags
 from stylegan.training.state import TrainState
 
 
 class Feed:
-    """Processed batches; an endless loader per resolution."""
+    """Processed batches, of one endless loader per resolution, and the draws beside them."""
 
     def __init__(self, state: TrainState, store: Store, workers: int) -> None:
         self.config, self.store, self.workers = state.config, store, workers
@@ -37,6 +37,10 @@ class Feed:
         reals = process_reals(images, alpha=stage.alpha, mirror=mirror, dtype=dtype)
         self.waited = perf_counter() - started
         return reals, labels
+
+    def draws(self, images_seen: int, stage: Stage) -> Draws:
+        """The random numbers of the step; labels of generated images are those of the data."""
+        return draw(self.config, images_seen, stage, self.label_pool, self.share)
 
     def loader_at(self, images_seen: int, stage: Stage) -> Iterator[Batch]:
         """The loader in use, or a new one where it does not come next to what is asked for."""

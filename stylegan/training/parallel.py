@@ -3,21 +3,17 @@
 import inspect
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from stylegan import distributed
-from stylegan.networks import Generator
+from stylegan.networks import Discriminator, Generator
 from stylegan.ops import at_least_float32
 from stylegan.schedule import Stage
 from stylegan.training.draws import PassDraws
-
-if TYPE_CHECKING:
-    from stylegan.training.state import TrainState
 
 
 class GeneratorPass(nn.Module):
@@ -49,7 +45,7 @@ class GeneratorPass(nn.Module):
 
 @dataclass(frozen=True)
 class StageNetworks:
-    """What one stage makes of the networks of a state. Nothing of it is saved."""
+    """What one stage makes of the networks of a state."""
 
     growth: tuple[int, bool]  # of the stage
     generator: nn.Module  # a GeneratorPass
@@ -57,36 +53,23 @@ class StageNetworks:
     resting: frozenset[str]  # weights of the generator that equal their average and stay so
 
 
-CURRENT: "WeakKeyDictionary[TrainState, StageNetworks]" = WeakKeyDictionary()
-
-
-def stage_networks(state: "TrainState", stage: Stage) -> StageNetworks:
-    """The networks of `state` with what is not in use frozen; made anew when growth moves on."""
-    networks = CURRENT.get(state)
-    if networks is None or networks.growth != stage.growth:
-        forget(state)
-        networks = CURRENT[state] = prepare(state, stage)
-    return networks
-
-
-def forget(state: "TrainState") -> None:
-    """The networks hold other weights now, or are about to be wrapped anew."""
-    CURRENT.pop(state, None)
-
-
-def prepare(state: "TrainState", stage: Stage) -> StageNetworks:
-    for network in (state.generator, state.discriminator):
+def stage_networks(
+    generator: Generator, average: Generator, discriminator: Discriminator, stage: Stage
+) -> StageNetworks:
+    """The networks wrapped, and what this stage does not use of them frozen."""
+    for network in (generator, discriminator):
         network.requires_grad_(False)
         for parameter in network.active_parameters(stage.resolution, stage.alpha):
             parameter.requires_grad_(True)
-    averages = dict(state.generator_ema.named_parameters())
+    averages = dict(average.named_parameters())
     resting = frozenset(
         name
-        for name, weight in state.generator.named_parameters()
+        for name, weight in generator.named_parameters()
         if not weight.requires_grad and torch.equal(weight, averages[name])
     )
-    generator = wrapped(GeneratorPass(state.generator))
-    return StageNetworks(stage.growth, generator, wrapped(state.discriminator), resting)
+    return StageNetworks(
+        stage.growth, wrapped(GeneratorPass(generator)), wrapped(discriminator), resting
+    )
 
 
 def wrapped(module: nn.Module) -> nn.Module:
