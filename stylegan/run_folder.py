@@ -66,17 +66,15 @@ class RunFolder:
             )
         return None
 
-    def create(self, config: TrainConfig, skipped: Sequence[tuple[str, str]]) -> None:
-        """Write what the run is, and the images that it cannot use, each with its reason."""
+    def create(self, config: TrainConfig, data: Path, skipped: Sequence[tuple[str, str]]) -> None:
+        """Write what the run is, where its images are, and those that it cannot use, each with its
+        reason."""
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.config_file, to_toml(config))  # first: it marks a run
+        write_text(self.data_file, f"{data.resolve()}\n")
         if skipped:
             lines = [f"{name}\t{reason}\n" for name, reason in skipped]
             write_text(self.skipped_file, "".join(lines))
-
-    def remember_data(self, data: Path) -> None:
-        """Write where the images of the run are."""
-        write_text(self.data_file, f"{data.resolve()}\n")
 
     def data(self) -> Path | None:
         """Where the images of the run were; None if an older version did not write it."""
@@ -141,14 +139,15 @@ class RunFolder:
     def alone(self) -> Iterator[None]:
         """Meanwhile no other call trains here: ValueError if one does already, in all processes.
 
-        Where the system or its files have no locks, nothing is checked. What a killed save has left
-        is removed.
+        The folder is made if it is not there. Where the system or its files have no locks, nothing
+        is checked. What a killed save has left is removed.
         """
         with ExitStack() as held:
             from_first(lambda: self.enter(held))
             yield
 
     def enter(self, held: ExitStack) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
         if fcntl is not None:
             descriptor = os.open(self.path, os.O_RDONLY)
             held.callback(os.close, descriptor)  # which ends the lock, as the end of the process

@@ -57,12 +57,12 @@ def test_a_run_knows_its_configuration_its_skipped_images_and_its_data(tmp_path)
     run = RunFolder(tmp_path / "run")
     assert RunFolder.at(run.path) is None and run.stored_config() is None
     config = load_config("quickstart")
-    run.create(config, [("a.png", "the file is empty")])
+    run.create(config, tmp_path / "photos", [("a.png", "the file is empty")])
     assert RunFolder.at(run.path).config() == run.stored_config() == config
     assert run.skipped_file.read_text() == "a.png\tthe file is empty\n"
-    assert run.data() is None
-    run.remember_data(tmp_path / "photos")
     assert run.data() == tmp_path / "photos"
+    run.data_file.unlink()
+    assert run.data() is None  # as in runs of older versions
 
 
 def test_what_is_not_a_run_is_refused_by_name(tmp_path):

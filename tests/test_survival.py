@@ -144,7 +144,7 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
         (begun / "state-000000144.partial").write_bytes(b"being written")
         before = contents(begun)
         with pytest.raises(ValueError, match=r"another process is training in .*run; wait until"):
-            run(tiny_config(), store, begun)
+            run(tiny_config(batch_gpu=4), store, begun)
         assert contents(begun) == before
     finally:
         other.kill()

@@ -126,7 +126,7 @@ def train(
     from stylegan.training import start
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.plan import plan_lines
-    from stylegan.training.start import fit_to_data, processes
+    from stylegan.training.run import fit_to_data, processes
 
     if debug:
         enable_debugging()
@@ -220,7 +220,7 @@ def enable_debugging() -> None:
 
 def open_store(data: Path, config: "TrainConfig", strict: bool) -> "Store":
     """The prepared images, as the configuration wants them; with a bar."""
-    from stylegan.training.start import open_store as prepared
+    from stylegan.training.run import open_store as prepared
 
     with progress_bar("img") as progress:
         return prepared(data, config, strict=strict, progress=progress)

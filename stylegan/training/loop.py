@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from stylegan.data import Store
 from stylegan.schedule import Stage
-from stylegan.training.draws import draw
 from stylegan.training.evaluation import Evaluation
 from stylegan.training.feed import Feed
 from stylegan.training.health import Health, explained
@@ -28,17 +27,14 @@ def train(
     workers: int = 1,
     hang_minutes: float = 30.0,
 ) -> None:
-    """Train from where `state` is to the end of its schedule; files go into the run's folder.
+    """Train from where `state` is to the end of its schedule; files go into the run's folder, which
+    must be held alone.
 
     Stopped if a signal asked for it. Every error (Diverged, LostContact, out of memory, no room for
     the last files) leaves the last good state.
     """
     feed, snapshots, health = Feed(state, store, workers), Snapshots(store, recorder), Health(state)
-    with (
-        recorder.folder.alone(),
-        requests() as asked,
-        Watchdog(state, hang_minutes) as watchdog,
-    ):
+    with requests() as asked, Watchdog(state, hang_minutes) as watchdog:
         loop = Loop(state, feed, recorder, snapshots, health, asked, watchdog, evaluation)
         try:
             with explained(state):
@@ -97,15 +93,15 @@ class Loop:
             self.watchdog.at("for images")
             reals, labels = self.feed.next(before, stage)
             self.watchdog.at("in a step")
-            draws = draw(config, before, stage, self.feed.label_pool, self.feed.share)
-            metrics = train_step(state, reals, labels, stage, draws)
+            metrics = train_step(state, reals, labels, stage, self.feed.draws(before, stage))
             self.watchdog.at("for files")
             self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
             self.health.check_updates()
-            for every, action in periodic[:1] if state.finished else periodic:  # see `finish`
+            # after the last step `finish` does all of it but the log
+            for every, action in periodic[:1] if state.finished else periodic:
                 if every.crossed(before, state.images_seen, stage):
                     action(stage)
-            self.answer_signals()
+            self.answer_requests()
         self.watchdog.at("for the last files")
         self.finish(state.stage)
 
@@ -135,7 +131,7 @@ class Loop:
         self.recorder.meter.since += time.perf_counter() - started  # not part of training's speed
         return written
 
-    def answer_signals(self) -> None:
+    def answer_requests(self) -> None:
         """Save the state if the clock or a signal asks for it; Stopped after saving it."""
         due = self.snapshots.minutes_are_over() and not self.health.in_doubt
         stop, save = self.asked.agree(due)

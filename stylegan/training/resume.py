@@ -28,8 +28,7 @@ def open_run(
 ) -> tuple[TrainState, Path | None]:
     """The state to train from, and the file it was read from: None for a new run.
 
-    A new run starts from the weights of `init_from` that fit; `tell` is called with which do. Its
-    folder is made last, once nothing can be wrong any more.
+    A new run starts from the weights of `init_from` that fit; `tell` is called with which do.
     """
     state = TrainState.create(config, device=device)
     newest, payload = newest_state(folder, tell)
@@ -49,10 +48,6 @@ def open_run(
 
         for line in initialize_from(state, init_from):
             tell(line)
-    distributed.barrier()
-    if distributed.rank() == 0:
-        folder.create(config, store.skipped)
-    distributed.barrier()
     return state, newest
 
 

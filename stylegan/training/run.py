@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from stylegan import distributed
+from stylegan.agreement import from_first
 from stylegan.config import TrainConfig
 from stylegan.data import Store, cached_store
 from stylegan.messages import count
@@ -59,8 +60,7 @@ def start(
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
     with nothing_to_save(), processes(device, hang_minutes), kernels(config):
-        first = distributed.rank() == 0
-        say = tell if first else lambda text: None
+        say = tell if distributed.rank() == 0 else lambda text: None
         store = data if isinstance(data, Store) else open_store(data, config, strict=strict)
         config = fit_to_data(config, store)
         check_same_options(folder, config)
@@ -68,12 +68,14 @@ def start(
         state, resumed = open_run(folder, config, store, device, init_from=init_from, tell=say)
         for line in [*announcement(state, store, folder, resumed), *tried]:
             say(line)
-        if first:
-            folder.remember_data(store.origin)
-        if not (state.finished and folder.generator_file(state.images_seen).exists()):
-            shows = {"tensorboard": tensorboard, "histograms": histograms, "graph": graph}
-            recorder = Recorder(state, store, folder, tell=say, report=report, **shows)
-            train(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes)
+        with folder.alone():
+            from_first(lambda: folder.create(config, store.origin, store.skipped))
+            if not (state.finished and folder.generator_file(state.images_seen).exists()):
+                shows = {"tensorboard": tensorboard, "histograms": histograms, "graph": graph}
+                recorder = Recorder(state, store, folder, tell=say, report=report, **shows)
+                train(
+                    state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes
+                )
     return state
 
 
