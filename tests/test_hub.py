@@ -27,12 +27,7 @@ from stylegan.files import checkpoint, hub
 from stylegan.files.formats import save_safetensors
 from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
 from stylegan.files.formats.own import save_discriminator
-from stylegan.files.loading import (
-    BUNDLED,
-    bundled_file,
-    load_source,
-    save_generator,
-)
+from stylegan.files.loading import BUNDLED, bundled_file, load_source, save_generator
 from stylegan.interop import load_official
 from stylegan.networks import Discriminator, NetworkConfig
 from stylegan.training import TrainState

@@ -64,9 +64,9 @@ def cached_store(
             name = f"{source.path.stem}-{resolution or 'auto'}-{key}"
             out = Path(cache_dir or default_cache_dir()) / name
             if not is_store(out):
-                shown = progress if distributed.rank() == 0 else None
+                visible = progress if distributed.rank() == 0 else None
                 try:
-                    prepare(source, out, **asked, strict=strict, workers=workers, progress=shown)
+                    prepare(source, out, **asked, strict=strict, workers=workers, progress=visible)
                 except (OSError, ValueError):
                     if not is_store(out):  # else another program was faster
                         raise

@@ -33,7 +33,7 @@ ABSENT = """the weights of {entry} are not here; this program neither contains n
 def untrained(config: NetworkConfig, rectangle: Sequence[int] | None = None) -> SeededGenerator:
     """A generator with random weights, in eval mode."""
     network = SeededGenerator(config)
-    network.said |= {"origin": "random weights", "active_rectangle": rectangle}
+    network.described |= {"origin": "random weights", "active_rectangle": rectangle}
     return network.eval()
 
 

@@ -1,5 +1,7 @@
 """Generators on the Hugging Face Hub, or in a folder like those there."""
 
+import copy
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +65,8 @@ class HubGenerator(
     @classmethod
     def of(cls, loaded: LoadedGenerator, card: Card | None = None) -> Self:
         """A copy of a loaded generator, in eval mode."""
-        network = super().of(loaded)
+        generator = copy.deepcopy(loaded.generator)
+        network = super().of(dataclasses.replace(loaded, generator=generator))
         network.card = card
         return network
 

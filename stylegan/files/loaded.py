@@ -68,7 +68,7 @@ class LoadedGenerator:
         """How other images become squares like those that it was trained on."""
         return "center" if self.active_rectangle is None else "pad"
 
-    def says(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """All but the weights, as plain values."""
         rectangle = self.active_rectangle
         return {
@@ -120,24 +120,24 @@ class LoadedGenerator:
         Of the seeds, or of styles `ws` (N, num_styles, w_dim), which are not yet truncated; the
         seeds are then those of random noise, by default 0, 1, ... `noise` is "const" by default.
         """
-        shown = self.adjusted(psi=psi, cutoff=cutoff, resolution=resolution, alpha=alpha)
+        how = self.adjusted(psi=psi, cutoff=cutoff, resolution=resolution, alpha=alpha)
         if seeds is None:
             if ws is None:
                 raise ValueError("pictures need seeds or ws")
             seeds = range(len(ws))
         for chunk in sampling.generate(
-            shown.generator,
+            how.generator,
             seeds,
-            psi=shown.psi,
-            cutoff=shown.cutoff,
+            psi=how.psi,
+            cutoff=how.cutoff,
             labels=labels,
             noise="const" if noise is None else noise,
-            resolution=shown.resolution,
-            alpha=shown.alpha,
+            resolution=how.resolution,
+            alpha=how.alpha,
             batch=batch,
             ws=ws,
         ):
-            yield from sampling.crop(chunk, shown.active_rectangle)
+            yield from sampling.crop(chunk, how.active_rectangle)
 
     def picture_size(self) -> tuple[int, int]:
         """Height and width of its pictures, without padding."""
@@ -204,7 +204,7 @@ class SeededGenerator(Generator):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__(config)
-        self.said: dict[str, Any] = {"origin": "memory", "resolution": config.resolution}
+        self.described: dict[str, Any] = {"origin": "memory", "resolution": config.resolution}
 
     @classmethod
     def of(cls, loaded: LoadedGenerator) -> Self:
@@ -213,13 +213,13 @@ class SeededGenerator(Generator):
             network = cls(loaded.generator.config)
         network.load_state_dict(loaded.generator.state_dict(), assign=True)
         names = [field.name for field in dataclasses.fields(loaded)][1:]
-        network.said = {name: getattr(loaded, name) for name in names}
+        network.described = {name: getattr(loaded, name) for name in names}
         return network.eval()
 
     @property
     def loaded(self) -> LoadedGenerator:
         """This network with what its file says, for `stylegan.files.formats` and others."""
-        return LoadedGenerator(self, **self.said)
+        return LoadedGenerator(self, **self.described)
 
     def sample(
         self,

@@ -14,7 +14,7 @@ HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "gen
 
 def about(loaded: LoadedGenerator, **more: Any) -> dict[str, Any]:
     """What a generator file says beside its weights: format, version, kind, config, ..."""
-    return HEAD | loaded.says() | more
+    return HEAD | loaded.description() | more
 
 
 def to_json(fields: Mapping[str, Any]) -> str:

@@ -138,7 +138,7 @@ def load_official(path: str | Path) -> Snapshot:
             notes=(
                 f"settings given: {readable(given, 1000)}; the rest is as officially",
                 "the name of the file specifies "
-                + ("no part that is padding" if rectangle is None else shown(rectangle))
+                + ("no part that is padding" if rectangle is None else active_size(rectangle))
                 + "; --active WxH of `stylegan convert` chooses",
             ),
         )
@@ -220,7 +220,7 @@ def centred(width: int, height: int, resolution: int) -> Rectangle | None:
     return top, top + height, left, left + width
 
 
-def shown(rectangle: Rectangle) -> str:
+def active_size(rectangle: Rectangle) -> str:
     top, bottom, left, right = rectangle
     return f"{right - left}x{bottom - top} as the part that is not padding"
 

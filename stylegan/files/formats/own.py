@@ -81,7 +81,6 @@ def network_of(
     kind: type[Network], config: Mapping[str, Any], weights: Mapping[str, Tensor]
 ) -> Network:
     """The network that holds `weights`, in their type and place; eval mode."""
-    checkpoint.check_weights(weights)
     sizes = NetworkConfig(**config)
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
         network = kind(sizes)
@@ -98,7 +97,7 @@ def network_of(
 
 def save_loaded(path: Path, loaded: LoadedGenerator) -> None:
     """Write a generator as a small file for users."""
-    payload = loaded.says() | {"weights": weights_on_cpu(loaded.generator)}
+    payload = loaded.description() | {"weights": weights_on_cpu(loaded.generator)}
     checkpoint.save(path, "generator", payload)
 
 
@@ -112,7 +111,7 @@ def weights_on_cpu(network: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
 
 
-def save_generator(path: Path, generator: Generator, **says: Any) -> None:
-    """As `save_loaded`, of a generator that is as `says`, fields of `LoadedGenerator`."""
-    says = {"resolution": generator.config.resolution} | says
-    save_loaded(path, LoadedGenerator(generator, "memory", **says))
+def save_generator(path: Path, generator: Generator, **fields: Any) -> None:
+    """As `save_loaded`, of a generator with these fields of `LoadedGenerator`."""
+    fields = {"resolution": generator.config.resolution} | fields
+    save_loaded(path, LoadedGenerator(generator, "memory", **fields))
