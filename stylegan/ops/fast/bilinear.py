@@ -60,9 +60,14 @@ class Product(torch.autograd.Function):
 
 
 def weight_wanted(ctx: Any) -> bool:
-    """Whether the backward pass under way needs the gradient by the weight: R1's first does not."""
+    """Whether the backward pass under way needs the gradient by the weight: R1's first does not.
+
+    The engine knows, but says so in no public call. A torch without this one computes the gradient
+    in vain; results are the same.
+    """
+    will_execute = getattr(torch._C, "_will_engine_execute_node", None)
     try:
-        return torch._C._will_engine_execute_node(ctx.next_functions[1][0])
+        return will_execute is None or will_execute(ctx.next_functions[1][0])
     except RuntimeError:  # a leaf that `torch.autograd.grad` was asked for
         return True
 
