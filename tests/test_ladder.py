@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import ladder
 import pytest
-from ladder import Job, digits, parse_jobs, row_configs, summary, table
+from ladder import Job, clearly_best, digits, parse_jobs, row_configs, summary, table
 from PIL import Image
 from tiny_training import tiny_config, write_pictures
 
@@ -85,23 +86,33 @@ def test_mean_and_spread_of_a_row():
 
 
 def test_the_table_has_a_line_for_each_row_and_says_what_failed():
+    facts = {"kimg": 0.06, "G parameters": 1234, "minutes": 2}
     outcomes = {
         Job(0, "a"): "too steep",
-        Job(0, "e"): {"swd20": 10.0},
-        Job(0, "f"): {"swd20": 7.0},
-        Job(1, "e"): {"swd20": 12.0},
+        Job(0, "e"): facts | {"swd20": 10.0},
+        Job(0, "f"): facts | {"swd20": 7.0},
+        Job(1, "e"): facts | {"swd20": 12.0, "minutes": 3},
         Job(1, "f"): "no room",
     }
     lines = table(outcomes, parse("swd20"), {"the average": {"swd20": 99.0}}).splitlines()
-    assert lines[0] == "|  | configuration | seeds | swd20 ↓ | FID published* |"
+    heads = "configuration | seeds | kimg | G parameters | minutes | swd20 ↓ | FID published*"
+    assert lines[0] == f"|  | {heads} |"
     assert lines[2:6] == [
-        "| A | baseline | 0 of 1 | - | 8.04 |",
-        "| E | noise | 2 | 11 ± 1.4 | 4.42 |",
-        "| F | mixing | 1 of 2 | 7 | 4.40 |",
-        "|  | the average |  | 99 |  |",
+        "| A | baseline | 0 of 1 | - | - | - | - | 8.04 |",
+        "| E | noise | 2 | 0.06 | 1,234 | 2.5 | 11 ± 1.4 | 4.42 |",
+        "| F | mixing | 1 of 2 | 0.06 | 1,234 | 2.0 | **7** | 4.40 |",
+        "|  | the average |  |  |  |  | 99 |  |",
     ]
     assert "a-seed0: too steep" in lines
     assert "f-seed1: no room" in lines
+
+
+def test_a_row_is_clearly_best_if_it_is_ahead_by_more_than_the_largest_deviation():
+    values = {"d": [10.0, 12.0], "e": [9.0], "f": [7.5], "a": []}  # the deviation of d is 1.41
+    assert clearly_best(values, 1) == "f"
+    assert clearly_best(values | {"e": [8.5]}, 1) is None
+    assert clearly_best({"e": [9.0], "f": [1.0]}, 1) is None  # no deviation is known
+    assert clearly_best(values, -1) == "d"
 
 
 @pytest.mark.slow
@@ -129,11 +140,12 @@ def test_a_ladder_is_trained_measured_and_continued_by_the_same_command(tmp_path
     assert further.returncode == 1
     assert "1 of 2 runs failed, see " in further.stderr
     text = (out / "table.md").read_text()
-    assert "| A | baseline | 0 of 1 | - | 8.04 |" in text
+    assert "| A | baseline | 0 of 1 | - | - | - | - | 8.04 |" in text
     assert "a-seed0: the gradients of the discriminator were not finite in 3" in text
     assert {path: path.read_bytes() for path in (out / "f-seed0").rglob("*.*")} == trained
     (line,) = map(json.loads, (out / "f-seed0" / "metrics.jsonl").read_text().splitlines()[:1])
-    assert f"| F | mixing | 1 | {line['values']['swd']:.4g} | 4.40 |" in text
+    assert re.search(r"\| F \| mixing \| 1 \| 0\.06 \| [\d,]+ \| [\d.]+ \| ", text)
+    assert f" | {line['values']['swd']:.4g} | 4.40 |" in text
     assert read_stored_config(out / "f-seed0" / "config.toml") == base
     with Image.open(out / "samples.png") as picture:
         assert picture.width == 12 * 100 + 4

@@ -150,7 +150,7 @@ def test_percentiles_between_two_values_keep_both():
 
 
 def test_nan_is_an_error_and_not_a_result():
-    with pytest.raises(ValueError, match="1 of 3 path lengths are no finite numbers"):
+    with pytest.raises(ValueError, match="1 of 3 path lengths are not finite"):
         trimmed_mean(np.array([1.0, np.nan, 2.0]))
 
 

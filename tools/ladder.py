@@ -18,6 +18,7 @@ import numpy as np
 from stylegan import sampling
 from stylegan.atomic import write_text
 from stylegan.cli.common import Command
+from stylegan.cli.options import DEVICE, count_option, path_option
 from stylegan.config import (
     TrainConfig,
     build_config,
@@ -35,10 +36,13 @@ from stylegan.report.history import read_run
 PREFIX = "paper/table1-"
 FILES = {name.removeprefix(PREFIX)[0]: name for name in config_names() if name.startswith(PREFIX)}
 PUBLISHED_FID = {"a": 8.04, "b": 5.25, "c": 4.85, "d": 4.88, "e": 4.42, "f": 4.40}
-NOTES = """Mean ± standard deviation over seeds (n - 1). *FFHQ at 1024x1024 after 25,000 kimg: not
-comparable, for the order only. Half of the reals is at most as many images as there are."""
+NOTES = """Mean ± standard deviation over seeds (n - 1). Bold: ahead of every other row by more than
+the largest of the deviations. *FFHQ at 1024x1024 after 25,000 kimg: not comparable, for the order
+only. Half of the reals is at most as many images as there are."""
+FACTS = {"kimg": "{:.4g}", "G parameters": "{:,.0f}", "minutes": "{:.1f}"}
 SAMPLES = range(12)  # seeds, of each row
 Scores = Mapping[str, float]
+children: list[subprocess.Popen[bytes]] = []
 
 
 class Job(NamedTuple):
@@ -85,10 +89,18 @@ def stylegan(log: Path, *arguments: object) -> str:
     command = [sys.executable, "-m", "stylegan", *map(str, arguments)]
     with log.open("a+", encoding="utf-8", errors="replace") as file:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        found = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+        child = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,  # a Ctrl-C reaches this process alone, which ends them
+        )
+        children.append(child)
+        child.wait()
         file.seek(0)
         last = [line.strip() for line in file if line.strip()][-1:] or ["no message"]
-    return last[0].removeprefix("Error: ") if found.returncode else ""
+    return last[0].removeprefix("Error: ") if child.returncode else ""
 
 
 def scores_of(folder: Path, requests: Sequence[Request]) -> dict[str | None, dict[str, float]]:
@@ -104,6 +116,14 @@ def scores_of(folder: Path, requests: Sequence[Request]) -> dict[str | None, dic
     return found
 
 
+def facts_of(folder: Path) -> dict[str, float]:
+    """What the training of a run took and made."""
+    run, weights = read_run(folder), load_run(folder).generator.parameters()
+    minutes = sum(session.seconds for session in run.sessions()) / 60
+    values = run.images_seen / 1000, sum(weight.numel() for weight in weights), minutes
+    return dict(zip(FACTS, values, strict=True))
+
+
 def digits(value: float, number: int = 4) -> str:
     """As many significant digits, but never fewer than the whole ones."""
     return f"{value:.0f}" if abs(value) >= 10**number - 0.5 else f"{value:.{number}g}"
@@ -113,6 +133,14 @@ def summary(values: Sequence[float]) -> str:
     """Mean and standard deviation (n - 1)."""
     mean = digits(statistics.fmean(values)) if values else "-"
     return mean + (f" ± {digits(statistics.stdev(values), 2)}" if len(values) > 1 else "")
+
+
+def clearly_best(values: Mapping[str, Sequence[float]], sign: int) -> str | None:
+    """The row whose mean, times `sign`, is lower than the next by more than any row's deviation."""
+    means = sorted((sign * statistics.fmean(found), row) for row, found in values.items() if found)
+    deviations = [statistics.stdev(found) for found in values.values() if len(found) > 1]
+    clear = len(means) > 1 and deviations and means[1][0] - means[0][0] > max(deviations)
+    return means[0][1] if clear else None
 
 
 def table(
@@ -127,18 +155,29 @@ def table(
         for best in [KINDS[request.kind].best_by]
         for name in (best, best.replace("precision", "recall"))
     }
-    heads = ["", "configuration", "seeds", *(f"{score} {way}" for score, way in better.items())]
+    done = {job: found for job, found in outcomes.items() if not isinstance(found, str)}
+    rows = sorted({job.row for job in outcomes})
+    values = {
+        name: {r: [y[name] for job, y in done.items() if job.row == r and name in y] for r in rows}
+        for name in (*FACTS, *better)
+    }
+    best = {s: clearly_best(values[s], 1 if way == "↓" else -1) for s, way in better.items()}
+    heads = ["", "configuration", "seeds", *FACTS, *(f"{s} {way}" for s, way in better.items())]
     lines = [[*heads, "FID published*"], ["---"] * (len(heads) + 1)]
-    for row in sorted({job.row for job in outcomes}):
-        found = [outcome for job, outcome in outcomes.items() if job.row == row]
-        good = [outcome for outcome in found if not isinstance(outcome, str)]
-        seeds = f"{len(good)}" + (f" of {len(found)}" if len(good) < len(found) else "")
-        cells = [summary([scores[name] for scores in good if name in scores]) for name in better]
+    for row in rows:
+        good, asked = (sum(job.row == row for job in jobs) for jobs in (done, outcomes))
         name = FILES[row].removeprefix(f"{PREFIX}{row}-")
-        lines.append([row.upper(), name, seeds, *cells, f"{PUBLISHED_FID[row]:.2f}"])
+        cells = [row.upper(), name, f"{good}" if good == asked else f"{good} of {asked}"]
+        for fact, form in FACTS.items():
+            found = values[fact][row]
+            cells.append(form.format(statistics.fmean(found)) if found else "-")
+        for score in better:
+            text = summary(values[score][row])
+            cells.append(f"**{text}**" if best[score] == row else text)
+        lines.append([*cells, f"{PUBLISHED_FID[row]:.2f}"])
     for origin, scores in yardsticks.items():
         cells = [digits(scores[name]) if name in scores else "" for name in better]
-        lines.append(["", f"{origin}", "", *cells, ""])
+        lines.append(["", f"{origin}", *[""] * (1 + len(FACTS)), *cells, ""])
     failed = [f"{job.name}: {why}" for job, why in outcomes.items() if isinstance(why, str)]
     markdown = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return "\n\n".join([markdown, NOTES, *failed]) + "\n"
@@ -155,21 +194,17 @@ def write_samples(path: Path, folders: Mapping[str, Path]) -> None:
 
 @click.command(cls=Command)
 @click.option("--data", help="Folder of images, zip, or prepared store.  [default: the emoji]")
-@click.option("--base", default="ablation-32", show_default=True, help="Row F in small.")
+@click.option("--base", default="ablation-32", help="Row F in small.")
+@click.option("--rows", default="A-F", help="Rows with their seeds, as in A-D:0,E-F:0-2.")
 @click.option(
-    "--rows", default="A-F", show_default=True, help="Rows with their seeds, as in A-D:0,E-F:0-2."
+    "--metrics",
+    default="own-fd4000,swd2048,own-pr2000",
+    help="Those of the table, as for stylegan metrics.",
 )
-@click.option("--metrics", default="own-fd4000,swd2048,own-pr2000", show_default=True)
 @click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=2,
-    show_default=True,
-    help="Number of runs at a time.",
-)
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:2, mps.")
-@click.option("--out", type=click.Path(path_type=Path), default="runs/ladder", show_default=True)
+@count_option("--jobs", "Number of runs at a time.", 2)
+@DEVICE
+@path_option("--out", "Folder of the runs and the table.", "runs/ladder")
 @click.option("--dry-run", is_flag=True, help="Print the runs and how far they are.")
 def main(
     data: str | None,
@@ -216,10 +251,16 @@ def main(
             options += ["--yardsticks"] if job == asked[0] else []
             problem = stylegan(log, "metrics", folder, *options)
         click.echo(f"{job.name}: {problem or 'finished'}")
-        return problem or scores_of(folder, requests)[None]
+        return problem or scores_of(folder, requests)[None] | facts_of(folder)
 
-    with ThreadPoolExecutor(jobs) as pool:  # Ctrl-C reaches the runs, too: they save their state
-        outcomes = dict(zip(asked, pool.map(finish, asked), strict=True))
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            outcomes = dict(zip(asked, pool.map(finish, asked), strict=True))
+        except BaseException:  # Ctrl-C or SIGTERM: the runs save their state
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in children:
+                child.terminate()
+            raise
     done = {job: out / job.name for job, found in outcomes.items() if not isinstance(found, str)}
     marks = scores_of(done[asked[0]], requests) if asked[0] in done else {}
     text = table(outcomes, requests, {name: found for name, found in marks.items() if name})

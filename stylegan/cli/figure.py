@@ -224,7 +224,9 @@ def neighbours(
     stylegan figure neighbours runs/mine --out neighbours.png
     stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
     """
-    from stylegan.cli.measuring import beside_nearest, open_store
+    from stylegan.cli.measuring import image_bars, measuring_tools, open_store
+    from stylegan.metrics import Subject
+    from stylegan.metrics.neighbours import samples_and_nearest
     from stylegan.run_folder import RunFolder
 
     loaded, run = selection.loaded, RunFolder.at(selection.source)
@@ -232,4 +234,5 @@ def neighbours(
     if store is None:
         raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")
     mirrored = run.config().data.mirror if mirror is None and run else bool(mirror)
-    return beside_nearest(loaded, store, samples, nearest, mirror=mirrored)
+    subject = Subject.of(loaded, store, mirror=mirrored, progress=image_bars())
+    return samples_and_nearest(subject, measuring_tools(), samples, nearest)

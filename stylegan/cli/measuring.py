@@ -10,8 +10,6 @@ import click
 from stylegan.cli.common import progress_bar
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from stylegan.data import Store
     from stylegan.files.loaded import LoadedGenerator
     from stylegan.metrics import Tools
@@ -70,14 +68,3 @@ def open_store(
 
     with progress_bar("img") as progress:
         return store_of(loaded, run, data, tell=note, progress=progress)
-
-
-def beside_nearest(
-    loaded: "LoadedGenerator", store: "Store", samples: int, nearest: int, *, mirror: bool
-) -> "Image":
-    """`metrics.neighbours.samples_and_nearest` of untruncated samples, with a bar."""
-    from stylegan.metrics import Subject
-    from stylegan.metrics.neighbours import samples_and_nearest
-
-    subject = Subject.of(loaded, store, mirror=mirror, progress=image_bars())
-    return samples_and_nearest(subject, measuring_tools(), samples, nearest)

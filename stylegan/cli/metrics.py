@@ -10,14 +10,13 @@ import click
 from stylegan.cli import values
 from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools, note, open_store
+from stylegan.cli.options import BATCH, DEVICE, count_option, path_option
 
 if TYPE_CHECKING:
     import torch
 
     from stylegan.metrics import Request, Result, Subject
     from stylegan.run_folder import RunFolder
-
-DEFAULT_METRICS = "swd,own-fd,own-pr"
 
 
 @click.command(cls=Command)
@@ -26,8 +25,7 @@ DEFAULT_METRICS = "swd,own-fd,own-pr"
 @click.option(
     "--metrics",
     "names",
-    default=DEFAULT_METRICS,
-    show_default=True,
+    default="swd,own-fd,own-pr",
     help="Any of fid, kid, pr, is, ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end, ls, swd, own-fd, "
     "own-pr; a number of images may follow, as in fid50k. The default needs no download.",
 )
@@ -39,36 +37,27 @@ DEFAULT_METRICS = "swd,own-fd,own-pr"
     "psis",
     type=values.NUMBERS,
     default="1",
-    show_default=True,
     help="Truncation; 1 is none. Several values, as in 1,0.7,0.5, are a sweep.",
 )
 @click.option(
     "--mixed",
     type=values.COUNTS,
     default="1",
-    show_default=True,
     help="Number of latents behind the styles of a sample; 1,2,3,4 for table 2 of the paper.",
 )
 @click.option(
     "--yardsticks", is_flag=True, help="Measure half of the reals and their average, too."
 )
 @click.option(
-    "--noise", type=click.Choice(["random", "const"]), default="random", show_default=True
+    "--noise",
+    type=click.Choice(["random", "const"]),
+    default="random",
+    help="Noise: drawn from the seed of each sample, or the stored maps.",
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Seed of the first sample; the next one has the next seed.",
-)
-@click.option(
-    "--batch", type=click.IntRange(min=1), help="Images at a time; fewer need less memory."
-)
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps.")
-@click.option(
-    "--weights", type=click.Path(path_type=Path), help="Weights of public networks: file or folder."
-)
+@count_option("--seed", "Seed of the first sample; the next one has the next seed.", 0, least=0)
+@BATCH
+@DEVICE
+@path_option("--weights", "Weights of public networks: file or folder.")
 @click.option(
     "--classifier",
     "classifiers",
@@ -79,11 +68,7 @@ DEFAULT_METRICS = "swd,own-fd,own-pr"
 @click.option(
     "--crop-faces", is_flag=True, help="Measure path length of the faces alone (FFHQ, CelebA)."
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="File to append results to.  [default: metrics.jsonl of a run]",
-)
+@path_option("--out", "File to append results to.  [default: metrics.jsonl of a run]")
 def metrics(
     sources: tuple[str, ...],
     names: str,

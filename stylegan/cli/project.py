@@ -93,6 +93,8 @@ def project(
     stylegan project runs/mine photos/*.jpg --space w+ --noise --out projected
     stylegan generate emoji32 --latents projected/latents.npz --out again
     """
+    from tqdm import tqdm
+
     from stylegan import projection
     from stylegan.files.loading import load_source
 
@@ -102,7 +104,8 @@ def project(
     film = projection.film_name(video)
     projection.check_free(images, out, film, overwrite=overwrite)
     loaded = load_source(source, map_location=use_device(device))
-    loaded.label(class_name)  # before the weights of a distance are loaded
+    loaded.label(class_name)  # what is wrong is found before the weights of a distance are loaded
+    projection.check_noise(options, loaded.generator.config)
     distance, why = projection.choose_distance(
         distance_name,
         resolution=loaded.resolution,
@@ -124,7 +127,7 @@ def project(
             seed=seed,
             batch=batch,
             film=film,
-            tell=click.echo,
+            tell=tqdm.write,  # above the bar
             progress=progress,
         )
     click.echo(f"{count(len(found), 'projection')} in {out}, of the {loaded.origin}")

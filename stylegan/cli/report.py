@@ -6,15 +6,14 @@ import click
 
 from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools
+from stylegan.cli.options import DEVICE, path_option
 
 
 @click.command(cls=Command)
 @click.argument("run", type=click.Path(path_type=Path))
 @data_option("what the run was trained on")
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="File to write.  [default: report.html of RUN]"
-)
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, mps.")
+@path_option("--out", "File to write.  [default: report.html of RUN]")
+@DEVICE
 def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     """Write report.html of a run, finished or not: curves, samples, truncation, neighbours.
 

@@ -1,6 +1,7 @@
 """Values of options that are lists, ranges and pairs: pure functions from text to Python."""
 
 import math
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,14 @@ def size(text: str) -> tuple[int, int]:
     return int(across), int(down)
 
 
+def grid(text: str) -> tuple[int, int]:
+    """`3x2`: columns and rows, at most 99 each."""
+    found = re.fullmatch(r"([1-9]\d?)x([1-9]\d?)", text)
+    if not found:
+        raise ValueError(f"{text!r} is not a grid like 3x2, columns by rows")
+    return int(found[1]), int(found[2])
+
+
 SEEDS = Parsed("seeds", seeds)
 LAYERS = Parsed("layers", layer_range)
 LAYER_RANGES = Parsed("ranges", layer_ranges)
@@ -107,3 +116,4 @@ NUMBERS = Parsed("numbers", numbers)
 COUNTS = Parsed("counts", counts)
 CUTOFF = Parsed("layers", cutoff)
 SIZE = Parsed("WxH", size)
+GRID = Parsed("columns x rows", grid)

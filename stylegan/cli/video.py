@@ -129,7 +129,7 @@ def kind(seeds: str, *own: Any, length: str, of_run: bool = False) -> Callable[[
     LOOP,
     click.option(
         "--grid",
-        type=values.SIZE,
+        type=values.GRID,
         default="1x1",
         help="Columns and rows of walks, each through its part of the seeds, in their order; by "
         f"default {POINTS} seeds each.",

@@ -3,7 +3,7 @@
 From torchmetrics: its package holds the weights of the linear layers (version 0.1), and the network
 can be made without its trunk's, which are then loaded here. torch-fidelity's downloads both as soon
 as it is made. The trunk is torchvision's VGG16. The paper's numbers come from a network for
-TensorFlow by the same authors (`vgg16_zhang_perceptual.pkl`), which nobody has compared with this
+TensorFlow by the same authors (`vgg16_zhang_perceptual.pkl`), which has not been compared with this
 one here: they should be near, but are not exactly comparable.
 """
 

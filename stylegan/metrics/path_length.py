@@ -115,7 +115,7 @@ def trimmed_mean(lengths: np.ndarray, percent: float = TRIM_PERCENT) -> float:
     """Of the values between two percentiles, both of which are values and included."""
     if not np.isfinite(lengths).all():
         bad = len(lengths) - int(np.isfinite(lengths).sum())
-        raise ValueError(f"{bad} of {len(lengths)} path lengths are no finite numbers")
+        raise ValueError(f"{bad} of {len(lengths)} path lengths are not finite")
     low = np.percentile(lengths, percent, method="lower")
     high = np.percentile(lengths, 100 - percent, method="higher")
     return float(lengths[(low <= lengths) & (lengths <= high)].mean())

@@ -227,7 +227,7 @@ def lower_is_better(one: Measurement, value: str) -> bool | None:
 
 
 def best_of(every: Sequence[Measurement], value: str) -> Measurement | None:
-    """Of those at the resolution of the last; None where nobody knows what is better."""
+    """Of those at the resolution of the last; None where it is unknown what is better."""
     lower = lower_is_better(every[-1], value)
     scored = [
         (y if lower else -y, i)
