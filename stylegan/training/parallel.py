@@ -3,17 +3,21 @@
 import inspect
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from stylegan import distributed
-from stylegan.networks import Discriminator, Generator
+from stylegan.networks import Generator
 from stylegan.ops import at_least_float32
 from stylegan.schedule import Stage
 from stylegan.training.draws import PassDraws
+
+if TYPE_CHECKING:
+    from stylegan.training.state import TrainState
 
 
 class GeneratorPass(nn.Module):
@@ -45,7 +49,7 @@ class GeneratorPass(nn.Module):
 
 @dataclass(frozen=True)
 class StageNetworks:
-    """What one stage makes of the networks of a state."""
+    """What one stage makes of the networks of a state. Nothing of it is saved."""
 
     growth: tuple[int, bool]  # of the stage
     generator: nn.Module  # a GeneratorPass
@@ -53,23 +57,38 @@ class StageNetworks:
     resting: frozenset[str]  # weights of the generator that equal their average and stay so
 
 
-def stage_networks(
-    generator: Generator, average: Generator, discriminator: Discriminator, stage: Stage
-) -> StageNetworks:
+# beside the states, which hold exactly what survives a restart
+CURRENT: "WeakKeyDictionary[TrainState, StageNetworks]" = WeakKeyDictionary()
+
+
+def stage_networks(state: "TrainState", stage: Stage) -> StageNetworks:
+    """The networks of `state` with what is not in use frozen; made anew when growth moves on."""
+    networks = CURRENT.get(state)
+    if networks is None or networks.growth != stage.growth:
+        forget(state)
+        networks = CURRENT[state] = prepare(state, stage)
+    return networks
+
+
+def forget(state: "TrainState") -> None:
+    """After its weights have been replaced; and the old wrappers go before there are new ones."""
+    CURRENT.pop(state, None)
+
+
+def prepare(state: "TrainState", stage: Stage) -> StageNetworks:
     """The networks wrapped, and what this stage does not use of them frozen."""
-    for network in (generator, discriminator):
+    for network in (state.generator, state.discriminator):
         network.requires_grad_(False)
         for parameter in network.active_parameters(stage.resolution, stage.alpha):
             parameter.requires_grad_(True)
-    averages = dict(average.named_parameters())
+    averages = dict(state.generator_ema.named_parameters())
     resting = frozenset(
         name
-        for name, weight in generator.named_parameters()
+        for name, weight in state.generator.named_parameters()
         if not weight.requires_grad and torch.equal(weight, averages[name])
     )
-    return StageNetworks(
-        stage.growth, wrapped(GeneratorPass(generator)), wrapped(discriminator), resting
-    )
+    generator = wrapped(GeneratorPass(state.generator))
+    return StageNetworks(stage.growth, generator, wrapped(state.discriminator), resting)
 
 
 def wrapped(module: nn.Module) -> nn.Module:

@@ -14,14 +14,14 @@ from stylegan.files import checkpoint
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import Position, Stage
 from stylegan.training.optimizer import Adam
-from stylegan.training.parallel import StageNetworks
+from stylegan.training.parallel import forget
 
 COUNTERS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
 
 
 @dataclass(eq=False)
 class TrainState:
-    """Networks, optimizers and position: what a state file holds. `train_step` moves it."""
+    """Networks, optimizers and position, exactly what a state file holds; `train_step` moves it."""
 
     config: TrainConfig
     generator: Generator
@@ -38,7 +38,6 @@ class TrainState:
     skipped_in_a_row_g: int = 0
     skipped_in_a_row_d: int = 0
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
-    stage_networks: StageNetworks | None = None  # not saved: made of the networks where missing
 
     @classmethod
     def create(
@@ -125,7 +124,7 @@ class TrainState:
             getattr(self, name).load_state_dict(payload[name])
         growth = payload["growth"]
         self.growth = None if growth is None else (growth[0], growth[1])
-        self.stage_networks = None
+        forget(self)
         self.scores = [dict(scores) for scores in payload["scores"]]
         self.position = Position(**{f.name: payload[f.name] for f in dataclasses.fields(Position)})
         for name in COUNTERS:

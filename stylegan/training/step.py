@@ -58,12 +58,7 @@ def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
         for optimizer in (state.g_optimizer, state.d_optimizer):
             optimizer.zero_grad(set_to_none=True)
             optimizer.clear()
-    if state.stage_networks is None or state.stage_networks.growth != stage.growth:
-        state.stage_networks = None  # the old wrappers go before there are new ones
-        state.stage_networks = stage_networks(
-            state.generator, state.generator_ema, state.discriminator, stage
-        )
-    return state.stage_networks
+    return stage_networks(state, stage)
 
 
 def update_discriminator(
