@@ -5,12 +5,11 @@ import itertools
 
 import pytest
 import torch
-from tiny_training import tiny_config
+from tiny_training import stage, step, tiny_config
 from torch import nn
 
 from stylegan.networks import Generator
-from stylegan.schedule import Stage
-from stylegan.training import Share, TrainState, draw, train_step
+from stylegan.training import Share, TrainState, draw
 from stylegan.training.parallel import GeneratorPass
 from stylegan.training.step import update_w_avg
 
@@ -79,12 +78,12 @@ def test_an_average_passed_through_forward_undetached_keeps_every_graph(generato
 
 def test_ours_is_a_buffer_that_keeps_nothing_and_equals_the_closed_form(generator):
     generator = generator.double()
-    stage = Stage(4, 1.0, batch_size=4, g_lr=0.0, d_lr=0.0, tick_kimg=1)
+    now = stage(4, 1.0)
     config, place = tiny_config(), generator.w_avg.data_ptr()
     means = []
     for call in range(CALLS):
-        draws = draw(config, 4 * call, stage, None, Share(dtype=torch.float64)).generator
-        images, w_mean = replica_of(GeneratorPass(generator))(draws, None, stage)
+        draws = draw(config, 4 * call, now, None, Share(dtype=torch.float64)).generator
+        images, w_mean = replica_of(GeneratorPass(generator))(draws, None, now)
         images.square().mean().backward()
         update_w_avg(generator, w_mean, DECAY)
         assert w_mean.grad_fn is None
@@ -111,13 +110,10 @@ def test_a_replicas_forward_changes_no_buffer(generator):
 
 
 def test_training_steps_leave_w_avg_in_place_without_a_graph():
-    config = tiny_config()
-    state = TrainState.create(config)
+    state = TrainState.create(tiny_config())
     places = [g.w_avg.data_ptr() for g in (state.generator, state.generator_ema)]
-    stage = Stage(4, 1.0, batch_size=4, g_lr=1e-3, d_lr=1e-3, tick_kimg=1)
-    for step in range(3):
-        reals = torch.randn(4, 3, 4, 4)
-        train_step(state, reals, None, stage, draw(config, 4 * step, stage, None, Share()))
+    for _ in range(3):
+        step(state, stage(4, 1.0))
         for g in (state.generator, state.generator_ema):
             assert g.w_avg.grad_fn is None
             assert not g.w_avg.requires_grad

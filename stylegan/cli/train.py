@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import torch
 
     from stylegan.config import TrainConfig
-    from stylegan.data import Store
     from stylegan.training import TrainingProgress
 
 BUNDLED_DATA = "datasets/emoji-32.zip"
@@ -123,10 +122,10 @@ def train(
     from stylegan.config import bundled, load_config
     from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
-    from stylegan.training import start
+    from stylegan.training import Stopped, start
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.plan import plan_lines
-    from stylegan.training.run import fit_to_data, processes
+    from stylegan.training.run import fit_to_data, open_store, processes
 
     if debug:
         enable_debugging()
@@ -143,25 +142,23 @@ def train(
         stored = run.stored_config()
         planned_for = stored.schedule.num_processes if stored else distributed.world_size()
         config = load_config(name, asked, planned_for)
-        store = open_store(data or bundled(BUNDLED_DATA), config, strict)
+        with progress_bar("img") as progress:
+            source = data or bundled(BUNDLED_DATA)
+            store = open_store(source, config, strict=strict, progress=progress)
         config = fit_to_data(config, store)
         if dry_run:
             say("\n".join(plan_lines(config, chosen)))
             return
         measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
         begun = run.saved()
-        with status_line(config) as report, stopping():
-            state = start(
-                config,
-                store,
-                out,
-                device=chosen,
-                evaluation=evaluation_of(names, every_kimg, *measured) if names else None,
-                tell=say,
-                report=report,
-                hang_minutes=hang_minutes,
-                **options,
-            )
+        options["evaluation"] = evaluation_of(names, every_kimg, *measured) if names else None
+        options |= {"device": chosen, "hang_minutes": hang_minutes, "tell": say}
+        try:
+            with status_line(config) as report:
+                state = start(config, store, out, report=report, **options)
+        except Stopped as stopped:
+            say(str(stopped))
+            sys.exit(stopped.exit_code)
         if distributed.rank() == 0 and state.images_seen > begun:
             write_page(out, chosen)
         say(f"{out} is finished, with {state.images_seen} images seen")
@@ -199,31 +196,11 @@ def say(text: str) -> None:
         tqdm.write(text)
 
 
-@contextmanager
-def stopping() -> Iterator[None]:
-    """A stop by a signal is one line and the exit code that shells expect."""
-    from stylegan.training import Stopped
-
-    try:
-        yield
-    except Stopped as stopped:
-        say(str(stopped))
-        sys.exit(stopped.exit_code)
-
-
 def enable_debugging() -> None:
     import torch
 
     os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
     torch.autograd.set_detect_anomaly(True)
-
-
-def open_store(data: Path, config: "TrainConfig", strict: bool) -> "Store":
-    """The prepared images, as the configuration wants them; with a bar."""
-    from stylegan.training.run import open_store as prepared
-
-    with progress_bar("img") as progress:
-        return prepared(data, config, strict=strict, progress=progress)
 
 
 @contextmanager

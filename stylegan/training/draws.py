@@ -62,8 +62,8 @@ class Share:
         size = len(x) // self.world_size
         return x[self.rank * size : (self.rank + 1) * size].to(self.device)
 
-    def of(self, x: Tensor) -> Tensor:
-        """As `rows`, of numbers: in the type it computes with."""
+    def floats(self, x: Tensor) -> Tensor:
+        """As `rows`, in the type in which it computes."""
         return self.rows(x).to(self.dtype)
 
 
@@ -81,7 +81,7 @@ def draw(
     return Draws(
         discriminator=draw_pass(config, stage, None, share, rng, noise_rng),
         generator=draw_pass(config, stage, label_pool, share, rng, noise_rng),
-        penalty_mix=share.of(torch.rand(stage.batch_size, generator=rng)),
+        penalty_mix=share.floats(torch.rand(stage.batch_size, generator=rng)),
     )
 
 
@@ -101,14 +101,14 @@ def draw_pass(
     cutoff = int(torch.randint(1, layers, (), generator=rng))
     labels = None
     if label_pool is not None:
-        labels = share.of(label_pool[torch.randint(len(label_pool), (n,), generator=rng)])
+        labels = share.floats(label_pool[torch.randint(len(label_pool), (n,), generator=rng)])
     noise: Noise = "const"
     if config.noise == "random" and network.noise:
         noise = draw_noise(n // share.world_size, stage.resolution, share, noise_rng)
     return PassDraws(
-        share.of(latents),
+        share.floats(latents),
         labels,
-        share.of(mixing) if mixes else None,
+        share.floats(mixing) if mixes else None,
         cutoff,
         noise,
     )

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from stylegan.data import Store
 from stylegan.schedule import Stage
@@ -46,18 +45,6 @@ def train(
             raise
 
 
-class Every(NamedTuple):
-    """An interval in thousands of images, or in ticks, whose length depends on the resolution."""
-
-    kimg: float = 0.0
-    ticks: int = 0
-
-    def crossed(self, before: int, now: int, stage: Stage) -> bool:
-        """Whether the step from image `before` to `now` reached a multiple of the interval."""
-        images = max(round(1000 * (self.kimg or self.ticks * stage.tick_kimg)), 1)
-        return now // images > before // images
-
-
 @dataclass
 class Loop:
     """Step after step, and what is done between them."""
@@ -71,25 +58,24 @@ class Loop:
     watchdog: Watchdog
     evaluation: Evaluation | None
 
-    def periodic(self) -> list[tuple[Every, Callable[[Stage], object]]]:
-        """What is done when. The state comes last, so that whatever a kill has left undone is done
-        again."""
-        files = Every(ticks=self.state.config.snapshot_ticks)
-        measured = self.evaluation and self.evaluation.every_kimg
+    def periodic(self, tick_kimg: float) -> list[tuple[float, Callable[[Stage], object]]]:
+        """What is done every so many thousand images. The state comes last, so that whatever a kill
+        has left undone is done again."""
+        files_kimg = self.state.config.snapshot_ticks * tick_kimg
         return [
-            (Every(kimg=self.state.config.log_kimg), self.log),
-            (Every(ticks=1), self.recorder.write_samples),
-            (Every(kimg=measured) if measured else files, self.evaluate),
-            (files, self.snapshots.write_generator),
-            (Every(ticks=1), self.save),
+            (self.state.config.log_kimg, self.log),
+            (tick_kimg, self.recorder.write_samples),
+            ((self.evaluation and self.evaluation.every_kimg) or files_kimg, self.evaluate),
+            (files_kimg, self.snapshots.write_generator),
+            (tick_kimg, self.save),
         ]
 
     def run(self) -> None:
         """Train until the schedule ends. Stopped if a signal asked for it."""
-        state, config, periodic = self.state, self.state.config, self.periodic()
+        state = self.state
         while not state.finished:
             before = state.images_seen
-            stage = state.position.next_stage(config.schedule)
+            stage = state.position.next_stage(state.config.schedule)
             self.watchdog.at("for images")
             reals, labels = self.feed.next(before, stage)
             self.watchdog.at("in a step")
@@ -97,9 +83,11 @@ class Loop:
             self.watchdog.at("for files")
             self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
             self.health.check_updates()
+            periodic = self.periodic(stage.tick_kimg)
             # after the last step `finish` does all of it but the log
-            for every, action in periodic[:1] if state.finished else periodic:
-                if every.crossed(before, state.images_seen, stage):
+            for kimg, action in periodic[:1] if state.finished else periodic:
+                images = max(round(1000 * kimg), 1)
+                if state.images_seen // images > before // images:
                     action(stage)
             self.answer_requests()
         self.watchdog.at("for the last files")

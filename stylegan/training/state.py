@@ -16,6 +16,8 @@ from stylegan.schedule import Position, Stage
 from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import forget
 
+NETWORKS = checkpoint.NETWORKS["state"]
+OPTIMIZATION = ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler")
 COUNTERS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
 
 
@@ -103,13 +105,7 @@ class TrainState:
         """Plain tensors and plain Python; `restore` is the inverse."""
         return {
             "config": configuration.to_dict(self.config),
-            "generator": self.generator.state_dict(),
-            "discriminator": self.discriminator.state_dict(),
-            "generator_ema": self.generator_ema.state_dict(),
-            "g_optimizer": self.g_optimizer.state_dict(),
-            "d_optimizer": self.d_optimizer.state_dict(),
-            "g_scaler": self.g_scaler.state_dict(),
-            "d_scaler": self.d_scaler.state_dict(),
+            **{name: getattr(self, name).state_dict() for name in (*NETWORKS, *OPTIMIZATION)},
             "growth": self.growth,
             "scores": [dict(scores) for scores in self.scores],
             **dataclasses.asdict(self.position),
@@ -118,9 +114,9 @@ class TrainState:
 
     def restore(self, payload: dict[str, Any]) -> None:
         """Continue where `payload` was saved."""
-        for name in checkpoint.NETWORKS["state"]:
+        for name in NETWORKS:
             checkpoint.load_weights(getattr(self, name), payload[name])
-        for name in ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler"):
+        for name in OPTIMIZATION:
             getattr(self, name).load_state_dict(payload[name])
         growth = payload["growth"]
         self.growth = None if growth is None else (growth[0], growth[1])

@@ -68,8 +68,8 @@ def ten_steps(config):
         reals = torch.randn(BATCH, 3, size, size, generator=rng)
         labels = None if pool is None else pool[torch.randint(3, (BATCH,), generator=rng)]
         draws = draw(config, state.images_seen, stage, pool, share)
-        labels = None if labels is None else share.of(labels)
-        train_step(state, share.of(reals), labels, stage, draws)
+        labels = None if labels is None else share.floats(labels)
+        train_step(state, share.floats(reals), labels, stage, draws)
     return state.to_payload()
 
 
