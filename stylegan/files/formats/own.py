@@ -16,7 +16,6 @@ from stylegan.messages import listed, readable
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import ScheduleConfig, stage_at
 
-CONTIGUOUS = torch.contiguous_format
 Network = TypeVar("Network", Generator, Discriminator)
 
 
@@ -87,10 +86,10 @@ def network_of(
     problems = checkpoint.misfits(network, weights)
     if problems:
         raise ValueError(f"the weights do not fit the network; {listed(problems)}")
-    given = {name: t.detach().clone(memory_format=CONTIGUOUS) for name, t in weights.items()}
+    given = checkpoint.without_prefix(weights)
     first = next(iter(given.values()))
     network.load_state_dict(
-        {name: t.to(first) for name, t in checkpoint.without_prefix(given).items()}, assign=True
+        {name: t.detach().to(first).contiguous() for name, t in given.items()}, assign=True
     )
     return network.eval()
 

@@ -100,5 +100,6 @@ def load_safetensors(path: Path) -> Snapshot:
         raise ValueError(
             f"{path} is damaged: its weights do not have the SHA-256 that it was written with"
         )
-    wide = {name: t.float() if t.dtype in HALF else t for name, t in weights.items()}
+    # copies: what the library gives may be the file itself, mapped into memory
+    wide = {n: t.float() if t.dtype in HALF else t.clone() for n, t in weights.items()}
     return snapshot_of(checkpoint.checked(payload | {"weights": wide}, path), path)
