@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import look, stylegan, told
 from official import dumps, network_class, snapshot_objects
-from PIL import Image
 from tiny_training import tiny_config
 
-from stylegan.cli import main
 from stylegan.files import checkpoint
 from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
 from stylegan.files.loading import load_source
@@ -39,7 +37,7 @@ def expected():
 
 
 def convert(*args):
-    return CliRunner().invoke(main, ["convert", *map(str, args)])
+    return stylegan("convert", *args)
 
 
 def written(tmp_path, objects, name="network.pkl"):
@@ -132,15 +130,12 @@ def test_pictures_of_a_rectangular_set_come_without_their_padding(
     path = written(tmp_path, snapshot_objects(official), name)
     result = convert(path, tmp_path / "g.pt", *options)
     assert result.exit_code == 0
-    told = (
+    part = (
         "8x6 as the part that is not" if "8x6" in name and "60" not in name else "no part that is"
     )
-    assert f"note      the name of the file specifies {told} padding" in result.output
-    arguments = ["--seeds", "0", "--device", "cpu", "--out", str(tmp_path)]
-    result = CliRunner().invoke(main, ["generate", str(tmp_path / "g.pt"), *arguments])
-    assert result.exit_code == 0, result.output
-    with Image.open(tmp_path / "seed0000.png") as picture:
-        assert picture.size == size
+    assert f"note      the name of the file specifies {part} padding" in result.output
+    told("generate", tmp_path / "g.pt", "--seeds", "0", "--device", "cpu", "--out", tmp_path)
+    assert look(tmp_path / "seed0000.png").size == size
     message = refused(path, tmp_path / "other.pt", "--active", "16x8")
     assert "--active 16x8 does not fit images of 8x8" in message
 
@@ -294,7 +289,6 @@ def test_the_published_generator_has_the_published_number_of_parameters():
 
 CONVERSION = """
 import re, sys, time
-from stylegan.cli import main
 main(sys.argv[1:], standalone_mode=False)
 # getrusage would count the memory of the process that started this one
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]

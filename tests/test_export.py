@@ -12,10 +12,9 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
-from click.testing import CliRunner
+from commands import refused, stylegan, told
 from torch.testing import assert_close
 
-from stylegan.cli import main
 from stylegan.files.formats import export
 from stylegan.files.loading import LoadedGenerator, load_generator, load_source, save_generator
 from stylegan.networks import Generator, NetworkConfig
@@ -501,7 +500,7 @@ def test_what_the_command_cannot_write_is_one_line_and_no_file(
     tmp_path, monkeypatch, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(main, ["export", "emoji32", *arguments])
+    result = stylegan("export", "emoji32", *arguments)
     assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
     assert message in result.stderr
     assert not list(tmp_path.iterdir())
@@ -511,26 +510,18 @@ def test_the_command_exports_checks_and_its_files_make_the_same_pictures(tmp_pat
     source = random_source()
     save_generator(tmp_path / "mine.pt", source.generator)
 
-    def run(*arguments, code=0):
-        result = CliRunner().invoke(main, [str(a) for a in arguments])
-        assert result.exit_code == code, result.output
-        return result.output
-
-    told = run("export", tmp_path / "mine.pt", tmp_path / "mine.onnx")
-    assert "images differ by" in told
+    assert "images differ by" in told("export", tmp_path / "mine.pt", tmp_path / "mine.onnx")
     pictures = {}
     for name in ("mine.pt", "mine.npz", "mine.safetensors"):
         if name != "mine.pt":
-            run("export", tmp_path / "mine.pt", tmp_path / name)
-        assert "psi 0.7" in run("info", tmp_path / name)
+            told("export", tmp_path / "mine.pt", tmp_path / name)
+        assert "psi 0.7" in told("info", tmp_path / name)
         out = tmp_path / f"{name}-out"
-        run("generate", tmp_path / name, "--seeds", "1-2", "--out", out)
+        told("generate", tmp_path / name, "--seeds", "1-2", "--out", out)
         pictures[name] = [path.read_bytes() for path in sorted(out.iterdir())]
     assert pictures["mine.pt"] == pictures["mine.npz"] == pictures["mine.safetensors"]
-    refused = run("export", tmp_path / "mine.pt", tmp_path / "mine.npz", code=1)
-    assert "exists; pass --overwrite" in refused
-    run("export", tmp_path / "mine.npz", tmp_path / "b.npz", "--psi", 0.5, "--cutoff", "all")
-    assert (load_source(tmp_path / "b.npz").psi, load_source(tmp_path / "b.npz").cutoff) == (
-        0.5,
-        None,
-    )
+    message = refused("export", tmp_path / "mine.pt", tmp_path / "mine.npz")
+    assert "exists; pass --overwrite" in message
+    told("export", tmp_path / "mine.npz", tmp_path / "b.npz", "--psi", 0.5, "--cutoff", "all")
+    back = load_source(tmp_path / "b.npz")
+    assert (back.psi, back.cutoff) == (0.5, None)

@@ -7,11 +7,9 @@ import foreign_layouts
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import look, told
 from foreign_layouts import drawn, kept, latents, noise_maps
-from PIL import Image
 
-from stylegan.cli import main
 from stylegan.files import checkpoint
 from stylegan.files.formats.foreign import NORM_FACTOR, width_fields
 from stylegan.files.loading import load_source
@@ -280,15 +278,11 @@ def test_files_old_and_new_load_with_every_command(tmp_path, new):
     assert (loaded.resolution, loaded.psi, loaded.cutoff) == (128, 0.7, None)
     assert not loaded.generator.training
     assert set(weights_of(path, torch.device("cpu"))) == {"generator", "generator_ema"}
-    out = CliRunner().invoke(main, ["info", str(path)])
-    assert out.exit_code == 0, out.output
-    assert "checkpoint of rosinality/style-based-gan-pytorch" in out.output
-    assert f"stylegan convert {path}" in out.output
-    args = ["generate", str(path), "--seeds", "1", "--out", str(tmp_path), "--device", "cpu"]
-    out = CliRunner().invoke(main, args)
-    assert out.exit_code == 0, out.output
-    with Image.open(tmp_path / "seed0001.png") as picture:
-        assert picture.size == (128, 128)
+    text = told("info", path)
+    assert "checkpoint of rosinality/style-based-gan-pytorch" in text
+    assert f"stylegan convert {path}" in text
+    told("generate", path, "--seeds", "1", "--out", tmp_path, "--device", "cpu")
+    assert look(tmp_path / "seed0001.png").size == (128, 128)
 
 
 class Evil:

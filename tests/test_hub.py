@@ -14,15 +14,13 @@ import foreign_layouts
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import look, told
 from official import SETTINGS, dumps, network_class, snapshot_objects
-from PIL import Image
 from test_w_avg_leak import replica_of
 from tiny_generators import assert_same_weights, named_by_hash, random_generator
 from tiny_training import tiny_config
 from torch.testing import assert_close
 
-from stylegan.cli import main
 from stylegan.files import checkpoint, hub
 from stylegan.files.formats import save_safetensors
 from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
@@ -224,12 +222,11 @@ def test_bundled_networks_make_coloured_pictures_of_their_size(name):
 
 
 def saved_picture(path):
-    with Image.open(path) as picture:
-        return torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
+    return torch.from_numpy(np.array(look(path).convert("RGB"))).permute(2, 0, 1)
 
 
 @pytest.mark.parametrize(
-    ("told", "options", "arguments"),
+    ("said", "options", "arguments"),
     [
         ({}, [], {}),
         ({"psi": 0.4, "cutoff": 2, "resolution": 16, "alpha": 0.25}, [], {}),
@@ -240,17 +237,16 @@ def saved_picture(path):
         ({}, ["--noise", "none", "--batch", "1"], {"noise": "none", "batch": 1}),
     ],
 )
-def test_sample_gives_the_pictures_that_generate_writes(tmp_path, told, options, arguments):
+def test_sample_gives_the_pictures_that_generate_writes(tmp_path, said, options, arguments):
     path = tmp_path / "mine.pt"
-    save_generator(path, random_generator(TINY), **told)
-    command = ["generate", str(path), "--seeds", "3,40000", "--device", "cpu", *options]
-    result = CliRunner().invoke(main, [*command, "--out", str(tmp_path / "out")])
-    assert result.exit_code == 0, result.output
+    save_generator(path, random_generator(TINY), **said)
+    command = ["generate", path, "--seeds", "3,40000", "--device", "cpu", *options]
+    told(*command, "--out", tmp_path / "out")
     expected = [saved_picture(tmp_path / "out" / f"seed{n}.png") for n in ("0003", "40000")]
     pictures = entry("generator", path).sample([3, 40000], **arguments)
     assert torch.equal(pictures, torch.stack(expected))
     assert pictures.shape[2:] == (
-        (24, 32) if "active_rectangle" in told else (told.get("resolution", 32),) * 2
+        (24, 32) if "active_rectangle" in said else (said.get("resolution", 32),) * 2
     )
 
 
@@ -258,8 +254,8 @@ def test_sample_takes_labels_where_there_are_any(tmp_path):
     config = dataclasses.replace(TINY, label_dim=3)
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(config), label_names=("cat", "dog", "hen"))
-    command = ["generate", str(path), "--seeds", "0", "--class", "dog", "--device", "cpu"]
-    assert CliRunner().invoke(main, [*command, "--out", str(tmp_path)]).exit_code == 0
+    command = ["generate", path, "--seeds", "0", "--class", "dog", "--device", "cpu"]
+    told(*command, "--out", tmp_path)
     G = entry("generator", path)
     assert list(G.loaded.label_names) == ["cat", "dog", "hen"]
     dog = torch.eye(3)[1:2]
@@ -364,9 +360,8 @@ def test_a_run_or_state_gives_its_discriminator(run, name):
 
 
 def test_a_converted_discriminator_is_that_of_the_snapshot(tmp_path):
-    files = [str(tmp_path / name) for name in ("g.pt", "d.pt")]
-    command = ["convert", str(SNAPSHOT), files[0], "--discriminator", files[1]]
-    assert CliRunner().invoke(main, command).exit_code == 0
+    files = [tmp_path / name for name in ("g.pt", "d.pt")]
+    told("convert", SNAPSHOT, files[0], "--discriminator", files[1])
     expected = load_official(SNAPSHOT).discriminator
     for source in (SNAPSHOT, files[1]):
         assert_same_weights(entry("discriminator", source), expected)
@@ -431,8 +426,7 @@ def test_an_official_network_is_found_in_the_cache_official_or_converted(
     official.write_bytes(small)
     expected = load_source(official)
     if ending == ".pt":
-        command = ["convert", str(official), str(official.with_suffix(".pt"))]
-        assert CliRunner().invoke(main, command).exit_code == 0
+        told("convert", official, official.with_suffix(".pt"))
     elif ending == ".safetensors":
         save_safetensors(official.with_suffix(ending), expected)
     if ending != ".pkl":

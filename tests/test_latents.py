@@ -6,12 +6,10 @@ import re
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
-from commands import pixels
+from commands import pixels, refused, told
 from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
-from stylegan.cli import main
 from stylegan.files.latents import read_latents, write_latents
 from stylegan.files.loading import save_generator
 from stylegan.networks import Generator, NetworkConfig
@@ -169,9 +167,7 @@ def source(tmp_path):
 
 
 def generated(source, out, *options):
-    arguments = ["generate", source, *options, "--device", "cpu", "--out", out]
-    result = CliRunner().invoke(main, list(map(str, arguments)))
-    assert result.exit_code == 0, result.output
+    told("generate", source, *options, "--device", "cpu", "--out", out)
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 
@@ -217,17 +213,15 @@ def test_noise_that_ends_below_the_pictures_is_refused_with_what_to_do(
 ):
     monkeypatch.chdir(tmp_path)
     np.savez(file, w=numbers(*W), **maps(layers=4))
-    arguments = [*words, "--latents", str(file), "--device", "cpu"]
-    position = 1 if words[0] == "generate" else 2
-    arguments.insert(position, str(source))
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 1 and not list(tmp_path.glob("out*")), result.output
-    assert result.stderr.splitlines()[-1] == (
+    arguments = [*words, "--latents", file, "--device", "cpu"]
+    arguments.insert(1 if words[0] == "generate" else 2, source)
+    assert refused(*arguments) == (
         f"Error: {file} holds noise up to 8x8, pictures of 16x16 need more: pass --noise const, "
         "or --resolution 8"
     )
-    assert CliRunner().invoke(main, [*arguments, "--noise", "const"]).exit_code == 0
-    assert CliRunner().invoke(main, [*arguments, "--resolution", "8", "--overwrite"]).exit_code == 0
+    assert not list(tmp_path.glob("out*"))
+    told(*arguments, "--noise", "const")
+    told(*arguments, "--resolution", "8", "--overwrite")
 
 
 def test_seeds_choose_among_latents_and_a_number_beyond_them_is_refused(source, file, tmp_path):
@@ -236,7 +230,7 @@ def test_seeds_choose_among_latents_and_a_number_beyond_them_is_refused(source, 
     assert list(some) == ["grid.png", "latent0000.png", "latent0002.png"]
     everything = generated(source, tmp_path / "all", "--latents", file)
     assert some["latent0002.png"] == everything["latent0002.png"]
-    arguments = ["generate", str(source), "--latents", str(file), "--seeds", "3"]
-    result = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "no")])
-    assert result.exit_code == 1
-    assert "holds latents 0 to 2, but 3 was asked for" in result.stderr
+    message = refused(
+        "generate", source, "--latents", file, "--seeds", "3", "--out", tmp_path / "no"
+    )
+    assert "holds latents 0 to 2, but 3 was asked for" in message

@@ -8,11 +8,10 @@ from pathlib import Path
 import foreign_layouts
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import told
 from PIL import Image
 from tiny_training import SHORT, tiny_config, write_pictures
 
-from stylegan.cli import main
 from stylegan.config import to_toml
 from stylegan.files import checkpoint
 from stylegan.files.formats import save_npz, save_safetensors
@@ -76,12 +75,6 @@ def source_of(folder, tmp_path, monkeypatch):
         return str(folder / kind)
 
     return source
-
-
-def told(*words):
-    result = CliRunner().invoke(main, [*map(str, words)])
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def assert_same_weights(found, wanted):
