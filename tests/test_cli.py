@@ -271,36 +271,6 @@ def test_prepare_strict_refuses_and_writes_nothing(photos, tmp_path):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("command", ["prepare", "check"])
-def test_folders_without_images_are_errors(tmp_path, command):
-    out = [tmp_path / "store"] if command == "prepare" else []
-    assert "no folder, zip or store at" in refused(command, tmp_path / "gone", *out)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert "is empty" in refused(command, empty, *out)
-    assert not (tmp_path / "store").exists()
-
-
-def test_prepare_refuses_an_output_path_that_is_a_file(photos, tmp_path):
-    path = tmp_path / "file"
-    path.write_text("mine")
-    assert f"{path} is a file" in refused("prepare", photos, path)
-    assert path.read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        (["--resolution", 100], "resolution 100 is not a power of two from 4 to 1024"),
-        (["--resolution", 64], "image smaller than the resolution 64"),
-        (["--include", "birds"], "no sub-folder 'birds'"),
-        (["--channels", 2], "1, 3 or 4 channels, not 2"),
-    ],
-)
-def test_prepare_refuses_what_the_images_do_not_offer(photos, tmp_path, option, message):
-    assert message in refused("prepare", photos, tmp_path / "store", *option)
-
-
 def test_check_counts_sizes_modes_and_labels_and_lists_the_bad(photos):
     text = told("check", photos)
     assert text.splitlines()[0] == f"folder {photos}: 4 usable images"
