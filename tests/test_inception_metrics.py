@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import stylegan
 from tiny_training import tiny_config, write_pictures
 
-from stylegan.cli import main
 from stylegan.config import to_toml
 from stylegan.data import cached_store
 from stylegan.files.loading import load_generator, load_source
@@ -372,10 +371,10 @@ def test_the_command_writes_lines_and_goes_on_after_what_cannot_be_measured(
 ):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "results.jsonl"
-    command = ["metrics", "emoji32", "--metrics", "is10,pr3,kid4", "--weights", str(weights)]
-    data = str(write_pictures(tmp_path / "pictures", n=6, size=32))
+    command = ["metrics", "emoji32", "--metrics", "is10,pr3,kid4", "--weights", weights]
+    data = write_pictures(tmp_path / "pictures", n=6, size=32)
     for _ in range(2):
-        found = CliRunner().invoke(main, [*command, "--data", data, "--out", str(out)])
+        found = stylegan(*command, "--data", data, "--out", out)
         assert found.exit_code == 1
         assert "pr3 could not be measured: pr needs at least 4 images" in found.stderr
         assert found.stderr.endswith("Error: not measured, see above: pr3\n")
@@ -393,10 +392,10 @@ def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_da
     out, data = tmp_path / "run", write_pictures(tmp_path / "pictures")
     toml = tmp_path / "tiny.toml"
     toml.write_text(to_toml(tiny_config(schedule={"total_kimg": 0.07})))
-    train = ["train", "--data", str(data), "--config", str(toml), "--out", str(out)]
+    train = ["train", "--data", data, "--config", toml, "--out", out]
     options = ["--no-tensorboard", "--no-preflight", "--device", "cpu"]
     measuring = ["--metrics", "swd4,is10", "--metrics-every", "0.016"]
-    trained = CliRunner().invoke(main, [*train, *options, *measuring])
+    trained = stylegan(*train, *options, *measuring)
     assert trained.exit_code == 0, trained.output
     assert trained.stderr.count("swd4 could not be measured: images of 4x4 are too small") == 2
     assert trained.stderr.count("is10 could not be measured: the weights of a network") == 5
@@ -416,9 +415,8 @@ def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_da
         *(line["values"]["swd"] for line in lines),
     ]
     assert load_source(out / "generator-best.pt").images_seen in (48, 64, 72)
-    command = ["metrics", str(out), "--metrics", "is10,kid4", "--weights", str(weights)]
-    found = CliRunner().invoke(main, command)
-    assert found.exit_code == 0, found.output
+    command = ["metrics", out, "--metrics", "is10,kid4", "--weights", weights]
+    assert stylegan(*command).exit_code == 0
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()][3:]
     assert [line["metric"] for line in lines] == ["is10", "kid4"]
     assert lines[1]["protocol"]["reals"]["mirror"] is True
@@ -426,6 +424,6 @@ def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_da
     assert 0 < lines[0]["protocol"]["fakes"]["alpha"] < 1
     assert lines[0]["protocol"]["generator"]["images_seen"] > 0
     data.rename(tmp_path / "elsewhere")
-    found = CliRunner().invoke(main, command)
+    found = stylegan(*command)
     assert found.exit_code == 1
     assert "the run's images are no longer at" in found.stderr

@@ -213,8 +213,7 @@ def test_noise_that_ends_below_the_pictures_is_refused_with_what_to_do(
 ):
     monkeypatch.chdir(tmp_path)
     np.savez(file, w=numbers(*W), **maps(layers=4))
-    arguments = [*words, "--latents", file, "--device", "cpu"]
-    arguments.insert(1 if words[0] == "generate" else 2, source)
+    arguments = [*words, "--latents", file, "--device", "cpu", source]
     assert refused(*arguments) == (
         f"Error: {file} holds noise up to 8x8, pictures of 16x16 need more: pass --noise const, "
         "or --resolution 8"
@@ -230,7 +229,5 @@ def test_seeds_choose_among_latents_and_a_number_beyond_them_is_refused(source, 
     assert list(some) == ["grid.png", "latent0000.png", "latent0002.png"]
     everything = generated(source, tmp_path / "all", "--latents", file)
     assert some["latent0002.png"] == everything["latent0002.png"]
-    message = refused(
-        "generate", source, "--latents", file, "--seeds", "3", "--out", tmp_path / "no"
-    )
-    assert "holds latents 0 to 2, but 3 was asked for" in message
+    arguments = ["generate", source, "--latents", file, "--seeds", 3, "--out", tmp_path / "no"]
+    assert "holds latents 0 to 2, but 3 was asked for" in refused(*arguments)

@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
+from commands import refused, told
 from measuring_processes import IMAGES, WORLDS, measured, work
 from processes import free_port, spawned
 from tiny_training import differing, run, tiny_config, tiny_store, write_pictures
 
-from stylegan.cli import main
 from stylegan.data import cached_store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import (
@@ -148,8 +147,8 @@ def test_the_error_of_one_process_is_the_error_of_all(world, folder):
     assert [result["from first"] for result in results] == ["the first knows"] * world
     assert [result["ranks"] for result in results] == list(range(world))
     assert [result["first"] for result in results] == [0] * world
-    told = ["swd9 could not be measured: the last disk is full"]
-    assert [result["full disk"] for result in results] == [([], told)] * world
+    notes = ["swd9 could not be measured: the last disk is full"]
+    assert [result["full disk"] for result in results] == [([], notes)] * world
 
 
 # Images, names, the cache
@@ -185,18 +184,18 @@ def test_scores_are_named_after_the_metric_and_where_that_is_not_enough_the_valu
 
 
 def test_an_entry_of_the_cache_is_read_back_and_a_damaged_one_is_told(tmp_path):
-    told = []
+    notes = []
     array = np.random.default_rng(0).standard_normal((5, 7))
     place = entry(tmp_path / "new", "x", {"data": "a"}, "<f8", (5, 7))
-    assert place.read(told.append) is None
+    assert place.read(notes.append) is None
     place.write(array)
-    np.testing.assert_array_equal(place.read(told.append), array)
-    assert told == []
+    np.testing.assert_array_equal(place.read(notes.append), array)
+    assert notes == []
     sound = place.path.read_bytes()
     for damaged in (sound[:-1], sound + b"x", b"y" + sound[1:], b""):
         place.path.write_bytes(damaged)
-        assert place.read(told.append) is None
-    assert told == [f"{place.path} is damaged and made again"] * 4
+        assert place.read(notes.append) is None
+    assert notes == [f"{place.path} is damaged and made again"] * 4
     other = entry(tmp_path / "new", "x", {"data": "b"}, "<f8", (5, 7))
     assert other.path != place.path
     place.write(array)
@@ -215,10 +214,10 @@ def test_rows_wait_in_a_file(tmp_path):
 
 
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
-    subject, told = Subject(load_generator("emoji32")), []
-    results = evaluate(subject, parse("fid4,kid4"), Tools(tmp_path), tell=told.append)
+    subject, notes = Subject(load_generator("emoji32")), []
+    results = evaluate(subject, parse("fid4,kid4"), Tools(tmp_path), tell=notes.append)
     assert list(results) == []
-    assert told == [
+    assert notes == [
         "fid4, kid4 could not be measured: this metric compares with real images; pass --data"
     ]
 
@@ -289,18 +288,11 @@ def test_the_first_metric_tells_which_generator_is_best(tmp_path):
 
 
 def test_the_help_knows_every_metric():
-    found = CliRunner().invoke(main, ["metrics", "--help"]).output
+    found = told("metrics", "--help")
     for kind in KINDS:
         assert kind in "".join(found.split())  # lines are broken at hyphens
 
 
 def test_an_unknown_metric_is_one_line():
-    found = CliRunner().invoke(main, ["metrics", "emoji32", "--metrics", "fidd"])
-    assert found.exit_code == 1
-    assert found.stderr.startswith("Error: there is no metric 'fidd'; known: fid, kid, pr, is")
-
-
-def test_metrics_every_without_metrics_is_refused():
-    found = CliRunner().invoke(main, ["train", "--metrics-every", "1"])
-    assert found.exit_code == 1
-    assert "pass --metrics too" in found.stderr
+    message = refused("metrics", "emoji32", "--metrics", "fidd")
+    assert message.startswith("Error: there is no metric 'fidd'; known: fid, kid, pr, is")

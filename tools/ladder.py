@@ -88,14 +88,9 @@ def stylegan(log: Path, *arguments: object) -> str:
     """Run a command on one thread. The last line it wrote if it failed, else ''."""
     command = [sys.executable, "-m", "stylegan", *map(str, arguments)]
     with log.open("a+", encoding="utf-8", errors="replace") as file:
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        child = subprocess.Popen(
-            command,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,  # a Ctrl-C reaches this process alone, which ends them
-        )
+        env = os.environ | {"OMP_NUM_THREADS": "1"}
+        # in a session of its own: a Ctrl-C reaches this process alone, which ends its children
+        child = subprocess.Popen(command, stdout=file, stderr=file, env=env, start_new_session=True)
         children.append(child)
         child.wait()
         file.seek(0)
@@ -268,10 +263,8 @@ def main(
     if done:
         write_samples(out / "samples.png", {job.row: done[job] for job in sorted(done)[::-1]})
     click.echo(text)
-    if len(done) < len(asked):
-        raise ValueError(
-            f"{len(asked) - len(done)} of {len(asked)} runs failed, see {out}/table.md"
-        )
+    if failed := len(asked) - len(done):
+        raise ValueError(f"{failed} of {len(asked)} runs failed, see {out}/table.md")
 
 
 if __name__ == "__main__":
