@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from PIL import Image
 from tiny_training import SHORT, tiny_config, write_pictures
 
+from stylegan import distributed
 from stylegan.cli import main
-from stylegan.cli.train import train
+from stylegan.cli.train import status_line, train
 from stylegan.config import from_dict, load_config, to_toml
 from stylegan.data import prepare
 from stylegan.files import checkpoint
@@ -22,8 +23,9 @@ from stylegan.files.loading import load_source
 from stylegan.interop import load_official
 from stylegan.networks import Discriminator
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import phases
+from stylegan.schedule import phases, stage_at
 from stylegan.toml import parse_toml
+from stylegan.training import TrainingProgress
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 NETWORKS = ("generator", "discriminator", "generator_ema")
@@ -207,6 +209,17 @@ def test_the_final_generator_draws_pictures(finished, tmp_path):
     for path in pictures:
         with Image.open(path) as image:
             assert (image.size, image.mode) == ((16, 16), "RGB")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_alone_shows_the_bar(rank, monkeypatch, capsys):
+    monkeypatch.setattr(distributed, "rank", lambda: rank)
+    config = tiny_config(schedule=SHORT)
+    with status_line(config) as show:
+        stage = stage_at(4, config.schedule)
+        show(TrainingProgress(4, 12, stage, {"d/real_logits": 0.5}, 4, 10.0, 0.25, 0))
+    found = "res 16 fade 0.50  real_logits 0.50  10 img/s  data 25%" in capsys.readouterr().err
+    assert found == (rank == 0)
 
 
 # Mistakes

@@ -206,9 +206,10 @@ def enable_debugging() -> None:
 @contextmanager
 def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress], None]]":
     """A bar with resolution, fade, losses, speed, waiting for data and the time that is left, shown
-    from the first progress on."""
+    by the first process from the first progress on."""
     from tqdm import tqdm
 
+    from stylegan import distributed
     from stylegan.training.plan import TimeLeft, duration
 
     total = config.schedule.total_images
@@ -218,7 +219,8 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
 
     def show(progress: "TrainingProgress") -> None:
         nonlocal bar, time_left
-        bar = bar or tqdm(total=total / 1000, bar_format=form)
+        hidden = distributed.rank() > 0
+        bar = bar or tqdm(total=total / 1000, bar_format=form, disable=hidden)
         time_left = time_left or TimeLeft(config)
         stage, speed = progress.stage, progress.images_per_second
         left = time_left.seconds(progress.images_seen, stage.resolution, speed)
