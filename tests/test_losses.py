@@ -56,10 +56,6 @@ def test_discriminator_losses_are_the_sum_of_their_real_and_fake_terms():
     assert losses.hinge(REAL, FAKE).item() == pytest.approx(hinge, abs=1e-15)
 
 
-def test_saturating_is_the_discriminators_fake_term_with_the_sign_turned():
-    assert torch.equal(losses.saturating(FAKE), -losses.logistic_fake(FAKE))
-
-
 def test_minimising_moves_the_logits_the_right_way():
     def slopes(loss, logits):
         x = logits.clone().requires_grad_()

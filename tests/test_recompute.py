@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from test_training_step import Saved
-from tiny_training import reals_for, stage, step, tiny_config
+from tiny_training import graph_nodes, reals_for, stage, step, tiny_config
 from torch import nn
 from torch.func import functional_call
 from torch.nn.parallel import DistributedDataParallel
@@ -58,17 +58,6 @@ def largest_difference(a, b, *, of=lambda parameter: parameter.grad):
         if of(p) is not None:
             largest = max(largest, (of(p) - of(q)).abs().max().item())
     return largest
-
-
-def graph_nodes(output):
-    """Names of the autograd nodes that an output came through."""
-    found, todo = set(), [output.grad_fn]
-    while todo:
-        node = todo.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            todo += [following for following, _ in node.next_functions]
-    return {node.name() for node in found}
 
 
 @pytest.mark.parametrize("noise", ["const", "none", "list"])
@@ -251,7 +240,7 @@ def test_images_without_gradients_leave_no_graph_and_run_once():
 
 def test_blocks_are_recomputed_only_when_asked():
     for network, expected in zip(pair(Discriminator), (False, True), strict=True):
-        nodes = graph_nodes(network(images(), labels()))
+        nodes = {node.name() for node in graph_nodes(network(images(), labels()))}
         assert any("Recompute" in name for name in nodes) == expected
         assert any("Convolution" in name for name in nodes) != expected
 

@@ -75,6 +75,14 @@ def told(*more, **paths):
     return result.stdout
 
 
+def drawn(run, folder, *options):
+    """Files of the pictures that `generate` draws of a run."""
+    arguments = ["generate", str(run), *options, "--out", str(folder / "out"), "--device", "cpu"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    return list((folder / "out").iterdir())
+
+
 def refused(*more, **paths):
     """The one line of the command when it fails, which makes and changes nothing here."""
     before = contents(Path())
@@ -201,10 +209,7 @@ def test_the_final_generator_draws_pictures(finished, tmp_path):
     loaded = load_source(out / "generator-000000012.pt")
     assert (loaded.images_seen, loaded.resolution, loaded.alpha) == (12, 16, 1.0)
     assert loaded.label_names == ()
-    arguments = ["generate", out, "--seeds", "0-2", "--out", tmp_path / "out", "--device", "cpu"]
-    result = CliRunner().invoke(main, [str(a) for a in arguments])
-    assert result.exit_code == 0, result.output
-    pictures = [p for p in (tmp_path / "out").iterdir() if "grid" not in p.name]
+    pictures = [p for p in drawn(out, tmp_path, "--seeds", "0-2") if "grid" not in p.name]
     assert len(pictures) == 3
     for path in pictures:
         with Image.open(path) as image:
@@ -359,9 +364,7 @@ def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here, tmp_pa
     assert loaded.label_names == ("a", "b")
     assert loaded.generator.config.label_dim == 2
     assert newest_state("run")["config"]["data"]["labels"] is True
-    arguments = ["generate", "run", "--seeds", "1", "--class", "b", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(main, [*arguments, "--device", "cpu"])
-    assert result.exit_code == 0, result.output
+    assert drawn("run", tmp_path, "--seeds", "1", "--class", "b")
 
 
 def test_a_prepared_store_of_higher_resolution_serves(larger, here):
@@ -377,10 +380,7 @@ def test_a_prepared_store_of_higher_resolution_serves(larger, here):
 def test_images_of_other_channels_are_trained_on_and_drawn(here, tmp_path, channels, modes):
     told("-o", f"network.image_channels={channels}")
     assert newest_state("run")["config"]["network"]["image_channels"] == channels
-    arguments = ["generate", "run", "--seeds", "0", "--out", str(tmp_path / "out")]
-    result = CliRunner().invoke(main, [*arguments, "--device", "cpu"])
-    assert result.exit_code == 0, result.output
-    (picture,) = (tmp_path / "out").iterdir()
+    (picture,) = drawn("run", tmp_path, "--seeds", "0")
     for path in (picture, here / "run" / "reals.png", here / "run" / "samples" / "000000.png"):
         with Image.open(path) as image:
             assert image.mode in modes

@@ -125,6 +125,17 @@ def step(state, now, share=None, labels=None, pool=None):
     return train_step(state, reals_for(now, share.dtype), labels, now, draws)
 
 
+def graph_nodes(tensor):
+    """The autograd nodes that a tensor came through, which its graph keeps alive."""
+    found, todo = set(), [tensor.grad_fn]
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            todo += [following for following, _ in node.next_functions]
+    return found
+
+
 def counts(state):
     """Updates since the optimizers were cleared: the generator's, the discriminator's."""
     return [o.param_groups[0]["updates"] for o in (state.g_optimizer, state.d_optimizer)]
