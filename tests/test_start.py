@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,3 +112,11 @@ def test_every_name_of_the_package_is_there_and_none_is_hidden_by_a_module():
     modules = {path.stem for path in Path(training.__path__[0]).glob("*.py")}
     assert not modules & training.HOME.keys()
     assert all(callable(getattr(training, name)) for name in training.HOME)
+
+
+def test_the_step_is_imported_without_the_loop_and_the_data():
+    code = "import sys, stylegan.training.step; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = set(found.stdout.split())
+    assert "stylegan.training.step" in modules
+    assert not {"stylegan.training.loop", "stylegan.training.run", "stylegan.data"} & modules

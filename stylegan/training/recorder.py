@@ -181,6 +181,7 @@ class Recorder:
         self.events.scalars(named, self.state.images_seen)
 
     def write_samples(self, stage: Stage) -> None:
+        """A grid of samples, and the histograms where they are asked for."""
         state = self.state
         if self.writes:
             path = self.folder.sample_file(state.images_seen)
