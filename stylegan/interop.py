@@ -1,6 +1,7 @@
-"""Weights of the official program -> our networks, without TensorFlow and without running pickles.
+"""Weights of other programs -> our networks: the official ones, without TensorFlow and without
+running pickles, and those of three in PyTorch.
 
-A door: the code lives in `stylegan.files.formats`.
+A door: the code is in `stylegan.files.formats`.
 """
 
 from stylegan.files.formats import import_weights

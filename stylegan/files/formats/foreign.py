@@ -28,6 +28,11 @@ def scaled(name: str, path: str, factor: float, why: str, **layout: Any) -> Matc
     return Match(name, path, factor=factor, detail=f"by {factor:.6g}, {why}", **layout)
 
 
+def normed(name: str, path: str, **layout: Any) -> Match:
+    """A match of what an instance norm follows."""
+    return scaled(name, path, NORM_FACTOR, NORM_DETAIL, **layout)
+
+
 def layer(ours: str, theirs: str) -> Iterator[Match]:
     """Weight and bias of a layer."""
     yield Match(f"{ours}.weight", f"{theirs}.weight")

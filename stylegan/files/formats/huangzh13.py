@@ -20,6 +20,7 @@ from stylegan.files.formats.foreign import (
     layer,
     make_w_avg,
     mapping_fields,
+    normed,
     numbered,
     plain_weights,
     scaled,
@@ -109,7 +110,7 @@ def matches(config: NetworkConfig) -> Iterator[Match]:
         yield Match("mapping.label_embedding", "class_embedding.weight")
     for i in range(config.mapping_layers):
         yield from layer(f"mapping.layers.{i}", f"g_mapping.map.dense{i}")
-    yield scaled("synthesis.input.const", f"{START}.const", NORM_FACTOR, NORM_DETAIL)
+    yield normed("synthesis.input.const", f"{START}.const")
     yield from block_matches("synthesis.input", START, (START, f"{START}.conv"), "conv")
     for i, r in enumerate(resolutions(config.resolution)[1:]):
         ours, theirs = f"synthesis.blocks.{r}", BLOCK.format(i)
@@ -125,11 +126,9 @@ def matches(config: NetworkConfig) -> Iterator[Match]:
 
 def block_matches(ours: str, theirs: str, biased: tuple[str, str], second: str) -> Iterator[Match]:
     """The second convolution of a block, and what follows both; `biased`: who holds the biases."""
-    weight = f"{ours}.{second}.weight", f"{biased[1]}.weight"
-    yield scaled(*weight, NORM_FACTOR, NORM_DETAIL)
+    yield normed(f"{ours}.{second}.weight", f"{biased[1]}.weight")
     for j, source in enumerate(biased):
         epilogue, after = f"{ours}.epilogue{j}", f"{theirs}.epi{j + 1}"
-        yield scaled(f"{epilogue}.bias", f"{source}.bias", NORM_FACTOR, NORM_DETAIL)
-        noise = f"{after}.top_epi.noise.weight"
-        yield scaled(f"{epilogue}.noise.strength", noise, NORM_FACTOR, NORM_DETAIL)
+        yield normed(f"{epilogue}.bias", f"{source}.bias")
+        yield normed(f"{epilogue}.noise.strength", f"{after}.top_epi.noise.weight")
         yield from layer(f"{epilogue}.style.affine", f"{after}.style_mod.lin")

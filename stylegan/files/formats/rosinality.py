@@ -23,6 +23,7 @@ from stylegan.files.formats.foreign import (
     draw_noise_maps,
     make_w_avg,
     mapping_fields,
+    normed,
     numbered,
     plain_weights,
     scaled,
@@ -121,8 +122,8 @@ def matches(config: NetworkConfig, weights: Weights, layers: list[str]) -> Itera
         yield from upper_matches(weights, block, ours, i)
         second = f"{ours}.conv" if r == 4 else f"{ours}.conv1"
         conv = f"{block}.conv2.conv"
-        yield scaled(f"{second}.weight", f"{conv}.weight_orig", NORM_FACTOR, NORM_DETAIL)
-        yield scaled(f"{ours}.epilogue1.bias", f"{conv}.bias", NORM_FACTOR, NORM_DETAIL)
+        yield normed(f"{second}.weight", f"{conv}.weight_orig")
+        yield normed(f"{ours}.epilogue1.bias", f"{conv}.bias")
         for j in (0, 1):
             yield from epilogue_matches(config.channels(r), block, f"{ours}.epilogue{j}", j + 1)
         rgb = f"generator.to_rgb.{i}.conv"
@@ -133,18 +134,17 @@ def matches(config: NetworkConfig, weights: Weights, layers: list[str]) -> Itera
 def upper_matches(weights: Weights, block: str, ours: str, i: int) -> Iterator[Match]:
     """The constant of the first block, or the enlarging convolution of a later one."""
     if i == 0:
-        yield scaled(f"{ours}.const", f"{block}.conv1.input", NORM_FACTOR, NORM_DETAIL)
+        yield normed(f"{ours}.const", f"{block}.conv1.input")
     elif is_fused(weights, i):
         why = f"{NORM_DETAIL}, and as ours are summed where theirs are averaged; rotated"
         source = f"{block}.conv1.0"
         name = f"{ours}.conv0.weight"
         yield scaled(name, f"{source}.weight", NORM_FACTOR / 4, why, rotated=True)
-        yield scaled(f"{ours}.epilogue0.bias", f"{source}.bias", NORM_FACTOR, NORM_DETAIL)
+        yield normed(f"{ours}.epilogue0.bias", f"{source}.bias")
     else:
         source = f"{block}.conv1.1.conv"
-        name = f"{ours}.conv0.weight"
-        yield scaled(name, f"{source}.weight_orig", NORM_FACTOR, NORM_DETAIL, axes=TRANSPOSED)
-        yield scaled(f"{ours}.epilogue0.bias", f"{source}.bias", NORM_FACTOR, NORM_DETAIL)
+        yield normed(f"{ours}.conv0.weight", f"{source}.weight_orig", axes=TRANSPOSED)
+        yield normed(f"{ours}.epilogue0.bias", f"{source}.bias")
 
 
 def epilogue_matches(channels: int, block: str, ours: str, j: int) -> Iterator[Match]:
