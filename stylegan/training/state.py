@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 
 from stylegan import config as configuration
 from stylegan.config import TrainConfig
@@ -57,24 +56,13 @@ class TrainState:
         for network in (generator.synthesis, discriminator):
             network.recompute_blocks = config.checkpoint_activations
 
-        def adam(network: nn.Module) -> Adam:
-            betas = (config.adam_beta1, config.adam_beta2)
-            return Adam(network.parameters(), betas=betas, eps=config.adam_eps)
-
-        def scaler() -> torch.amp.GradScaler:
-            kind = torch.device(device).type
-            return torch.amp.GradScaler(kind, enabled=config.precision == "fp16")
-
-        return cls(
-            config,
-            generator,
-            discriminator,
-            copy.deepcopy(generator).requires_grad_(False).eval(),
-            adam(generator),
-            adam(discriminator),
-            scaler(),
-            scaler(),
-        )
+        average = copy.deepcopy(generator).requires_grad_(False).eval()
+        networks = (generator, discriminator)
+        betas, eps = (config.adam_beta1, config.adam_beta2), config.adam_eps
+        g_adam, d_adam = (Adam(each.parameters(), betas=betas, eps=eps) for each in networks)
+        kind, scaled = torch.device(device).type, config.precision == "fp16"
+        g_scaler, d_scaler = (torch.amp.GradScaler(kind, enabled=scaled) for _ in networks)
+        return cls(config, *networks, average, g_adam, d_adam, g_scaler, d_scaler)
 
     @property
     def device(self) -> torch.device:
