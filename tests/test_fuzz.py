@@ -26,6 +26,8 @@ from PIL import Image
 from stylegan.config import TrainConfig, bundled, load_config, read_stored_config, to_toml
 from stylegan.data import Store, cached_store, prepare, read_image
 from stylegan.files import checkpoint
+from stylegan.files.formats import export
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.training import TrainState
@@ -151,6 +153,13 @@ def make_checkpoints(folder):
     config = TrainConfig(network=TINY, schedule=config.schedule)
     checkpoint.save(folder / "b.pt", "state", TrainState.create(config).to_payload())
     return [(folder / name).read_bytes() for name in ("a.pt", "b.pt")]
+
+
+def make_exported(folder, name):
+    """A generator for other programs."""
+    torch.manual_seed(0)
+    export(LoadedGenerator(Generator(TINY).eval(), "memory", resolution=8), folder / name)
+    return [(folder / name).read_bytes()]
 
 
 def use_generator(path):
@@ -317,6 +326,18 @@ KINDS = {
     ),
     "official pickle": Kind(
         "f.pkl", lambda folder: [SNAPSHOT.read_bytes()], (EDITED, damage.pickles), use_generator
+    ),
+    "safetensors": Kind(
+        "f.safetensors",
+        lambda folder: make_exported(folder, "f.safetensors"),
+        (EDITED, damage.safetensors_header),
+        use_generator,
+    ),
+    "arrays": Kind(
+        "f.npz",
+        lambda folder: make_exported(folder, "f.npz"),
+        (EDITED, damage.archives, damage.archive_fields),
+        use_generator,
     ),
     "store's meta": stored("meta.json", EDITED, damage.json_values),
     "store's images": stored("0008.npy", EDITED, damage.npy_headers),

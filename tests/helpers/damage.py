@@ -268,6 +268,22 @@ def json_values(draw, data):
     return text.replace('"LONG"', "9" * 5_000).encode(draw(ENCODINGS))
 
 
+def safetensors_header(data):
+    """Values of the header of a safetensors file, of the right length, or of our metadata in it."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    ours = header["__metadata__"]["stylegan"]
+
+    def build(text):
+        return len(text).to_bytes(8, "little") + text + data[end:]
+
+    def with_ours(text):
+        header["__metadata__"]["stylegan"] = text.decode(errors="replace")
+        return json.dumps(header).encode()
+
+    return (json_values(data[8:end]) | json_values(ours).map(with_ours)).map(build)
+
+
 ENCODINGS = st.sampled_from(("utf-8",) * 8 + ("utf-16", "utf-8-sig"))
 TOML_VALUES = (
     "inf", "-inf", "nan", "1e400", "1" * 5_000, "0x" + "f" * 5_000, "1_" * 3_000 + "1", "''",
