@@ -23,6 +23,18 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{ending}"
 
 
+def duration(seconds: float) -> str:
+    """`3d 04h`, `4h 05m`, `5m 06s` or `7s`."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    days, h = divmod(hours, 24)
+    if days:
+        return f"{days}d {h:02d}h"
+    if hours:
+        return f"{h}h {m:02d}m"
+    return f"{m}m {s:02d}s" if minutes else f"{s}s"
+
+
 def reason_of(error: Exception) -> str:
     """The message of an error; of the operating system's, the part without the file."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

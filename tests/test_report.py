@@ -20,6 +20,7 @@ import stylegan.report
 from stylegan import sampling
 from stylegan.config import to_toml
 from stylegan.files.loading import load_generator, load_run
+from stylegan.messages import duration
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.report import Captioned, Drawings, truncation_sweep, write_report
 from stylegan.report.charts import (
@@ -34,7 +35,7 @@ from stylegan.report.charts import (
     chart,
 )
 from stylegan.report.curves import best_of, by_metric, scores
-from stylegan.report.history import duration, moment, number, read_run
+from stylegan.report.history import moment, number, read_run
 from stylegan.report.markup import escaped, picture, tag
 from stylegan.report.sections import GRIDS, evenly
 
@@ -290,11 +291,11 @@ def test_only_finite_numbers_are_numbers():
 
 
 def test_times_are_readable():
-    assert [duration(s) for s in (45, 720, 12_000, 180_000)] == [
-        "45 s",
-        "12 min",
-        "3 h 20 min",
-        "2 d 2 h",
+    assert [duration(s) for s in (45, 306, 12_000, 180_000)] == [
+        "45s",
+        "5m 06s",
+        "3h 20m",
+        "2d 02h",
     ]
     assert moment(0) == "1970-01-01 00:00 UTC"
     assert moment(1e300) == "an unknown time"

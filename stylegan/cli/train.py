@@ -210,7 +210,8 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
     from tqdm import tqdm
 
     from stylegan import distributed
-    from stylegan.training.plan import TimeLeft, duration
+    from stylegan.messages import duration
+    from stylegan.training.plan import TimeLeft
 
     total = config.schedule.total_images
     form = "{percentage:3.0f}%|{bar:20}| {n:.1f}/{total:.1f} kimg  {desc}"

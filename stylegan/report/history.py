@@ -163,14 +163,3 @@ def moment(value: object) -> str:
         return f"{datetime.fromtimestamp(number(value) or 0, UTC):%Y-%m-%d %H:%M} UTC"
     except (OverflowError, OSError, ValueError):
         return "an unknown time"
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 20 min`, `4 d 2 h`."""
-    minutes = round(seconds / 60)
-    hours, days = minutes // 60, minutes // 1440
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    return f"{hours} h {minutes % 60} min" if days < 2 else f"{days} d {hours % 24} h"

@@ -8,10 +8,10 @@ from PIL import Image
 
 from stylegan.config import DERIVED, build_config, flatten, to_dict
 from stylegan.figures import evenly as spread
-from stylegan.messages import count
+from stylegan.messages import count, duration
 from stylegan.report.charts import Band, short
 from stylegan.report.drawings import Drawings
-from stylegan.report.history import ENDS, Measurement, RunHistory, Session, duration, moment, number
+from stylegan.report.history import ENDS, Measurement, RunHistory, Session, moment, number
 from stylegan.report.markup import Html, joined, picture, table, tag
 from stylegan.schedule import phases, stage_at
 from stylegan.toml import toml_value

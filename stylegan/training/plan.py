@@ -3,6 +3,7 @@
 import torch
 
 from stylegan.config import TrainConfig
+from stylegan.messages import duration
 from stylegan.schedule import phases
 from stylegan.training.cost import step_costs, step_flops
 from stylegan.training.kernels import kernels
@@ -58,15 +59,3 @@ def plan_lines(config: TrainConfig, device: torch.device) -> list[str]:
     kind = "measured" if device.type == "cuda" else "estimated"
     note = f"Time on this {device.type}, from one measured step (~: estimated from a smaller one)"
     return [*lines, f"{note}; memory of each process {kind}.", f"In all about {duration(total)}."]
-
-
-def duration(seconds: float) -> str:
-    """`3d 04h`, `4h 05m`, `5m 06s` or `7s`."""
-    minutes, s = divmod(round(seconds), 60)
-    hours, m = divmod(minutes, 60)
-    days, h = divmod(hours, 24)
-    if days:
-        return f"{days}d {h:02d}h"
-    if hours:
-        return f"{h}h {m:02d}m"
-    return f"{m}m {s:02d}s" if minutes else f"{s}s"
