@@ -198,7 +198,7 @@ def draw_directions(
 
 
 def default_path(source: str | Path) -> Path:
-    """Where the directions of a source are kept: in a run folder, beside a file, or, of a bundled
+    """The file of the directions of a source: in a run folder, beside a file, or, of a bundled
     name or an address, in the current folder."""
     path = Path(source)
     if path.is_dir() and str(source) not in BUNDLED:

@@ -120,7 +120,7 @@ def facts_of(folder: Path) -> dict[str, float]:
 
 
 def digits(value: float, number: int = 4) -> str:
-    """As many significant digits, but never fewer than the whole ones."""
+    """A number with so many significant digits, but never fewer than the whole ones."""
     return f"{value:.0f}" if abs(value) >= 10**number - 0.5 else f"{value:.{number}g}"
 
 
@@ -143,7 +143,7 @@ def table(
     requests: Sequence[Request],
     yardsticks: Mapping[str | None, Scores],
 ) -> str:
-    """In Markdown: a line for each row, then the yardsticks, then why runs failed."""
+    """Markdown with a line for each row, then the yardsticks, then why runs failed."""
     better = {
         score_name(request.name, name): "↓" if KINDS[request.kind].lower_is_better else "↑"
         for request in requests

@@ -27,7 +27,7 @@ def note(text: str) -> None:
 def measuring_tools(
     weights: Path | None = None, classifiers: tuple[Path, ...] = (), *, crop_faces: bool = False
 ) -> "Tools":
-    """With the cache of this user."""
+    """Tools with the cache of this user."""
     from stylegan.data import default_cache_dir
     from stylegan.metrics import Tools
 

@@ -173,7 +173,7 @@ def subject_of(
 
 
 def table(rows: Sequence[Row]) -> str:
-    """In Markdown: a line for each way of looking at each generator."""
+    """Markdown with a line for each way of looking at each generator."""
     from stylegan.metrics import Yardstick
 
     scores = [{n: s for r in row.results for n, s in r.scores().items()} for row in rows]

@@ -70,7 +70,8 @@ def with_noise(loaded: LoadedGenerator, ws: Tensor, seeds: Sequence[int]) -> np.
 
 
 def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int) -> np.ndarray:
-    """Of each pixel over noise, in gray levels: (H, W), root mean square over the channels."""
+    """Standard deviation of each pixel over noise, in gray levels: (H, W), root mean square over
+    the channels."""
     batch = sampling.default_batch(loaded.resolution)
     total, squares = np.int64(0), np.int64(0)
     for start in range(0, realizations, batch):

@@ -23,8 +23,8 @@ def evenly(places: Sequence[float], most: int) -> list[int]:
 
 
 def nearest(places: Sequence[float], n: int) -> list[int]:
-    """Of each of n values, evenly spread from the first to the last of ascending places, the index
-    of the place nearest to it."""
+    """Indices of the places nearest to n values, which are evenly spread from the first to the last
+    of the ascending places."""
     wanted = np.linspace(places[0], places[-1], n)
     distances = np.abs(np.asarray(places, np.float64) - wanted[:, None])
     return [int(i) for i in distances.argmin(axis=1)]

@@ -68,7 +68,7 @@ class Request(NamedTuple):
 
     @property
     def name(self) -> str:
-        """With the number of images, thousands as k: `fid50k`, `swd16384`."""
+        """Kind and number of images, thousands as k: `fid50k`, `swd16384`."""
         n = self.images
         return f"{self.kind}{n // 1000}k" if n % 1000 == 0 else f"{self.kind}{n}"
 

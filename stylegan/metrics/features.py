@@ -80,7 +80,7 @@ def as_rgb(images: Tensor) -> Tensor:
 
 
 def averaged_down(images: Tensor, largest: int = LARGEST) -> Tensor:
-    """By box averages to `largest` pixels a side, if there are more."""
+    """Images reduced by box averages to `largest` pixels a side, if they have more."""
     factor = images.shape[2] // largest
     return F.avg_pool2d(images, factor) if factor > 1 else images
 
@@ -93,7 +93,7 @@ class Weights(NamedTuple):
 
 
 def public_weights(url: str, given: Path | None) -> Weights:
-    """Of the file at an https address that ends in `-<digits of its SHA-256>.<ending>`.
+    """Weights from the file at an https address that ends in `-<digits of its SHA-256>.<ending>`.
 
     Taken from `given`, the file itself or a folder that has it, else from
     $TORCH_HOME/hub/checkpoints, else downloaded to there. A file given by its own path may be any
@@ -109,7 +109,7 @@ def in_hub_cache(url: str) -> bool:
 
 
 def weights_file(url: str, given: Path | None) -> Path:
-    """Where the file is. OSError that says where it should be."""
+    """The file; else an OSError that says where it should be."""
     name = url.rpartition("/")[2]
     digits = str(download.hash_prefix(name))
     if given is not None and not given.exists():

@@ -51,7 +51,7 @@ class Lpips:
 
 
 def load_lpips(weights: Path | None, device: torch.device) -> Lpips:
-    """With the trunk's weights from where `public_weights` finds them."""
+    """LPIPS with the trunk's weights from where `public_weights` finds them."""
     from torchmetrics.functional.image import lpips as library
 
     trunk = public_weights(WEIGHTS, weights)
@@ -64,7 +64,8 @@ def load_lpips(weights: Path | None, device: torch.device) -> Lpips:
 
 
 def load_trunk(trunk: nn.Module, tensors: Mapping[str, Tensor], origin: Path | None) -> None:
-    """Of torchvision's VGG16; it knows layers by other names. ValueError if they do not fit."""
+    """Load weights of torchvision's VGG16, whose layers have other names. ValueError if they do
+    not fit."""
     own = trunk.state_dict()
     found = {name: tensors.get(torchvision_name(name)) for name in own}
     for name, tensor in found.items():

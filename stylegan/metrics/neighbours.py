@@ -43,8 +43,8 @@ def samples(subject: Subject, num: int) -> Tensor:
 
 
 def nearest(pictures: Tensor, subject: Subject, network: FeatureNetwork, k: int = 3) -> Neighbours:
-    """Of pictures uint8 (n, C, r, r) among all training images; either way round if they are
-    mirrored. k is smaller where there are fewer of them.
+    """Neighbours of pictures uint8 (n, C, r, r) among all training images, either way round if
+    these are mirrored. k is smaller where there are fewer of them.
 
     All processes give the same pictures; each looks through its share of the data, whose features
     are not kept: memory depends on n alone.

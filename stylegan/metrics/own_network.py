@@ -265,7 +265,7 @@ def sampled(x: Tensor, places: Tensor) -> Tensor:
 
 
 def uniform(shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
-    """In [-1, 1)."""
+    """Random numbers in [-1, 1)."""
     return 2 * torch.rand(shape, generator=rng) - 1
 
 

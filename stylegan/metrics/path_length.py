@@ -112,7 +112,7 @@ def latent_pairs(subject: Subject, indices: range) -> tuple[Tensor, Tensor, Tens
 
 
 def trimmed_mean(lengths: np.ndarray, percent: float = TRIM_PERCENT) -> float:
-    """Of the values between two percentiles, both of which are values and included."""
+    """Mean of the values between two percentiles, both of which are values and included."""
     if not np.isfinite(lengths).all():
         bad = len(lengths) - int(np.isfinite(lengths).sum())
         raise ValueError(f"{bad} of {len(lengths)} path lengths are not finite")

@@ -13,7 +13,7 @@ NEIGHBORHOOD = 3  # the k of precision and recall, as in the paper
 
 
 class Moments:
-    """Of rows of features that arrive in batches; exact in float64 whatever their number."""
+    """Mean and covariance of rows of features that arrive in batches; sums in float64."""
 
     def __init__(self, dim: int) -> None:
         self.count = 0
@@ -32,7 +32,7 @@ class Moments:
         self.products += rows.T @ rows
 
     def merged(self) -> "Moments":
-        """Of the rows of all processes; equal in each of them."""
+        """Moments of the rows of all processes; equal in each of them."""
         return pooled(distributed.gather(self))
 
     def mean(self) -> np.ndarray:
@@ -51,7 +51,7 @@ class Moments:
 
 
 def pooled(parts: Iterable[Moments]) -> Moments:
-    """Of the rows of all parts; at least one has some."""
+    """Moments of the rows of all parts; at least one has some."""
     given = [part for part in parts if part.shift is not None]
     total = Moments(len(given[0].sum))
     for part in given:
@@ -69,7 +69,7 @@ def pooled(parts: Iterable[Moments]) -> Moments:
 def frechet_distance(
     mean1: np.ndarray, covariance1: np.ndarray, mean2: np.ndarray, covariance2: np.ndarray
 ) -> float:
-    """Between two Gaussians: |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)).
+    """Distance of two Gaussians: |m1 - m2|^2 + tr(C1 + C2 - 2 (C1 C2)^(1/2)).
 
     Dowson and Landau 1982; Heusel et al. 2017, equation 6. The trace of the root is the sum of the
     singular values of R1^T R2, where C = R R^T: exact also where covariances are singular.
@@ -94,7 +94,7 @@ def frechet(a: Moments, b: Moments) -> float:
 def precision_recall(
     fakes: np.ndarray, reals: np.ndarray, k: int = NEIGHBORHOOD
 ) -> tuple[float, float]:
-    """Of features (n, dim) and (m, dim). Kynkaanniemi et al. 2019, equations 1 and 2.
+    """Both, of features (n, dim) and (m, dim). Kynkaanniemi et al. 2019, equations 1 and 2.
 
     Precision is the share of fakes that lie within a real's ball, as far as its k-th nearest other
     real; recall is the share of reals within a fake's ball.
@@ -108,7 +108,7 @@ def precision_recall(
 
 
 def fraction_within(points: np.ndarray, centers: np.ndarray, k: int) -> float:
-    """Of the points, those that some center's ball holds."""
+    """Share of the points that lie in the ball of a center."""
     radii = torch.cat([nearest_rows(some, centers, k + 1)[0][:, -1] for some in blocks(centers)])
     inside = 0
     for some in blocks(points):

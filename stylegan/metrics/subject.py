@@ -29,7 +29,7 @@ def quiet(what: str, done: int, total: int) -> None:
 class Subject:
     """A generator, the data it is compared with, and how both are looked at.
 
-    Image i is a function of `seed` and i alone: of no batch, no number of processes.
+    Image i is a function of `seed` and i alone, not of the batch or the number of processes.
     """
 
     generator: Generator  # eval mode, on the device that is to be used
@@ -91,11 +91,11 @@ class Subject:
             self.progress(what, stop - own.start, len(own))
 
     def seeds(self, indices: range) -> list[int]:
-        """Of samples. Seeds of other runs' pictures are not avoided, as officially."""
+        """The seeds of samples. Those of other runs' pictures are not avoided, as officially."""
         return [(self.seed + i) % (sampling.MAX_SEED + 1) for i in indices]
 
     def labels(self, indices: range) -> Tensor | None:
-        """Of samples: drawn from those of the data, as officially; float (n, label_dim)."""
+        """Labels of samples, drawn from those of the data, as officially: float (n, label_dim)."""
         config = self.generator.config
         if config.label_dim == 0:
             return None
@@ -230,7 +230,7 @@ class Yardstick(Subject):
 
     @classmethod
     def beside(cls, subject: Subject) -> Self:
-        """Of the subject's data, looked at as it is."""
+        """The yardstick of the subject's data."""
         return cls(**{f.name: getattr(subject, f.name) for f in dataclasses.fields(Subject)})
 
     def about_generator(self) -> dict[str, Any]:
@@ -287,7 +287,7 @@ def share_of(num: int, rank: int | None = None) -> range:
 
 
 def weights_sha256(generator: Generator) -> str:
-    """Of all weights with their names, whatever file they are in."""
+    """Hash of all weights with their names, whatever file they are in."""
     digest = hashlib.sha256()
     for name, weight in sorted(generator.state_dict().items()):
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())

@@ -57,7 +57,7 @@ def measure_swd(subject: Subject, kinds: Collection[str], images: int, tools: To
 def sliced_wasserstein(
     a: Iterable[Tensor], b: Iterable[Tensor], shape: Shape, *, seed: int = 0, folder: Path
 ) -> dict[str, float]:
-    """Between two sets of images of one shape (N, C, r, r), each in batches uint8 (n, C, r, r).
+    """Distances of two sets of images (N, C, r, r), each in batches uint8 (n, C, r, r).
 
     With several processes each gives its part of either set; N is that of all, and so is the
     result. Patches wait in files in `folder`, 25 C kB for each image and level, which vanish

@@ -180,7 +180,7 @@ def scale(axes: "Axes", lines: Sequence[Line], bands: Sequence[Band], log: bool)
 
 
 def draw_bands(axes: "Axes", bands: Sequence[Band]) -> None:
-    """With their names where there is room."""
+    """Shade the bands and name them where there is room."""
     left, right = axes.get_xlim()
     letters = (RIGHT - LEFT) / LETTER / (right - left)  # for a unit of x
     for start, shaded_until, end, name in bands:
@@ -192,7 +192,7 @@ def draw_bands(axes: "Axes", bands: Sequence[Band]) -> None:
 
 
 def draw_line(axes: "Axes", line: Line, breaks: Sequence[float]) -> None:
-    """The means, dots where they are few or alone, and the ranges."""
+    """Draw the means, dots where they are few or alone, and the ranges."""
     gaps = np.array([(x, *(math.nan,) * 3) for x in breaks]).reshape(-1, 4)
     both = np.concatenate([line.rows, gaps])
     x, mean, low, high = both[both[:, 0].argsort(kind="stable")].T

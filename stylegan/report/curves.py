@@ -180,7 +180,7 @@ def over_time(metric: str, every: Sequence[Measurement], bands: Sequence[Band]) 
 
 
 def against_psi(metric: str, every: Sequence[Measurement]) -> Html:
-    """Of the newest generator that was measured at several psi."""
+    """Chart of the newest generator that was measured at several psi."""
     by_generator: dict[Any, list[Measurement]] = defaultdict(list)
     for one in every:
         if one.psi is not None:
@@ -227,7 +227,7 @@ def lower_is_better(one: Measurement, value: str) -> bool | None:
 
 
 def best_of(every: Sequence[Measurement], value: str) -> Measurement | None:
-    """Of those at the resolution of the last; None where it is unknown what is better."""
+    """The best of those at the resolution of the last; None where it is unknown what is better."""
     lower = lower_is_better(every[-1], value)
     scored = [
         (y if lower else -y, i)

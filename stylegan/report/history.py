@@ -58,7 +58,7 @@ class Measurement(NamedTuple):
 
 
 class Session(NamedTuple):
-    """From a start or a resume to the last line before the next."""
+    """Events from a start or a resume to the last line before the next."""
 
     events: list[Event]
 

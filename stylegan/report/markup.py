@@ -26,7 +26,7 @@ def joined(parts: Iterable[object], between: str = "") -> Html:
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Html:
-    """An element. Of the names of attributes a last `_` is dropped, and inner ones become `-`."""
+    """An element. A last `_` in the name of an attribute is dropped, inner ones become `-`."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"'
         for key, value in attributes.items()
