@@ -81,6 +81,11 @@ def load_safetensors(path: Path) -> Snapshot:
     try:
         with safetensors.safe_open(path, framework="pt") as file:  # sizes agree with the file's
             metadata = file.metadata() or {}
+            if OURS not in metadata:
+                raise ValueError(
+                    f"{path} is a safetensors file without the metadata of this project, which "
+                    "specifies the network that the weights are of; `stylegan export` writes it"
+                )
             types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
             other = {t for t in types.values() if t not in ("F64", "F32", "F16", "BF16")}
             weights = {} if other else {name: file.get_tensor(name) for name in types}
@@ -88,11 +93,6 @@ def load_safetensors(path: Path) -> Snapshot:
         raise ValueError(f"{path} is damaged: {readable(str(error))}") from error
     if other:
         raise ValueError(f"{path} holds {readable(', '.join(sorted(other)))}, not floats alone")
-    if OURS not in metadata:
-        raise ValueError(
-            f"{path} is a safetensors file without the metadata of this project, which specifies "
-            "the network that the weights are of; `stylegan export` writes it"
-        )
     payload = from_json(metadata[OURS], path, "metadata")
     with open(path, "rb") as content:
         digest = digest_of(content)
