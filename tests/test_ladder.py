@@ -8,7 +8,7 @@ import sys
 
 import ladder
 import pytest
-from ladder import Job, clearly_best, digits, parse_jobs, row_configs, summary, table
+from ladder import Job, clearly_best, digits, parse_jobs, row_configs, scores_of, summary, table
 from PIL import Image
 from tiny_training import tiny_config, write_pictures
 
@@ -113,6 +113,27 @@ def test_a_row_is_clearly_best_if_it_is_ahead_by_more_than_the_largest_deviation
     assert clearly_best(values | {"e": [8.5]}, 1) is None
     assert clearly_best({"e": [9.0], "f": [1.0]}, 1) is None  # no deviation is known
     assert clearly_best(values, -1) == "d"
+
+
+def test_scores_are_those_of_the_last_generator_as_it_is(tmp_path):
+    (tmp_path / "config.toml").write_text(to_toml(tiny_config()))
+    (tmp_path / "log.jsonl").write_text('{"event": "finished", "images_seen": 60}\n')
+    plain = {"psi": 1.0, "mixed": 1, "noise": "random", "seed": 0}
+    lines = [
+        {"metric": metric, "values": {"swd": y}, "protocol": {"generator": {}, "fakes": fakes}}
+        for metric, y, fakes in [
+            ("swd20", 1.0, plain),
+            ("swd20", 2.0, plain | {"psi": 0.5}),
+            ("swd20", 3.0, plain | {"mixed": 2}),
+            ("swd200", 4.0, plain),
+            ("swd20", 5.0, plain),
+            ("swd10", 6.0, {"seed": 0}),
+        ]
+    ]
+    for line, images in zip(lines, (60, 60, 60, 60, 40, None), strict=True):
+        line["protocol"]["generator"] = {"sha256": images, "images_seen": images, "origin": "half"}
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert scores_of(tmp_path, parse("swd20")) == {None: {"swd20": 1.0}, "half": {"swd20": 6.0}}
 
 
 @pytest.mark.slow
