@@ -35,6 +35,17 @@ def duration(seconds: float) -> str:
     return f"{m}m {s:02d}s" if minutes else f"{s}s"
 
 
+def gib(size: float) -> str:
+    """A number of bytes, in binary gigabytes."""
+    return f"{size / 2**30:.2f} GiB"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row, its cells at the right of their columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+
+
 def reason_of(error: Exception) -> str:
     """The message of an error; of the operating system's, the part without the file."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

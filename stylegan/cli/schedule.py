@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stylegan.cli.common import Command
-from stylegan.messages import count
+from stylegan.messages import aligned, count
 
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
@@ -44,10 +44,7 @@ def schedule(config: str | None, overrides: tuple[str, ...], processes: int | No
     chosen = configuration(config, overrides, processes)
     plan = chosen.schedule
     rows = [phase_row(start, end, stage, plan) for start, end, stage in phases(plan)]
-    widths = [max(len(row[i]) for row in [HEADER, *rows]) for i in range(len(HEADER))]
-    for row in [HEADER, *rows]:
-        cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells))
+    click.echo("\n".join(aligned([HEADER, *rows])))
     click.echo(
         f"{config or 'the paper'}: {plan.total_kimg:,.10g} kimg in total, "
         f"for {count(plan.num_processes, 'process')}"

@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from stylegan.training.draws import PassDraws as PassDraws
     from stylegan.training.draws import Share as Share
     from stylegan.training.draws import draw as draw
-    from stylegan.training.evaluation import Evaluation as Evaluation
     from stylegan.training.health import Diverged as Diverged
     from stylegan.training.health import LostContact as LostContact
     from stylegan.training.interrupts import Stopped as Stopped
+    from stylegan.training.loop import Evaluation as Evaluation
     from stylegan.training.recorder import TrainingProgress as TrainingProgress
     from stylegan.training.run import start as start
     from stylegan.training.state import TrainState as TrainState
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HOME = {  # name -> module; no module is named as one of them
     "Diverged": "health",
     "Draws": "draws",
-    "Evaluation": "evaluation",
+    "Evaluation": "loop",
     "LostContact": "health",
     "PassDraws": "draws",
     "Share": "draws",

@@ -3,7 +3,7 @@
 import torch
 
 from stylegan.config import TrainConfig
-from stylegan.messages import duration
+from stylegan.messages import aligned, duration, gib
 from stylegan.schedule import phases
 from stylegan.training.cost import step_costs, step_flops
 from stylegan.training.kernels import kernels
@@ -33,8 +33,7 @@ def plan_lines(config: TrainConfig, device: torch.device) -> list[str]:
     """The plan as a table to print."""
     with kernels(config):
         costs = step_costs(config, device)
-    head = ("kimg", "resolution", "batch", "G rate", "D rate", "steps", "memory", "time")
-    rows = [head]
+    rows = [("kimg", "resolution", "batch", "G rate", "D rate", "steps", "memory", "time")]
     total = 0.0
     for first, end, stage in phases(config.schedule):
         cost = costs[stage.resolution]
@@ -50,12 +49,11 @@ def plan_lines(config: TrainConfig, device: torch.device) -> list[str]:
                 f"{stage.g_lr:g}",
                 f"{stage.d_lr:g}",
                 f"{-(-(end - first) // stage.batch_size):,}",
-                f"{cost.memory_bytes / 2**30:.2f} GiB",
+                gib(cost.memory_bytes),
                 mark + duration(seconds),
             )
         )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    lines = ["  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
     kind = "measured" if device.type == "cuda" else "estimated"
     note = f"Time on this {device.type}, from one measured step (~: estimated from a smaller one)"
-    return [*lines, f"{note}; memory of each process {kind}.", f"In all about {duration(total)}."]
+    notes = [f"{note}; memory of each process {kind}.", f"In all about {duration(total)}."]
+    return aligned(rows) + notes

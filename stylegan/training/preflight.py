@@ -10,6 +10,7 @@ import torch
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
+from stylegan.messages import gib
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, Stage, phases
 from stylegan.training.cost import memory_estimate, one_step, state_bytes, step_flops
@@ -126,7 +127,3 @@ def disk_warning(config: TrainConfig, folder: RunFolder) -> str:
         f"warning: {config.keep_states} states of {gib(one)} (keep_states) and a new one need "
         f"{gib(needed)}, {gib(free)} are free at {begun}"
     )
-
-
-def gib(size: float) -> str:
-    return f"{size / 2**30:.2f} GiB"

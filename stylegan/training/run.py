@@ -13,10 +13,9 @@ from stylegan.config import TrainConfig
 from stylegan.data import Store, cached_store
 from stylegan.messages import count
 from stylegan.run_folder import RunFolder
-from stylegan.training.evaluation import Evaluation
 from stylegan.training.interrupts import nothing_to_save
 from stylegan.training.kernels import kernels
-from stylegan.training.loop import train
+from stylegan.training.loop import Evaluation, train
 from stylegan.training.preflight import try_out
 from stylegan.training.recorder import Recorder, TrainingProgress
 from stylegan.training.resume import check_same_options, open_run
