@@ -117,8 +117,8 @@ def facts_of(folder: Path) -> dict[str, float]:
     """What the training of a run took and made."""
     run, weights = read_run(folder), load_run(folder).generator.parameters()
     minutes = sum(session.seconds for session in run.sessions()) / 60
-    values = run.images_seen / 1000, sum(weight.numel() for weight in weights), minutes
-    return dict(zip(FACTS, values, strict=True))
+    parameters = sum(weight.numel() for weight in weights)
+    return {"kimg": run.images_seen / 1000, "G parameters": parameters, "minutes": minutes}
 
 
 def digits(value: float, number: int = 4) -> str:
@@ -193,11 +193,7 @@ def write_samples(path: Path, folders: Mapping[str, Path]) -> None:
 @click.option("--data", help="Folder of images, zip, or prepared store.  [default: the emoji]")
 @click.option("--base", default="ablation-32", help="Row F in small.")
 @click.option("--rows", default="A-F", help="Rows with their seeds, as in A-D:0,E-F:0-2.")
-@click.option(
-    "--metrics",
-    default="own-fd4000,swd2048,own-pr2000",
-    help="Those of the table, as for stylegan metrics.",
-)
+@click.option("--metrics", default="own-fd4000,swd2048,own-pr2000", help="Columns of the table.")
 @click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
 @count_option("--jobs", "Number of runs at a time.", 2)
 @DEVICE
