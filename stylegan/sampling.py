@@ -133,8 +133,10 @@ def generate(
             else:
                 styles = some(part, ws)
             styles = truncate(styles, average, psi, cutoff)
-            images = generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps)
-            pictures = to_uint8(images)
+            # without a name of their own, the images are gone before the next ones are made
+            pictures = to_uint8(
+                generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps)
+            )
         yield pictures
 
 
