@@ -289,6 +289,7 @@ def test_the_published_generator_has_the_published_number_of_parameters():
 
 CONVERSION = """
 import re, sys, time
+from stylegan.cli import main
 main(sys.argv[1:], standalone_mode=False)
 # getrusage would count the memory of the process that started this one
 peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
