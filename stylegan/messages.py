@@ -5,10 +5,18 @@ import re
 from collections.abc import Sequence
 
 
-def readable(text: str, limit: int = 200) -> str:
-    """`text`, if it is printable and short; else escaped or cut."""
+def readable(text: object, limit: int = 200) -> str:
+    """A name, path, label or text that others made, as every message shows it: as it is if it is
+    printable and short, else quoted with escapes (line breaks, terminal codes, lone surrogates),
+    or cut."""
+    text = str(text)
     text = text if text.isprintable() else repr(text)
     return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def printable(text: str) -> str:
+    """`text` for a terminal: lines stay, other characters that are not printable are escaped."""
+    return "".join(c if c.isprintable() or c in "\n\r\t" else repr(c)[1:-1] for c in text)
 
 
 def listed(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:

@@ -22,7 +22,7 @@ from stylegan.config import TrainConfig, load_config, to_toml
 from stylegan.data import Store, prepare
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_discriminator, save_generator
-from stylegan.messages import count
+from stylegan.messages import count, printable, readable
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import Position, ScheduleConfig
 from stylegan.training import TrainState
@@ -388,3 +388,24 @@ def test_info_of_what_is_nothing_of_the_kind_is_an_error(tmp_path):
     message = refused("info", tmp_path / "words.pt")
     assert "words.pt is not a checkpoint of this project, or a truncated one" in message
     assert "neither generator-*.pt nor state-*.pt" in refused("info", tmp_path)
+
+
+# Text that others made
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Käse 猫.png", "Käse 猫.png"),
+        (Path("a\nb\x1b[31m.png"), r"'a\nb\x1b[31m.png'"),
+        ("caf\udce9.png", r"'caf\udce9.png'"),
+        ("a\u202eb", r"'a\u202eb'"),
+        ("x" * 300, "x" * 200 + "..."),
+    ],
+)
+def test_names_that_others_chose_are_readable(name, shown):
+    assert readable(name) == shown
+
+
+def test_text_for_a_terminal_keeps_its_lines_and_escapes_other_codes():
+    assert printable("a\tb\né\r\x1b[2J\x07\udcff") == "a\tb\né\r\\x1b[2J\\x07\\udcff"
