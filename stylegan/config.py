@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from stylegan.loss_registry import check_losses
 from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 PACKAGE = Path(__file__).parent
-GeneratorLoss = Literal["nonsaturating", "saturating", "wgan"]
-DiscriminatorLoss = Literal["logistic", "wgan", "wgan_gp", "hinge", "hinge_gp"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 
 
@@ -39,8 +38,8 @@ class TrainConfig:
 
     __pydantic_config__: ClassVar = {"strict": True, "allow_inf_nan": False}  # sections included
     seed: int = 0
-    generator_loss: GeneratorLoss = "nonsaturating"
-    discriminator_loss: DiscriminatorLoss = "logistic"
+    generator_loss: str = "nonsaturating"  # or saturating, wgan, or one of `loss_registry`
+    discriminator_loss: str = "logistic"  # or wgan, wgan_gp, hinge, hinge_gp, or of `loss_registry`
     r1_gamma: float = 10.0
     r1_interval: int = 1  # steps from one R1 (no other) to the next, which weighs as much more
     r2_gamma: float = 0.0
@@ -208,7 +207,14 @@ def check_names(values: Mapping[str, Any]) -> None:
 
 
 def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
-    """A checked configuration; unless given, the batch table is the one for `num_processes`.
+    """A checked configuration; unless given, the batch table is the one for `num_processes`."""
+    config = parse_config(values, num_processes)
+    check_losses(config.generator_loss, config.discriminator_loss)
+    return config
+
+
+def parse_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
+    """As `build_config`, but losses may be those of a script: a run is read without it.
 
     Types are strict. JSON has TOML's: keys of tables are text there too, arrays become tuples.
     """
@@ -273,9 +279,9 @@ def load_config(
 def from_dict(values: Mapping[str, Any]) -> TrainConfig:
     """The configuration that `to_dict` gave or a run's `config.toml` holds."""
     schedule = values.get("schedule", {})
-    if isinstance(schedule, Mapping):  # else `build_config` refuses it
+    if isinstance(schedule, Mapping):  # else `parse_config` refuses it
         schedule = {k: v for k, v in schedule.items() if k != "resolution"}
-    return build_config({**values, "schedule": schedule})
+    return parse_config({**values, "schedule": schedule})
 
 
 def read_stored_config(path: Path) -> TrainConfig:

@@ -7,14 +7,16 @@ import shutil
 import time
 
 import torch
+from torch import Tensor, nn
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.messages import gib
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import ScheduleConfig, Stage, phases
+from stylegan.schedule import ScheduleConfig, Stage, phases, stage_at
 from stylegan.training.cost import memory_estimate, one_step, state_bytes, step_flops
 from stylegan.training.state import TrainState
+from stylegan.training.terms import Batch, discriminator_terms, generator_terms
 
 CPU_SECONDS = 20.0  # a step that should take longer on a CPU is not tried
 CPU_RATE = 2e10  # operations per second of a step on one core, for a first guess
@@ -127,3 +129,37 @@ def disk_warning(config: TrainConfig, folder: RunFolder) -> str:
         f"warning: {config.keep_states} states of {gib(one)} (keep_states) and a new one need "
         f"{gib(needed)}, {gib(free)} are free at {begun}"
     )
+
+
+class Probe(nn.Module):
+    """Stands for a discriminator: a logit is the mean of its image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, images: Tensor, labels: None = None, *, alpha: float = 1.0) -> Tensor:
+        return images.mean(dim=(1, 2, 3)) * self.scale
+
+
+def try_losses(config: TrainConfig, device: torch.device) -> None:
+    """ValueError, which names the term, unless the losses can be computed from logits from -2 to 2,
+    as many as the first batch has, and have gradients."""
+    stage = stage_at(0, config.schedule)
+    n = min(config.batch_gpu or stage.batch_size, stage.batch_size)
+    shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
+    images = torch.linspace(-2, 2, n, device=device)[:, None, None, None].expand(shape)
+    probe = Probe().to(device)
+    batch = Batch(images, images.flip(0), None, torch.full((n,), 0.5, device=device))
+    terms = generator_terms(config, probe(images))
+    for group in discriminator_terms(config):
+        terms += group(config, probe, batch, stage)
+    for name, weight, value in terms:
+        (slope,) = torch.autograd.grad(value, probe.scale, retain_graph=True, allow_unused=True)
+        if weight and slope is None:
+            raise ValueError(f"the loss {name} has no gradient with respect to the logits")
+        if weight and not (value.isfinite() and slope.isfinite()):
+            raise ValueError(
+                f"the loss {name} is {value.item():g}, its slope {slope.item():g}, at logits from "
+                "-2 to 2; both must be finite"
+            )

@@ -16,7 +16,7 @@ from stylegan.run_folder import RunFolder
 from stylegan.training.interrupts import nothing_to_save
 from stylegan.training.kernels import kernels
 from stylegan.training.loop import Evaluation, train
-from stylegan.training.preflight import try_out
+from stylegan.training.preflight import try_losses, try_out
 from stylegan.training.recorder import Recorder, TrainingProgress
 from stylegan.training.resume import check_same_options, open_run
 from stylegan.training.state import TrainState
@@ -60,6 +60,7 @@ def start(
     folder = RunFolder(out)
     with nothing_to_save(), processes(device, hang_minutes), kernels(config):
         say = tell if distributed.rank() == 0 else lambda text: None
+        try_losses(config, device)
         store = data if isinstance(data, Store) else open_store(data, config, strict=strict)
         config = fit_to_data(config, store)
         check_same_options(folder, config)

@@ -11,22 +11,13 @@ from torch import Tensor, nn
 
 from stylegan import losses
 from stylegan.config import TrainConfig
+from stylegan.loss_registry import (
+    DISCRIMINATOR_LOSSES,
+    GENERATOR_LOSSES,
+    DiscriminatorLoss,
+    check_losses,
+)
 from stylegan.schedule import Stage
-
-GENERATOR_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
-    "nonsaturating": losses.nonsaturating,
-    "saturating": losses.saturating,
-    "wgan": losses.wgan_generator,
-}
-REAL_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
-    "logistic": losses.logistic_real,
-    "hinge": losses.hinge_real,
-}
-FAKE_LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
-    "logistic": losses.logistic_fake,
-    "wgan": losses.wgan_fake,
-    "hinge": losses.hinge_fake,
-}
 
 
 class Term(NamedTuple):
@@ -34,7 +25,25 @@ class Term(NamedTuple):
 
     name: str
     weight: float  # 0: only logged
-    value: Tensor
+    value: Tensor  # a single number
+
+
+def term(name: str, weight: float, value: Tensor) -> Term:
+    """A term that may come from a function of the user; ValueError says what is wrong with it."""
+    if not isinstance(value, Tensor):
+        found = f"a {type(value).__name__}"
+    elif value.shape != ():
+        found = f"a tensor of shape {tuple(value.shape)}"
+    elif not value.is_floating_point():
+        found = f"a tensor of type {value.dtype}"
+    elif not value.requires_grad:
+        found = "a tensor without a gradient (by detach, item, numpy or no_grad?)"
+    else:
+        return Term(name, weight, value)
+    raise ValueError(
+        f"the loss {name} returned {found}; a loss returns its mean over the batch: a tensor with "
+        "a single number (shape ()), through which gradients flow to the logits"
+    )
 
 
 @dataclass(frozen=True)
@@ -52,8 +61,14 @@ TermGroup = Callable[[TrainConfig, nn.Module, Batch, Stage], list[Term]]
 
 def generator_terms(config: TrainConfig, fake_logits: Tensor) -> list[Term]:
     """The loss of the generator."""
+    check_losses(config.generator_loss, config.discriminator_loss)
     name = config.generator_loss
-    return [Term(f"g/{name}", 1.0, GENERATOR_LOSSES[name](fake_logits))]
+    return [term(f"g/{name}", 1.0, GENERATOR_LOSSES[name](fake_logits))]
+
+
+def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss:
+    check_losses(config.generator_loss, config.discriminator_loss)
+    return DISCRIMINATOR_LOSSES[config.discriminator_loss]
 
 
 def discriminator_terms(config: TrainConfig) -> list[TermGroup]:
@@ -63,16 +78,19 @@ def discriminator_terms(config: TrainConfig) -> list[TermGroup]:
     penalty does not reach the biases.
     """
     groups: list[TermGroup] = [fake_terms, real_terms]
-    penalized = config.discriminator_loss.endswith("_gp") and config.gp_weight > 0
+    penalized = discriminator_loss(config).gradient_penalty and config.gp_weight > 0
     return [mixed_terms, *groups] if penalized else groups
 
 
 def fake_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Stage) -> list[Term]:
     """The loss of generated images, and R2 if its weight is not 0."""
-    name = config.discriminator_loss.removesuffix("_gp")
-    logits, images = forward(config, network, batch.fakes, batch.labels, stage, config.r2_gamma > 0)
+    loss, name = discriminator_loss(config), config.discriminator_loss.removesuffix("_gp")
+    penalized = config.r2_gamma > 0 or loss.fake_penalty is not None
+    logits, images = forward(config, network, batch.fakes, batch.labels, stage, penalized)
     terms = [Term("d/fake_logits", 0.0, logits.mean())]
-    terms.append(Term(f"d/{name}_fake", 1.0, FAKE_LOSSES[name](logits)))
+    terms.append(term(f"d/{name}_fake", 1.0, loss.fake(logits)))
+    if loss.fake_penalty is not None:
+        terms.append(term(f"d/{name}_fake_penalty", 1.0, loss.fake_penalty(logits, images)))
     if config.r2_gamma > 0:
         weight = config.r2_gamma / 2 * full_size_factor(config, stage) ** 2
         terms.append(Term("d/r2_penalty", weight, losses.r2_penalty(logits, images)))
@@ -81,13 +99,15 @@ def fake_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Sta
 
 def real_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Stage) -> list[Term]:
     """The loss of real images, and R1 if its weight is not 0."""
-    name = config.discriminator_loss.removesuffix("_gp")
-    logits, images = forward(config, network, batch.reals, batch.labels, stage, config.r1_gamma > 0)
+    loss, name = discriminator_loss(config), config.discriminator_loss.removesuffix("_gp")
+    penalized = config.r1_gamma > 0 or loss.real_penalty is not None
+    logits, images = forward(config, network, batch.reals, batch.labels, stage, penalized)
     terms = [Term("d/real_logits", 0.0, logits.mean())]
-    if name == "wgan":
-        terms.append(Term("d/wgan_real", 1.0, losses.wgan_real(logits, config.drift)))
-    else:
-        terms.append(Term(f"d/{name}_real", 1.0, REAL_LOSSES[name](logits)))
+    wgan = loss.real is losses.wgan_real
+    value = losses.wgan_real(logits, config.drift) if wgan else loss.real(logits)
+    terms.append(term(f"d/{name}_real", 1.0, value))
+    if loss.real_penalty is not None:
+        terms.append(term(f"d/{name}_real_penalty", 1.0, loss.real_penalty(logits, images)))
     if config.r1_gamma > 0:
         weight = config.r1_gamma / 2 * full_size_factor(config, stage) ** 2
         terms.append(Term("d/r1_penalty", weight, losses.r1_penalty(logits, images)))
