@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_origin
 
 from stylegan.loss_registry import check_losses
 from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
-from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases
+from stylegan.schedule import MIN_RESOLUTION, ScheduleConfig, official_batch_sizes, phases
 from stylegan.toml import parse_override, read_toml, toml_value
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 class DataConfig:
     """Which images, and how they become squares."""
 
-    crop: Literal["center", "pad"] = "center"
+    crop: Literal["center", "pad"] = "center"  # the middle square, or the 4:3 middle with bars
     include: tuple[str, ...] = ()  # sub-folders to use; none = all
     labels: bool = False  # condition on the sub-folder of each image
     mirror: bool = False  # flip half of the images left to right
@@ -34,36 +34,42 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides what a training run computes; the defaults are the paper's."""
+    """Everything that decides what a training run computes; the defaults are the paper's.
+
+    The comment of a field, here and in the sections, is its meaning in `stylegan configs` and
+    docs/options.md; its unit stands in brackets.
+    """
 
     __pydantic_config__: ClassVar = {"strict": True, "allow_inf_nan": False}  # sections included
-    seed: int = 0
-    generator_loss: str = "nonsaturating"  # or saturating, wgan, or one of `loss_registry`
-    discriminator_loss: str = "logistic"  # or wgan, wgan_gp, hinge, hinge_gp, or of `loss_registry`
-    r1_gamma: float = 10.0
+    seed: int = 0  # seed of all random numbers
+    # loss of the generator: nonsaturating, saturating, wgan, or one of `loss_registry`
+    generator_loss: str = "nonsaturating"
+    # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp, or one of `loss_registry`
+    discriminator_loss: str = "logistic"
+    r1_gamma: float = 10.0  # weight of R1, the penalty on gradients at reals; 0 = off
     r1_interval: int = 1  # steps from one R1 (no other) to the next, which weighs as much more
-    r2_gamma: float = 0.0
-    gp_weight: float = 10.0  # of the gradient penalty of wgan_gp and hinge_gp
-    gp_target: float = 1.0
-    drift: float = 0.001  # of the WGAN losses
-    adam_beta1: float = 0.0
-    adam_beta2: float = 0.99
-    adam_eps: float = 1e-8
-    ema_half_life_kimg: float = 10.0
-    w_avg_decay: float = 0.995
+    r2_gamma: float = 0.0  # weight of R2, the same penalty at fakes; 0 = off
+    gp_weight: float = 10.0  # weight of the gradient penalty of wgan_gp and hinge_gp
+    gp_target: float = 1.0  # gradient norm that this penalty asks for
+    drift: float = 0.001  # weight of the squared real logits in the WGAN losses
+    adam_beta1: float = 0.0  # Adam: decay of the mean of the gradients
+    adam_beta2: float = 0.99  # Adam: decay of the mean of their squares
+    adam_eps: float = 1e-8  # Adam: added to the root of that mean
+    ema_half_life_kimg: float = 10.0  # half-life of the average generator [kimg]
+    w_avg_decay: float = 0.995  # decay of the mean of w (that truncation uses), per pass
     style_mixing: float = 0.9  # probability that a batch mixes two styles
-    noise: Literal["random", "const"] = "random"
-    precision: Precision = "fp32"
+    noise: Literal["random", "const"] = "random"  # drawn for each image, or the stored maps
+    precision: Precision = "fp32"  # arithmetic; the last three are for GPUs
     batch_gpu: int = 0  # images at once per process, gradients accumulated; 0 = the whole share
     checkpoint_activations: bool = False  # recompute blocks instead of keeping what they saved
     deterministic: bool = False  # the same bits every time on a GPU too, where it is slower
-    log_kimg: float = 1.0  # between two lines of log.jsonl
+    log_kimg: float = 1.0  # between two lines of log.jsonl [kimg]
     snapshot_ticks: int = 10  # ticks between two generator files
-    save_minutes: float = 15.0  # between two states, which are also saved every tick; 0 = only then
+    save_minutes: float = 15.0  # between two states, also saved every tick; 0 = only then [minutes]
     keep_states: int = 3  # newest files to resume from that stay
-    milestone_kimg: float = 5000.0  # the first state after each multiple stays too; 0 = none
-    max_skipped: int = 50  # updates skipped in a row that end a run
-    max_saturated_kimg: float = 4.0  # both logits saturated for so long end a run; 0 = never
+    milestone_kimg: float = 5000.0  # the first state after each multiple stays too; 0 = none [kimg]
+    max_skipped: int = 50  # updates skipped in a row, their gradients not finite, that end a run
+    max_saturated_kimg: float = 4.0  # both logits saturated for so long end a run; 0 = never [kimg]
     network: NetworkConfig = field(default_factory=NetworkConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -89,6 +95,7 @@ SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
     for f in dataclasses.fields(TrainConfig)
     if isinstance(f.type, type) and dataclasses.is_dataclass(f.type)
 }
+TABLES = {f.name for f in dataclasses.fields(ScheduleConfig) if get_origin(f.type) is Mapping}
 DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
 HARMLESS = {  # may change within a run; a message warns if batch_gpu changes groups
     "batch_gpu",
@@ -174,16 +181,20 @@ def config_names() -> list[str]:
     return sorted(p.relative_to(root).with_suffix("").as_posix() for p in root.rglob("*.toml"))
 
 
+def config_file(name: str) -> Path:
+    """The file of a bundled configuration, or a file itself."""
+    if (path := Path(name)).is_file():
+        return path
+    names = config_names()
+    if name not in names:
+        hint = f"{suggestion(name, names).partition('; known')[0]}; `stylegan configs` lists them"
+        raise FileNotFoundError(f"no configuration file or name {name!r}{hint}")
+    return bundled(f"configs/{name}.toml")
+
+
 def read_config_file(name: str) -> dict[str, Any]:
     """The TOML of a bundled configuration or of a file."""
-    path = Path(name)
-    if not path.is_file():
-        names = config_names()
-        if name not in names:
-            hint = suggestion(name, names)
-            raise FileNotFoundError(f"no configuration file or name {name!r}{hint}")
-        path = bundled(f"configs/{name}.toml")
-    return read_toml(path)
+    return read_toml(config_file(name))
 
 
 @contextlib.contextmanager
@@ -199,11 +210,15 @@ def naming(origin: str | None) -> Iterator[None]:
 def check_names(values: Mapping[str, Any]) -> None:
     """Refuses unknown options, with the nearest known one."""
     known = option_names()
-    for name in flatten(values):
+    for name, value in flatten(values).items():
         if name == DERIVED:
             raise ValueError(f"{name} cannot be set: it follows from network.resolution")
         if name not in known:
-            raise ValueError(f"unknown option {readable(name)}{suggestion(name, known)}")
+            full = f"{name}.{next(iter(value))}" if isinstance(value, Mapping) and value else name
+            hint = suggestion(full, known)
+            if full.partition(".")[0] not in SECTIONS and "did you mean" not in hint:
+                hint = "; `stylegan configs NAME` shows every option"
+            raise ValueError(f"unknown option {readable(full)}{hint}")
 
 
 def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
@@ -216,12 +231,14 @@ def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConf
 def parse_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
     """As `build_config`, but losses may be those of a script: a run is read without it.
 
-    Types are strict. JSON has TOML's: keys of tables are text there too, arrays become tuples.
+    A plain number is a table by resolution with that one entry. Types are strict. JSON has TOML's:
+    keys of tables are text there too, arrays become tuples.
     """
     from pydantic import ValidationError
 
     check_names(values)
     schedule = {"num_processes": num_processes, **values.get("schedule", {})}
+    schedule |= {k: {MIN_RESOLUTION: v} for k, v in schedule.items() if k in TABLES and plain(v)}
     schedule["resolution"] = values.get("network", {}).get("resolution", NetworkConfig.resolution)
     try:
         text = json.dumps({**values, "schedule": schedule}, default=str)
@@ -237,6 +254,10 @@ def parse_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConf
         config = dataclasses.replace(config, schedule=plan)
     check_batches(config, processes)
     return config
+
+
+def plain(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @functools.cache

@@ -48,10 +48,15 @@ def gib(size: float) -> str:
     return f"{size / 2**30:.2f} GiB"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row, its cells at the right of their columns."""
+def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str]:
+    """A line for each row, its cells at the right of their columns, of `left` at the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
+
+    def line(row: Sequence[str]) -> str:
+        cells = zip(row, widths, strict=True)
+        return "  ".join(c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(cells))
+
+    return [line(row).rstrip() for row in rows]
 
 
 def reason_of(error: Exception) -> str:
@@ -61,12 +66,16 @@ def reason_of(error: Exception) -> str:
 
 def suggestion(name: str, known: Sequence[str]) -> str:
     """The end of a message about an unknown name such as `section.option` or `folder/name`: the
-    known one whose last part is nearest, or all that begin alike."""
+    known one whose last part is nearest, several if none is near, or all that begin alike."""
     parts = {key: re.split("[./]", key) for key in [*known, name]}
+    tail = parts[name][-1]
     tails = [parts[key][-1] for key in known]
-    near = difflib.get_close_matches(parts[name][-1], tails, n=1)
+    near = difflib.get_close_matches(tail, tails, n=1, cutoff=0.8)
+    near = near or [*difflib.get_close_matches(tail, tails), *(t for t in tails if tail in t)]
     same = [key for key in known if parts[key][-1] in near]
     if same:
-        return f"; did you mean {difflib.get_close_matches(name, same, n=1, cutoff=0)[0]}?"
+        several = 1 if len(set(near)) == 1 else 8
+        found = difflib.get_close_matches(name, same, n=several, cutoff=0)
+        return f"; did you mean {' or '.join(found)}?"
     beside = [key for key in known if parts[key][:-1] == parts[name][:-1]]
     return f"; known: {', '.join(beside or known)}"

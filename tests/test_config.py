@@ -177,7 +177,11 @@ def test_data_sets_of_the_paper():
          "schedule.total_kimg?"),
         ("total_kimg=1", "unknown option total_kimg; did you mean schedule.total_kimg?"),
         ("network.total_kimg=1", "did you mean schedule.total_kimg?"),
-        ("shedule.total_kimg=1", "unknown option shedule; known: seed, "),
+        ("shedule.total_kimg=1", "shedule.total_kimg; did you mean schedule.total_kimg?"),
+        ("foo=1", "unknown option foo; `stylegan configs NAME` shows every option"),
+        ("resolution=64", "unknown option resolution; did you mean network.resolution?"),
+        ("lr=0.1", "did you mean schedule.g_lr or schedule.d_lr"),
+        ("kimg=5", "or schedule.total_kimg"),
         ("network.noises=1", "did you mean network.noise?"),
         ("nois=1", "did you mean noise?"),
         ("data.xyz=1", "known: data.crop, data.include, data.labels, data.mirror"),
@@ -214,7 +218,8 @@ def test_data_sets_of_the_paper():
         ("schedule.batch_size={8=true}", "option schedule.batch_size.8 is true: input"),
         ("schedule.batch_size={8=4.0}", "option schedule.batch_size.8 is 4.0: input"),
         ("schedule.batch_size={x=4}", 'option schedule.batch_size.x is "x": input should be'),
-        ("schedule.batch_size=4", "option schedule.batch_size is 4: input should be"),
+        ("schedule.batch_size=4.0", "option schedule.batch_size.4 is 4.0: input should be"),
+        ("schedule.batch_size=true", "option schedule.batch_size is true: input should be"),
         ("schedule.batch_size={16=4}", "schedule.batch_size has no entry for resolution 8"),
         ("schedule.g_lr={4=inf}", "option schedule.g_lr.4 is inf: input"),
         ("batch_gpu=3", "batch_gpu 3 does not divide the 128 images of each"),
@@ -246,7 +251,7 @@ def test_an_unknown_configuration_is_refused_with_a_near_name():
         load_config("ffhq256")
     with pytest.raises(FileNotFoundError, match=r"did you mean paper/table1-b-tuned\?"):
         load_config("table1-b-tuned")
-    with pytest.raises(FileNotFoundError, match="known: ablation-32, bedroom-256, car-512"):
+    with pytest.raises(FileNotFoundError, match="name 'xyz'; `stylegan configs` lists them"):
         load_config("xyz")
 
 
@@ -365,3 +370,9 @@ def test_a_hostile_option_is_one_short_line(text):
         load_config(None, [text])
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 800
+
+
+def test_a_plain_number_is_a_table_for_every_resolution():
+    plan = load_config("ffhq-256", ["schedule.batch_size=8", "schedule.g_lr=0.01"]).schedule
+    assert (plan.batch_size, plan.g_lr) == ({4: 8}, {4: 0.01})
+    assert plan.d_lr == load_config("ffhq-256").schedule.d_lr

@@ -15,6 +15,7 @@ COMMANDS = {
     "export": "Write a generator for other programs.",
     "metrics": "Measure how good a generator is.",
     "report": "Write one page about a run: report.html.",
+    "configs": "List configurations, or every option of one.",
     "schedule": "Show the phases of a configuration's training.",
     "prepare": "Make a store of a folder or zip of images.",
     "check": "Check images before training on them.",

@@ -1,0 +1,57 @@
+"""`stylegan configs`, and the page of options that the same comments make."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from commands import refused, told
+
+from stylegan.cli.configs import header, labelled, options, options_page
+from stylegan.config import config_names, flatten, load_config, option_names
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_configuration_has_one_line_with_data_resolution_hardware_and_length():
+    lines = told("configs").splitlines()
+    assert max(map(len, lines)) <= 80
+    for name in config_names():
+        config, head = load_config(name), "\n".join(header(name))
+        for text in (labelled(head, "Data"), labelled(head, "For")):
+            assert text
+            line = next(line for line in lines if line.split()[:1] == [name])
+            assert text in line
+        size, length = config.network.resolution, config.schedule.total_kimg
+        assert line.split()[1:3] == [str(size), f"{length:,g}"]
+
+
+def test_every_option_has_a_meaning():
+    assert [option.name for option in options()] == option_names()
+    assert not [option.name for option in options() if len(option.meaning) < 10]
+    in_units = [o for o in options() if o.name.endswith(("_kimg", "_minutes"))]
+    assert in_units and all(o.meaning.endswith(("[kimg]", "[minutes]")) for o in in_units)
+
+
+@pytest.mark.parametrize("name", ["quickstart", "paper/table1-a-baseline"])
+def test_a_configuration_is_shown_in_full_as_a_file_of_its_own(name, tmp_path):
+    text = told("configs", name)
+    assert list(flatten(tomllib.loads(text))) == option_names()
+    (tmp_path / "mine.toml").write_text(text)
+    assert load_config(str(tmp_path / "mine.toml")) == load_config(name)
+    assert all(len(line) <= 80 for line in text.splitlines() if line.startswith("#"))
+
+
+def test_the_meaning_the_unit_and_the_default_stand_above_the_value():
+    lines = told("configs", "quickstart").splitlines()
+    found = lines.index("ema_half_life_kimg = 2.0")
+    assert lines[found - 1] == "# half-life of the average generator [kimg]; default 10.0"
+
+
+def test_a_wrong_name_leads_to_the_list():
+    message = refused("configs", "ffhq25")
+    assert message.endswith("'ffhq25'; did you mean ffhq-256?; `stylegan configs` lists them")
+
+
+def test_the_page_of_options_is_up_to_date():
+    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    assert page == options_page(), "python tools/options.py writes it"
