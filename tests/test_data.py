@@ -11,6 +11,7 @@ import pytest
 from pictures import BAD, MIXED, MIXED_NAMES, folder, png, store_of
 from PIL import Image
 
+from stylegan import locks
 from stylegan.data import Skipped, Store, is_store, prepare
 from stylegan.data.prepare import pyramid, store_bytes
 
@@ -149,7 +150,7 @@ def test_resolution_must_be_a_power_of_two(resolution, tmp_path):
 def test_disk_space_is_checked_before_anything_is_written(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=50_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(OSError, match=r"no disk space: 1 images at 64x64 need 0\.1 MiB"):
+    with pytest.raises(OSError, match=r"no disk space: 1 image at 64x64 need 0\.1 MiB"):
         store_of(tmp_path, {"0.png": png(64, 64)})
     assert os.listdir(tmp_path) == ["images"]
 
@@ -188,13 +189,13 @@ def test_interrupted_preparation_leaves_nothing(tmp_path):
 
 def test_what_a_killed_preparation_left_is_removed_by_the_next(tmp_path):
     left = folder(tmp_path / ".store.unfinished-0123", {"0016.npy": bytes(100)})
-    fresh = folder(tmp_path / ".store.unfinished-4567", {"0016.npy": bytes(100)})
+    written = folder(tmp_path / ".store.unfinished-4567", {"0016.npy": bytes(100)})
     assert not is_store(left)
-    for path in (left / "0016.npy", left):
-        os.utime(path, (1, 1))
+    held = locks.lock(written)  # somebody is at it
     store_of(tmp_path, {"0.png": png()})
+    locks.release(held)
     assert not left.exists()
-    assert fresh.exists()  # somebody may be at it
+    assert written.exists()
 
 
 def npy(values):
@@ -222,7 +223,6 @@ DAMAGE = {
     # as long as it was, of a shape that no memory holds
     "claim": ("labels.npy", replaced(b"(1,), }          ", b"(8589934592,), } ")),
     "half": ("meta.json", lambda content: content[: len(content) // 2] + b'"stylegan-store"'),
-    "version": ("meta.json", replaced(b'"version": 1', b'"version": 7')),
     "type": ("meta.json", replaced(b'"resolution": 16', b'"resolution": "16"')),
     "depth": ("meta.json", replaced(b'"num_ignored": 0', b'"num_ignored": ' + DEEP)),
     "missing": ("0004.npy", None),
@@ -236,6 +236,13 @@ def test_a_damaged_store_says_so(damage, tmp_path):
     path = tmp_path / "store" / name
     path.write_bytes(change(path.read_bytes())) if change else path.unlink()
     with pytest.raises(ValueError, match=r"store .* is damaged \(.*\); delete it and prepare"):
+        Store(tmp_path / "store")
+
+
+def test_a_store_of_another_version_says_so(tmp_path):
+    path = store_of(tmp_path, {"0.png": png()}).path / "meta.json"
+    path.write_text(path.read_text().replace('"version": 1', '"version": 7'))
+    with pytest.raises(ValueError, match="is of version 7, and this program reads 1; update it"):
         Store(tmp_path / "store")
 
 

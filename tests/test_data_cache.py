@@ -110,7 +110,8 @@ def test_check_counts_what_is_there(tmp_path):
     assert [name for name, _ in report.skipped] == ["x/1.png", "x/2.png", "x/3.jpg"]
     assert report.sizes == {(16, 16): 2, (12, 30): 1, (40, 20): 1}
     assert (report.smallest, report.largest) == ((12, 30), (40, 20))
-    assert report.resolution == 8
+    assert (report.resolution(), report.resolution(0.7)) == (8, 16)
+    assert report.reach() == {4: 4, 8: 4, 16: 3}
     assert report.modes == {"RGB": 4}
     assert report.labels == {"x": 3, "y": 1}
     assert (

@@ -157,7 +157,7 @@ def truncated(kind):
     ("content", "cause"),
     [
         (b"", "empty"),
-        (b"this is text", "not a PNG, JPEG, WEBP, BMP, TIFF or GIF image"),
+        (b"this is text", "not a PNG, JPEG, WEBP, BMP, TIFF"),
         (truncated("JPEG"), "truncated"),
         (truncated("PNG"), "truncated"),
         (truncated("BMP"), "truncated"),

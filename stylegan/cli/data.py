@@ -1,18 +1,15 @@
 """`stylegan prepare` and `stylegan check`: images before training."""
 
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from stylegan.cli.common import Command, progress_bar
 from stylegan.cli.options import together
-from stylegan.messages import count, listed
+from stylegan.messages import count, readable
 
-if TYPE_CHECKING:
-    from stylegan.data import Report, Skipped
-
-MOST_LISTED = 12  # labels or file names in one line
 SOURCE = click.argument("source", type=click.Path(path_type=Path))
 READING = together(
     click.option("--resolution", type=int, help="Resolution below which images are left out."),
@@ -52,24 +49,34 @@ def prepare(source: Path, out: Path, **settings: Any) -> None:
     stylegan prepare photos/ photos-256/ --resolution 256
     """
     from stylegan import data
+    from stylegan.data.check import grouped
 
+    opened = data.open_source(source, include=settings.pop("include"))
+    for note in opened.notes():
+        click.echo(note)
     with progress_bar("img") as progress:
-        store = data.prepare(source, out, progress=progress, **settings)
+        store = data.prepare(opened, out, progress=progress, **settings)
     click.echo(
-        f"{out}: {count(store.num_images, 'image')} of {store.resolution}x{store.resolution}, "
+        f"{readable(out)}: {count(store.num_images, 'image')} of "
+        f"{store.resolution}x{store.resolution}, "
         f"{count(store.channels, 'channel')}, {count(len(store.label_names), 'label')}"
     )
-    list_skipped(store.skipped)
-    click.echo(f"next: stylegan train --data {out} -o network.resolution={store.resolution}")
+    for line in grouped(store.skipped):
+        click.echo(f"left out: {line}")
+    place = shlex.quote(str(out))
+    click.echo(f"next: stylegan train --data {place} -o network.resolution={store.resolution}")
 
 
 @click.command(cls=Command)
 @SOURCE
 @READING
 @click.option("--strict", is_flag=True, help="End with exit code 1 if an image cannot be used.")
+@click.option("--list", "every", is_flag=True, help="Name every image that cannot be used.")
 @click.pass_context
-def check(ctx: click.Context, source: Path, strict: bool, **settings: Any) -> None:
-    """Read every image of a folder, zip or store, and list what is there and what is wrong.
+def check(ctx: click.Context, source: Path, strict: bool, every: bool, **settings: Any) -> None:
+    """Read every image of a folder, zip or store, and say what is there and what is wrong.
+
+    The table says how many images are large enough for each resolution. Nothing is written.
 
     \b
     stylegan check photos/ --resolution 256
@@ -77,38 +84,11 @@ def check(ctx: click.Context, source: Path, strict: bool, **settings: Any) -> No
     from stylegan import data
 
     with progress_bar("img") as progress:
-        report = data.check(source, progress=progress, **settings)
-    for line in report_lines(report):
+        findings = data.check(source, progress=progress, **settings)
+    for line in findings.lines():
         click.echo(line)
-    list_skipped(report.skipped)
-    if report.ignored:
-        names = listed(report.ignored, MOST_LISTED, ", ")
-        click.echo(f"ignored {count(len(report.ignored), 'other file')}: {names}")
-    if strict and report.skipped:
+    if every:
+        for name, reason in findings.skipped:
+            click.echo(f"  {readable(name)}: {readable(reason)}")
+    if strict and findings.skipped:
         ctx.exit(1)
-
-
-def report_lines(report: "Report") -> list[str]:
-    """What the images are like."""
-    lines = [f"{report.kind} {report.path}: {count(report.num_good, 'usable image')}"]
-    if report.smallest and report.largest:
-        sizes = [f"{width}x{height}" for width, height in (report.smallest, report.largest)]
-        lines.append(f"sizes: {sizes[0]} to {sizes[1]}, {len(report.sizes)} different")
-        if report.resolution:
-            lines.append(f"largest resolution that all of them offer: {report.resolution}")
-    if report.modes:
-        lines.append(f"modes: {', '.join(f'{n} {name}' for name, n in report.modes.most_common())}")
-    if report.labels:
-        named = [f"{n} {name}" for name, n in sorted(report.labels.items())]
-        lines.append(f"{count(len(named), 'label')}: {listed(named, MOST_LISTED, ', ')}")
-        if report.num_unlabelled:
-            lines.append(f"not in a sub-folder: {report.num_unlabelled}, so there are no labels")
-    return lines
-
-
-def list_skipped(skipped: "list[Skipped]") -> None:
-    """Every image that was left out, with the reason."""
-    if skipped:
-        click.echo(f"cannot be used: {count(len(skipped), 'image')}")
-    for name, reason in skipped:
-        click.echo(f"  {name}: {reason}")

@@ -1,7 +1,7 @@
 """Reading code: source (folder or zip) -> store (pyramid of NumPy files) -> endless batches."""
 
-from .cache import cached_store, default_cache_dir
-from .check import Report, check
+from .cache import Place, cached_store, default_cache_dir, place_of
+from .check import Findings, check
 from .images import Crop, read_image
 from .loader import Batch, batches, process_reals
 from .prepare import prepare, pyramid
@@ -11,7 +11,8 @@ from .store import Skipped, Store, is_store
 __all__ = [
     "Batch",
     "Crop",
-    "Report",
+    "Findings",
+    "Place",
     "Skipped",
     "Store",
     "batches",
@@ -20,6 +21,7 @@ __all__ = [
     "default_cache_dir",
     "is_store",
     "open_source",
+    "place_of",
     "prepare",
     "process_reals",
     "pyramid",

@@ -1,19 +1,43 @@
 """Any data a user names, as a store: opened if it is one, else prepared once and kept."""
 
+import contextlib
+import errno
 import hashlib
+import json
 import os
+import re
+import shutil
 import sys
-from collections.abc import Sequence
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stylegan import distributed
+from stylegan import distributed, locks
 from stylegan.agreement import in_all
+from stylegan.atomic import write_text
+from stylegan.messages import count, readable
 
 from .images import Crop
-from .prepare import ProgressCallback, check_settings, prepare, reasons_of
-from .sources import open_source
-from .store import VERSION, Store, is_store
+from .prepare import (
+    ProgressCallback,
+    check_settings,
+    mib,
+    offered_resolution,
+    prepare,
+    remove_unfinished,
+    set_aside,
+    store_bytes,
+)
+from .sources import Source, open_source, reasons_of
+from .store import META, VERSION, OtherVersion, Store, StoreMeta, in_utf8, is_store
+
+ORIGIN = "origin.json"  # in a cached store: what it is of; its time is that of its last use
+GONE_DAYS = 30  # a cached store whose source is gone goes too, if it was not used for so long
+MAY_PASS = {os.strerror(number) for number in errno.errorcode}  # reasons that are no image's fault
+DAY_SECONDS = 24 * 60 * 60
 
 
 def default_cache_dir() -> Path:
@@ -29,6 +53,56 @@ def default_cache_dir() -> Path:
     return Path(base).expanduser() / "stylegan"
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the store of a source is in the cache, or will be."""
+
+    source: Source
+    path: Path
+    resolution: int | None  # None: what the first image offers
+    crop: Crop
+    channels: int
+
+    @property
+    def exists(self) -> bool:
+        return is_store(self.path)
+
+    def __str__(self) -> str:
+        """What preparing it takes, for a user."""
+        images = count(len(self.source.names), "image")
+        resolution = self.resolution or offered_resolution(self.source, self.crop)
+        size = mib(store_bytes(len(self.source.names), resolution, self.channels))
+        free = mib(shutil.disk_usage(existing(self.path)).free)
+        return (
+            f"{images} of {readable(self.source.path)} at {resolution}x{resolution}: "
+            f"{size} in {readable(self.path)} ({free} free)"
+        )
+
+
+def existing(path: Path) -> Path:
+    """The nearest folder that exists."""
+    return next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
+
+
+def place_of(
+    data: str | Path | Source,
+    *,
+    resolution: int | None = None,
+    crop: Crop = "center",
+    channels: int = 3,
+    include: Sequence[str] = (),
+    cache_dir: str | Path | None = None,
+) -> Place:
+    """Where `cached_store` keeps the store of a folder or zip; nothing is written."""
+    check_settings(resolution, crop, channels)
+    source = data if isinstance(data, Source) else open_source(data, include=include)
+    settings = repr((source.fingerprint(), VERSION, resolution, crop, channels))
+    key = hashlib.sha256(settings.encode()).hexdigest()[:16]
+    name = re.sub(r"[^\w.-]+", "-", in_utf8(source.path.resolve().stem))[:40].lstrip(".-")
+    path = Path(cache_dir or default_cache_dir()) / f"{name or 'data'}-{resolution or 'auto'}-{key}"
+    return Place(source, path, resolution, crop, channels)
+
+
 def cached_store(
     data: str | Path,
     *,
@@ -40,37 +114,52 @@ def cached_store(
     cache_dir: str | Path | None = None,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Store:
     """The store of a folder or zip, made on first use and again only when its files change.
 
     `data` may be a store itself; then its settings must be the ones asked for, except that a
-    higher resolution serves a lower one, since it holds all below.
+    higher resolution serves a lower one, since it holds all below. The first process calls `tell`
+    with what a user should know: files that are not taken, and what is written where.
 
     All processes call it. The first of each machine prepares, and the first of all shows its
     progress. Programs that prepare the same data at the same time do not disturb each other: the
-    first to finish is used by all.
+    first to finish is used by all. A damaged store is made anew. One of older files of the same
+    source, made alike, is removed unless somebody uses it.
     """
     check_settings(resolution, crop, channels)
     asked: dict[str, Any] = {"resolution": resolution, "crop": crop, "channels": channels}
+    say = tell if distributed.rank() == 0 else lambda text: None
+
+    def prepared() -> Store:
+        source = open_source(data, include=include)
+        for note in source.notes():
+            say(note)
+        place = place_of(source, **asked, cache_dir=cache_dir)
+        origin = {"source": in_utf8(str(source.path.resolve())), "include": list(include), **asked}
+        store = held_store(place.path, source)
+        if store is None:
+            say(f"preparing {place}")
+            visible = progress if distributed.rank() == 0 else None
+            settings = asked | {"strict": strict, "workers": workers, "progress": visible}
+            try:
+                prepare(source, place.path, **settings)
+            except (OSError, ValueError):
+                if not is_store(place.path):  # else another program was faster
+                    raise
+            store = held_store(place.path) or Store(place.path)
+            for path in clear(outdated(place.path, origin), sure=True):
+                say(f"removed {readable(path)}, of what was at its source before")
+        remember(place.path, origin)
+        store.why_no_labels = source.why_no_labels()
+        return store
 
     def open_or_prepare() -> Store:
         if is_store(data):
             store = Store(data)
             check_matching(store, include=include, **asked)
         else:
-            source = open_source(data, include=include)
-            settings = repr((source.fingerprint(), VERSION, resolution, crop, channels))
-            key = hashlib.sha256(settings.encode()).hexdigest()[:16]
-            name = f"{source.path.stem}-{resolution or 'auto'}-{key}"
-            out = Path(cache_dir or default_cache_dir()) / name
-            if not is_store(out):
-                visible = progress if distributed.rank() == 0 else None
-                try:
-                    prepare(source, out, **asked, strict=strict, workers=workers, progress=visible)
-                except (OSError, ValueError):
-                    if not is_store(out):  # else another program was faster
-                        raise
-            store = Store(out)
+            store = prepared()
         if strict and store.skipped:
             raise ValueError(
                 f"{len(store.skipped)} images of {store.meta.source} could not be used, "
@@ -80,6 +169,133 @@ def cached_store(
         return store
 
     return in_all(open_or_prepare)
+
+
+def held_store(path: Path, source: Source | None = None) -> Store | None:
+    """The cached store, which nobody removes while it is in use; None if it must be made.
+
+    So it is if it is damaged, or if it lacks images of `source` that can be read by now.
+    """
+    try:
+        held = locks.lock(path, shared=True)
+    except (FileNotFoundError, BlockingIOError):  # the latter: it is being removed
+        return None
+    try:
+        store = Store(path)
+        check_untouched(store)
+        sound = locks.is_of(held, path) and not (source and readable_by_now(store, source))
+    except FileNotFoundError:
+        sound = False
+    except ValueError as error:
+        if isinstance(error.__cause__, OtherVersion):
+            raise
+        sound = False
+    if sound:
+        weakref.finalize(store, locks.release, held)
+        return store
+    if locks.is_of(held, path):
+        set_aside(path)
+    locks.release(held)
+    remove_unfinished(path.parent)
+    return None
+
+
+def check_untouched(store: Store) -> None:
+    """ValueError if a file was written after the store was complete and holds other pixels now."""
+    meta = store.path / META
+    complete = meta.stat().st_mtime_ns
+    if any(path.stat().st_mtime_ns > complete for path in store.path.glob("*.npy")):
+        store.verify()
+        with contextlib.suppress(OSError):  # a cache that belongs to somebody else
+            os.utime(meta)
+
+
+def readable_by_now(store: Store, source: Source) -> bool:
+    """Whether an image can be read that the system, not its content, kept out of the store."""
+    for name in (name for name, reason in store.skipped if reason in MAY_PASS):
+        with contextlib.suppress(OSError, ValueError):
+            source.read(name)
+            return True
+    return False
+
+
+def remember(path: Path, origin: dict[str, Any]) -> None:
+    """Note what the cached store is of, and that it is in use now."""
+    with contextlib.suppress(OSError):  # a cache that belongs to somebody else
+        if (path / ORIGIN).is_file():
+            os.utime(path / ORIGIN)
+        else:
+            write_text(path / ORIGIN, json.dumps(origin) + "\n")
+
+
+@dataclass(frozen=True)
+class Cached:
+    """A store in the cache."""
+
+    path: Path
+    source: str  # its path; its name only if an older version made the store
+    settings: dict[str, Any]  # resolution, crop, channels, include; empty likewise
+    meta: StoreMeta | None  # None: damaged
+    size_bytes: int
+    last_used: float  # seconds since 1970
+
+    @property
+    def gone(self) -> bool:
+        """Whether its source no longer exists."""
+        return bool(self.settings) and not Path(self.source).exists()
+
+
+def cached_stores(cache_dir: str | Path | None = None) -> list[Cached]:
+    """All stores in the cache, those used last first."""
+    folder = Path(cache_dir or default_cache_dir())
+    found = [cached(path) for path in folder.iterdir() if is_store(path)] if folder.is_dir() else []
+    return sorted(found, key=lambda store: store.last_used, reverse=True)
+
+
+def cached(path: Path) -> Cached:
+    try:
+        meta = StoreMeta.read(path / META)
+    except ValueError:
+        meta = None
+    try:
+        origin = json.loads((path / ORIGIN).read_text(encoding="utf-8"))
+        source = str(origin.pop("source"))
+        used = (path / ORIGIN).stat().st_mtime
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        origin, source = {}, meta.source if meta else "unknown"
+        used = (path / META).stat().st_mtime
+    size = sum(file.stat().st_size for file in path.iterdir())
+    return Cached(path, source, origin, meta, size, used)
+
+
+def outdated(path: Path, origin: dict[str, Any]) -> list[Path]:
+    """Other cached stores that nobody will ask for: of the same source with the same settings, and
+    of sources that are gone for long."""
+    settings = dict(origin)
+    source = settings.pop("source")
+    old = time.time() - GONE_DAYS * DAY_SECONDS
+    return [
+        one.path
+        for one in cached_stores(path.parent)
+        if one.path != path
+        and ((one.source, one.settings) == (source, settings) or (one.gone and one.last_used < old))
+    ]
+
+
+def clear(paths: Sequence[Path], *, sure: bool = False) -> list[Path]:
+    """Remove these cached stores but those that somebody uses; the removed ones. Where there are no
+    locks to tell that by, they are removed unless this must be `sure`."""
+    removed = []
+    for path in paths:
+        with contextlib.suppress(BlockingIOError, FileNotFoundError, PermissionError):
+            held = locks.lock(path)
+            if held is None and sure:
+                continue
+            aside = set_aside(path)
+            shutil.rmtree(aside, ignore_errors=True)
+            locks.release(held)
+            removed.append(path)
+    return removed
 
 
 def check_matching(
@@ -96,4 +312,4 @@ def check_matching(
     elif include:
         problem = f"is prepared already; sub-folders ({', '.join(include)}) are chosen before that"
     if problem:
-        raise ValueError(f"the store {store.path} {problem}; prepare the images again")
+        raise ValueError(f"the store {readable(store.path)} {problem}; prepare the images again")

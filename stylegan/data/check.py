@@ -1,41 +1,54 @@
-"""Look at a source before training: what is there, what can be read, what not."""
+"""Look at images before training: what is there, what can be used, what not and why."""
 
-from collections import Counter
+import math
+import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stylegan.schedule import MAX_RESOLUTION
+from stylegan.messages import aligned, count, listed, readable
+from stylegan.schedule import MAX_RESOLUTION, resolutions
 
-from .images import MODES, Crop, native_size, normalize, open_image, quiet_decoding
-from .prepare import ProgressCallback, check_settings, check_size, ordered_map, unusable
-from .sources import label_of, open_source
+from .images import MODES, Crop, head, native_size, normalize, open_image, quiet_decoding
+from .prepare import SMALL, ProgressCallback, check_settings, check_size, ordered_map, unusable
+from .sources import kinds_of, open_source
 from .store import Skipped, Store, is_store
 
 Size = tuple[int, int]  # width, height
+MOST_NAMED, MOST_GROUPS = 12, 8  # labels or files in one line; reasons
 
 
 @dataclass
-class Report:
+class Findings:
     """What a folder, zip or store holds."""
 
     path: Path
     kind: str  # folder | zip | store
-    skipped: list[Skipped] = field(default_factory=list)
-    ignored: list[str] = field(default_factory=list)  # files that are not images
-    sizes: Counter[Size] = field(default_factory=Counter)  # of the good images, upright
-    modes: Counter[str] = field(default_factory=Counter)  # Pillow's names: RGB, L, P, ...
-    labels: Counter[str] = field(default_factory=Counter)  # good images per sub-folder
     crop: Crop = "center"
+    why_no_labels: str = ""  # for a message, if there are none
+    skipped: list[Skipped] = field(default_factory=list)  # what cannot be used
+    ignored: list[str] = field(default_factory=list)  # files that are not images
+    notes: list[str] = field(default_factory=list)  # what a user should know, a sentence each
+    offered: Counter[Size] = field(default_factory=Counter)  # sizes, upright, of all that is read
+    sizes: Counter[Size] = field(default_factory=Counter)  # of the usable images among them
+    modes: Counter[str] = field(default_factory=Counter)  # Pillow's names: RGB, L, P, ...
+    labels: Counter[str] = field(default_factory=Counter)  # usable images per sub-folder
 
     @property
     def num_good(self) -> int:
+        """Number of images that can be used."""
         return self.sizes.total()
 
     @property
     def num_unlabelled(self) -> int:
-        """Good images outside of any sub-folder."""
+        """Usable images outside of any sub-folder."""
         return self.num_good - self.labels.total()
+
+    @property
+    def label_names(self) -> list[str]:
+        """The classes that a store of these images has."""
+        return [] if self.num_unlabelled else sorted(self.labels)
 
     @property
     def smallest(self) -> Size | None:
@@ -47,16 +60,85 @@ class Report:
         """The size that offers the highest resolution."""
         return max(self.sizes, key=self.offer, default=None)
 
-    @property
-    def resolution(self) -> int | None:
-        """The largest power of two, up to 1024, that every good image offers."""
-        if self.smallest is None:
-            return None
-        offered = min(self.offer(self.smallest)[0], MAX_RESOLUTION)
-        return 1 << (offered.bit_length() - 1)
-
     def offer(self, size: Size) -> tuple[int, Size]:
         return native_size(*size, self.crop), size
+
+    def reach(self) -> dict[int, int]:
+        """Resolution -> number of images that are large enough for it, down to none."""
+        sizes = [(self.offer(size)[0], n) for size, n in self.offered.items()]
+        table = {r: sum(n for s, n in sizes if s >= r) for r in resolutions(MAX_RESOLUTION)}
+        return {r: n for r, n in table.items() if n}
+
+    def resolution(self, share: float = 1.0) -> int | None:
+        """The largest resolution that at least this share of the images reaches."""
+        enough = (r for r, n in self.reach().items() if n >= share * self.offered.total())
+        return max(enough, default=None)
+
+    def add(self, name: str, size: Size, mode: str, resolution: int, label: str | None) -> None:
+        """An image that can be read; it is used if it is as large as the resolution."""
+        self.offered[size] += 1
+        try:
+            check_size(*size, self.crop, resolution)
+        except ValueError as error:
+            self.skipped.append(unusable(name, error))
+        else:
+            self.sizes[size] += 1
+            self.modes[mode] += 1
+            self.labels.update([] if label is None else [label])
+
+    def lines(self) -> list[str]:
+        """All of it, for a user."""
+        lines = [f"{self.kind} {readable(self.path)}: {count(self.num_good, 'usable image')}"]
+        if self.smallest and self.largest:
+            sizes = [f"{width}x{height}" for width, height in (self.smallest, self.largest)]
+            lines.append(f"sizes: {sizes[0]} to {sizes[1]}, {len(self.sizes)} different")
+        if self.modes:
+            modes = (f"{n:,} {name}" for name, n in self.modes.most_common())
+            lines.append(f"modes: {', '.join(modes)}")
+        if self.labels:
+            named = [f"{n:,} {readable(name)}" for name, n in sorted(self.labels.items())]
+            lines.append(f"{count(len(named), 'label')}: {listed(named, MOST_NAMED, ', ')}")
+            if self.num_unlabelled:
+                lines.append(
+                    f"not in a sub-folder: {self.num_unlabelled:,}, so there are no labels"
+                )
+        return lines + self.reach_lines() + self.left_out_lines()
+
+    def reach_lines(self) -> list[str]:
+        """The table of resolutions, from the largest one that all images reach on."""
+        table = self.reach()
+        kept = {r: n for r, n in table.items() if r >= (self.resolution() or 0)}
+        if not kept:
+            return []
+        rows = [(f"{r}x{r}", f"{n:,}") for r, n in kept.items()]
+        return aligned([("resolution", "images that reach it"), *rows])
+
+    def left_out_lines(self) -> list[str]:
+        """What is not used, and why."""
+        lines = [f"left out: {line}" for line in grouped(self.skipped)]
+        if self.ignored:
+            lines.append(f"ignored: {kinds_of(self.ignored)}")
+        return lines + self.notes
+
+
+def grouped(skipped: Sequence[Skipped]) -> list[str]:
+    """Images that cannot be used, by reason: how many there are, and some of their names."""
+    groups: defaultdict[str, list[Skipped]] = defaultdict(list)
+    for one in skipped:
+        groups[re.sub(r"\d+", "0", one.reason)].append(one)
+    lines = []
+    for group in sorted(groups.values(), key=len, reverse=True)[:MOST_GROUPS]:
+        reason, most = f": {readable(group[0].reason)}", MOST_NAMED
+        if group[0].reason.startswith(SMALL):
+            sizes = (one.reason.rpartition(" ")[2] for one in group)
+            largest = max(sizes, key=lambda size: math.prod(map(int, size.split("x"))))
+            least = group[0].reason.removeprefix(SMALL).partition(":")[0].strip()
+            reason, most = f" smaller than {least}x{least} (largest {largest})", 3
+        names = listed([readable(one.name) for one in group], most, ", ")
+        lines.append(f"{count(len(group), 'image')}{reason}: {names}")
+    if len(groups) > MOST_GROUPS:
+        lines.append(f"and images for {len(groups) - MOST_GROUPS} other reasons")
+    return lines
 
 
 def check(
@@ -66,50 +148,56 @@ def check(
     crop: Crop = "center",
     channels: int = 3,
     include: Sequence[str] = (),
+    decode: bool = True,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
-) -> Report:
-    """Decode everything and count. With a resolution, smaller images are skipped as `prepare` does.
+) -> Findings:
+    """What is in a folder, zip or store, and what `prepare` would leave out. Nothing is written.
 
-    The pixels of a store are compared with their hashes.
+    Every image is decoded and the pixels of a store are compared with their hashes. Without
+    `decode` only the heads of the files are read, which takes a fraction of a millisecond each and
+    does not find damage behind them.
     """
     check_settings(resolution, crop, channels)
     if is_store(source):
-        return check_store(Store(source))
+        return check_store(Store(source), verify=decode)
     opened = open_source(source, include=include)
 
     def look(name: str) -> tuple[Size, str] | Skipped:
         try:
+            if not decode:
+                with opened.open(name) as file:
+                    width, height, mode = head(file, name)
+                return (width, height), mode
             image = open_image(opened.read(name), name)
-            mode = image.mode
-            size = normalize(image, channels=channels, name=name).size
-            check_size(*size, crop, resolution or 0)
+            return normalize(image, channels=channels, name=name).size, image.mode
         except (OSError, ValueError) as error:
             return unusable(name, error)
-        return size, mode
 
-    report = Report(opened.path, opened.kind, ignored=opened.ignored, crop=crop)
+    findings = Findings(opened.path, opened.kind, crop, opened.why_no_labels())
+    findings.skipped, findings.ignored = list(opened.unreadable), opened.ignored
+    findings.notes = opened.notes()
     with quiet_decoding():
         looks = ordered_map(look, opened.names, workers)
         for done, (name, found) in enumerate(zip(opened.names, looks, strict=True), 1):
             if isinstance(found, Skipped):
-                report.skipped.append(found)
+                findings.skipped.append(found)
             else:
-                size, mode = found
-                report.sizes[size] += 1
-                report.modes[mode] += 1
-                report.labels.update(label for label in [label_of(name)] if label is not None)
+                findings.add(name, *found, resolution or 0, opened.label_of(name))
             if progress is not None:
                 progress(done, len(opened.names))
-    return report
+    return findings
 
 
-def check_store(store: Store) -> Report:
-    """The report of a store whose pixels are what was written; else a ValueError."""
-    store.verify()
-    report = Report(store.path, "store", skipped=store.skipped)
-    report.sizes[store.resolution, store.resolution] = store.num_images
-    report.modes[MODES[store.channels]] = store.num_images
+def check_store(store: Store, *, verify: bool) -> Findings:
+    """The findings of a store; ValueError if its pixels are not what was written."""
+    if verify:
+        store.verify()
+    findings = Findings(store.path, "store", why_no_labels=store.why_no_labels)
+    findings.skipped = store.skipped
+    size = (store.resolution, store.resolution)
+    findings.offered[size] = findings.sizes[size] = store.num_images
+    findings.modes[MODES[store.channels]] = store.num_images
     if store.labels is not None:
-        report.labels.update(store.label_names[i] for i in store.labels)
-    return report
+        findings.labels.update(store.label_names[i] for i in store.labels)
+    return findings

@@ -1,17 +1,26 @@
 """One stated policy for turning any image file into 8-bit pixels."""
 
 import contextlib
+import functools
 import io
 import os
 import warnings
 from collections.abc import Iterator
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, features
 
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif")
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")
+FORMATS = {  # as Pillow names them, with their endings
+    "PNG": (".png",),
+    "JPEG": (".jpg", ".jpeg"),
+    "WEBP": (".webp",),
+    "BMP": (".bmp",),
+    "TIFF": (".tif", ".tiff"),
+    "GIF": (".gif",),
+}
+AVIF, HEIF = {"AVIF": (".avif",)}, {"HEIF": (".heic", ".heif")}  # not read by every installation
+SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 WHITE = (255, 255, 255, 255)
@@ -22,7 +31,8 @@ Crop = Literal["center", "pad"]
 def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.ndarray:
     """The pixels of an image file as uint8 (channels, H, W).
 
-    - The content, not the name, decides the format: PNG, JPEG, WebP, BMP, TIFF or GIF.
+    - The content, not the name, decides the format: PNG, JPEG, WebP, BMP, TIFF or GIF; AVIF where
+      Pillow was built with it, HEIC with pillow-heif.
     - The EXIF orientation is applied. Colour profiles are ignored.
     - The first frame of an animation or first of several pages is taken.
     - Palettes are looked up. Transparency is laid over white; 4 channels keep it as alpha.
@@ -37,9 +47,27 @@ def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.
         return planes(decode(content, channels=channels, name=name))
 
 
+@functools.cache
+def formats() -> dict[str, tuple[str, ...]]:
+    """The formats that can be read here, with their endings."""
+    found = FORMATS | (AVIF if features.check("avif") else {})
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return found
+    register_heif_opener()
+    return found | HEIF
+
+
+@functools.cache
+def extensions() -> tuple[str, ...]:
+    """Endings of the names of images that can be read here."""
+    return tuple(ending for endings in formats().values() for ending in endings)
+
+
 def is_image(name: str) -> bool:
-    """Whether the name ends like that of an image."""
-    return os.path.splitext(name)[1].lower() in EXTENSIONS
+    """Whether the name ends like that of an image that can be read here."""
+    return os.path.splitext(name)[1].lower() in extensions()
 
 
 @contextlib.contextmanager
@@ -61,29 +89,60 @@ def decode(content: bytes, *, channels: int = 3, name: str = "image") -> Image.I
 
 def open_image(content: bytes, name: str = "image") -> Image.Image:
     """The decoded first frame in its own mode and orientation."""
-    if not content:
-        raise ValueError(f"{name}: the file is empty")
-    try:
-        image = Image.open(io.BytesIO(content), formats=FORMATS)
-        if image.width * image.height > MAX_PIXELS:
-            size = f"{image.width}x{image.height}"
-            raise ValueError(f"{size} pixels are more than the limit of {MAX_PIXELS}")
+    with reading(name):
+        image = identified(io.BytesIO(content))
         image.load()
-    except Image.UnidentifiedImageError:
-        formats = ", ".join(FORMATS[:-1])
-        raise ValueError(f"{name}: not a {formats} or {FORMATS[-1]} image, or damaged") from None
-    except Exception as error:  # a damaged file can raise nearly anything in a decoder
-        raise ValueError(f"{name}: {error or type(error).__name__}") from error
     return image
+
+
+def head(file: BinaryIO, name: str = "image") -> tuple[int, int, str]:
+    """Upright width and height, and Pillow's mode, of an image file of which only the head is read:
+    damage behind it is not found."""
+    with reading(name):
+        image = identified(file)
+        check_mode(image.mode)
+        turned = Image.Image.getexif(image).get(ExifTags.Base.Orientation) in SIDEWAYS
+        width, height = image.size
+    return (height, width, image.mode) if turned else (width, height, image.mode)
+
+
+def identified(file: BinaryIO) -> Image.Image:
+    """The image in a file, not decoded yet."""
+    if not file.read(1):
+        raise ValueError("the file is empty")
+    file.seek(0)
+    image = Image.open(file, formats=list(formats()))
+    if image.width * image.height > MAX_PIXELS:
+        size = f"{image.width}x{image.height}"
+        raise ValueError(f"{size} pixels are more than the limit of {MAX_PIXELS}")
+    return image
+
+
+@contextlib.contextmanager
+def reading(name: str) -> Iterator[None]:
+    """What a damaged file raises here, nearly anything, is a ValueError with its name."""
+    try:
+        yield
+    except Image.UnidentifiedImageError:
+        *known, last = formats()
+        message = f"{name}: not a {', '.join(known)} or {last} image, or damaged"
+        raise ValueError(message) from None
+    except Exception as error:
+        raise ValueError(f"{name}: {error or type(error).__name__}") from error
+
+
+def check_mode(mode: str) -> None:
+    """ValueError for pixels that cannot be brought to 8 bits."""
+    if mode in ("I", "F"):
+        raise ValueError("32-bit pixels have no known range; save it with 8 or 16 bits")
 
 
 def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Image.Image:
     """Orientation applied and brought to the mode of `channels`: L, RGB or RGBA."""
     if channels not in MODES:
         raise ValueError(f"images have 1, 3 or 4 channels, not {channels}")
-    if image.mode in ("I", "F"):
-        raise ValueError(f"{name}: 32-bit pixels have no known range; save it with 8 or 16 bits")
-    try:
+    with reading(name):  # broken orientation or palette, a mode without conversion
+        check_mode(image.mode)
         image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I;16"):
             image = _gray_from_16_bit(image)
@@ -92,8 +151,6 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
         if image.mode == "RGBA" and channels != 4:
             image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
         return image if image.mode == MODES[channels] else image.convert(MODES[channels])
-    except Exception as error:  # broken orientation or palette, a mode without conversion
-        raise ValueError(f"{name}: {error or type(error).__name__}") from error
 
 
 def _gray_from_16_bit(image: Image.Image) -> Image.Image:

@@ -14,8 +14,10 @@ from typing import TypeVar, get_args
 
 import numpy as np
 
+from stylegan import locks
+from stylegan.atomic import replacing, sync_folder
 from stylegan.destination import check_folder
-from stylegan.messages import listed, readable, reason_of
+from stylegan.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, check_resolution, resolutions
 
 from .images import (
@@ -28,11 +30,13 @@ from .images import (
     planes,
     quiet_decoding,
 )
-from .sources import Source, label_of, open_source
-from .store import Skipped, Store, StoreMeta, file_name
+from .sources import Source, open_source, reasons_of
+from .store import META, Skipped, Store, StoreMeta, file_name, in_utf8
 
 ProgressCallback = Callable[[int, int], None]  # images done, images in all
-ABANDONED_SECONDS = 3600  # an unfinished store that nobody wrote to for so long was interrupted
+UNFINISHED = ".unfinished-"  # in the name of a store that is being written
+ABANDONED_SECONDS = 3600  # it was interrupted if nobody wrote to it for so long, without locks
+SMALL = "image smaller than the resolution"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -66,14 +70,11 @@ def prepare(
         resolution = resolution or offered_resolution(source, crop)
         out.parent.mkdir(parents=True, exist_ok=True)
         require_space(out.parent, len(source.names), resolution, channels)
-        with unfinished(out) as folder:
-            with StoreWriter(folder, resolution, channels) as writer:
-                fill(writer, source, crop, workers, progress)
-                check_skipped(writer.skipped, source, strict)
-                writer.finish(source, fingerprint, crop)
-            if out.is_dir():
-                out.rmdir()  # it is empty, or another process was faster: then this fails
-            folder.rename(out)
+        with becoming(out) as folder, StoreWriter(folder, resolution, channels) as writer:
+            writer.skipped.extend(source.unreadable)
+            fill(writer, source, crop, workers, progress)
+            check_skipped(writer.skipped, source, strict)
+            writer.finish(source, fingerprint, crop)
     return Store(out)
 
 
@@ -92,7 +93,8 @@ def offered_resolution(source: Source, crop: Crop) -> int:
     problems = []
     for name in source.names:
         try:
-            image = decode(source.read(name), name=name)
+            with quiet_decoding():
+                image = decode(source.read(name), name=name)
         except (OSError, ValueError) as error:
             problems.append(str(error))
             continue
@@ -104,7 +106,8 @@ def offered_resolution(source: Source, crop: Crop) -> int:
             )
         return 1 << (size.bit_length() - 1)
     raise ValueError(
-        f"no image under {source.path} can be read; the first problem: {readable(problems[0])}"
+        f"no image under {readable(source.path)} can be read; the first problem: "
+        f"{readable(problems[0])}"
     )
 
 
@@ -139,10 +142,16 @@ def require_space(folder: Path, num_images: int, resolution: int, channels: int)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise OSError(
-            f"no disk space: {num_images} images at {resolution}x{resolution} need "
-            f"{needed / 2**20:,.1f} MiB in {folder}, {free / 2**20:,.1f} MiB are free; "
-            "free some, choose another folder or a smaller resolution"
+            f"no disk space: {count(num_images, 'image')} at {resolution}x{resolution} need "
+            f"{mib(needed)} in {readable(folder)}, {mib(free)} are free; free some (stylegan cache "
+            "lists stores that can be cleared), choose another folder (of the cache: "
+            "STYLEGAN_CACHE) or a smaller resolution"
         )
+
+
+def mib(size: int) -> str:
+    """A number of bytes, in binary mega- or gigabytes."""
+    return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.1f} GiB"
 
 
 def ordered_map(
@@ -171,15 +180,10 @@ def unusable(name: str, error: Exception) -> Skipped:
     return Skipped(name, reason_of(error).removeprefix(f"{name}: "))
 
 
-def reasons_of(skipped: Sequence[Skipped]) -> str:
-    """Names and reasons for a message, the first few of them."""
-    return listed([readable(f"{name} ({reason})") for name, reason in skipped], most=5)
-
-
 def check_size(width: int, height: int, crop: Crop, resolution: int) -> None:
     """ValueError for an image that is smaller than the resolution."""
     if native_size(width, height, crop) < resolution:
-        raise ValueError(f"image smaller than the resolution {resolution}: {width}x{height}")
+        raise ValueError(f"{SMALL} {resolution}: {width}x{height}")
 
 
 def fill(
@@ -193,8 +197,6 @@ def fill(
 
     def load(name: str) -> dict[int, np.ndarray] | Skipped:
         try:
-            if "\n" in name:  # names.txt has one name per line
-                raise ValueError("line break in the file name")
             image = decode(source.read(name), channels=writer.channels, name=name)
             check_size(image.width, image.height, crop, writer.resolution)
         except (OSError, ValueError) as error:
@@ -213,18 +215,20 @@ def fill(
 
 def check_skipped(skipped: Sequence[Skipped], source: Source, strict: bool) -> None:
     """Refuse a store without images, or with `strict` one that lacks some."""
-    total = len(source.names)
+    total = len(source.names) + len(source.unreadable)
     if not skipped or (len(skipped) < total and not strict):
         return
     reasons = reasons_of(skipped)
     if len(skipped) < total:
         raise ValueError(
-            f"{len(skipped)} of {total} images under {source.path} cannot be used, "
+            f"{len(skipped)} of {total} images under {readable(source.path)} cannot be used, "
             f"and strict allows none: {reasons}"
         )
-    if all(reason.startswith("image smaller") for _, reason in skipped):
+    if all(reason.startswith(SMALL) for _, reason in skipped):
         reasons += "; choose a smaller resolution"
-    raise ValueError(f"none of the {total} images under {source.path} is usable: {reasons}")
+    raise ValueError(
+        f"none of the {total} images under {readable(source.path)} is usable: {reasons}"
+    )
 
 
 class StoreWriter(contextlib.ExitStack):
@@ -263,44 +267,83 @@ class StoreWriter(contextlib.ExitStack):
             os.fsync(file.fileno())
         skipped = {name for name, _ in self.skipped}
         names = [name for name in source.names if name not in skipped]
-        text = "".join(f"{name}\n" for name in names)
-        (self.folder / "names.txt").write_bytes(text.encode("utf-8", "surrogateescape"))
-        labels = [label_of(name) for name in names]
+        lines = [name.replace("\n", "\\n") + "\n" for name in names]
+        with replacing(self.folder / "names.txt") as names_file:
+            names_file.write("".join(lines).encode("utf-8", "surrogateescape"))
+        labels = [source.label_of(name) for name in names]
         label_names = sorted({label for label in labels if label is not None})
         if None in labels:
             label_names = []
         if label_names:
             number = {label: i for i, label in enumerate(label_names)}
             classes = [number[label] for label in labels if label is not None]
-            np.save(self.folder / "labels.npy", np.array(classes, np.int64))
+            with replacing(self.folder / "labels.npy") as labels_file:
+                np.save(labels_file, np.array(classes, np.int64))
         top, bottom = active_rows(self.resolution, crop)
         StoreMeta(
-            source=source.path.name,
+            source=in_utf8(source.path.name or source.path.resolve().name),
             fingerprint=fingerprint,
             num_images=self.num_images,
             resolution=self.resolution,
             channels=self.channels,
             crop=crop,
             active_rectangle=None if crop == "center" else (top, bottom, 0, self.resolution),
-            label_names=label_names,
-            skipped=self.skipped,
+            label_names=[in_utf8(name) for name in label_names],
+            skipped=[Skipped(in_utf8(name), in_utf8(reason)) for name, reason in self.skipped],
             num_ignored=len(source.ignored),
             pixel_hashes={file_name(r): digest.hexdigest() for r, digest in self.hashes.items()},
-        ).write(self.folder / "meta.json")
+        ).write(self.folder / META)
 
 
 @contextlib.contextmanager
-def unfinished(out: Path) -> Iterator[Path]:
-    """A hidden folder beside `out` to write into; whatever still bears its name goes at the end."""
-    prefix = f".{out.name}.unfinished-"
-    for old in [path for path in out.parent.iterdir() if path.name.startswith(prefix)]:
-        with contextlib.suppress(FileNotFoundError):  # its writer has just finished
-            newest = max(path.stat().st_mtime for path in (old, *old.iterdir()))
-            if time.time() - newest > ABANDONED_SECONDS:
-                shutil.rmtree(old, ignore_errors=True)
-    folder = out.parent / f"{prefix}{secrets.token_hex(4)}"
-    folder.mkdir()
+def becoming(out: Path) -> Iterator[Path]:
+    """A hidden folder beside `out` to write into, which becomes `out` unless there is an error."""
+    remove_unfinished(out.parent, unfinished_name(out))
+    folder, held = new_unfinished(out)
     try:
         yield folder
+        if out.is_dir():
+            out.rmdir()  # it is empty, or another process was faster: then this fails
+        locks.share(held)  # whoever sees it may open it
+        folder.rename(out)
+        sync_folder(out.parent)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        locks.release(held)
+
+
+def unfinished_name(out: Path) -> str:
+    """How the names of folders begin that are to become `out`."""
+    return f".{out.name[:40]}{UNFINISHED}"
+
+
+def new_unfinished(out: Path) -> tuple[Path, int | None]:
+    """A new folder, locked."""
+    while True:
+        folder = out.parent / f"{unfinished_name(out)}{secrets.token_hex(4)}"
+        folder.mkdir()
+        try:
+            held = locks.lock(folder)
+        except (FileNotFoundError, BlockingIOError):  # taken for a forgotten one before it was held
+            continue
+        if locks.is_of(held, folder):
+            return folder, held
+        locks.release(held)
+
+
+def set_aside(path: Path) -> Path:
+    """Make a folder one that `remove_unfinished` removes once nobody holds it."""
+    return path.rename(path.with_name(f"{unfinished_name(path)}{secrets.token_hex(4)}"))
+
+
+def remove_unfinished(parent: Path, prefix: str = ".") -> None:
+    """Remove what killed preparations have left under names that begin so."""
+    for path in list(parent.iterdir()):
+        if not (path.name.startswith(prefix) and UNFINISHED in path.name and path.is_dir()):
+            continue
+        with contextlib.suppress(FileNotFoundError, BlockingIOError), contextlib.ExitStack() as end:
+            held = locks.lock(path)  # BlockingIOError: somebody is writing to it
+            end.callback(locks.release, held)
+            newest = max(part.stat().st_mtime for part in (path, *path.iterdir()))
+            if held is not None or time.time() - newest > ABANDONED_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)

@@ -1,62 +1,137 @@
 """Where images come from: a folder, or a zip that is read without unpacking it."""
 
 import hashlib
+import heapq
 import math
 import os
 import stat
 import zipfile
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar, cast
 
-from stylegan.messages import readable, reason_of
+from stylegan.messages import count, listed, readable, reason_of
 
-from .images import EXTENSIONS, is_image
+from .images import AVIF, HEIF, extensions, is_image
+from .store import NO_LABELS, Skipped, holds_store
 
 MAX_FILE_BYTES = 2**29  # the largest image that `MAX_PIXELS` allows, without compression
 MAX_RATIO = 200  # unpacked size over packed size; photographs stay near 1
 RATIO_FREE_BYTES = 2**24  # small files may be packed tightly: a flat drawing is
+LABELS_FILE = "dataset.json"  # labels of stylegan2-ada and its successors
+RUN_FILE, RUN_HISTORY = "config.toml", {"data.txt", "log.jsonl"}  # a run has it, and one of these
+KINDS = {  # of files that are not images here
+    "HEIC picture": HEIF["HEIF"],
+    "AVIF picture": AVIF["AVIF"],
+    "raw photo": (".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".raw", ".rw2"),
+    "video": (".3gp", ".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".mts", ".webm", ".wmv"),
+    "system file": (".db", ".ini", ".lnk", ".tmp"),  # Thumbs.db, desktop.ini
+}
+KIND_OF = {ending: kind for kind, endings in KINDS.items() for ending in endings}
 
 
-def label_of(name: str) -> str | None:
-    """The label of an image: its first sub-folder."""
-    folder, slash, _ = name.partition("/")
-    return folder if slash else None
+def kind_of(name: str) -> str:
+    """What a file that is not an image is, by its ending."""
+    ending = os.path.splitext(name)[1].lower()
+    return KIND_OF.get(ending, f"{readable(ending)} file" if ending else "other file")
+
+
+def runs_and_stores(files: Iterable[str]) -> dict[str, str]:
+    """Folder -> `run` or `store`, by the relative names of all files."""
+    inside = defaultdict(set)
+    for name in files:
+        folder, _, file = name.rpartition("/")
+        if file.endswith((".toml", ".txt", ".jsonl", ".json", ".npy")):
+            inside[folder].add(file)
+    found = {}
+    for folder, names in inside.items():
+        if RUN_FILE in names and names & RUN_HISTORY:
+            found[folder] = "run"
+        elif holds_store(names):
+            found[folder] = "store"
+    return found
 
 
 class Source(ABC):
     """The images under one path, in one order on every machine: sorted by relative name.
 
-    `names` and `ignored`, the files that are not images, are relative, with forward slashes.
+    `names`, `ignored`, the files that are not images, and `own`, the folders of runs and stores,
+    which hold no pictures of the user's, are relative, with forward slashes.
     """
 
     kind: ClassVar[str]
+    unreadable: Sequence[Skipped] = ()  # folders that cannot be listed
 
     def __init__(self, path: Path, files: Iterable[str], include: Sequence[str] = ()) -> None:
         self.path = path
+        self.include = tuple(include)
         found = sorted(files)
         if not found:
-            raise ValueError(f"the {self.kind} {path} is empty; see datasets/README.md")
+            raise ValueError(f"the {self.kind} {readable(path)} is empty; see datasets/README.md")
+        self.own = runs_and_stores(found)
+        if kind := self.own.get(""):
+            raise ValueError(
+                f"{readable(path)} is a {kind}, not a {self.kind} of pictures; give the pictures"
+            )
+        if own := tuple(f"{folder}/" for folder in self.own):
+            found = [name for name in found if not name.startswith(own)]
+        self.has_labels_file = LABELS_FILE in found
         if include:
-            labels = {label for name in found if (label := label_of(name)) is not None}
+            labels = {label for name in found if (label := first_folder(name)) is not None}
             if missing := [label for label in include if label not in labels]:
+                known = listed([readable(label) for label in sorted(labels)], 20, ", ")
                 raise ValueError(
-                    f"no sub-folder {', '.join(map(repr, missing))} in {path}; "
-                    f"available: {', '.join(sorted(labels)) or 'none'}"
+                    f"no sub-folder {', '.join(map(repr, missing))} in {readable(path)}; "
+                    f"available: {known or 'none'}"
                 )
-            found = [name for name in found if label_of(name) in include]
+            found = [name for name in found if first_folder(name) in include]
         self.names = [name for name in found if is_image(name)]
         self.ignored = [name for name in found if not is_image(name)]
         if not self.names:
-            endings = (os.path.splitext(name)[1].lower() or "no extension" for name in found)
-            common = Counter(endings).most_common(4)
-            others = ", ".join(f"{count} x {readable(ending)}" for ending, count in common)
+            others = f"found {kinds_of(self.ignored)}" if found else "found no other files"
             raise ValueError(
-                f"no images under {path}: found {len(found)} other files ({others}), none ending "
-                f"in {' '.join(EXTENSIONS)}; see datasets/README.md"
+                f"no images under {readable(path)}: {'; '.join([others, *self.notes()])}; names of "
+                f"images end in {' '.join(extensions())}; see datasets/README.md"
             )
+
+    def label_of(self, name: str) -> str | None:
+        """The label of an image: its first sub-folder, unless labels are in a file."""
+        return None if self.has_labels_file else first_folder(name)
+
+    def why_no_labels(self) -> str:
+        """The reason, for a message, if the images have none."""
+        if self.has_labels_file:
+            return (
+                f"those of {readable(self.path)} are in its {LABELS_FILE}, which is not read yet; "
+                "train without labels, or take that file away to use the sub-folders as classes"
+            )
+        return NO_LABELS.format(readable(self.path))
+
+    def notes(self) -> list[str]:
+        """What a user should know about the files, a sentence each."""
+        lines = []
+        if self.own:
+            own = [f"{readable(folder)} (a {kind})" for folder, kind in sorted(self.own.items())]
+            lines.append(f"not pictures, so left out whole: {listed(own, 4, ', ')}")
+        if self.has_labels_file:
+            lines.append(
+                f"the labels in {LABELS_FILE} are not read yet, and the sub-folders beside it are "
+                "taken as blocks of files, not as classes"
+            )
+        kinds = Counter(kind_of(name) for name in self.ignored)
+        if heic := kinds["HEIC picture"]:
+            lines.append(f'{count(heic, "HEIC picture")} left out; pip install "stylegan[heic]" '
+                         "to read them")  # fmt: skip
+        if avif := kinds["AVIF picture"]:
+            lines.append(f"{count(avif, 'AVIF picture')} left out; pip install --upgrade pillow "
+                         "to read them")  # fmt: skip
+        return lines
+
+    @abstractmethod
+    def open(self, name: str) -> BinaryIO:
+        """One file, to be read and closed."""
 
     @abstractmethod
     def read(self, name: str) -> bytes:
@@ -80,13 +155,21 @@ class FolderSource(Source):
     kind = "folder"
 
     def __init__(self, path: Path, include: Sequence[str] = ()) -> None:
-        super().__init__(path, walk(path), include)
+        self.unreadable: list[Skipped] = []
+        super().__init__(path, walk(path, self.unreadable), include)
+
+    def open(self, name: str) -> BinaryIO:
+        path = self.path / name
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device might never end
+            raise ValueError(f"{name}: not a regular file")
+        if status.st_size > MAX_FILE_BYTES:
+            raise ValueError(f"{name}: larger than {MAX_FILE_BYTES} bytes")
+        return open(path, "rb")
 
     def read(self, name: str) -> bytes:
-        path = self.path / name
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise ValueError(f"{name}: larger than {MAX_FILE_BYTES} bytes")
-        return path.read_bytes()
+        with self.open(name) as file:
+            return file.read()
 
     def listing(self) -> Iterator[tuple[Any, ...]]:
         for name in self.names:
@@ -95,7 +178,7 @@ class FolderSource(Source):
             except OSError as error:  # a dangling link; reading it fails with the reason
                 yield name, error.errno
             else:
-                yield name, status.st_size, status.st_mtime_ns
+                yield name, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 class ZipSource(Source):
@@ -108,6 +191,9 @@ class ZipSource(Source):
         self.members = members_of(self.archive, path)
         super().__init__(path, self.members, include)
 
+    def open(self, name: str) -> BinaryIO:
+        return cast(BinaryIO, self.archive.open(self.members[name]))
+
     def read(self, name: str) -> bytes:
         info = self.members[name]
         try:
@@ -118,7 +204,7 @@ class ZipSource(Source):
 
     def listing(self) -> Iterator[tuple[Any, ...]]:
         status = self.path.stat()
-        yield status.st_size, status.st_mtime_ns
+        yield status.st_size, status.st_mtime_ns, status.st_ctime_ns
         for name in self.names:
             yield name, self.members[name].file_size, self.members[name].CRC
 
@@ -130,29 +216,68 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
         return FolderSource(path, include)
     if path.is_file():
         return ZipSource(path, include)
-    raise FileNotFoundError(f"there is no folder, zip or store at {path}; see datasets/README.md")
+    raise FileNotFoundError(
+        f"there is no folder, zip or store at {readable(path)}; see datasets/README.md"
+    )
+
+
+def first_folder(name: str) -> str | None:
+    """The first sub-folder of a relative name."""
+    folder, slash, _ = name.partition("/")
+    return folder if slash else None
+
+
+def kinds_of(names: Iterable[str], most: int = 6) -> str:
+    """How many files there are of each kind, for a message."""
+    kinds = Counter(map(kind_of, names)).most_common()
+    return listed([count(n, kind) for kind, n in kinds], most, ", ")
+
+
+def reasons_of(skipped: Sequence[Skipped]) -> str:
+    """Names and reasons for a message, the first few of them."""
+    return listed([readable(f"{name} ({reason})") for name, reason in skipped], most=5)
 
 
 def hidden(part: str) -> bool:
     return part.startswith(".") or part == "__MACOSX"
 
 
-def walk(
-    folder: Path, prefix: str = "", above: frozenset[tuple[int, int]] = frozenset()
-) -> Iterator[str]:
-    """Relative names of all files; links are followed, but not into a folder above them."""
-    status = folder.stat()
-    identity = status.st_dev, status.st_ino
-    if identity in above:
-        return
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if hidden(entry.name):
+def walk(root: Path, unreadable: list[Skipped]) -> Iterator[str]:
+    """Relative names of all files. Links to folders are followed, but no folder is read twice:
+    those that lie here come first, then those behind links, in the order of their names.
+
+    Folders that cannot be listed are added to `unreadable`; of `root` that is an OSError.
+    """
+    seen: set[tuple[int, int]] = set()
+    folders, links = [""], list[str]()
+    while folders or links:
+        prefix = folders.pop() if folders else heapq.heappop(links)
+        try:
+            status = os.stat(root / prefix)
+            if (identity := (status.st_dev, status.st_ino)) in seen:
                 continue
-            if entry.is_dir():
-                yield from walk(Path(entry.path), f"{prefix}{entry.name}/", above | {identity})
-            else:
+            seen.add(identity)
+            with os.scandir(root / prefix) as entries:
+                found = [entry for entry in entries if not hidden(entry.name)]
+        except OSError as error:
+            if not prefix:
+                raise
+            unreadable.append(Skipped(prefix, reason_of(error)))
+            continue
+        for entry in found:
+            if not is_folder(entry):
                 yield prefix + entry.name
+            elif entry.is_symlink():
+                heapq.heappush(links, f"{prefix}{entry.name}/")
+            else:
+                folders.append(f"{prefix}{entry.name}/")
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links in a circle; reading it as a file fails with the reason
+        return False
 
 
 def open_zip(path: Path) -> zipfile.ZipFile:
@@ -162,8 +287,8 @@ def open_zip(path: Path) -> zipfile.ZipFile:
             return zipfile.ZipFile(path)
     except Exception as error:  # a damaged directory can raise almost anything
         reason = readable(reason_of(error))
-        raise ValueError(f"{path} is a damaged zip: {reason}; copy it again") from error
-    raise ValueError(f"{path} is neither a folder nor a zip; see datasets/README.md")
+        raise ValueError(f"{readable(path)} is a damaged zip: {reason}; copy it again") from error
+    raise ValueError(f"{readable(path)} is neither a folder nor a zip; see datasets/README.md")
 
 
 def members_of(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:

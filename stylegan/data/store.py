@@ -6,19 +6,28 @@ import hashlib
 import json
 import math
 import os
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from stylegan.atomic import write_text
+from stylegan.messages import readable
 from stylegan.schedule import check_resolution, resolutions
 
 from .images import MODES, Crop
 
 FORMAT: Literal["stylegan-store"] = "stylegan-store"
 VERSION: Literal[1] = 1
+META = "meta.json"
+LEVEL = re.compile(r"\d{4}\.npy")
+NO_LABELS = (
+    "the images of {} do not all lie in sub-folders; put each kind into its own, or train without "
+    "labels"
+)
 HASHED_AT_ONCE = 2**24  # bytes
 NPY_MAGIC = b"\x93NUMPY\x01\x00"
 NPY_START = struct.Struct("<8sH")  # and the length of the header that follows
@@ -68,19 +77,39 @@ class StoreMeta:
 
     def write(self, path: Path) -> None:
         """As JSON."""
-        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> "StoreMeta":
-        """From JSON; ValueError if it is not of this format."""
+        """From JSON; ValueError if it is not of this format, OtherVersion if of one to come."""
         from pydantic import TypeAdapter, ValidationError
 
+        content = path.read_bytes()
+        if (version := version_in(content)) not in (None, VERSION):
+            raise OtherVersion(f"is of version {version!r:.20}, and this program reads {VERSION}")
         try:
-            return TypeAdapter(cls).validate_json(path.read_bytes())
+            return TypeAdapter(cls).validate_json(content)
         except ValidationError as error:
             fault = error.errors()[0]
             where = ".".join(str(part) for part in fault["loc"]) or "meta.json"
             raise ValueError(f"{where!r:.100}: {fault['msg']}") from error
+
+
+class OtherVersion(ValueError):
+    """A store that another version of this program has written."""
+
+
+def version_in(meta: bytes) -> object:
+    """The version that `meta.json` states; None if it does not state one."""
+    try:
+        return json.loads(meta)["version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def in_utf8(name: str) -> str:
+    """A file name as text that every file can hold: bytes that are not UTF-8 as `\\xff`."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def file_name(resolution: int) -> str:
@@ -88,13 +117,14 @@ def file_name(resolution: int) -> str:
     return f"{resolution:04d}.npy"
 
 
+def holds_store(names: Collection[str]) -> bool:
+    """Whether the files of a folder, by their names, are those of a store, sound or not."""
+    return META in names and any(map(LEVEL.fullmatch, names))
+
+
 def is_store(path: str | Path) -> bool:
-    """Whether the folder is marked as a store, sound or not."""
-    meta = Path(path) / "meta.json"
-    try:
-        return meta.is_file() and FORMAT in meta.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        return False
+    """Whether the folder is a store, sound or not."""
+    return (Path(path) / META).is_file() and holds_store(os.listdir(path))
 
 
 class Store:
@@ -107,9 +137,11 @@ class Store:
     def __init__(self, path: str | Path) -> None:
         self.path = self.origin = Path(path)  # `origin`: what the user named, if prepared from it
         if not is_store(self.path):
-            raise FileNotFoundError(f"there is no store at {path}; make one with stylegan prepare")
+            raise FileNotFoundError(
+                f"there is no store at {readable(path)}; make one with stylegan prepare"
+            )
         try:
-            meta = StoreMeta.read(self.path / "meta.json")
+            meta = StoreMeta.read(self.path / META)
             self.meta = meta
             self.num_images, self.channels = meta.num_images, meta.channels
             self.resolution = meta.resolution  # the largest
@@ -118,6 +150,12 @@ class Store:
             self.skipped = meta.skipped  # images of the source that could not be used
             self._images = {r: self.map(r) for r in resolutions(meta.resolution)}
             self.labels = self.read_labels()
+            self.why_no_labels = NO_LABELS.format(readable(meta.source))
+        except OtherVersion as error:
+            raise ValueError(
+                f"the store {readable(path)} {error}; update it (pip install --upgrade stylegan), "
+                "or prepare the images again"
+            ) from error
         except (OSError, ValueError) as error:
             raise self.damaged(str(error)) from error
 
@@ -126,8 +164,8 @@ class Store:
 
     @functools.cached_property
     def names(self) -> list[str]:
-        """Where each image came from, relative to the source."""
-        text = (self.path / "names.txt").read_text(encoding="utf-8", errors="surrogateescape")
+        """Where each image came from, relative to the source; a line break is written as `\\n`."""
+        text = (self.path / "names.txt").read_bytes().decode("utf-8", "surrogateescape")
         names = text.split("\n")[:-1]
         if len(names) != self.num_images:
             raise self.damaged(f"names.txt has {len(names)} lines for {self.num_images} images")
@@ -138,13 +176,21 @@ class Store:
         if resolution not in self._images:
             known = ", ".join(map(str, self._images))
             raise ValueError(
-                f"the store {self.path} has no resolution {resolution}; it has {known}"
+                f"the store {readable(self.path)} has no resolution {resolution}; it has {known}"
             )
         return self._images[resolution]
 
     def identity(self, resolution: int) -> str:
-        """Names the images up to `resolution`: the SHA-256 of their pixels."""
+        """Names the images at `resolution`: the SHA-256 of their pixels."""
         return self.meta.pixel_hashes[file_name(resolution)]
+
+    def training_identity(self, resolution: int, *, labels: bool) -> str:
+        """Names all that a run up to `resolution` sees: the images at every resolution and, with
+        `labels`, their classes and the names of those."""
+        seen: list[Any] = [self.identity(r) for r in resolutions(resolution)]
+        if labels:
+            seen += [self.require_labels().tolist(), self.label_names]
+        return hashlib.sha256(json.dumps(seen).encode()).hexdigest()
 
     def one_hot(self, classes: Sequence[int] | np.ndarray) -> np.ndarray:
         """Class indices as label vectors: float32 (len(classes), number of classes).
@@ -159,10 +205,7 @@ class Store:
     def require_labels(self) -> np.ndarray:
         """The class of every image; ValueError if the store has none."""
         if self.labels is None:
-            raise ValueError(
-                f"labels are asked for, but the store {self.path} has none: they come from "
-                "sub-folders, one per class, with no image outside of them"
-            )
+            raise ValueError(f"labels are asked for, but {self.why_no_labels}")
         return self.labels
 
     def verify(self) -> None:
@@ -178,7 +221,8 @@ class Store:
 
     def damaged(self, fault: str) -> ValueError:
         return ValueError(
-            f"the store {self.path} is damaged ({fault}); delete it and prepare it again"
+            f"the store {readable(self.path)} is damaged ({readable(fault)}); delete it and "
+            "prepare it again"
         )
 
     def map(self, resolution: int) -> np.memmap:

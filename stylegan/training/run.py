@@ -10,7 +10,7 @@ import torch
 from stylegan import distributed
 from stylegan.agreement import from_first
 from stylegan.config import TrainConfig
-from stylegan.data import Store, cached_store
+from stylegan.data import Findings, Store, cached_store
 from stylegan.messages import count
 from stylegan.run_folder import RunFolder
 from stylegan.training.interrupts import nothing_to_save
@@ -61,7 +61,9 @@ def start(
     with nothing_to_save(), processes(device, hang_minutes), kernels(config):
         say = tell if distributed.rank() == 0 else lambda text: None
         try_losses(config, device)
-        store = data if isinstance(data, Store) else open_store(data, config, strict=strict)
+        store = (
+            data if isinstance(data, Store) else open_store(data, config, strict=strict, tell=tell)
+        )
         config = fit_to_data(config, store)
         check_same_options(folder, config)
         tried = try_out(config, device, folder) if preflight else []
@@ -90,6 +92,7 @@ def open_store(
     *,
     strict: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Store:
     """The images, prepared as `config` wants them."""
     return cached_store(
@@ -100,17 +103,15 @@ def open_store(
         include=config.data.include,
         strict=strict,
         progress=progress,
+        tell=tell,
     )
 
 
-def fit_to_data(config: TrainConfig, store: Store) -> TrainConfig:
+def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
     """`config` with as many labels as the data has kinds, if the run is conditional."""
-    classes = len(store.label_names) if config.data.labels else 0
+    classes = len(data.label_names) if config.data.labels else 0
     if config.data.labels and not classes:
-        raise ValueError(
-            f"labels were asked for, but the images of {store.meta.source} do not all lie in "
-            "sub-folders; put each kind into its own, or train without labels"
-        )
+        raise ValueError(f"labels were asked for, but {data.why_no_labels}")
     if config.network.label_dim not in (0, classes):
         raise ValueError(
             f"network.label_dim is {config.network.label_dim}, but the run uses {classes} labels"
