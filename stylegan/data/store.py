@@ -185,12 +185,14 @@ class Store:
         return self.meta.pixel_hashes[file_name(resolution)]
 
     def training_identity(self, resolution: int, *, labels: bool) -> str:
-        """Names all that a run up to `resolution` sees: the images at every resolution and, with
-        `labels`, their classes and the names of those."""
-        seen: list[Any] = [self.identity(r) for r in resolutions(resolution)]
+        """Names all that a run up to `resolution` sees: the images and, with `labels`, their
+        classes and the names of those. Averages of larger images differ from averages of images
+        that were rounded at `resolution`, so every level counts unless that is the largest."""
+        levels = resolutions(resolution) if resolution < self.resolution else [resolution]
+        seen: list[Any] = [self.identity(r) for r in levels]
         if labels:
             seen += [self.require_labels().tolist(), self.label_names]
-        return hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+        return seen[0] if len(seen) == 1 else hashlib.sha256(json.dumps(seen).encode()).hexdigest()
 
     def one_hot(self, classes: Sequence[int] | np.ndarray) -> np.ndarray:
         """Class indices as label vectors: float32 (len(classes), number of classes).

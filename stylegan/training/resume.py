@@ -12,7 +12,7 @@ from stylegan.agreement import in_all
 from stylegan.config import TrainConfig, check_batches, differences
 from stylegan.data import Store
 from stylegan.files import checkpoint
-from stylegan.messages import count
+from stylegan.messages import count, readable
 from stylegan.run_folder import RunFolder
 from stylegan.training.state import TrainState
 
@@ -33,12 +33,9 @@ def open_run(
     state = TrainState.create(config, device=device)
     newest, payload = newest_state(folder, tell)
     if newest is not None:
-        if payload.get("data") != store.identity(config.network.resolution):
-            raise ValueError(
-                f"{folder.path} was trained on other images than {store.meta.source} holds now; "
-                "continue with the same data, or choose another --out"
-            )
+        check_same_data(payload, config, store, folder)
         restore(state, payload, newest)
+        state.data = payload["data"]
         for line in changes(folder.config(), config, payload["processes"]):
             tell(line)
     if init_from is not None and newest is not None:
@@ -61,6 +58,25 @@ def check_same_options(folder: RunFolder, config: TrainConfig) -> None:
             f"{folder.path} is a run of another configuration ({'; '.join(found)}); "
             "choose another --out, or the options of that run"
         )
+
+
+def check_same_data(
+    payload: dict[str, Any], config: TrainConfig, store: Store, folder: RunFolder
+) -> None:
+    """ValueError unless the store holds what the state of `payload` was trained on. The states of
+    older versions know the images at the highest resolution and the names of the classes only."""
+    resolution, labels = config.network.resolution, config.data.labels
+    known = payload.get("data")
+    if known == store.training_identity(resolution, labels=labels):
+        return
+    same_names = not labels or payload.get("label_names") == store.label_names
+    if known == store.identity(resolution) and same_names:
+        return
+    what = "images, or images in other classes," if labels else "images"
+    raise ValueError(
+        f"{readable(folder.path)} was trained on other {what} than {readable(store.meta.source)} "
+        "holds now; continue with the same data, or choose another --out"
+    )
 
 
 def newest_state(

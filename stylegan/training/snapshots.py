@@ -20,7 +20,8 @@ class Snapshots:
         state = self.state
         self.saved_at = time.monotonic()  # when the state was last saved, or could not be
         labels, rectangle = state.config.data.labels, store.active_rectangle
-        self.identity = store.identity(state.config.network.resolution)
+        resolution = state.config.network.resolution
+        self.identity = state.data or store.training_identity(resolution, labels=labels)
         self.about_data: dict[str, Any] = {
             "label_names": list(store.label_names) if labels else [],
             "active_rectangle": None if rectangle is None else list(rectangle),

@@ -39,6 +39,7 @@ class TrainState:
     skipped_in_a_row_g: int = 0
     skipped_in_a_row_d: int = 0
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
+    data: str = ""  # what the run was trained on, as its first state says
 
     @classmethod
     def create(

@@ -1,0 +1,52 @@
+"""A run goes on with what it was trained on, and is refused anything else."""
+
+import io
+
+import pytest
+from pictures import png, store_of
+from PIL import Image
+from tiny_training import run, tiny_config
+
+from stylegan.files import checkpoint
+from stylegan.run_folder import RunFolder
+
+
+def labelled(root, moved=False, renamed=False):
+    """A conditional set of six pictures of two classes, whose order does not depend on these."""
+    names = [f"{'ab'[i > (1 if moved else 2)]}/{i}.png" for i in range(6)]
+    files = {name.replace("b/", "c/" if renamed else "b/"): png(seed=i)
+             for i, name in enumerate(names)}  # fmt: skip
+    return store_of(root, files)
+
+
+@pytest.mark.parametrize("change", ["moved", "renamed"])
+def test_a_conditional_run_of_pictures_in_other_classes_is_refused(change, tmp_path):
+    config = tiny_config(data={"labels": True}, schedule={"total_kimg": 0.036})
+    before, after = labelled(tmp_path / "1"), labelled(tmp_path / "2", **{change: True})
+    assert before.identity(16) == after.identity(16)
+    run(config, before, tmp_path / "run", stop_at=20)
+    with pytest.raises(ValueError, match="images, or images in other classes, than images holds"):
+        run(config, after, tmp_path / "run")
+    path = RunFolder(tmp_path / "run").states()[-1]  # made one of an older version
+    payload = checkpoint.load(path)
+    checkpoint.save(path, "state", {**payload, "data": before.identity(16)})
+    if change == "renamed":
+        with pytest.raises(ValueError, match="in other classes"):
+            run(config, after, tmp_path / "run")
+    assert run(config, before, tmp_path / "run").finished
+
+
+def test_a_run_on_the_averages_of_larger_pictures_knows_them_from_the_same_made_small(tmp_path):
+    large = store_of(tmp_path / "1", {f"{i}.png": png(32, 32, seed=i) for i in range(4)})
+    small = {}
+    for i, pixels in enumerate(large.images(16)):
+        file = io.BytesIO()
+        Image.fromarray(pixels.transpose(1, 2, 0)).save(file, "PNG")
+        small[f"{i}.png"] = file.getvalue()
+    other = store_of(tmp_path / "2", small)
+    assert large.identity(16) == other.identity(16)
+    config = tiny_config(schedule={"total_kimg": 0.036})
+    run(config, large, tmp_path / "run", stop_at=20)
+    with pytest.raises(ValueError, match="trained on other images"):
+        run(config, other, tmp_path / "run")
+    assert run(config, large, tmp_path / "run").finished
