@@ -2,46 +2,31 @@
 
 import base64
 import dataclasses
-import importlib.util
 import io
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from explorer import TINY, explored
 from PIL import Image
 from torch.testing import assert_close
 
 from stylegan import sampling
-from stylegan.cli import main
 from stylegan.cli.explore import directions_of
 from stylegan.directions import default_path, find_directions, moved, save_directions
-from stylegan.explore import (
-    Mixing,
-    Point,
-    View,
-    between,
-    final_styles,
-    grown,
-    growth_of,
-    render,
-)
+from stylegan.explore import Mixing, View, final_styles, grown, growth_of, render
 from stylegan.explore.controls import (
     POINTS,
     SEED,
     class_names,
     described,
-    figure_html,
+    file_of,
     name_of,
+    styles_text,
     view_of,
 )
-from stylegan.explore.points import MOST_POINTS, keep, latents_file, point_of
+from stylegan.explore.page import latents_file
 from stylegan.explore.projecting import searched, target_of
 from stylegan.files.latents import read_latents
 from stylegan.ops import truncate
@@ -174,26 +159,10 @@ def test_the_active_rectangle_alone_is_shown():
     assert render(scene, View(label=0)).shape == (12, 16, 3)
 
 
-def test_the_way_between_two_points_is_straight(scene):
-    start, end = (point_of(scene, View(seed=s, label=0), "") for s in (0, 1))
-    assert torch.equal(between(start, end, 0), start.styles)
-    assert_close(between(start, end, 0.25), 0.75 * start.styles + 0.25 * end.styles)
-    assert torch.equal(between(start, end, 1), end.styles)
-
-
 def test_a_point_is_seen_again_as_it_was(scene):
     view = View(seed=9, label=0, psi=0.4, moves={"pca": [3, 0]})
-    point = point_of(scene, view, "mine")
-    assert difference(render(scene, View(styles=point.styles)), point.picture) <= 1
-
-
-def test_points_are_kept_in_order_up_to_a_number():
-    point = Point("", torch.zeros(1, 1), np.zeros((1, 1, 3), np.uint8))
-    points = ()
-    for _ in range(MOST_POINTS):
-        points = keep(points, point)
-    with pytest.raises(ValueError, match="remove some first"):
-        keep(points, point)
+    point = View(styles=final_styles(scene, view))
+    assert difference(render(scene, point), render(scene, view)) <= 1
 
 
 @pytest.mark.parametrize("noise", ["const", "random"])
@@ -220,52 +189,97 @@ def test_latents_of_a_lower_growth_hold_the_noise_of_all_layers(scene, tmp_path,
     assert difference(full[0], render(scene, dataclasses.replace(view, growth=4.0))) <= 1
 
 
-def test_controls_become_settings(scene):
+def test_controls_become_a_view(scene):
     given = values(scene, seed=3.0, label=2, psi=1, cutoff=2, noise="none", noise_seed=4)
-    found = view_of(scene, given | {"pca": [1, 0]}, ())
+    found = view_of(scene, given | {"pca": [1, 0]})
     expected = View(3, 2, 1.0, 2, None, None, {"pca": [1, 0], "sefa": [0, 0]}, 4.0, "none", 4)
     assert dataclasses.asdict(found) == dataclasses.asdict(expected)
 
 
+def test_any_seed_of_generate_is_taken(scene):
+    largest = sampling.MAX_SEED
+    given = values(scene, seed=largest, noise_seed=largest, mix=True, mix_seed=largest)
+    found = view_of(scene, given)
+    assert (found.seed, found.noise_seed, found.mixing.seed) == (largest,) * 3
+
+
 def test_all_layers_truncated_is_no_cutoff(scene):
-    assert view_of(scene, values(scene, cutoff=6), ()).cutoff == "all"
+    assert view_of(scene, values(scene, cutoff=6)).cutoff == "all"
 
 
-@pytest.mark.parametrize("layers", [(2, 5), (5, 2)])
-def test_layers_of_mixing_count_from_1_in_any_order(scene, layers):
+@pytest.mark.parametrize("layers", [(1, 4), (4, 1)])
+def test_layers_of_mixing_count_from_0_in_any_order(scene, layers):
     first, last = layers
-    found = view_of(scene, values(scene, mix=True, mix_first=first, mix_last=last), ())
+    found = view_of(scene, values(scene, mix=True, mix_first=first, mix_last=last))
     assert found.mixing == Mixing(1, range(1, 5))
 
 
-def test_points_take_the_place_of_the_seed(scene):
-    points = [point_of(scene, View(seed=s, label=0), "") for s in (0, 1)]
-    given = values(scene, start=POINTS, **{"from": 0, "to": 1, "between": 0.5})
-    assert_close(view_of(scene, given, points).styles, between(*points, 0.5))
+def test_points_take_the_place_of_the_seed_and_the_way_between_them_is_straight(scene):
+    start, end = (final_styles(scene, View(seed=s, label=0)) for s in (0, 1))
+    ends = {"from": styles_text(start), "to": styles_text(end)}
+    for t, expected in [(0, start), (0.25, 0.75 * start + 0.25 * end), (1, end)]:
+        found = view_of(scene, values(scene, start=POINTS, between=t, **ends)).styles
+        assert_close(found, expected)
+
+
+def of_point(*numbers):
+    return {"start": POINTS, "to": "", "from": base64.b64encode(np.array(numbers, "<f4")).decode()}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"start": POINTS}, "no points are saved yet"),
-        ({"seed": -1}, "a seed is a whole number from 0"),
-        ({"seed": None}, "seed is a whole number, not None"),
-        ({"mix_seed": 0.5}, "mix_seed is a whole number, not 0.5"),
-        ({"label": 3}, "the class is from 0 to 2, not 3"),
-        ({"mix": True, "mix_first": 0}, "the layers are 1 to 6, not 0"),
+        ({"seed": -1}, "seed is a whole number from 0 to 4294967295, not -1"),
+        ({"seed": None}, "seed is a whole number from 0 to 4294967295, not empty"),
+        ({"seed": 2**32}, "seed is a whole number from 0 to 4294967295, not 4294967296"),
+        ({"seed": True}, "seed is a whole number from 0 to 4294967295, not True"),
+        ({"seed": "5"}, "seed is a whole number from 0 to 4294967295, not '5'"),
+        ({"seed": math.nan}, "seed is a whole number from 0 to 4294967295, not nan"),
+        ({"noise_seed": math.inf}, "noise_seed is a whole number from .*, not inf"),
+        ({"noise_seed": 10**4000}, r"noise_seed is a whole number from .*, not 10*\.\.\.$"),
+        ({"mix": True, "mix_seed": 0.5}, "mix_seed is a whole number from .*, not 0.5"),
+        ({"label": 3}, "label is a whole number from 0 to 2, not 3"),
+        ({"mix": True, "mix_first": 6}, "mix_first is a whole number from 0 to 5, not 6"),
+        ({"mix": 1}, "mix is one of False, True, not 1"),
+        ({"cutoff": 7}, "cutoff is a whole number from 0 to 6, not 7"),
+        ({"psi": 1e306}, "psi is a number from -100 to 100, not 1e"),
+        ({"psi": []}, "psi is a number from -100 to 100, not "),
+        ({"growth": 1.75}, "growth is a number from 2 to 4, not 1.75"),
+        ({"noise": "loud"}, "noise is one of 'const', 'random', 'none', not 'loud'"),
+        ({"noise": {}}, "noise is one of 'const', 'random', 'none', not {}"),
+        ({"pca": [0]}, "pca is a list of 2 numbers"),
+        ({"pca": [0, None]}, "direction 2 of pca is a number from -100 to 100, not empty"),
+        ({"sefa": 0}, "sefa is a list of 2 numbers"),
+        ({"start": "x" * 999}, r"start is one of 'seed', 'points', not 'x*\.\.\.$"),
+        ({"start": POINTS}, "choose two saved points"),
+        (of_point(1.0), "the saved point is of another network"),
+        (of_point(*[math.nan] * 48), "numbers that are not finite"),
+        ({"start": POINTS, "from": "%%%%"}, "a saved point must be base64"),
+        ({"start": POINTS, "from": 3}, "a saved point must be base64: it is 3"),
     ],
 )
-def test_controls_that_cannot_be_are_refused(scene, changes, message):
+def test_controls_that_cannot_be_are_refused_in_words(scene, changes, message):
     with pytest.raises(ValueError, match=message):
-        view_of(scene, values(scene, **changes), ())
+        view_of(scene, values(scene, **changes))
 
 
-def test_points_that_are_gone_are_refused(scene):
-    point = point_of(scene, View(label=0), "")
-    for index in (None, 1, -1):
-        given = values(scene, start=POINTS, **{"from": 0, "to": index})
-        with pytest.raises(ValueError, match="choose two of the saved points"):
-            view_of(scene, given, [point])
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (None, "choose a file first"),
+        ("x", "choose a file first"),
+        ({"content": ""}, "choose a file first"),
+        ({"name": "x"}, "the file's content must be base64"),
+    ],
+)
+def test_files_that_cannot_be_are_refused_in_words(file, message):
+    with pytest.raises(ValueError, match=message):
+        file_of({"file": file})
+
+
+def test_of_a_files_name_only_the_last_part_is_used():
+    for name in ("/home/me/p.png", "C:\\me\\p.png", "p.png"):
+        assert file_of({"file": {"name": name, "content": "YQ=="}}) == ("p.png", b"a")
 
 
 @pytest.mark.parametrize(
@@ -275,41 +289,24 @@ def test_points_that_are_gone_are_refused(scene):
         ({"growth": 3.25, "psi": 1}, "seed0000-a_b", "25 % grown in"),
         ({"mix": True}, "seed0000-a_b-mixed1", "layers 1 to 2 of seed 1"),
         ({"sefa": [0, 1]}, "seed0000-a_b-moved", "seed 0"),
-        ({"start": POINTS, "from": 0, "to": 0}, "point", "point 1"),
-        ({"start": POINTS, "from": 0, "to": 1, "between": 0.25}, "point", "25 % from point 1 to 2"),
-        ({"start": POINTS, "from": 0, "to": 1, "between": 1}, "point", "point 2"),
+        (of_point(*[0.0] * 48) | {"to": of_point(*[0.0] * 48)["from"]}, "point", "16"),
     ],
 )
 def test_pictures_are_named_and_described(scene, changes, name, description):
-    points = [point_of(scene, View(label=0), "")] * 2
-    given = values(scene, **changes)
-    view = view_of(scene, given, points)
+    view = view_of(scene, values(scene, **changes))
     assert name_of(scene, view) == name
-    assert description in described(scene, given, view)
+    assert description in described(scene, view)
 
 
-def test_what_is_shown_holds_the_picture_and_no_markup_of_others():
-    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
-    found = figure_html(pixels, 'a"b', "<script>")
-    assert "<script>" not in found and 'a"b' not in found and 'class="sharp"' in found
-    with Image.open(io.BytesIO(decoded(found))) as image:
-        assert np.array_equal(np.asarray(image), pixels)
-    assert 'class="smooth"' in figure_html(np.zeros((256, 256, 3), np.uint8), "", "")
+def png(pixels):
+    buffer = io.BytesIO()
+    sampling.picture(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
-def decoded(text):
-    """The bytes of the picture in HTML."""
-    return base64.b64decode(text.partition("base64,")[2].partition('"')[0])
-
-
-def saved_png(path, pixels):
-    sampling.picture(pixels).save(path)
-    return path
-
-
-def test_a_picture_of_the_generator_is_found_again(scene, tmp_path):
+def test_a_picture_of_the_generator_is_found_again(scene):
     pixels = render(scene, View(seed=1, label=0, psi=0.6))
-    target = target_of(scene, saved_png(tmp_path / "p.png", pixels))
+    target = target_of(scene, png(pixels), "p.png")
     found = list(searched(scene, target, steps=200, each_layer=True, label=0))
     assert [found[0].step, found[-1].step, found[-1].steps] == [0, 200, 200]
     assert found[-1].decibels > found[0].decibels + 10
@@ -317,10 +314,10 @@ def test_a_picture_of_the_generator_is_found_again(scene, tmp_path):
     assert difference(again, found[-1].picture) <= 1
 
 
-def test_what_is_told_of_a_found_picture_leaves_out_the_padding(tmp_path):
+def test_what_is_told_of_a_found_picture_leaves_out_the_padding():
     scene = explored(active_rectangle=(2, 14, 0, 16))
     pixels = render(scene, View(seed=1, label=0))
-    target = target_of(scene, saved_png(tmp_path / "p.png", pixels))
+    target = target_of(scene, png(pixels), "p.png")
     found = list(searched(scene, target, steps=1, each_layer=False, label=0))[-1]
     error = np.square((found.picture - pixels.astype(float)) / 255).mean()
     assert found.decibels == pytest.approx(-10 * math.log10(error), abs=0.1)
@@ -330,16 +327,16 @@ def test_what_is_told_of_a_found_picture_leaves_out_the_padding(tmp_path):
     ("content", "message"),
     [(b"not a picture", r"^mine\.png: not a PNG"), (b"", r"^mine\.png: the file is empty")],
 )
-def test_what_is_no_picture_is_refused_by_its_short_name(scene, tmp_path, content, message):
-    (tmp_path / "mine.png").write_bytes(content)
+def test_what_is_no_picture_is_refused_by_its_name(scene, content, message):
     with pytest.raises(ValueError, match=message):
-        target_of(scene, tmp_path / "mine.png")
+        target_of(scene, content, "mine.png")
 
 
-def test_a_huge_picture_is_refused(scene, tmp_path):
-    Image.new("1", (12_000, 12_000)).save(tmp_path / "huge.png")
+def test_a_huge_picture_is_refused(scene):
+    buffer = io.BytesIO()
+    Image.new("1", (12_000, 12_000)).save(buffer, "PNG")
     with pytest.raises(ValueError, match=r"^huge\.png: 12000x12000 pixels are more"):
-        target_of(scene, tmp_path / "huge.png")
+        target_of(scene, buffer.getvalue(), "huge.png")
 
 
 @pytest.mark.parametrize("steps", [0, 1001])
@@ -361,49 +358,6 @@ def test_the_command_takes_kept_directions_and_finds_others_anew(scene, tmp_path
     assert "directions of other weights" in capsys.readouterr().err
     with pytest.raises(ValueError, match="directions of other weights"):
         directions_of(str(path), other.loaded, default_path(path))
-
-
-def test_without_gradio_the_command_says_what_to_install(monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == "gradio" else found(name, *a)
-    )
-    result = CliRunner().invoke(main, ["explore", "emoji32"])
-    assert result.exit_code == 1
-    assert 'pip install ".[explore]"' in result.output
-
-
-STALLED = """
-import contextlib, socket, threading, urllib.request
-from explorer import explored
-from stylegan.explore.server import serving
-
-session = "GET /gradio_api/heartbeat/a HTTP/1.1"
-upload = "POST /gradio_api/upload HTTP/1.1\\r\\nContent-Type: multipart/form-data; boundary=b"
-with contextlib.ExitStack() as sockets:
-    with serving(explored()) as address:
-        for head in (session, upload + "\\r\\nContent-Length: 1000"):
-            place = "127.0.0.1", int(address.strip("/").rpartition(":")[2])
-            client = sockets.enter_context(socket.create_connection(place))
-            client.sendall(f"{head}\\r\\nHost: localhost\\r\\n\\r\\n".encode())
-        urllib.request.urlopen(address).close()
-    print([thread.name for thread in threading.enumerate()])
-"""
-
-
-@pytest.mark.slow
-def test_the_server_ends_although_sessions_and_uploads_are_open():
-    pytest.importorskip("gradio")
-    folders = [str(Path(__file__).parent / "helpers"), str(Path(__file__).parent.parent)]
-    found = subprocess.run(
-        [sys.executable, "-c", STALLED],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    assert (found.stdout, found.stderr) == ("['MainThread']\n", "")
 
 
 def test_networks_without_styles_or_noise_have_their_pictures():

@@ -14,12 +14,11 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from explorer import NAMES, TINY, explored, tiny_generator
 from PIL import Image
 
@@ -31,15 +30,16 @@ from stylegan.directions import (
     load_directions,
     save_directions,
 )
-from stylegan.explore import Mixing, Scene, View, between, render
-from stylegan.explore.points import point_of
+from stylegan.explore import Mixing, Scene, View, final_styles, render
+from stylegan.explore.page import FIRST_SEED
+from stylegan.explore.server import serving
 from stylegan.files.latents import read_latents
 from stylegan.files.loading import load_source, save_generator
 
 ROOT = Path(__file__).parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-MISSING = [name for name in ("gradio", "playwright") if importlib.util.find_spec(name) is None]
+MISSING = [] if importlib.util.find_spec("playwright") else ["playwright"]
 FLAGS = "no-sandbox disable-gpu disable-background-networking disable-component-update disable-sync"
 SERVER = """
 import socket, sys
@@ -151,34 +151,30 @@ class User:
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.goto(address)
-        self.page.wait_for_selector("#picture img")
+        self.page.wait_for_selector("#seeds button:nth-child(12)")
 
-    def seen(self):
+    def shown(self):
         """The picture that is shown."""
         content = self.page.get_attribute("#picture img", "src").partition("base64,")[2]
         with Image.open(io.BytesIO(base64.b64decode(content))) as image:
             return np.array(image)
 
-    def tab(self, name):
-        self.page.get_by_role("tab", name=name, exact=True).click()
+    def open(self, name):
+        self.page.click(f"summary:text-is('{name}')")
 
     def slide(self, name, value):
         self.page.eval_on_selector(f"#{name} input[type=range]", SET, str(value))
 
-    def choose(self, name, option):
-        self.page.click(f"#{name} label:has-text('{option}')")
-
-    def pick(self, name, option):
-        self.page.click(f"#{name} input")
-        self.page.get_by_role("option", name=option).click()
+    def type(self, name, value):
+        self.page.fill(f"#{name}_number", str(value))
 
     def sees(self, scene, view):
         """Whether the picture becomes that of the view."""
         expected = render(scene, view).astype(int)
 
         def same():
-            seen = self.seen()
-            return seen.shape == expected.shape and np.abs(seen - expected).max() <= 1
+            shown = self.shown()
+            return shown.shape == expected.shape and np.abs(shown - expected).max() <= 1
 
         wait(same)
         return True
@@ -193,21 +189,13 @@ class User:
         download.value.save_as(path)
         return download.value.suggested_filename
 
-    def upload(self, path):
-        clear = self.page.locator("#upload").get_by_role("button", name="Clear")
-        if clear.is_visible():
-            clear.click()
-        self.page.set_input_files("#upload input[type=file]", path)
-        self.page.locator("#upload").get_by_text(path.stem).wait_for()
-
     def message(self):
-        """The message that pops up, which is then closed."""
-        toast = self.page.locator(".toast-body.error")
-        toast.wait_for()
-        text = toast.inner_text()
-        self.page.locator(".toast-close").first.click()
-        toast.wait_for(state="detached")
-        return text
+        """The message that comes."""
+        wait(lambda: self.page.inner_text("#message"))
+        return self.page.inner_text("#message")
+
+    def caption(self):
+        return self.page.inner_text("#picture figcaption")
 
     def close(self):
         assert not self.faults
@@ -222,71 +210,99 @@ def user(browser, server):
 
 def test_every_control_shows_what_render_says(user, scene):
     start = {"label": 0, "cutoff": "all"}
-    assert user.sees(scene, View(**start))
+    assert user.sees(scene, View(FIRST_SEED, **start))
     user.slide("seed", 5)
     assert user.sees(scene, View(5, **start))
     user.slide("psi", 1.2)
     assert user.sees(scene, View(5, psi=1.2, **start))
     user.slide("cutoff", 2)
     assert user.sees(scene, View(5, psi=1.2, label=0, cutoff=2))
-    user.pick("label", NAMES[2])
+    user.page.select_option("#label", NAMES[2])
     now = {"psi": 1.2, "label": 2, "cutoff": 2}
     assert user.sees(scene, View(5, **now))
     user.slide("growth", 3.25)
     assert user.sees(scene, View(5, growth=3.25, **now))
     user.slide("growth", 4)
-    user.choose("noise", "off")
+    user.page.select_option("#noise", "off")
     assert user.sees(scene, View(5, noise="none", **now))
     user.slide("noise_seed", 8)  # turns random noise on
     now |= {"noise": "random", "noise_seed": 8}
     assert user.sees(scene, View(5, **now))
-    user.tab("Mixing")
+    user.open("Mixing")
     user.slide("mix_seed", 6)  # turns mixing on
     assert user.sees(scene, View(5, mixing=Mixing(6, range(3, 6)), **now))
-    user.slide("mix_last", 4)
-    user.slide("mix_first", 2)
+    user.slide("mix_last", 3)
+    user.slide("mix_first", 1)
     now |= {"mixing": Mixing(6, range(1, 4))}
     assert user.sees(scene, View(5, **now))
-    user.tab("Directions")
+    user.open("Directions")
     user.slide("pca_2", 2)
     user.slide("sefa_3", -1.5)
     moves = {"pca": [0, 2, 0], "sefa": [0, 0, -1.5]}
     assert user.sees(scene, View(5, moves=moves, **now))
     user.page.click("#reset")
     assert user.sees(scene, View(5, **now))
-    user.tab("Picture")
+    user.open("Picture")
     user.page.click("#random")
-    wait(lambda: user.page.input_value("#seed input[type=number]") != "5")
-    seed = int(user.page.input_value("#seed input[type=number]"))
+    wait(lambda: user.page.input_value("#seed_number") != "5")
+    seed = int(user.page.input_value("#seed_number"))
     assert user.sees(scene, View(seed, **now))
 
 
-def test_points_are_saved_walked_between_and_removed(user, scene, tmp_path):
-    user.tab("Directions")
+def test_the_number_and_the_picture_agree_for_any_seed(user, scene):
+    start = {"label": 0, "cutoff": "all"}
+    for seed in (123_456, sampling.MAX_SEED):
+        user.type("seed", seed)
+        assert user.sees(scene, View(seed, **start))
+        assert user.page.input_value("#seed_number") == str(seed)
+        assert user.caption().startswith(f"seed {seed} ")
+    for wrong in (sampling.MAX_SEED + 1, -1, 0.5, ""):
+        user.type("seed", wrong)
+        user.page.get_by_text(f", not {wrong or 'empty'}").wait_for()
+        assert "stale" in user.page.get_attribute("#picture", "class")
+    user.type("seed", 3)
+    assert user.sees(scene, View(3, **start))
+    assert user.page.inner_text("#message") == ""
+
+
+def test_it_opens_with_seeds_to_choose_from(user, scene):
+    assert user.page.locator("#seeds button span").all_inner_texts() == list(map(str, range(12)))
+    user.page.click("#seeds button:nth-child(8)")
+    assert user.sees(scene, View(7, label=0, cutoff="all"))
+    user.page.click("#more")
+    user.page.get_by_title("seed 23", exact=True).click()
+    assert user.sees(scene, View(23, label=0, cutoff="all"))
+    assert user.page.input_value("#seed_number") == "23"
+
+
+def test_points_are_saved_walked_between_removed_and_loaded(user, scene, tmp_path):
+    user.open("Directions")
     user.slide("pca_1", 3)
-    moved = View(label=0, cutoff="all", moves={"pca": [3, 0, 0]})
+    moved = View(FIRST_SEED, label=0, cutoff="all", moves={"pca": [3, 0, 0]})
     assert user.sees(scene, moved)
     user.save(1)
     user.page.click("#reset")
-    user.tab("Picture")
     user.slide("seed", 9)
     plain = View(9, label=0, cutoff="all")
     assert user.sees(scene, plain)
     user.save(2)
-    points = [point_of(scene, view, "") for view in (moved, plain)]
-    user.tab("Saved points")
+    points = [final_styles(scene, view) for view in (moved, plain)]
+    user.open("Saved points")
     user.slide("between", 0.25)
-    assert user.sees(scene, View(styles=between(*points, 0.25)))
-    user.page.locator("#gallery .grid-container button").nth(1).click()
-    assert user.sees(scene, View(styles=points[1].styles))
+    assert user.sees(scene, View(styles=torch.lerp(*points, 0.25)))
+    assert user.caption() == "25 % from point 1 to 2 · 16×16"  # noqa: RUF001
+    user.page.locator("#gallery button").nth(1).click()
+    assert user.sees(scene, View(styles=points[1]))
     assert user.download("#latents_file", tmp_path / "p.npz") == "point.npz"
     found = read_latents(tmp_path / "p.npz", scene.generator)
-    assert np.allclose(found.ws[0], points[1].styles, atol=1e-5) and found.noise is None
+    assert np.allclose(found.ws[0], points[1], atol=1e-5) and found.noise is None
     user.page.click("#remove")  # the second, where the way begins
-    user.page.locator("#gallery .grid-container button").nth(1).wait_for(state="detached")
-    user.slide("between", 0.5)
-    assert user.sees(scene, View(styles=points[0].styles))
-    user.choose("start", "Seed")
+    user.page.locator("#gallery button").nth(1).wait_for(state="detached")
+    assert user.sees(scene, View(styles=points[0]))
+    user.page.set_input_files("#load", tmp_path / "p.npz")
+    user.page.get_by_title("p.npz", exact=True).wait_for()
+    assert user.sees(scene, View(styles=points[1]))
+    user.page.check("#start input[value=seed]")
     assert user.sees(scene, plain)
     assert user.download("#picture_file", tmp_path / "p.png") == "seed0009-a_b.png"
     with Image.open(tmp_path / "p.png") as image:
@@ -304,76 +320,60 @@ def test_two_users_do_not_mix(browser, server, scene):
         assert one.sees(scene, View(5, label=0, cutoff="all"))
         assert other.sees(scene, View(105, label=0, cutoff="all"))
         one.save(1)
-        one.tab("Saved points")
-        other.tab("Saved points")
-        one.page.locator("#gallery .grid-container button").wait_for()
-        assert other.page.locator("#gallery .grid-container button").count() == 0
-        other.choose("start", "Saved points")
-        assert "no points are saved yet" in other.message()
-        other.choose("start", "Seed")
+        assert one.page.locator("#gallery button").count() == 1
+        assert other.page.locator("#gallery button").count() == 0
+        other.page.check("#start input[value=points]")
+        assert "choose two saved points" in other.message()
+        other.page.check("#start input[value=seed]")
         assert other.sees(scene, View(105, label=0, cutoff="all"))
 
 
 def test_a_picture_of_the_users_own_becomes_a_point(user, scene, tmp_path):
     pixels = render(scene, View(3, label=0, psi=0.5))
     sampling.picture(pixels).save(tmp_path / "mine.png")
-    user.tab("Your picture")
-    user.slide("steps", 40)
-    user.upload(tmp_path / "mine.png")
-    user.page.click("#project")
-    wait(lambda: user.page.inner_text("#picture figcaption").startswith("point 1"))
-    assert "wanted: mine.png" in user.page.inner_text("#target")
-    user.tab("Saved points")
-    assert user.page.input_value("#from input").startswith("1: mine.png, ")
-
-
-def test_a_search_that_was_stopped_leaves_room_for_the_next(user, scene, tmp_path):
-    sampling.picture(render(scene, View(3, label=0))).save(tmp_path / "mine.png")
-    user.tab("Your picture")
-    user.upload(tmp_path / "mine.png")
+    user.open("Your picture")
     user.slide("steps", 1000)
+    user.page.set_input_files("#upload", tmp_path / "mine.png")
     user.page.click("#project")
-    wait(lambda: user.page.inner_text("#picture figcaption").startswith("step "))
+    wait(lambda: user.caption().startswith("step "))
     user.page.click("#stop")
-    user.slide("steps", 20)
-
-    def found():
-        user.page.click("#project")  # without effect until the first has ended
-        with contextlib.suppress(AssertionError):
-            wait(lambda: user.page.inner_text("#picture figcaption").startswith("point 1"), 3)
-            return True
-
-    wait(found)
+    user.slide("steps", 40)
+    user.page.click("#project")  # waits for the end of the first
+    wait(lambda: user.caption().startswith("point 1"))
+    assert "wanted: mine.png" in user.page.inner_text("#target")
+    assert user.page.text_content("#from option").startswith("1: mine.png, ")
+    assert user.page.inner_text("#message") == user.page.inner_text("#note") == ""
 
 
-def test_ctrl_c_ends_a_search_and_open_sessions(browser, source, scene, tmp_path):
+def test_ctrl_c_ends_a_search_and_open_pages(browser, source, scene, tmp_path):
     sampling.picture(render(scene, View(3, label=0))).save(tmp_path / "mine.png")
     with served(source, tmp_path / "log") as place:
         users = [User(browser, place) for _ in range(2)]
-        users[0].tab("Your picture")
-        users[0].upload(tmp_path / "mine.png")
+        users[0].open("Your picture")
+        users[0].page.set_input_files("#upload", tmp_path / "mine.png")
         users[0].slide("steps", 1000)
         users[0].page.click("#project")
-        wait(lambda: users[0].page.inner_text("#picture figcaption").startswith("step "))
+        wait(lambda: users[0].caption().startswith("step "))
     assert (tmp_path / "log").read_text().splitlines()[1:] == ["ended"]
+    users[1].slide("seed", 1)
+    assert "the page's server has ended" in users[1].message()
     for user in users:
         user.page.context.close()
 
 
-def test_bad_uploads_are_refused_politely(user, tmp_path):
+def test_bad_files_are_refused_politely(user, tmp_path):
     (tmp_path / "bad.png").write_bytes(b"no picture")
-    Image.new("1", (12_000, 12_000)).save(tmp_path / "huge.png")
-    before = user.seen()
-    user.tab("Your picture")
+    before = user.shown()
+    user.open("Your picture")
     user.page.click("#project")
-    assert "choose a picture first" in user.message()
-    user.upload(tmp_path / "bad.png")
+    assert "choose a file first" in user.message()
+    user.page.set_input_files("#upload", tmp_path / "bad.png")
     user.page.click("#project")
-    assert "bad.png: not a PNG" in user.message()
-    user.upload(tmp_path / "huge.png")
-    user.page.click("#project")
-    assert "huge.png: 12000x12000 pixels are more" in user.message()
-    assert np.array_equal(user.seen(), before)
+    wait(lambda: "bad.png: not a PNG" in user.message())
+    user.open("Saved points")
+    user.page.set_input_files("#load", tmp_path / "bad.png")
+    wait(lambda: "bad.png is damaged or no file of plain arrays" in user.message())
+    assert np.array_equal(user.shown(), before)
 
 
 def test_nobody_else_is_asked_for_anything(user, server):
@@ -385,52 +385,16 @@ def test_nobody_else_is_asked_for_anything(user, server):
 
 
 @pytest.mark.parametrize(("label_dim", "styles"), [(0, True), (3, False)])
-def test_only_controls_that_can_do_something_are_shown(label_dim, styles):
-    import gradio as gr
-
-    from stylegan.explore.layout import Layout
-
+def test_only_controls_that_can_do_something_are_shown(browser, label_dim, styles):
     config = dataclasses.replace(TINY, label_dim=label_dim, styles=styles, constant_input=styles)
-    with gr.Blocks(analytics_enabled=False) as blocks:
-        layout = Layout(explored(config=config, methods=METHODS if styles else ["pca"]))
-    assert layout.controls["label"].visible == (label_dim > 0)
-    tabs = {block.label: block.visible for block in blocks.blocks.values() if is_tab(block)}
-    assert tabs["Mixing"] == styles and tabs["Directions"]
-    assert ("sefa_1" in layout.controls) == styles
-
-
-def is_tab(block):
-    return type(block).__name__ == "Tab"
-
-
-def test_a_port_that_is_taken_is_refused(server, scene):
-    from stylegan.explore.server import serving
-
-    port = int(server[0].strip("/").rpartition(":")[2])
-    with (
-        pytest.raises(OSError, match=rf"port {port} of 127\.0\.0\.1 cannot be used"),
-        serving(scene, port=port),
-    ):
-        pass
-
-
-def test_files_of_this_computer_are_not_served(server, source):
-    for path in (source, ROOT / "pyproject.toml"):
-        with pytest.raises(urllib.error.HTTPError, match="40"):
-            urllib.request.urlopen(f"{server[0]}gradio_api/file={path}")
-
-
-def test_pages_of_another_name_get_nothing(server):
-    """What DNS makes of a name must not let a page of the web look at this one."""
-    port = server[0].strip("/").rpartition(":")[2]
-    for host in ("127.0.0.1", "localhost"):
-        request = urllib.request.Request(f"{server[0]}config", headers={"Host": f"{host}:{port}"})
-        with urllib.request.urlopen(request) as answer:
-            assert answer.status == 200
-    for host in ("example.org", f"example.org:{port}", "127.0.0.1.example.org", ""):
-        request = urllib.request.Request(f"{server[0]}config", headers={"Host": host})
-        with pytest.raises(urllib.error.HTTPError, match="400"):
-            urllib.request.urlopen(request)
+    scene = explored(config=config, methods=METHODS if styles else ["pca"])
+    with serving(scene) as address, contextlib.closing(User(browser, address)) as user:
+        assert user.page.is_visible("#label") == (label_dim > 0)
+        assert user.page.is_visible("#mixing") == styles
+        user.open("Directions")
+        assert user.page.is_visible("#pca_1")
+        assert bool(user.page.query_selector("#sefa_1")) == styles
+        assert user.sees(scene, View(FIRST_SEED, 0 if label_dim else None, cutoff="all"))
 
 
 def test_narrow_screens_show_everything_in_one_column(user):

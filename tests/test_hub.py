@@ -83,7 +83,7 @@ print(json.dumps(found))
 ABSENT = (
     *("click", "pydantic", "pydantic_core", "tqdm", "tensorboard", "torchvision", "scipy"),
     *("safetensors", "huggingface_hub", "onnx", "onnxruntime", "sklearn", "matplotlib", "av"),
-    *("torchmetrics", "torch_fidelity", "gradio", "pandas", "requests"),
+    *("torchmetrics", "torch_fidelity", "pandas", "requests"),
 )
 
 

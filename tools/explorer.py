@@ -50,7 +50,7 @@ def opened(scene: Scene, width: int = 1280, height: int = 860) -> Iterator[Page]
         browser = playwright.chromium.launch(executable_path=browsers[0], args=arguments)
         page = browser.new_page(viewport={"width": width, "height": height})
         page.goto(address)
-        page.wait_for_selector("#picture img", timeout=120_000)
+        page.wait_for_selector("#seeds button:nth-child(12)", timeout=120_000)
         yield page
         browser.close()
 
@@ -73,7 +73,7 @@ def milliseconds(page: Page, name: str, values: Sequence[float]) -> list[float]:
 
 def shoot(page: Page, path: Path) -> None:
     """What the page shows, as WebP."""
-    page.wait_for_timeout(1500)  # messages and movements end
+    page.wait_for_timeout(500)  # pictures are decoded
     with TemporaryDirectory() as folder:
         shot = Path(folder) / "shot.png"
         page.screenshot(path=shot)
@@ -127,25 +127,23 @@ def shots(source: str, out: Path, seed: int) -> None:
             page.eval_on_selector(f"#{name} input[type=range]", MOVE, str(value))
             page.wait_for_timeout(500)
 
-        def tab(name: str) -> None:
-            page.get_by_role("tab", name=name, exact=True).click()
+        def show(name: str) -> None:
+            page.click(f"summary:text-is('{name}')")
             page.wait_for_timeout(500)
 
-        slide("seed", seed)
         shoot(page, out / "picture.webp")
         for number in range(4):
             slide("seed", seed + number)
             page.click("#save")
-            page.wait_for_timeout(2500)  # until the message is gone
-        tab("Directions")
+        show("Directions")
         slide("pca_1", 2)
         shoot(page, out / "directions.webp")
         page.click("#reset")
-        tab("Saved points")
+        show("Saved points")
         slide("between", 0.4)
         shoot(page, out / "points.webp")
         page.set_viewport_size({"width": 500, "height": 860})
-        tab("Picture")
+        show("Picture")
         shoot(page, out / "narrow.webp")
 
 

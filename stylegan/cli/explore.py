@@ -1,6 +1,5 @@
 """`stylegan explore`: a local page to play with a generator."""
 
-import importlib.util
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,16 +36,12 @@ def explore(
     stylegan explore emoji32
     stylegan explore runs/mine --port 8000 --no-browser
     """
-    if importlib.util.find_spec("gradio") is None:
-        raise click.ClickException(
-            'the page needs gradio, which is not installed: pip install ".[explore]"'
-        )
     from stylegan.explore import Scene
     from stylegan.explore.server import serving
     from stylegan.files.loading import load_source
 
     loaded = load_source(source, map_location=use_device(device))
-    scene = Scene(loaded, directions_of(source, loaded, directions_file), source)
+    scene = Scene(loaded, directions_of(source, loaded, directions_file), Path(source).name)
     with serving(scene, port=port, browser=browser) as address:
         click.echo(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:

@@ -1,16 +1,5 @@
 """A local page to play with a generator. All numbers are made without it, by pure functions."""
 
-from stylegan.explore.points import Point, between
 from stylegan.explore.scene import Mixing, Scene, View, final_styles, grown, growth_of, render
 
-__all__ = [
-    "Mixing",
-    "Point",
-    "Scene",
-    "View",
-    "between",
-    "final_styles",
-    "grown",
-    "growth_of",
-    "render",
-]
+__all__ = ["Mixing", "Scene", "View", "final_styles", "grown", "growth_of", "render"]

@@ -1,89 +1,149 @@
-"""What the controls of the page specify, as a view; and the page's words for it."""
+"""What the page asks for, checked: its controls as a view, and the page's words for it.
+
+A value of a browser is what anybody may have sent, so nothing is used that was not checked here.
+"""
 
 import base64
-import html
-import io
+import binascii
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeGuard, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from stylegan import sampling
-from stylegan.explore.points import Point, between
-from stylegan.explore.scene import Mixing, Scene, View, growth_in
+from stylegan.explore.scene import Mixing, Scene, View, growth_in, growth_of
+from stylegan.messages import readable
 
-SEED, POINTS = "Seed", "Saved points"
-SMOOTH = 256  # pixels, from which on enlarged pictures are smoothed
+SEED, POINTS = "seed", "points"  # what a picture starts from
+LARGEST_PSI = 100.0
+LARGEST_MOVE = 100.0  # standard deviations
 Values = Mapping[str, Any]  # of the controls, by name
+Choice = TypeVar("Choice")
 
 
-def view_of(scene: Scene, values: Values, points: Sequence[Point]) -> View:
-    """The view that the controls specify. ValueError, fit for the user, where there is none.
-
-    A value of a browser is what anybody may have sent, so each is checked where it is used.
-    """
-    config = scene.generator.config
-    seed, mix_seed, noise_seed = (whole(values[name], name) for name in SEEDS)
-    sampling.check_seeds([seed, mix_seed, noise_seed])
-    mixing = None
-    if values["mix"]:
-        first, last = sorted(layer(scene, values[name]) for name in ("mix_first", "mix_last"))
-        mixing = Mixing(mix_seed, range(first, last + 1))
+def view_of(scene: Scene, values: Values) -> View:
+    """The view that the controls specify. ValueError, fit for the user, where there is none."""
+    config, loaded = scene.generator.config, scene.loaded
+    layers = config.num_styles()
+    first, last = sorted(whole(values, name, 0, layers - 1) for name in ("mix_first", "mix_last"))
+    mixing = Mixing(seed_of(values, "mix_seed"), range(first, last + 1))
     styles = None
-    if values["start"] == POINTS:
-        start, end = (point(points, values[name]) for name in ("from", "to"))
-        styles = between(start, end, float(values["between"]))
-    cutoff = whole(values["cutoff"], "cutoff")
+    if choice(values, "start", (SEED, POINTS)) == POINTS:
+        start, end = (styles_of(scene, values.get(name)) for name in ("from", "to"))
+        styles = torch.lerp(start, end, number(values, "between", 0, 1))
+    cutoff = whole(values, "cutoff", 0, layers)
+    kinds: tuple[Literal["const", "random", "none"], ...] = ("const", "random", "none")
     return View(
-        seed=seed,
+        seed=seed_of(values, "seed"),
         label=class_of(scene, values),
-        psi=float(values["psi"]),
-        cutoff="all" if cutoff >= config.num_styles() else cutoff,
-        mixing=mixing,
+        psi=number(values, "psi", -LARGEST_PSI, LARGEST_PSI),
+        cutoff="all" if cutoff == layers else cutoff,
+        mixing=mixing if switch(values, "mix") else None,
         styles=styles,
-        moves={method: values[method] for method in scene.directions},
-        growth=float(values["growth"]),
-        noise=values["noise"],
-        noise_seed=noise_seed,
+        moves={
+            method: moves_of(values.get(method), len(found.vectors), method)
+            for method, found in scene.directions.items()
+        },
+        growth=number(values, "growth", 2, growth_of(loaded.resolution, loaded.alpha)),
+        noise=choice(values, "noise", kinds),
+        noise_seed=seed_of(values, "noise_seed"),
     )
 
 
-SEEDS = ("seed", "mix_seed", "noise_seed")
+def is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def whole(value: Any, name: str) -> int:
-    """A number without fraction: sliders send 3.0, an emptied field nothing."""
-    if value is None or int(value) != value:
-        raise ValueError(f"{name} is a whole number, not {value}")
-    return int(value)
+def number(values: Values, name: str, least: float, most: float) -> float:
+    """A number between two, which are included."""
+    value = values.get(name)
+    if is_number(value) and least <= value <= most:
+        return float(value)
+    raise ValueError(f"{name} is a number from {least:g} to {most:g}, not {shown(value)}")
+
+
+def whole(values: Values, name: str, least: int, most: int) -> int:
+    """A number without a fraction; JavaScript has only one kind of numbers."""
+    value = values.get(name)
+    if is_number(value) and least <= value <= most and value == math.floor(value):
+        return int(value)
+    raise ValueError(f"{name} is a whole number from {least} to {most}, not {shown(value)}")
+
+
+def shown(value: Any) -> str:
+    return "empty" if value is None else readable(repr(value), 40)
+
+
+def seed_of(values: Values, name: str) -> int:
+    return whole(values, name, 0, sampling.MAX_SEED)
+
+
+def switch(values: Values, name: str) -> bool:
+    return choice(values, name, (False, True))
+
+
+def choice(values: Values, name: str, known: Sequence[Choice]) -> Choice:
+    """One of the known values, of their own type."""
+    value = values.get(name)
+    for one in known:
+        if type(value) is type(one) and value == one:
+            return one
+    raise ValueError(f"{name} is one of {', '.join(map(repr, known))}, not {shown(value)}")
 
 
 def class_of(scene: Scene, values: Values) -> int | None:
     """The class that is chosen, None where there are none."""
     count = scene.generator.config.label_dim
-    if count == 0:
-        return None
-    label = whole(values["label"], "class")
-    if not 0 <= label < count:
-        raise ValueError(f"the class is from 0 to {count - 1}, not {label}")
-    return label
+    return whole(values, "label", 0, count - 1) if count else None
 
 
-def layer(scene: Scene, value: Any) -> int:
-    """The row of ws that the page calls layer `value`; it counts from 1."""
-    layers = scene.generator.config.num_styles()
-    if not 1 <= whole(value, "layer") <= layers:
-        raise ValueError(f"the layers are 1 to {layers}, not {value}")
-    return int(value) - 1
+def moves_of(given: Any, count: int, method: str) -> list[float]:
+    """How far to move along each direction of a method."""
+    if not isinstance(given, list) or len(given) != count:
+        raise ValueError(f"{method} is a list of {count} numbers, not {shown(given)}")
+    named = {f"direction {i + 1} of {method}": value for i, value in enumerate(given)}
+    return [number(named, name, -LARGEST_MOVE, LARGEST_MOVE) for name in named]
 
 
-def point(points: Sequence[Point], index: Any) -> Point:
-    """The saved point that a menu means."""
-    if not points:
-        raise ValueError("no points are saved yet: press Save first")
-    if index is None or not 0 <= index < len(points):
-        raise ValueError("choose two of the saved points")
-    return points[index]
+def styles_text(styles: Tensor) -> str:
+    """Styles (num_styles, w_dim) as a text, which the browser keeps."""
+    return base64.b64encode(styles.numpy().astype("<f4").tobytes()).decode()
+
+
+def styles_of(scene: Scene, text: Any) -> Tensor:
+    """The inverse of `styles_text`; ValueError if it is not of this network."""
+    if text is None:
+        raise ValueError("choose two saved points; Save point keeps the picture that is shown")
+    config = scene.generator.config
+    content = decoded(text, "a saved point")
+    if len(content) != 4 * config.num_styles() * config.w_dim:
+        raise ValueError("the saved point is of another network; load this page anew")
+    numbers = np.frombuffer(content, "<f4").reshape(config.num_styles(), config.w_dim)
+    if not np.isfinite(numbers).all():
+        raise ValueError("the saved point has numbers that are not finite")
+    return torch.from_numpy(numbers.astype(np.float32))
+
+
+def decoded(text: Any, name: str) -> bytes:
+    """The bytes of base64."""
+    try:
+        if not isinstance(text, str):
+            raise ValueError(f"it is {shown(text)}")
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"{name} must be base64: {error}") from error
+
+
+def file_of(values: Values) -> tuple[str, bytes]:
+    """Name and content of a file that the user brought."""
+    file = values.get("file")
+    if not isinstance(file, dict) or not isinstance(file.get("name"), str):
+        raise ValueError("choose a file first")
+    name = file["name"].replace("\\", "/").rpartition("/")[2]
+    return readable(name, 80) or "the file", decoded(file.get("content"), "the file's content")
 
 
 def name_of(scene: Scene, view: View) -> str:
@@ -103,44 +163,18 @@ def class_names(scene: Scene) -> list[str]:
     return list(map(str, names)) if len(names) == count else [f"class {i}" for i in range(count)]
 
 
-def described(scene: Scene, values: Values, view: View) -> str:
-    """One line about the picture that the controls ask for."""
+def described(scene: Scene, view: View) -> str:
+    """One line about a picture."""
     resolution, alpha = growth_in(scene, view)
     size = f"{resolution}×{resolution}"  # noqa: RUF001
     if alpha < 1:
         size += f", {100 * alpha:.0f} % grown in"
     if view.styles is not None:
-        return f"{way_named(values)} · {size}"
+        return size
     words = [f"seed {view.seed}", f"ψ {view.psi:g}", size]
     if view.label is not None:
         words.insert(1, class_names(scene)[view.label])
     if view.mixing is not None:
         layers = view.mixing.layers
-        words.append(f"layers {layers.start + 1} to {layers.stop} of seed {view.mixing.seed}")
+        words.append(f"layers {layers.start} to {layers.stop - 1} of seed {view.mixing.seed}")
     return " · ".join(words)
-
-
-def way_named(values: Values) -> str:
-    """Where between two saved points."""
-    first, last, t = values["from"] + 1, values["to"] + 1, values["between"]
-    if first == last or t in (0, 1):
-        return f"point {last if t == 1 else first}"
-    return f"{100 * t:.0f} % from point {first} to {last}"
-
-
-def png(pixels: np.ndarray) -> bytes:
-    """uint8 (H, W, C) as a file, packed quickly rather than tightly."""
-    buffer = io.BytesIO()
-    sampling.picture(pixels).save(buffer, "PNG", compress_level=1)
-    return buffer.getvalue()
-
-
-def figure_html(pixels: np.ndarray, name: str, caption: str) -> str:
-    """The HTML of a picture with its caption; the picture is inside, so it is nobody else's."""
-    kind = "sharp" if max(pixels.shape[:2]) < SMOOTH else "smooth"
-    source = base64.b64encode(png(pixels)).decode()
-    return (
-        f'<figure><img class="{kind}" alt="{html.escape(caption)}" '
-        f'data-name="{html.escape(name)}.png" src="data:image/png;base64,{source}">'
-        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-    )

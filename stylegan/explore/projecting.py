@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 
 import numpy as np
@@ -26,19 +25,16 @@ class Candidate:
     decibels: float  # peak signal-to-noise ratio of `picture`
 
 
-def target_of(scene: Scene, path: Path) -> Tensor:
-    """The picture in a file as an image (1, C, r, r). ValueError, naming it shortly, if it is none
-    or too large."""
-    config, loaded = scene.generator.config, scene.loaded
-    try:
-        return projection.read_target(
-            path,
-            resolution=loaded.resolution,
-            channels=config.image_channels,
-            crop=loaded.crop,
-        )
-    except ValueError as error:
-        raise ValueError(str(error).replace(str(path), path.name)) from error
+def target_of(scene: Scene, content: bytes, name: str) -> Tensor:
+    """The picture in a file as an image (1, C, r, r). ValueError, naming it, if it is none or too
+    large."""
+    return projection.target_of(
+        content,
+        resolution=scene.loaded.resolution,
+        channels=scene.generator.config.image_channels,
+        crop=scene.loaded.crop,
+        name=name,
+    )
 
 
 def searched(

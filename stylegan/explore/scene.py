@@ -117,9 +117,14 @@ def final_styles(scene: Scene, view: View) -> Tensor:
 
 def render(scene: Scene, view: View) -> np.ndarray:
     """The picture: uint8 (H, W, C)."""
+    return render_with_styles(scene, view)[0]
+
+
+def render_with_styles(scene: Scene, view: View) -> tuple[np.ndarray, Tensor]:
+    """The picture, and its `final_styles`."""
     resolution, alpha = growth_in(scene, view)
-    ws = final_styles(scene, view)[None]
+    ws = final_styles(scene, view)
     (picture,) = scene.loaded.pictures(
-        [view.noise_seed], ws=ws, psi=1, noise=view.noise, resolution=resolution, alpha=alpha
+        [view.noise_seed], ws=ws[None], psi=1, noise=view.noise, resolution=resolution, alpha=alpha
     )
-    return picture
+    return picture, ws

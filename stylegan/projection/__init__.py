@@ -11,4 +11,4 @@ from .results import (
     write_projection,
 )
 from .search import SearchOptions, SearchState, Space, check_noise, project
-from .target import read_target
+from .target import read_target, target_of

@@ -16,7 +16,15 @@ def read_target(path: Path, *, resolution: int, channels: int, crop: Crop = "cen
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no image file {path}")
+    content = path.read_bytes()
+    return target_of(content, resolution=resolution, channels=channels, crop=crop, name=str(path))
+
+
+def target_of(
+    content: bytes, *, resolution: int, channels: int, crop: Crop = "center", name: str = "image"
+) -> Tensor:
+    """The same of what a file holds; `name` is what errors call it."""
     with quiet_decoding():
-        image = decode(path.read_bytes(), channels=channels, name=str(path))
+        image = decode(content, channels=channels, name=name)
         pixels = planes(fit_square(image, resolution, crop))
     return torch.from_numpy(pixels.copy()).float()[None] / 127.5 - 1

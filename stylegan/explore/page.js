@@ -1,0 +1,341 @@
+"use strict";
+// The controls of the page. Pictures are made, and all values checked, by the server.
+
+const SMOOTH = 256; // pixels, from which on enlarged pictures are smoothed
+const LARGEST_FILE = 20e6; // bytes
+const SLIDER_SEEDS = 9999; // a slider is for the first ones; its number takes any
+const REACH = 4; // standard deviations either way
+const SEEDS = 12; // pictures to choose from at once
+const OF_SEED = ["seed", "label", "psi", "cutoff", "mix"];
+const OF_MIXING = ["mix_seed", "mix_first", "mix_last"];
+const OF_POINTS = ["from", "to", "between"];
+const METHODS = {
+  pca: "Principal components of w: what varies most",
+  sefa: "Factors of the style layers: what they amplify most",
+};
+
+const $ = (id) => document.getElementById(id);
+const boxes = {}; // the element with the value of each control, by name
+const moves = {}; // names of the sliders of each method of directions
+let points = []; // saved: title, picture, styles
+let shown = null; // the answer whose picture is seen
+let firstSeed = 0; // of the pictures to choose from
+let search = null; // an AbortController while a picture is searched for
+
+function made(kind, parent, properties = {}) {
+  const element = Object.assign(document.createElement(kind), properties);
+  parent.append(element);
+  return element;
+}
+
+// Asks the server; `seen` gets each part of the answer, the last one is returned.
+async function ask(path, values = {}, seen = () => {}, signal = undefined) {
+  const body = JSON.stringify(values);
+  const headers = { "Content-Type": "application/json" };
+  let response;
+  try {
+    response = await fetch(path, { method: "POST", headers, body, signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("the page's server has ended; start stylegan explore again");
+  }
+  let last = null, rest = "";
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return last;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      last = JSON.parse(line);
+      if (last.error !== undefined) throw new Error(last.error);
+      seen(last);
+    }
+  }
+}
+
+function say(message, note = "") {
+  $("message").textContent = message;
+  $("note").textContent = note;
+  $("picture").classList.toggle("stale", message !== "");
+}
+
+// What the user does; what cannot be becomes a message.
+async function politely(action) {
+  try {
+    await action();
+  } catch (error) {
+    if (error.name !== "AbortError") say(error.message);
+  }
+}
+
+function slider(parent, name, label, least, most, value, step, { hint, typed, visible = true } = {}) {
+  const box = made("div", parent, { id: name, className: "slider", hidden: !visible || most <= least });
+  const number = { type: "number", min: least, max: typed ?? most, step, value, id: `${name}_number` };
+  made("label", box, { textContent: label, htmlFor: number.id });
+  boxes[name] = made("input", box, number);
+  const range = made("input", box, { type: "range", min: least, max: most, step, value });
+  range.setAttribute("aria-label", label);
+  if (hint) made("small", box, { textContent: hint });
+  range.addEventListener("input", () => { boxes[name].value = range.value; moved(name); });
+  boxes[name].addEventListener("input", () => { range.value = boxes[name].value; moved(name); });
+}
+
+function menu(parent, name, label, options, visible) {
+  const box = made("label", parent, { textContent: `${label} `, hidden: !visible });
+  boxes[name] = made("select", box, { id: name });
+  options.forEach(([text, value]) => made("option", boxes[name], { textContent: text, value }));
+  boxes[name].addEventListener("input", () => moved(name));
+}
+
+function number(name) {
+  return boxes[name].value === "" ? null : Number(boxes[name].value);
+}
+
+function set(name, value) {
+  boxes[name].value = value;
+  const range = boxes[name].parentElement.querySelector("input[type=range]");
+  if (range) range.value = value;
+}
+
+function start(what = undefined) {
+  const chosen = `#start input${what ? `[value=${what}]` : ":checked"}`;
+  const radio = document.querySelector(chosen);
+  if (what) radio.checked = true;
+  return radio.value;
+}
+
+function values() {
+  const given = { start: start(), mix: boxes.mix.checked, noise: boxes.noise.value };
+  for (const name of ["seed", "label", "psi", "cutoff", "growth", "noise_seed", ...OF_MIXING, "between"]) {
+    given[name] = number(name);
+  }
+  for (const name of ["from", "to"]) given[name] = points[boxes[name].value]?.styles ?? null;
+  for (const method in moves) given[method] = moves[method].map(number);
+  return given;
+}
+
+// Where between two saved points the picture is.
+function way() {
+  const [first, last, t] = [...["from", "to"].map((name) => Number(boxes[name].value)), number("between")];
+  if (first === last || t === 0 || t === 1) return `point ${(t === 1 ? last : first) + 1}`;
+  return `${Math.round(100 * t)} % from point ${first + 1} to ${last + 1}`;
+}
+
+function fill(figure, source, caption) {
+  const image = figure.querySelector("img");
+  image.src = source;
+  image.alt = caption;
+  image.decode().then(() => image.classList.toggle("smooth", image.naturalWidth >= SMOOTH), () => {});
+  figure.querySelector("figcaption").textContent = caption;
+}
+
+let drawing = false, again = false;
+
+// Draws what the controls specify; while a picture is made, only the last request waits.
+async function draw(note = "") {
+  again = true;
+  if (drawing) return;
+  drawing = true;
+  while (again) {
+    again = false;
+    await politely(async () => {
+      const given = values();
+      const caption = given.start === "points" ? `${way()} · ` : "";
+      const answer = await ask("picture", given);
+      shown = { ...answer, title: caption ? way() : answer.name };
+      fill($("picture"), answer.picture, caption + answer.caption);
+      say("", note);
+    });
+  }
+  drawing = false;
+}
+
+// Points hold what the sliders of directions did, so these go back to 0.
+function reset() {
+  Object.values(moves).flat().forEach((name) => set(name, 0));
+}
+
+function fromPoints(always = true) {
+  if (always || start() === "seed") reset();
+  start("points");
+}
+
+function moved(name) {
+  if (OF_SEED.includes(name)) start("seed");
+  if (OF_MIXING.includes(name)) { start("seed"); boxes.mix.checked = true; }
+  if (name === "noise_seed") boxes.noise.value = "random";
+  if (OF_POINTS.includes(name)) fromPoints(false);
+  draw();
+}
+
+function listed(first, last) {
+  $("gallery").replaceChildren();
+  points.forEach((point, i) => pictureButton($("gallery"), point.picture, i + 1, point.title, () => goTo(i)));
+  for (const [name, index] of [["from", first], ["to", last]]) {
+    boxes[name].replaceChildren();
+    points.forEach((point, i) => made("option", boxes[name], { textContent: `${i + 1}: ${point.title}`, value: i }));
+    boxes[name].value = index;
+  }
+}
+
+function pictureButton(parent, source, text, title, action) {
+  const button = made("button", parent, { title });
+  made("img", button, { src: source, alt: title });
+  made("span", button, { textContent: text });
+  button.addEventListener("click", action);
+}
+
+function goTo(index, note) {
+  set("from", index);
+  set("between", 0);
+  fromPoints();
+  return draw(note);
+}
+
+function keep(point) {
+  points.push(point);
+  listed(Math.max(points.length - 2, 0), points.length - 1);
+}
+
+let choosing = 0;
+
+// Pictures of some seeds to choose from, with the truncation and class of now.
+async function showSeeds() {
+  const mine = ++choosing;
+  $("seeds").replaceChildren();
+  const given = { ...values(), start: "seed", mix: false };
+  for (const method in moves) given[method] = moves[method].map(() => 0);
+  for (let seed = firstSeed; seed < firstSeed + SEEDS; seed++) {
+    const answer = await ask("picture", { ...given, seed });
+    if (mine !== choosing) return;
+    pictureButton($("seeds"), answer.picture, seed, `seed ${seed}`, () => { set("seed", seed); moved("seed"); });
+  }
+}
+
+async function encoded(file) {
+  if (!file) throw new Error("choose a file first");
+  if (file.size > LARGEST_FILE) throw new Error(`${file.name}: more than ${LARGEST_FILE / 1e6} MB are too much`);
+  const reader = new FileReader();
+  await new Promise((resolve, reject) => {
+    Object.assign(reader, { onload: resolve, onerror: () => reject(new Error(`${file.name} cannot be read`)) });
+    reader.readAsDataURL(file);
+  });
+  return { name: file.name, content: reader.result.split(",")[1] ?? "" };
+}
+
+async function load() {
+  const file = await encoded($("load").files[0]);
+  $("load").value = "";
+  const before = points.length;
+  let noise = false;
+  await ask("load", { file, label: number("label") }, (point) => { keep(point); noise = point.noise; });
+  await goTo(before, noise ? "Its noise is not used: the page has noise of its own." : "");
+}
+
+async function project() {
+  if (search) return;
+  search = new AbortController();
+  try {
+    const file = await encoded($("upload").files[0]);
+    const given = { file, steps: number("steps"), each_layer: $("each_layer").checked, label: number("label") };
+    say("", "searching");
+    const found = await ask("search", given, (part) => {
+      if (part.wanted) fill($("target"), part.wanted, part.caption);
+      else fill($("picture"), part.picture, part.caption);
+      $("target").hidden = false;
+    }, search.signal);
+    keep(found);
+    await goTo(points.length - 1);
+  } finally {
+    search = null;
+    if ($("note").textContent === "searching") say($("message").textContent);
+  }
+}
+
+function download(name, source) {
+  made("a", document.body, { href: source, download: name }).click();
+  document.body.lastElementChild.remove();
+}
+
+function build(scene) {
+  const { layers, growth } = scene;
+  $("name").textContent = scene.name;
+  document.title = `${scene.name} - StyleGAN explorer`;
+  const seeds = { typed: scene.largest_seed };
+  slider($("of_picture"), "seed", "Seed", 0, SLIDER_SEEDS, scene.seed, 1, seeds);
+  menu($("of_picture"), "label", "Class", scene.classes.map((name, i) => [name, i]), scene.classes.length > 0);
+  const reach = Math.max(1.5, Math.abs(scene.psi));
+  slider($("of_picture"), "psi", "Truncation ψ", -reach, reach, scene.psi, 0.05,
+    { hint: "0 is the average picture, 1 full variety, below 0 the opposite." });
+  slider($("of_picture"), "cutoff", "Layers truncated, from the coarsest", 0, layers, scene.cutoff, 1);
+  slider($("of_picture"), "growth", "Growth", 2, growth, growth, scene.growing ? 0.01 : 0.25,
+    { hint: "2 is 4x4 pixels, 3 is 8x8 and so on; between, the next size fades in." });
+  menu($("of_picture"), "noise", "Noise", [["stored", "const"], ["random", "random"], ["off", "none"]], scene.noise);
+  slider($("of_picture"), "noise_seed", "Seed of random noise", 0, SLIDER_SEEDS, 0, 1,
+    { ...seeds, visible: scene.noise });
+  $("mixing").hidden = !scene.styles;
+  boxes.mix = $("mix");
+  $("mix").addEventListener("input", () => moved("mix"));
+  slider($("of_mixing"), "mix_seed", "Other seed", 0, SLIDER_SEEDS, 1, 1, seeds);
+  slider($("of_mixing"), "mix_first", "First layer", 0, layers - 1, Math.floor(layers / 2), 1);
+  slider($("of_mixing"), "mix_last", "Last layer", 0, layers - 1, layers - 1, 1);
+  $("directions").hidden = Object.keys(scene.directions).length === 0;
+  for (const [method, count] of Object.entries(scene.directions)) {
+    made("h2", $("of_directions"), { textContent: METHODS[method] ?? method });
+    const sliders = made("div", $("of_directions"), { className: "sliders" });
+    moves[method] = Array.from({ length: count }, (_, i) => `${method}_${i + 1}`);
+    moves[method].forEach((name, i) => slider(sliders, name, `${i + 1}`, -REACH, REACH, 0, 0.1));
+  }
+  for (const name of ["from", "to"]) {
+    boxes[name] = $(name);
+    $(name).addEventListener("input", () => moved(name));
+  }
+  slider($("of_points"), "between", "Way from one to the other", 0, 1, 0, 0.01);
+  slider($("of_search"), "steps", "Steps", 20, scene.steps, 300, 10);
+  $("of_each_layer").hidden = !scene.styles;
+}
+
+function wire() {
+  const clicks = {
+    more: () => { firstSeed += SEEDS; return showSeeds(); },
+    random: () => {
+      set("seed", crypto.getRandomValues(new Uint32Array(1))[0]);
+      moved("seed");
+    },
+    reset: () => { reset(); return draw(); },
+    save: async () => {
+      keep(shown);
+      say($("message").textContent, `Saved as point ${points.length}.`);
+    },
+    remove: async () => {
+      if (!points.length) throw new Error("no points are saved yet");
+      points.splice(Number(boxes.from.value), 1);
+      listed(0, points.length - 1);
+      if (!points.length) start("seed");
+      return draw();
+    },
+    picture_file: () => download(`${shown.name}.png`, shown.picture),
+    latents_file: async () => {
+      const { name, content } = await ask("latents", values());
+      download(`${name}.npz`, `data:application/octet-stream;base64,${content}`);
+    },
+    project,
+    stop: () => search?.abort(),
+  };
+  for (const [id, action] of Object.entries(clicks)) {
+    $(id).addEventListener("click", () => politely(async () => action()));
+  }
+  $("load").addEventListener("change", () => politely(load));
+  $("start").addEventListener("input", () => {
+    if (start() === "points") fromPoints();
+    draw();
+  });
+}
+
+politely(async () => {
+  build(await ask("scene"));
+  wire();
+  await draw();
+  await showSeeds();
+});

@@ -1,0 +1,270 @@
+"""The page's server: whom it answers, what it says to what cannot be, how it ends."""
+
+import base64
+import contextlib
+import http.client
+import io
+import json
+import os
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+from explorer import explored
+from PIL import Image
+
+from stylegan import sampling
+from stylegan.explore import View, final_styles, render
+from stylegan.explore.controls import styles_text
+from stylegan.explore.server import HOST, serving
+from stylegan.files.latents import read_latents, write_latents
+
+FIRST = {
+    **{"start": "seed", "seed": 0, "label": 0, "psi": 0.7, "cutoff": 6, "growth": 4, "between": 0},
+    **{"noise": "const", "noise_seed": 0, "mix": False, "mix_seed": 1, "mix_first": 0},
+    **{"mix_last": 5, "from": None, "to": None, "pca": [0, 0], "sefa": [0, 0]},
+}
+ADDRESSES = ["/", "/page.js", "/page.css"]
+QUESTIONS = ["/scene", "/picture", "/latents", "/load", "/search"]
+
+
+@pytest.fixture(scope="module")
+def scene():
+    return explored()
+
+
+@pytest.fixture(scope="module")
+def port(scene):
+    with serving(scene) as address:
+        yield int(address.strip("/").rpartition(":")[2])
+
+
+def sent(port, method, path, body=b"", **headers):
+    """Status, headers and content of the answer; `_` in names of headers is `-`."""
+    given = {"Host": f"{HOST}:{port}"} | {k.replace("_", "-"): v for k, v in headers.items()}
+    connection = http.client.HTTPConnection(HOST, port, timeout=60)
+    with contextlib.closing(connection):
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in given.items():
+            connection.putheader(name, value)
+        if method == "POST" and "Content-Length" not in given:
+            connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.headers), answer.read()
+
+
+def asked(port, path, values):
+    """The status of the answer, and its parts."""
+    body = values if isinstance(values, bytes) else json.dumps(values).encode()
+    status, _, content = sent(port, "POST", path, body, Origin=f"http://{HOST}:{port}")
+    return status, [json.loads(line) for line in content.splitlines()]
+
+
+def pixels(url):
+    with Image.open(io.BytesIO(base64.b64decode(url.partition("base64,")[2]))) as image:
+        return np.array(image)
+
+
+def as_file(name, content):
+    return {"file": {"name": name, "content": base64.b64encode(content).decode()}}
+
+
+def test_the_page_and_its_pictures(port, scene):
+    for address in ADDRESSES:
+        status, headers, content = sent(port, "GET", address)
+        assert status == 200 and content
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+    status, (found,) = asked(port, "/picture", FIRST | {"seed": 7, "label": 1})
+    assert (status, found["name"]) == (200, "seed0007-y")
+    view = View(7, 1)
+    assert np.array_equal(pixels(found["picture"]), render(scene, view))
+    assert found["styles"] == styles_text(final_styles(scene, view))
+
+
+OTHERS = {
+    "a name that DNS leads here": {"Host": "example.org"},
+    "such a name with the port": {"Host": "example.org:{port}"},
+    "a name that begins like ours": {"Host": "127.0.0.1.example.org:{port}"},
+    "no name": {"Host": ""},
+    "another page": {"Origin": "https://example.org"},
+    "another page of this computer": {"Origin": "http://localhost:3000"},
+    "a page without a name": {"Origin": "null"},
+    "another scheme": {"Origin": "https://127.0.0.1:{port}"},
+    "another site, by a link or form": {"Sec_Fetch_Site": "cross-site"},
+    "another page of this site": {"Sec_Fetch_Site": "same-site"},
+}
+
+
+@pytest.mark.parametrize("headers", OTHERS.values(), ids=OTHERS)
+def test_other_pages_get_no_answer(port, headers):
+    headers = {name: value.format(port=port) for name, value in headers.items()}
+    body = json.dumps(FIRST).encode()
+    for method, paths in (("GET", ADDRESSES), ("POST", QUESTIONS)):
+        own = {"Origin": f"http://{HOST}:{port}"} if method == "POST" else {}
+        for path in paths:
+            status, found, content = sent(port, method, path, body, **own | headers)
+            assert status in (403, 421) and list(json.loads(content)) == ["error"]
+            assert not [name for name in found if name.startswith("Access-Control")]
+
+
+def test_requests_without_an_origin_and_preflights_get_no_answer(port):
+    assert sent(port, "POST", "/picture", json.dumps(FIRST).encode())[0] == 403
+    for method in ("OPTIONS", "PUT", "HEAD", "DELETE", "CONNECT"):
+        status, headers, _ = sent(port, method, "/picture", Origin="http://example.org")
+        assert status == 501 and "Access-Control-Allow-Origin" not in headers
+
+
+def test_the_page_answers_under_the_port_of_a_tunnel(port):
+    body, names = (
+        json.dumps(FIRST).encode(),
+        {"Host": "localhost:9", "Origin": "http://localhost:9"},
+    )
+    assert sent(port, "POST", "/picture", body, Sec_Fetch_Site="same-origin", **names)[0] == 200
+    assert sent(port, "GET", "/", Sec_Fetch_Site="none")[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/config", "/upload", "/../pyproject.toml", "/page.py", "x"])
+def test_there_is_nothing_else(port, path):
+    for method in ("GET", "POST"):
+        status, _, content = sent(port, method, path, b"{}", Origin=f"http://{HOST}:{port}")
+        assert status == 404 and b"no such page" in content
+
+
+NONSENSE = [None, True, -1, 0.5, 1e306, 10**400, "", "x" * 5000, "\ud800", [[]], {"a": 1}]
+
+
+def test_no_value_of_a_control_is_a_traceback(port, capfd):
+    for name in FIRST:
+        for value in [*NONSENSE, float("nan"), float("inf")]:
+            start = "points" if name in ("between", "from") else "seed"
+            status, (found,) = asked(port, "/picture", FIRST | {"start": start, name: value})
+            if status != 200:
+                assert status == 400 and list(found) == ["error"]
+                assert len(found["error"]) < 300 and "\n" not in found["error"]
+            else:
+                assert value in (True, -1, 0.5) or name in ("between", "from", "to")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"3", b"\xff", b"{", b"[" * 100_000, b'{"seed":' + b"9" * 5000 + b"}"]
+)
+def test_what_is_no_object_is_refused(port, body, capfd):
+    status, (found,) = asked(port, "/picture", body)
+    assert (status, found) == (400, {"error": "the request is not a JSON object"})
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("length", "status"), [("x", 411), ("-1", 411), ("", 411), ("²", 411), (str(2**26), 413)]
+)
+def test_the_length_is_checked_before_anything_is_read(port, length, status):
+    origin = f"http://{HOST}:{port}"
+    assert sent(port, "POST", "/load", Origin=origin, Content_Length=length)[0] == status
+
+
+def test_latents_are_loaded_again(port, scene, tmp_path):
+    status, (file,) = asked(port, "/latents", FIRST | {"seed": 3, "noise": "random"})
+    content = base64.b64decode(file["content"])
+    assert (status, file["name"]) == (200, "seed0003-a_b")
+    status, (found,) = asked(port, "/load", {"label": 0, **as_file("a/mine.npz", content)})
+    assert (status, found["title"], found["noise"]) == (200, "mine.npz", True)
+    styles = final_styles(scene, View(3, 0))
+    assert found["styles"] == styles_text(styles)
+    assert np.array_equal(pixels(found["picture"]), render(scene, View(styles=styles)))
+    write_latents(tmp_path / "l.npz", styles.expand(2, -1, -1))
+    several = {"label": 0, **as_file("l.npz", (tmp_path / "l.npz").read_bytes())}
+    assert [part["title"] for part in asked(port, "/load", several)[1]] == ["l.npz, 0", "l.npz, 1"]
+    assert len(read_latents(tmp_path / "l.npz", scene.generator).ws) == 2
+
+
+def test_latents_that_cannot_be_are_refused_by_their_short_name(port, tmp_path):
+    def told(content):
+        return asked(port, "/load", {"label": 0, **as_file("/home/me/l.npz", content)})
+
+    for content in (b"", b"PK\x03\x04", os.urandom(1000)):
+        status, (found,) = told(content)
+        assert status == 400 and found["error"].startswith("l.npz is damaged")
+        assert "/" not in found["error"]
+    for name, shape in (("many", (101, 6, 8)), ("foreign", (1, 7, 8))):
+        np.savez(tmp_path / f"{name}.npz", ws=np.zeros(shape, np.float32))
+    status, (found,) = told((tmp_path / "many.npz").read_bytes())
+    assert (status, found["error"]) == (400, "l.npz has 101 latents; at most 100 can be loaded")
+    status, (found,) = told((tmp_path / "foreign.npz").read_bytes())
+    assert status == 400 and found["error"].startswith("l.npz: ws is (1, 7, 8)")
+
+
+def test_a_search_tells_how_it_goes_and_gives_a_point(port, scene):
+    buffer = io.BytesIO()
+    sampling.picture(render(scene, View(3, 0, 0.5))).save(buffer, "PNG")
+    options = {"label": 0, "steps": 20, "each_layer": True}
+    status, parts = asked(port, "/search", options | as_file("mine.png", buffer.getvalue()))
+    assert status == 200 and parts[0]["caption"] == "wanted: mine.png"
+    assert [part["caption"].partition(" ·")[0] for part in parts[1:]] == [
+        f"step {i} of 20" for i in range(21)
+    ]
+    assert parts[-1]["title"].startswith("mine.png, ")
+    given = FIRST | {"start": "points", "from": parts[-1]["styles"], "to": parts[-1]["styles"]}
+    again = asked(port, "/picture", given)[1][0]["picture"]
+    assert np.abs(pixels(again).astype(int) - pixels(parts[-1]["picture"])).max() <= 1
+    for changes, error in [
+        ({"steps": 1001}, "steps is a whole number from 1 to 1000, not 1001"),
+        (as_file("bad.png", b"no picture"), "bad.png: not a PNG"),
+        ({"file": None}, "choose a file first"),
+    ]:
+        file = as_file("mine.png", buffer.getvalue())
+        status, (found,) = asked(port, "/search", options | file | changes)
+        assert status == 400 and found["error"].startswith(error)
+
+
+def test_it_tells_no_path(port):
+    (found,) = asked(port, "/scene", {})[1]
+    assert found["largest_seed"] == sampling.MAX_SEED and found["layers"] == 6
+    text = json.dumps(found) + str(sent(port, "GET", "/"))
+    assert os.getcwd() not in text and "/home" not in text and "/tmp" not in text
+
+
+def test_a_browser_that_goes_away_is_no_fault(port, capfd):
+    body = json.dumps(FIRST).encode()
+    head = "POST /picture HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n"
+    for length in (len(body), len(body) + 9):
+        with socket.create_connection((HOST, port)) as client:
+            client.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + body)
+    assert asked(port, "/picture", FIRST)[0] == 200
+    assert capfd.readouterr() == ("", "")
+
+
+def test_it_ends_at_once_although_requests_and_searches_are_open(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    scene, threads = explored(), set(threading.enumerate())
+    buffer = io.BytesIO()
+    sampling.picture(render(scene, View(0, 0))).save(buffer, "PNG")
+    with contextlib.ExitStack() as clients:
+        with serving(scene) as address:
+            port = int(address.strip("/").rpartition(":")[2])
+            head = "POST /search HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n"
+            options = {"label": 0, "steps": 1000, "each_layer": False}
+            body = json.dumps(options | as_file("p.png", buffer.getvalue())).encode()
+            for length in (len(body), len(body), len(body) + 1):  # searches, waits, is incomplete
+                client = clients.enter_context(socket.create_connection((HOST, port)))
+                client.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + body)
+                if length == len(body):
+                    assert b"200 OK" in client.recv(99)
+            clients.enter_context(socket.create_connection((HOST, port)))  # asks nothing
+            assert asked(port, "/picture", FIRST)[0] == 200
+            start = time.monotonic()
+        assert time.monotonic() - start < 20
+    assert set(threading.enumerate()) == threads
+    assert not list(tmp_path.iterdir())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_port_that_is_taken_is_refused(port, scene):
+    with (
+        pytest.raises(OSError, match=rf"port {port} of 127\.0\.0\.1 cannot be used"),
+        serving(scene, port=port),
+    ):
+        pass
