@@ -77,8 +77,17 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for condition, holds, names in RANGES:
             for name in names.split():
-                if not holds(getattr(self, name)):
-                    raise ValueError(f"{name} must {condition}, but is {getattr(self, name)}")
+                if not holds(value := getattr(self, name)):
+                    raise ValueError(f"{name} must {condition}, but is {readable(value, 40)}")
+        for name, value in flatten(to_dict(self)).items():
+            numbers = value.values() if isinstance(value, Mapping) else [value]
+            largest = max((n for n in numbers if isinstance(n, int | float)), default=0)
+            if largest > LARGEST and name != "seed":
+                found = readable(largest, 40)
+                raise ValueError(f"{name} must be at most {LARGEST:,}, but is {found}")
+
+
+LARGEST = 10**12  # of the numbers of options; what is computed from them stays finite
 
 
 RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (  # what must hold for options

@@ -197,6 +197,10 @@ def test_data_sets_of_the_paper():
         ("seed.x=1", "option seed is { x = 1 }: input should be a valid integer"),
         ("seed=-1", "seed must not be negative, but is -1"),
         ("seed=9223372036854775808", "seed must be below 2**63, but is 9223372036854775808"),
+        (f"seed=1{400 * '0'}", f"seed must be below 2**63, but is 1{39 * '0'}..."),
+        (f"snapshot_ticks=1{400 * '0'}", "snapshot_ticks must be at most 1,000,000,000,000, but"),
+        ("schedule.total_kimg=1e306", "schedule.total_kimg must be at most 1,000,000,000,000, but"),
+        ("schedule.batch_size={4=10000000000000}", "schedule.batch_size must be at most"),
         ("r1_gamma=false", "option r1_gamma is false: input should be a valid number"),
         ("r1_gamma=nan", "option r1_gamma is nan: input should be a finite number"),
         ("r1_gamma=inf", "option r1_gamma is inf: input should be a finite number"),
@@ -333,9 +337,9 @@ def test_differences_name_every_option_that_matters():
 
 
 def test_floats_survive_exactly():
-    config = load_config(None, ["r1_gamma=1e-300", f"gp_weight={math.pi!r}", "drift=1e22"])
+    config = load_config(None, ["r1_gamma=1e-300", f"gp_weight={math.pi!r}", "drift=1e11"])
     again = from_dict(parse_toml(to_toml(config), "text"))
-    assert (again.r1_gamma, again.gp_weight, again.drift) == (1e-300, math.pi, 1e22)
+    assert (again.r1_gamma, again.gp_weight, again.drift) == (1e-300, math.pi, 1e11)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tiny_training import SCHEDULE, flat, step, tiny_config
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training import TrainState
-from stylegan.training.cost import memory_estimate, state_bytes
+from stylegan.training.cost import memory_estimate, state_bytes, step_costs
 from stylegan.training.preflight import coming, disk_warning, try_steps
 
 CPU = torch.device("cpu")
@@ -86,3 +86,10 @@ def test_the_memory_estimate_knows_what_makes_a_step_smaller():
     graphs = estimate() - weights
     assert estimate(batch_gpu=16) - weights < 0.4 * graphs
     assert estimate(checkpoint_activations=True) - weights < 0.7 * graphs
+
+
+def test_the_plan_of_a_network_beyond_the_memory_is_an_estimate_without_a_step():
+    config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 2**40}})
+    costs = step_costs(config, CPU)
+    assert not any(cost.measured for cost in costs.values())
+    assert min(cost.memory_bytes for cost in costs.values()) > 2**40

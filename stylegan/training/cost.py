@@ -1,6 +1,8 @@
 """What a training step costs: operations, memory and time."""
 
 import dataclasses
+import math
+import os
 import time
 import weakref
 from collections import Counter
@@ -20,6 +22,7 @@ from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
 MEASURED_SECONDS = 5.0  # a step that is expected to take longer is only estimated
+CPU_RATE = 2e10  # operations per second of a step on one core, for a first guess
 
 
 def step_flops(config: TrainConfig) -> dict[int, float]:
@@ -150,6 +153,13 @@ def measure_step(state: TrainState, stage: Stage) -> tuple[float, int]:
     return distributed.mean(best).item(), memory  # all processes must plan the same
 
 
+def installed_memory() -> float:
+    """Bytes; infinite where the system does not tell, as Windows."""
+    if not hasattr(os, "sysconf"):
+        return math.inf
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """Of one training step at one resolution."""
@@ -160,8 +170,9 @@ class Cost:
 
 
 def step_costs(config: TrainConfig, device: torch.device) -> dict[int, Cost]:
-    """By resolution: measured by a real step where that takes seconds, else estimated from it."""
-    state = TrainState.create(config, device=device)
+    """By resolution: measured by a real step where that takes seconds and fits into the memory of
+    the machine, else estimated."""
+    state: TrainState | None = None
     costs: dict[int, Cost] = {}
     all_flops = step_flops(config)
     rate = 0.0  # operations per second of the last measured step
@@ -171,9 +182,11 @@ def step_costs(config: TrainConfig, device: torch.device) -> dict[int, Cost]:
         flops = all_flops[stage.resolution]
         memory = memory_estimate(config, stage, distributed.world_size())
         expected = flops * stage.batch_size / rate if rate else 0.0
-        if expected > MEASURED_SECONDS:
-            costs[stage.resolution] = Cost(expected / stage.batch_size, memory, False)
+        too_large = memory * distributed.processes_of_machine() > installed_memory()
+        if expected > MEASURED_SECONDS or too_large:
+            costs[stage.resolution] = Cost(flops / (rate or CPU_RATE), memory, False)
             continue
+        state = state or TrainState.create(config, device=device)
         seconds, used = measure_step(state, dataclasses.replace(stage, alpha=1.0))
         rate = flops * stage.batch_size / seconds
         costs[stage.resolution] = Cost(seconds / stage.batch_size, used or memory, True)

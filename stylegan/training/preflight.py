@@ -1,8 +1,6 @@
 """What would fail on day three fails before the first step."""
 
 import dataclasses
-import math
-import os
 import shutil
 import time
 
@@ -14,12 +12,18 @@ from stylegan.config import TrainConfig
 from stylegan.messages import gib
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, Stage, phases, stage_at
-from stylegan.training.cost import memory_estimate, one_step, state_bytes, step_flops
+from stylegan.training.cost import (
+    CPU_RATE,
+    installed_memory,
+    memory_estimate,
+    one_step,
+    state_bytes,
+    step_flops,
+)
 from stylegan.training.state import TrainState
 from stylegan.training.terms import Batch, discriminator_terms, generator_terms
 
 CPU_SECONDS = 20.0  # a step that should take longer on a CPU is not tried
-CPU_RATE = 2e10  # operations per second of a step on one core, for a first guess
 
 
 def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> list[str]:
@@ -92,13 +96,6 @@ def on_cpu(config: TrainConfig, device: torch.device, stages: list[Stage]) -> st
         one_step(TrainState.create(config, device=device), stages[-1])
     step = "a step there was made" if tried else f"a step there takes about {seconds:.0f} s"
     return f"memory of each process: about {gib(needed)} at {batch}; {step}"
-
-
-def installed_memory() -> float:
-    """Bytes; infinite where the system does not tell, as Windows."""
-    if not hasattr(os, "sysconf"):
-        return math.inf
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def step_seconds(config: TrainConfig, device: torch.device, stage: Stage) -> float:
