@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_origin
 
-from stylegan.loss_registry import check_losses
+from stylegan.loss_registry import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
+from stylegan.networks.registry import DISCRIMINATORS, GENERATORS
 from stylegan.schedule import MIN_RESOLUTION, ScheduleConfig, official_batch_sizes, phases
 from stylegan.toml import parse_override, read_toml, toml_value
 
@@ -233,12 +234,21 @@ def check_names(values: Mapping[str, Any]) -> None:
 def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
     """A checked configuration; unless given, the batch table is the one for `num_processes`."""
     config = parse_config(values, num_processes)
-    check_losses(config.generator_loss, config.discriminator_loss)
+    check_registered(config)
     return config
 
 
+def check_registered(config: TrainConfig) -> None:
+    """ValueError for losses and networks that are not known in this process."""
+    _ = GENERATOR_LOSSES[config.generator_loss], GENERATORS[config.network.generator]
+    _ = (
+        DISCRIMINATOR_LOSSES[config.discriminator_loss],
+        DISCRIMINATORS[config.network.discriminator],
+    )
+
+
 def parse_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
-    """As `build_config`, but losses may be those of a script: a run is read without it.
+    """As `build_config`, but what a script registers need not be: a run is read without it.
 
     A plain number is a table by resolution with that one entry. Types are strict. JSON has TOML's:
     keys of tables are text there too, arrays become tuples.

@@ -58,7 +58,8 @@ PAPER = {  # appendix C, and the official program's settings where the paper is 
     "data.mirror": False, "data.labels": False,  # mirroring is switched on for faces
 }  # fmt: skip
 OWN = {  # the official program has nothing like them
-    "network.bias_before_blur", "seed", "log_kimg", "keep_states", "data.crop", "data.include",
+    "network.bias_before_blur", "network.generator", "network.discriminator", "seed",
+    "log_kimg", "keep_states", "data.crop", "data.include",
     "checkpoint_activations", "deterministic", "save_minutes", "milestone_kimg", "max_skipped",
     "max_saturated_kimg",
 }  # fmt: skip

@@ -13,6 +13,7 @@ from stylegan import sampling
 from stylegan.messages import readable, suggestion
 from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_alpha
+from stylegan.networks.registry import check_class
 from stylegan.ops import LARGEST_PSI, truncate
 from stylegan.schedule import check_resolution
 
@@ -69,7 +70,8 @@ class LoadedGenerator:
         return "center" if self.active_rectangle is None else "pad"
 
     def description(self) -> dict[str, Any]:
-        """All but the weights, as plain values."""
+        """All but the weights, as plain values, for a file."""
+        check_class(self.generator)
         rectangle = self.active_rectangle
         return {
             "config": dataclasses.asdict(self.generator.config),
@@ -208,9 +210,12 @@ class SeededGenerator(Generator):
 
     @classmethod
     def of(cls, loaded: LoadedGenerator) -> Self:
-        """A loaded generator, whose weights it shares, in eval mode."""
+        """A loaded generator, whose weights it shares, in eval mode; of its class, if that is
+        one of a user's."""
+        own = type(loaded.generator)
+        kind = cls if issubclass(cls, own) else type(own.__name__, (cls, own), {})
         with torch.device("meta"):
-            network = cls(loaded.generator.config)
+            network = kind(loaded.generator.config)
         network.load_state_dict(loaded.generator.state_dict(), assign=True)
         names = [field.name for field in dataclasses.fields(loaded)][1:]
         network.described = {name: getattr(loaded, name) for name in names}

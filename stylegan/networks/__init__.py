@@ -3,6 +3,12 @@
 from stylegan.networks.config import NetworkConfig
 from stylegan.networks.discriminator import Discriminator
 from stylegan.networks.generator import Generator, MappingNetwork, Noise, SynthesisNetwork
+from stylegan.networks.registry import (
+    make_discriminator,
+    make_generator,
+    register_discriminator,
+    register_generator,
+)
 
 __all__ = [
     "Discriminator",
@@ -11,4 +17,8 @@ __all__ = [
     "NetworkConfig",
     "Noise",
     "SynthesisNetwork",
+    "make_discriminator",
+    "make_generator",
+    "register_discriminator",
+    "register_generator",
 ]

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from stylegan import distributed, losses
 from stylegan.config import TrainConfig
-from stylegan.networks import Discriminator, Generator
+from stylegan.networks import make_discriminator, make_generator
 from stylegan.schedule import Stage, phases
 from stylegan.training.draws import Share, draw
 from stylegan.training.health import explained
@@ -35,7 +35,10 @@ def step_flops(config: TrainConfig) -> dict[int, float]:
     n = max(config.network.deviation_group, 1)
     flops = {}
     with torch.device("meta"):
-        generator, discriminator = Generator(config.network), Discriminator(config.network)
+        generator, discriminator = (
+            make_generator(config.network),
+            make_discriminator(config.network),
+        )
         generator.requires_grad_(False)
         discriminator.requires_grad_(False)
         z, labels = torch.empty(n, config.network.z_dim), example_labels(config, n)
@@ -95,7 +98,10 @@ def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
     n = stage.batch_size // processes
     n = min(config.batch_gpu or n, n)
     with torch.device("meta"), torch.autograd.set_detect_anomaly(False):
-        generator, discriminator = Generator(config.network), Discriminator(config.network)
+        generator, discriminator = (
+            make_generator(config.network),
+            make_discriminator(config.network),
+        )
         for network in (generator.synthesis, discriminator):
             network.recompute_blocks = config.checkpoint_activations
         labels = example_labels(config, n)
@@ -116,7 +122,7 @@ def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
 def state_bytes(config: TrainConfig) -> int:
     """Size of the weights, the average and the second moments in a state file."""
     with torch.device("meta"):
-        networks = Generator(config.network), Discriminator(config.network)
+        networks = make_generator(config.network), make_discriminator(config.network)
     g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
     return 4 * (3 * g + 2 * d)
 

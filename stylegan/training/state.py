@@ -10,7 +10,7 @@ import torch
 from stylegan import config as configuration
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint
-from stylegan.networks import Discriminator, Generator
+from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
 from stylegan.schedule import Position, Stage
 from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import forget
@@ -52,8 +52,8 @@ class TrainState:
         """The state before the first image; networks are drawn from the seed unless given."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            generator = (generator or Generator(config.network)).to(device)
-            discriminator = (discriminator or Discriminator(config.network)).to(device)
+            generator = (generator or make_generator(config.network)).to(device)
+            discriminator = (discriminator or make_discriminator(config.network)).to(device)
         for network in (generator.synthesis, discriminator):
             network.recompute_blocks = config.checkpoint_activations
 

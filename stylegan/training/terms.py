@@ -11,12 +11,7 @@ from torch import Tensor, nn
 
 from stylegan import losses
 from stylegan.config import TrainConfig
-from stylegan.loss_registry import (
-    DISCRIMINATOR_LOSSES,
-    GENERATOR_LOSSES,
-    DiscriminatorLoss,
-    check_losses,
-)
+from stylegan.loss_registry import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.schedule import Stage
 
 
@@ -61,14 +56,8 @@ TermGroup = Callable[[TrainConfig, nn.Module, Batch, Stage], list[Term]]
 
 def generator_terms(config: TrainConfig, fake_logits: Tensor) -> list[Term]:
     """The loss of the generator."""
-    check_losses(config.generator_loss, config.discriminator_loss)
     name = config.generator_loss
     return [term(f"g/{name}", 1.0, GENERATOR_LOSSES[name](fake_logits))]
-
-
-def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss:
-    check_losses(config.generator_loss, config.discriminator_loss)
-    return DISCRIMINATOR_LOSSES[config.discriminator_loss]
 
 
 def discriminator_terms(config: TrainConfig) -> list[TermGroup]:
@@ -78,13 +67,16 @@ def discriminator_terms(config: TrainConfig) -> list[TermGroup]:
     penalty does not reach the biases.
     """
     groups: list[TermGroup] = [fake_terms, real_terms]
-    penalized = discriminator_loss(config).gradient_penalty and config.gp_weight > 0
+    penalized = (
+        DISCRIMINATOR_LOSSES[config.discriminator_loss].gradient_penalty and config.gp_weight > 0
+    )
     return [mixed_terms, *groups] if penalized else groups
 
 
 def fake_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Stage) -> list[Term]:
     """The loss of generated images, and R2 if its weight is not 0."""
-    loss, name = discriminator_loss(config), config.discriminator_loss.removesuffix("_gp")
+    loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
+    name = config.discriminator_loss.removesuffix("_gp")
     penalized = config.r2_gamma > 0 or loss.fake_penalty is not None
     logits, images = forward(config, network, batch.fakes, batch.labels, stage, penalized)
     terms = [Term("d/fake_logits", 0.0, logits.mean())]
@@ -99,7 +91,8 @@ def fake_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Sta
 
 def real_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Stage) -> list[Term]:
     """The loss of real images, and R1 if its weight is not 0."""
-    loss, name = discriminator_loss(config), config.discriminator_loss.removesuffix("_gp")
+    loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
+    name = config.discriminator_loss.removesuffix("_gp")
     penalized = config.r1_gamma > 0 or loss.real_penalty is not None
     logits, images = forward(config, network, batch.reals, batch.labels, stage, penalized)
     terms = [Term("d/real_logits", 0.0, logits.mean())]

@@ -47,6 +47,11 @@ def save_npz(path: Path, loaded: LoadedGenerator) -> None:
     """Write a generator as official variables, with the static arguments of the official program
     as JSON; what it has no word for is JSON in `meta`."""
     config = loaded.generator.config
+    if config.generator != NetworkConfig.generator:
+        raise ValueError(
+            f"a network of your own ({config.generator}) has no official variables, which .npz "
+            "files hold; write .safetensors"
+        )
     settings, discriminator = official_settings(config)
     arrays = official_variables(loaded.generator, settings)
     meta = about(loaded, discriminator_kwargs=discriminator)

@@ -1,7 +1,7 @@
 """Our own files: what `checkpoint` reads and writes, as networks."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +13,13 @@ from stylegan.files import checkpoint
 from stylegan.files.loaded import CUTOFF, PSI, LoadedGenerator
 from stylegan.files.snapshot import Snapshot
 from stylegan.messages import listed, readable
-from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.networks import (
+    Discriminator,
+    Generator,
+    NetworkConfig,
+    make_discriminator,
+    make_generator,
+)
 from stylegan.schedule import ScheduleConfig, stage_at
 
 Network = TypeVar("Network", Generator, Discriminator)
@@ -25,20 +31,20 @@ def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
     layout = f"{kind} file"
     with naming(kind, path):
         if kind == "discriminator":
-            critic = network_of(Discriminator, payload["config"], payload["weights"])
+            critic = network_of(make_discriminator, payload["config"], payload["weights"])
             return Snapshot(layout, None, critic, None, resolution=critic.config.resolution)
         resolution, alpha = growth_of(payload)
         if kind == "generator":
             said = {"psi": payload["psi"], "cutoff": payload["cutoff"]}
-            network = average = network_of(Generator, payload["config"], payload["weights"])
+            network = average = network_of(make_generator, payload["config"], payload["weights"])
             discriminator = None
         else:
             config, said = payload["config"]["network"], {"psi": PSI, "cutoff": CUTOFF}
             network, average = (
-                network_of(Generator, config, payload[name])
+                network_of(make_generator, config, payload[name])
                 for name in ("generator", "generator_ema")
             )
-            discriminator = network_of(Discriminator, config, payload["discriminator"])
+            discriminator = network_of(make_discriminator, config, payload["discriminator"])
         snapshot = Snapshot(
             layout,
             network,
@@ -77,12 +83,14 @@ def growth_of(payload: Mapping[str, Any]) -> tuple[int, float]:
 
 
 def network_of(
-    kind: type[Network], config: Mapping[str, Any], weights: Mapping[str, Tensor]
+    make: Callable[[NetworkConfig], Network],
+    config: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
 ) -> Network:
     """The network that holds `weights`, in their type and place; eval mode."""
     sizes = NetworkConfig(**config)
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
-        network = kind(sizes)
+        network = make(sizes)
     problems = checkpoint.misfits(network, weights)
     if problems:
         raise ValueError(f"the weights do not fit the network; {listed(problems)}")
