@@ -22,7 +22,9 @@ from stylegan.figures import chart
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.metadata import from_json
 from stylegan.files.formats.npz import npz_arrays
+from stylegan.files.latents import checked_numbers
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.messages import readable
 from stylegan.metrics.subject import weights_sha256
 from stylegan.networks import Generator, NetworkConfig
 
@@ -255,9 +257,9 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
             directions_of(method, entry, arrays, generator.config)
             for method, entry in about["methods"].items()
         ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{path} is damaged: {reason}") from error
+        raise ValueError(f"{path} is damaged: {readable(reason, 1000)}") from error
 
 
 def directions_of(
@@ -265,17 +267,15 @@ def directions_of(
 ) -> Directions:
     """The directions of one method of a file."""
     if method not in METHODS:
-        raise ValueError(f"unknown method {method!r}")
+        raise ValueError(f"unknown method {readable(repr(method))}")
     vectors, eigenvalues, deviations = (
-        torch.from_numpy(arrays[f"{method}_{name}"].astype(np.float32))
-        for name in ("vectors", "eigenvalues", "deviations")
+        checked_numbers(name, arrays[name])
+        for name in (f"{method}_{part}" for part in ("vectors", "eigenvalues", "deviations"))
     )
     count = len(vectors)
     if vectors.shape != (count, config.w_dim) or {eigenvalues.shape, deviations.shape} != {
         (count,)
     }:
         raise ValueError(f"{count} directions {method} do not fit w of {config.w_dim} numbers")
-    if not all(torch.isfinite(x).all() for x in (vectors, eigenvalues, deviations)):
-        raise ValueError(f"directions {method} have numbers that are not finite")
     layers = check_layers(range(*map(int, entry["layers"])), config)
     return Directions(method, layers, int(entry["samples"]), vectors, eigenvalues, deviations)

@@ -267,7 +267,7 @@ def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path, change, m
     ("settings", "message"),
     [
         ({"truncation_psi": math.nan}, "truncation_psi must be a finite number, not nan"),
-        ({"truncation_psi": 10**400}, "has a setting that is not a plain value"),
+        ({"truncation_psi": 10**400}, "has a whole number of more than 64 bits"),
         ({"truncation_cutoff": math.inf}, "truncation_cutoff must be a finite number, not inf"),
         ({"blur_filter": 5}, "blur_filter 5 is not supported"),
         ({"fmap_decay": 1e300}, "channel_decay must be at most 64"),

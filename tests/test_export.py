@@ -229,7 +229,7 @@ def test_a_wrong_bit_or_length_other_numbers_or_no_metadata_are_errors(tensors_f
             load_source(tensors_file)
     tensors_file.write_bytes(data)
     with_header(tensors_file, lambda header: header["w_avg"].update(dtype="I32"))
-    with pytest.raises(ValueError, match="holds I32, not floats alone"):
+    with pytest.raises(ValueError, match="w_avg is not a tensor of real numbers"):
         load_source(tensors_file)
     tensors_file.write_bytes(data)
     corrupted(tensors_file, -3)

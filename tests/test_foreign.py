@@ -10,7 +10,6 @@ import torch
 from commands import look, told
 from foreign_layouts import drawn, kept, latents, noise_maps
 
-from stylegan.files import checkpoint
 from stylegan.files.formats.foreign import NORM_FACTOR, width_fields
 from stylegan.files.loading import load_source
 from stylegan.interop import import_weights
@@ -219,8 +218,6 @@ def test_other_low_pass_filters_and_names_that_fall_together_are_refused():
         import_weights(given | {"module.truncation.w_avg": torch.zeros(16)})
     with pytest.raises(ValueError, match=r"truncation\.w_avg holds no numbers"):
         import_weights(given | {"truncation.w_avg": torch.zeros(16, device="meta")})
-    with pytest.raises(ValueError, match=r"holds no numbers|not a plain tensor"):
-        checkpoint.check_weights({"w_avg": torch.zeros(16, device="meta")})
 
 
 @pytest.mark.parametrize("seen", [True, -3, "7"])

@@ -6,6 +6,7 @@ import json
 import huggingface_hub
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from tiny_generators import TINY, assert_same_weights, random_generator
 from torch.testing import assert_close
@@ -105,6 +106,26 @@ def test_a_shared_folder_is_not_overwritten_unless_asked(source, tmp_path):
     assert (tmp_path / "README.md").read_text() == "precious"
     network.save_pretrained(tmp_path, overwrite=True)
     assert "cc-by-nc-4.0" in (tmp_path / "README.md").read_text()
+
+
+def test_what_was_shared_before_is_replaced_unless_somebody_changed_it(source, tmp_path):
+    network = HubGenerator.of(source, CARD)
+    network.save_pretrained(tmp_path)
+    network.card = dataclasses.replace(CARD, metrics={"fid": 7.25})
+    network.save_pretrained(tmp_path)
+    card = tmp_path / "README.md"
+    assert "| metric fid | 7.25 |" in card.read_text()
+    edited = card.read_text().replace("More in our paper.", "Mine.")
+    card.write_text(edited)
+    with pytest.raises(ValueError, match="not or not all as written by save_pretrained"):
+        network.save_pretrained(tmp_path)
+    assert card.read_text() == edited
+    card.unlink()
+    safetensors.torch.save_file({"theirs": torch.zeros(1)}, tmp_path / "model.safetensors")
+    before = (tmp_path / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="not or not all as written by save_pretrained"):
+        network.save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
 
 
 def test_a_folder_without_weights_says_so(tmp_path):

@@ -3,6 +3,9 @@
 import hashlib
 import pickle
 import shutil
+import socket
+import threading
+from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -268,6 +271,10 @@ def test_a_changed_or_missing_bundled_file_is_an_error(bundled):
         (f"{HOST}/karras2019stylegan-ffhq-1024x1024.pkl", "does not specify the SHA-256"),
         (f"{HOST}/a.pt#sha256=0123", "not in #sha256=<8 to 64 hexadecimal digits>"),
         (f"{HOST}/a.pt#0123456789", "not in #sha256="),
+        (f"{HOST}:x/a-0123abcd.pt", "is not an address: Port could not be cast"),
+        ("https://[/a-0123abcd.pt", "is not an address: Invalid IPv6"),
+        (f"{HOST}/my file-0123abcd.pt", "has a blank or another character that needs a %"),
+        (f"{HOST}/a\n-0123abcd.pt", "has a blank or another character that needs a %"),
     ],
 )
 def test_an_address_is_of_https_and_specifies_the_hash_of_a_file(hub_cache, url, message):
@@ -331,4 +338,37 @@ def test_a_hash_after_the_address_counts_more_than_one_in_the_name(hub_cache):
 def test_without_a_network_the_message_says_where_to_put_the_file(hub_cache):
     with pytest.raises(OSError, match=r"could not be downloaded.*put the file at .*x-0123abcd\.pt"):
         load_generator("https://127.0.0.1:9/x-0123abcd.pt")
-    assert list(hub_cache.iterdir()) == []
+    assert not hub_cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"", "timed out"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n1234", "timed out"),
+        (b"HTTP/1.0 200 OK\r\n\r\n" + b"1" * 9000, "larger than"),
+        (b"words\r\n\r\n", "words"),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\n1234", "the SHA-256 of what came"),
+    ],
+)
+def test_a_server_that_does_not_answer_well_leaves_nothing(tmp_path, monkeypatch, answer, message):
+    monkeypatch.setattr(download, "TIMEOUT", 0.3)
+    monkeypatch.setattr(download, "LARGEST", 8192)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            kept.append(server.accept()[0])  # as nobody closes it, the client waits
+            kept[0].sendall(answer)
+
+        kept = []
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/a.pt"
+        with pytest.raises((OSError, HTTPException, ValueError), match=message):
+            download.download(address, tmp_path / "a.pt", "0123abcd")
+        assert list(tmp_path.iterdir()) == []
+        kept[0].close()
+
+
+def test_an_address_whose_host_has_no_name_is_an_error_of_one_line(hub_cache):
+    with pytest.raises(OSError, match="could not be downloaded"):
+        load_source("https://a..b/x-0123abcd.pt")

@@ -110,8 +110,10 @@ def test_files_of_own_networks_are_read_where_they_are_registered(trained, tmp_p
     pixels = np.stack(list(load_source(out).pictures([3])))
     assert (G.sample([3]).permute(0, 2, 3, 1).numpy() == pixels).all()
     assert isinstance(load_discriminator(out), DoubledDiscriminator)
-    with pytest.raises(ValueError, match="no official variables"):
-        export(load_source(out), tmp_path / "own.npz")
+    export(load_source(out), tmp_path / "own.pt2")
+    for name in ("own.npz", "own.onnx"):
+        with pytest.raises(ValueError, match="not one of your own"):
+            export(load_source(out), tmp_path / name)
 
 
 def test_without_the_script_there_is_a_sentence_for_every_file(trained, tmp_path):

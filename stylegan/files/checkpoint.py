@@ -1,20 +1,20 @@
 """Self-describing files of plain tensors and plain Python, written atomically."""
 
 import hashlib
-import mmap
+import io
 import os
-import pickle
 import re
 import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import IO, Any, BinaryIO, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from stylegan.atomic import replacing
+from stylegan.files.limits import FLOATS, Plain, Refused, entries, instructions
 from stylegan.messages import listed, readable
 
 FORMAT = "stylegan"
@@ -26,8 +26,13 @@ NETWORKS = {  # fields of a file that hold the weights of a network
     "discriminator": ("weights",),
 }
 
-ZEROS = re.compile(rb"c(__builtin__|builtins)\nbytearray\n")  # makes any number of them
+# All that a checkpoint of anyone's needs to name; torch itself lets more pass.
+ALLOWED = re.compile(
+    r"collections\.OrderedDict|torch\.(Size|device|\w+Storage|(float|bfloat|complex|u?int)[\w]+|bool)"
+    r"|torch\.storage\.UntypedStorage|torch\._utils\._rebuild_(tensor(_v[23])?|parameter)"
+)
 OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # begins what torch 1.5 wrote
+OLD_PICKLES = 4  # that follow
 SEAL = b"sha256:"  # begins the comment that ends a file; the digest follows
 
 
@@ -75,8 +80,11 @@ def check_seal(path: Path) -> None:
     """ValueError if the file is not what was written. A file without a seal, written by another
     program or an older version, passes."""
     try:
+        entries(path)
         with zipfile.ZipFile(path) as archive:
             seal = archive.comment
+    except Refused as error:
+        raise ValueError(f"{path} {error}") from error
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     if not seal:
@@ -96,21 +104,29 @@ def check_seal(path: Path) -> None:
         )
 
 
-def check_entries(path: Path) -> None:
-    """ValueError for what torch never writes, and what makes much memory of a small file."""
-    with zipfile.ZipFile(path) as archive:
-        for entry in archive.infolist():
-            if entry.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"its entry {readable(entry.filename)} is compressed")
-            if entry.filename.endswith("/data.pkl") and ZEROS.search(archive.read(entry)):
-                raise ValueError("it names builtins.bytearray, which no checkpoint needs")
+def check_pickles(path: Path) -> None:
+    """Refused if a pickle of the file names what no checkpoint needs, or takes long."""
+    if is_old(path):
+        with open(path, "rb") as file:
+            file.seek(len(OLD_MAGIC))
+            for _ in range(OLD_PICKLES):
+                check_names(file)
+    else:
+        with zipfile.ZipFile(path) as archive:
+            for entry in entries(path):
+                if entry.filename.lower().endswith(".pkl"):  # torch does not mind the case
+                    check_names(io.BytesIO(archive.read(entry)))
 
 
-def check_old(path: Path) -> None:
-    """ValueError for what makes much memory of a small file."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if ZEROS.search(data):
-            raise ValueError("it names builtins.bytearray, which no checkpoint needs")
+def check_names(pickled: IO[bytes]) -> None:
+    """As `check_pickles`, of one."""
+    for opcode, argument, _ in instructions(pickled):
+        named = str(argument).replace(" ", ".")
+        if opcode.name == "GLOBAL" and not ALLOWED.fullmatch(named):
+            raise Refused(
+                f"is not a checkpoint of this project: it holds objects ({readable(named)}) that "
+                "only running code from the file would restore, so it was refused"
+            )
 
 
 def is_zip(path: Path) -> bool:
@@ -136,8 +152,8 @@ def is_old(path: Path) -> bool:
 
 
 def read(path: Path, *, mapped: bool = False) -> object:
-    """What a file of torch.save holds, ours or not, loaded without running code from it; `mapped`
-    as in `load`."""
+    """What a file of torch.save holds, ours or not: plain dictionaries, lists and tensors, loaded
+    without running code from it; `mapped` as in `load`."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
     old = is_old(path)
@@ -146,17 +162,15 @@ def read(path: Path, *, mapped: bool = False) -> object:
     if not old and not mapped:
         check_seal(path)
     try:
-        check_old(path) if old else check_entries(path)
+        check_pickles(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's remarks on what no good file contains
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and not old)
-    except pickle.UnpicklingError as error:  # its message advises to load it unsafely
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        named = f" ({readable(found[1])})" if found else ""
-        raise ValueError(
-            f"{path} is not a checkpoint of this project: it holds objects{named} that only "
-            "running code from the file would restore, so it was refused"
-        ) from error
+            content = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=mapped and not old
+            )
+        return Plain(path.stat().st_size).of(content)
+    except Refused as error:
+        raise ValueError(f"{path} {error}") from error
     except Exception as error:  # a damaged file can raise almost anything
         reason = readable(str(error).split("\n")[0] or type(error).__name__)
         raise ValueError(
@@ -200,8 +214,6 @@ def check_weights(weights: object) -> None:
     for name, value in weights.items():
         if not (isinstance(name, str) and isinstance(value, Tensor)):
             raise ValueError(f"weights must be tensors by name; {name!r}: {type(value).__name__}")
-        if value.is_meta or value.layout != torch.strided:
-            raise ValueError(f"{readable(name)} is not a plain tensor with numbers")
 
 
 def load_kind(path: Path, kind: Kind) -> dict[str, Any]:
@@ -239,9 +251,10 @@ def misfits(module: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
     given, wanted = without_prefix(weights), module.state_dict()
     problems = [f"{name}: missing" for name in wanted if name not in given]
     problems += [f"{name}: surplus" for name in given if name not in wanted]
-    problems += [
-        f"{name}: shape {tuple(given[name].shape)}, not {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in given and given[name].shape != wanted[name].shape
-    ]
+    for name in [name for name in wanted if name in given]:
+        found, expected = given[name], wanted[name]
+        if found.shape != expected.shape:
+            problems.append(f"{name}: shape {tuple(found.shape)}, not {tuple(expected.shape)}")
+        elif found.dtype not in FLOATS and expected.dtype in FLOATS:
+            problems.append(f"{name}: holds {found.dtype}, not plain real numbers")
     return problems

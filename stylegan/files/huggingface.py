@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ except ImportError as error:
     raise ImportError("this needs huggingface_hub: pip install 'stylegan[export]'") from error
 
 from stylegan.files.formats import SHARED, save_safetensors
+from stylegan.files.formats.safetensors import check_header
 from stylegan.files.loaded import LoadedGenerator, SeededGenerator
 from stylegan.files.loading import load_file
 from stylegan.networks import NetworkConfig
@@ -30,6 +32,22 @@ G = HubGenerator.from_pretrained("THIS REPOSITORY OR A FOLDER")
 pictures = G.sample(range(4){labels})  # uint8 (4, {channels}, {height}, {width})
 ```
 """
+SIGNATURE = "<!-- written by stylegan: {} -->\n"  # the last line of a card, with its SHA-256
+
+
+def signed(card: str) -> str:
+    """A card with a last line that tells whether it is as it was written."""
+    return card + SIGNATURE.format(hashlib.sha256(card.encode()).hexdigest())
+
+
+def is_written(folder: Path) -> bool:
+    """Whether a folder is as `HubGenerator.save_pretrained` left it."""
+    try:
+        check_header(folder / SHARED)
+        lines = (folder / README).read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, ValueError):
+        return False
+    return "".join(lines) == signed("".join(lines[:-1]))
 
 
 @dataclass(frozen=True)
@@ -81,17 +99,20 @@ class HubGenerator(
     def save_pretrained(
         self, save_directory: str | Path, *, overwrite: bool = False, **settings: Any
     ) -> str | None:
-        """Write a folder that `from_pretrained`, and `stylegan generate`, take."""
+        """Write a folder that `from_pretrained`, and `stylegan generate`, take.
+
+        What this method wrote there before is replaced; other files of these names, and a card
+        that was edited, only with `overwrite`.
+        """
         self.checked_card()
-        names = (SHARED, "config.json", README)
-        there = [name for name in names if (Path(save_directory) / name).exists()]
-        if there and not overwrite:
+        folder = Path(save_directory)
+        there = [name for name in (SHARED, "config.json", README) if (folder / name).exists()]
+        if there and not overwrite and not is_written(folder):
             raise ValueError(
-                f"{save_directory} holds {', '.join(there)} already; choose another folder or pass "
-                "overwrite=True"
+                f"{folder} holds {', '.join(there)} already, not or not all as written by "
+                "save_pretrained; choose another folder or pass overwrite=True"
             )
-        if README in there:
-            (Path(save_directory) / README).unlink()
+        (folder / README).unlink(missing_ok=True)  # else it would stay
         return super().save_pretrained(save_directory, **settings)
 
     def push_to_hub(self, repo_id: str, **settings: Any) -> str:
@@ -135,7 +156,7 @@ class HubGenerator(
             model_name="StyleGAN generator" if results else None,
             eval_results=results or None,
         )
-        return ModelCard(f"---\n{data.to_yaml()}\n---\n{self.card_text(card)}")
+        return ModelCard(signed(f"---\n{data.to_yaml()}\n---\n{self.card_text(card)}\n"))
 
     def card_text(self, card: Card) -> str:
         """The card for people."""

@@ -22,7 +22,17 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
 
 def traced() -> bool:
     """Whether the operations are recorded for other machines: plain ones, for any batch."""
-    return torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export()
+    scripted = torch.onnx.is_in_onnx_export() or torch.jit.is_tracing()
+    return scripted or torch.compiler.is_compiling()
+
+
+def differentiated(*inputs: Tensor) -> bool:
+    """Whether derivatives by the inputs are wanted that a function of ours computes itself.
+
+    `torch.jit.trace` cannot record such a function, and gets operations of torch.
+    """
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    return wanted and not torch.jit.is_tracing()
 
 
 def full_precision(x: Tensor) -> bool:

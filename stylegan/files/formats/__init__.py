@@ -15,6 +15,7 @@ from stylegan.files.formats.own import snapshot_of
 from stylegan.files.formats.safetensors import is_safetensors, load_safetensors, save_safetensors
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
+from stylegan.networks import NetworkConfig
 
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
 LAYOUTS = (rosinality, genforce, huangzh13)  # of other PyTorch programs
@@ -82,6 +83,7 @@ class Format:
     write: Callable[..., float | None] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of `write`, with their defaults
     package: str | None = None  # that writing it needs
+    own_networks: bool = True  # whether it holds networks of a user's own class
 
 
 FORMATS = (
@@ -93,9 +95,15 @@ FORMATS = (
         {"half": False},
         "safetensors",
     ),
-    Format(".npz", is_npz, load_npz, save_npz),
+    Format(".npz", is_npz, load_npz, save_npz, own_networks=False),
     Format(".pkl", is_pickle, load_official),
-    Format(".onnx", write=save_onnx, options={"noise": "input", "check": False}, package="onnx"),
+    Format(
+        ".onnx",
+        write=save_onnx,
+        options={"noise": "input", "check": False},
+        package="onnx",
+        own_networks=False,
+    ),
     Format(".pt2", write=save_program, options={"noise": "const"}),
     Format(".pt .pth .model", lambda path: True, load_torch),  # the last: whatever is left
 )
@@ -109,6 +117,8 @@ def read(path: Path) -> Snapshot:
             f"{path} is a program, as `stylegan export` writes it to be run elsewhere; it cannot "
             "be read back: use the file that it was made from"
         )
+    if not path.is_file():  # a pipe or a device would be read for ever
+        raise ValueError(f"{path} is neither a file nor a folder")
     for kind in FORMATS:
         if kind.recognised and kind.read and kind.recognised(path):
             return kind.read(path)
@@ -138,6 +148,12 @@ def export(
     explain it.
     """
     kind = check_request(path, noise=noise, half=half, overwrite=overwrite)
+    network = loaded.generator.config.generator
+    if network != NetworkConfig.generator and not kind.own_networks:
+        raise ValueError(
+            f"a {path.suffix} file holds the paper's generator, not one of your own ({network}); "
+            "write .safetensors, or .pt2, which runs without its code"
+        )
     given = {"noise": noise, "half": half, "check": check}
     options = {
         name: default if given[name] is None else given[name]

@@ -1,13 +1,12 @@
 """Official names and layouts of settings and variables, each written once."""
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from stylegan.files.formats.matching import FUSED_FROM, Match
-from stylegan.messages import readable
+from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 
@@ -77,8 +76,7 @@ def config_from_official(settings: Mapping[str, Any], own: Mapping[str, str]) ->
     """
     for name in settings:
         if name not in KNOWN:
-            close = difflib.get_close_matches(str(name), KNOWN, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            hint = suggestion(str(name), sorted(KNOWN))
             raise ValueError(f"unknown official setting {readable(str(name))}{hint}")
     fields = {
         field: converted(name, settings[name], getattr(NetworkConfig, field))

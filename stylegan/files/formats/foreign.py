@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from stylegan.files.formats.matching import Match
+from stylegan.files.limits import FLOATS
 from stylegan.files.snapshot import Account
 from stylegan.messages import readable
 from stylegan.networks import Generator, MappingNetwork, NetworkConfig, SynthesisNetwork
@@ -48,7 +49,7 @@ def plain_weights(weights: Any, what: str) -> dict[str, Tensor]:
     for name, tensor in weights.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise ValueError(f"{what} holds {readable(repr(name))}, which is not a named tensor")
-        if tensor.layout != torch.strided or not tensor.is_floating_point() or tensor.is_meta:
+        if tensor.layout != torch.strided or tensor.dtype not in FLOATS or tensor.is_meta:
             kind = "no numbers" if tensor.is_meta else f"{tensor.dtype}, not plain real numbers"
             raise ValueError(f"{readable(name)} holds {kind}")
         short = name.removeprefix("module.")

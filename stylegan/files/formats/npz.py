@@ -25,6 +25,7 @@ from stylegan.files.formats.official import (
     reached,
 )
 from stylegan.files.formats.own import snapshot_of
+from stylegan.files.limits import Refused, entries
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
 from stylegan.messages import readable
@@ -36,10 +37,9 @@ def is_npz(path: Path) -> bool:
     if not checkpoint.is_zip(path):
         return False
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
+        names = [entry.filename for entry in entries(path)]
     except (zipfile.BadZipFile, ValueError, NotImplementedError):
-        return False
+        return False  # `load_torch` says why
     return bool(names) and all(name.endswith(".npy") for name in names)
 
 
@@ -47,11 +47,6 @@ def save_npz(path: Path, loaded: LoadedGenerator) -> None:
     """Write a generator as official variables, with the static arguments of the official program
     as JSON; what it has no word for is JSON in `meta`."""
     config = loaded.generator.config
-    if config.generator != NetworkConfig.generator:
-        raise ValueError(
-            f"a network of your own ({config.generator}) has no official variables, which .npz "
-            "files hold; write .safetensors"
-        )
     settings, discriminator = official_settings(config)
     arrays = official_variables(loaded.generator, settings)
     meta = about(loaded, discriminator_kwargs=discriminator)
@@ -132,9 +127,11 @@ def said_by_officials(
 def npz_arrays(path: Path) -> dict[str, np.ndarray]:
     """Every array of the file, by name."""
     try:
-        checkpoint.check_entries(path)
+        entries(path)
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
+    except Refused as error:
+        raise ValueError(f"{path} {error}") from error
     except Exception as error:  # a damaged file can raise almost anything
         reason = readable(str(error).split("\n")[0] or type(error).__name__)
         raise ValueError(f"{path} is damaged or no file of plain arrays: {reason}") from error

@@ -7,7 +7,6 @@ inert record for each, and turns the records into arrays and settings afterwards
 import io
 import math
 import pickle
-import pickletools
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from stylegan.files.limits import Refused, instructions
 from stylegan.messages import readable
 
 
-class ForeignFileError(ValueError):
+class ForeignFileError(Refused):
     """The file is not an official snapshot, or a damaged one; the message says which."""
 
 
@@ -90,7 +90,6 @@ BUILDERS = {
     "D_stylegan2": "StyleGAN2",
 }
 MAX_DIMENSIONS, MAX_LENGTH = 32, 2**40  # of an array: beyond, even the product takes long
-MAX_NESTING = 8  # of tuples: one that is a key of a dictionary is hashed along every way into it
 
 
 class SafeUnpickler(pickle.Unpickler):
@@ -125,7 +124,7 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
             official_network(d, "D_basic"),
             official_network(ema, "G_style"),
         )
-    except ForeignFileError as error:
+    except Refused as error:
         raise ForeignFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
         reason = readable(str(error) or type(error).__name__)
@@ -144,48 +143,12 @@ def check_opcodes(data: bytes) -> None:
     # Snapshots have protocol 3 or 4, those of Progressive GAN 2: let through to be named.
     if data[:1] != b"\x80" or data[1:2] not in (b"\x02", b"\x03", b"\x04"):
         raise ForeignFileError("is not a pickle of protocol 2 to 4")
-    nesting = Nesting()
-    for opcode, argument, position in pickletools.genops(data):  # checks lengths as it reads
+    for opcode, argument, position in instructions(data):  # checks lengths as it reads
         if opcode.name in REFUSED:
             raise ForeignFileError(f"uses the pickle instruction {opcode.name}")
         memo_place = argument if opcode.name.endswith("PUT") else None
         if memo_place is not None and memo_place > (position or 0):
             raise ForeignFileError(f"asks for {argument} memo places after {position} bytes")
-        nesting.follow(opcode, argument)
-
-
-class Nesting:
-    """How deep tuples lie in tuples, for each value on an unpickler's stack and in its memo."""
-
-    def __init__(self) -> None:
-        self.stack: list[int] = []  # MARK = -1
-        self.memo: dict[int, int] = {}
-
-    def follow(self, opcode: pickletools.OpcodeInfo, argument: Any) -> None:
-        name = opcode.name
-        if name == "MEMOIZE" or name.endswith("PUT"):
-            self.memo[len(self.memo) if name == "MEMOIZE" else argument] = self.stack[-1]
-        elif name.endswith("GET"):
-            self.stack.append(self.memo[argument])
-        elif name == "DUP":
-            self.stack.append(self.stack[-1])
-        elif name == "MARK":
-            self.stack.append(-1)
-        else:
-            taken = self.take(opcode.stack_before)
-            depth = 1 + max(taken, default=0) if "TUPLE" in name else 0
-            if depth > MAX_NESTING:
-                raise ForeignFileError(f"has more than {MAX_NESTING} tuples in one another")
-            self.stack += [depth] * len(opcode.stack_after)
-
-    def take(self, kinds: list[pickletools.StackObject]) -> list[int]:
-        """Remove what an instruction takes from the stack."""
-        taken = []
-        if pickletools.markobject in kinds:
-            while (depth := self.stack.pop()) >= 0:
-                taken.append(depth)
-            kinds = kinds[: kinds.index(pickletools.markobject)]
-        return taken + [self.stack.pop() for _ in kinds]
 
 
 def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .. import formulas
 from ..formulas import Activation, Style
-from ..precision import full_precision, traced
+from ..precision import differentiated, full_precision, traced
 from . import pointwise
 from .bilinear import product
 from .blurred import Blur, OfBlurred
@@ -95,7 +95,7 @@ def doubling_kernel(weight: Tensor, scale: float) -> Tensor:
 
 
 def blur(x: Tensor) -> Tensor:
-    y: Tensor = Blur.apply(x)
+    y: Tensor = Blur.apply(x) if differentiated(x) else formulas.blur(x)
     return y
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..precision import without_autocast
+from ..precision import differentiated, without_autocast
 
 Maybe = Tensor | None
 Needed = tuple[bool, bool]  # gradients: by x, by the weight
@@ -34,7 +34,7 @@ class BilinearMap(Protocol):
 def product(way: BilinearMap, x: Tensor, weight: Tensor) -> Tensor:
     """`way.output(x, weight)`, differentiable; in the precision of x, also inside autocast."""
     with without_autocast(x):
-        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        if differentiated(x, weight):
             y: Tensor = Product.apply(way, x, weight)
             return y
         return way.output(x, weight)

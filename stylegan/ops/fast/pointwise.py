@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..precision import at_least_float32, full_precision, traced
+from ..precision import at_least_float32, differentiated, full_precision, traced
 
 LARGE_IMAGE = 2**17  # numbers, from which on one by one is faster than in another order
 STRIP = 2**15  # pixels; heights are powers of two, so that all strips are of a size
@@ -50,7 +50,7 @@ class LeakyReLUGradient(torch.autograd.Function):
 
 
 def leaky_relu(x: Tensor, slope: float, *, in_place: bool) -> Tensor:
-    if torch.is_grad_enabled() and x.requires_grad:
+    if differentiated(x):
         y: Tensor = LeakyReLU.apply(x, slope, in_place)
         return y
     return F.leaky_relu(x, slope, in_place)
