@@ -1,0 +1,318 @@
+"""Random transforms of what the discriminator sees: Karras et al. 2020, "Training Generative
+Adversarial Networks with Limited Data", appendix B.
+
+Every transform is linear in the images (cutout and noise are affine), so that an image and its
+gradients, of any order, go through it alike. Parameters are 0 where a transform changes nothing.
+"""
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .resampling import Margins, margins_for, reflected, warp
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """The random numbers of one transform, for every image."""
+
+    kind: Literal["choice", "uniform", "normal"]
+    size: float  # number of choices from 0, half width around 0, or standard deviation
+    count: int = 1
+
+    def draw(self, n: int, rng: torch.Generator) -> Tensor:
+        """(n, count), float64."""
+        shape = n, self.count
+        if self.kind == "normal":
+            return self.size * torch.randn(shape, generator=rng, dtype=torch.float64)
+        u = torch.rand(shape, generator=rng, dtype=torch.float64)
+        return (u * self.size).floor() if self.kind == "choice" else self.size * (2 * u - 1)
+
+    def at_percentile(self, n: int, u: float) -> Tensor:
+        """As `draw`, where every number is at percentile `u` of its distribution, counted as the
+        reference does: that of a normal one lacks a factor of sqrt 2."""
+        if self.kind == "choice":
+            value = float(math.floor(u * self.size))
+        elif self.kind == "uniform":
+            value = self.size * (2 * u - 1)
+        else:
+            value = self.size * torch.erfinv(torch.tensor(2 * u - 1, dtype=torch.float64)).item()
+        return torch.full((n, self.count), value, dtype=torch.float64)
+
+
+PARAMETERS = {
+    "xflip": Parameter("choice", 2),
+    "rotate90": Parameter("choice", 4),  # quarter turns, counter-clockwise
+    "xint": Parameter("uniform", 0.125, 2),  # shift by x and y, of the size, in whole pixels
+    "scale": Parameter("normal", 0.2),  # log2 of the factor
+    "rotate": Parameter("uniform", math.pi, 2),  # before and after `aniso`
+    "aniso": Parameter("normal", 0.2),  # log2 of width's factor, which divides the height
+    "xfrac": Parameter("normal", 0.125, 2),  # shift by x and y, of the size
+    "brightness": Parameter("normal", 0.2),
+    "contrast": Parameter("normal", 0.5),  # log2 of the factor
+    "lumaflip": Parameter("choice", 2),
+    "hue": Parameter("uniform", math.pi),  # angle
+    "saturation": Parameter("normal", 1.0),  # log2 of the factor
+    "imgfilter": Parameter("normal", 1.0, 4),  # log2 of each band's amplification
+    "noise": Parameter("normal", 0.1),  # standard deviation, of either sign
+    "cutout": Parameter("uniform", 0.5, 2),  # centre of the square, from the middle, of the size
+}
+BLIT = ("xflip", "rotate90", "xint")
+GEOMETRY = ("scale", "rotate", "aniso", "xfrac")
+COLOR = ("brightness", "contrast", "lumaflip", "hue", "saturation")
+GROUPS = {
+    "blit": BLIT,
+    "geom": GEOMETRY,
+    "color": COLOR,
+    "bg": BLIT + GEOMETRY,
+    "bgc": BLIT + GEOMETRY + COLOR,  # the best for small data: section 4.1
+}
+
+
+@dataclass(frozen=True)
+class Transform:
+    """What happens to each of N images; None: not this."""
+
+    geometry: Tensor | None = None  # (N, 3, 3): where a pixel comes from, seen from the centre
+    margins: Margins = (0, 0, 0, 0)  # of reflection, for the whole batch
+    color: Tensor | None = None  # (N, 4, 4) on (r, g, b, 1)
+    bands: Tensor | None = None  # (N, 4) amplification of bands of frequency, lowest first
+    noise: Tensor | None = None  # (N, C, H, W), added
+    cutout: Tensor | None = None  # (N, 2) centre of the square set to 0; 0 to 1, nan: none
+
+    def part(self, rows: slice) -> "Transform":
+        """Of some of the images."""
+        parts = {f.name: getattr(self, f.name) for f in fields(self)}
+        parts |= {k: v[rows] for k, v in parts.items() if isinstance(v, Tensor)}
+        return Transform(**parts)
+
+
+def names_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of transforms, those of groups replaced by theirs, in the order of the table.
+
+    ValueError for other names.
+    """
+    found = {name for word in names for name in GROUPS.get(word, (word,))}
+    unknown = sorted(found - PARAMETERS.keys())
+    if unknown:
+        known = ", ".join([*GROUPS, *PARAMETERS])
+        raise ValueError(f"{unknown[0]!r} is not a transform; there are {known}")
+    return tuple(name for name in PARAMETERS if name in found)
+
+
+def draw(
+    shape: Sequence[int], names: Iterable[str], probability: float, rng: torch.Generator
+) -> Transform:
+    """Each transform happens to each image with that probability; shape (N, C, H, W).
+
+    The same numbers are drawn whatever the probability, so that it moves nothing else.
+    """
+    n = shape[0]
+    values = {}
+    for name in names_of(names):
+        parameter = PARAMETERS[name]
+        values[name] = parameter.draw(n, rng)
+        # two turns and two chances: together as likely as any other transform
+        chance = 1 - math.sqrt(1 - probability) if name == "rotate" else probability
+        chances = parameter.count if name in ("rotate", "imgfilter") else 1
+        happens = torch.rand(n, chances, generator=rng, dtype=torch.float64) < chance
+        values[name] = torch.where(happens, values[name], math.nan if name == "cutout" else 0.0)
+    noise = torch.randn(tuple(shape), generator=rng) if "noise" in values else None
+    return transform_of(shape, values, noise)
+
+
+def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Transform:
+    """The transforms of those names, all of them, where every random number is at percentile `u` of
+    its distribution, and `rotate` turns once; shape (N, C, H, W)."""
+    values = {name: PARAMETERS[name].at_percentile(shape[0], u) for name in names_of(names)}
+    if "rotate" in values:
+        values["rotate"][:, 1] = 0
+    noise = None
+    if "noise" in values:
+        noise = torch.randn(tuple(shape), generator=torch.Generator().manual_seed(0))
+    return transform_of(shape, values, noise)
+
+
+def transform_of(
+    shape: Sequence[int], values: dict[str, Tensor], noise: Tensor | None
+) -> Transform:
+    """The transform of those parameters (N, count)."""
+    has = values.keys()
+    if noise is not None:
+        noise = noise * values["noise"].abs()[:, :, None, None].float()
+    geometry, margins = None, (0, 0, 0, 0)
+    if has & {*BLIT, *GEOMETRY}:
+        geometry = geometry_matrices(values, *shape[2:])
+        margins = margins_for(geometry, *shape[2:])
+    return Transform(
+        geometry,
+        margins,
+        color_matrices(values) if has & {*COLOR} else None,
+        band_gains(values["imgfilter"]) if "imgfilter" in has else None,
+        noise,
+        values["cutout"] + 0.5 if "cutout" in has else None,
+    )
+
+
+def apply(images: Tensor, transform: Transform) -> Tensor:
+    """Transformed images (N, C, H, W), differentiable any number of times; with 2 and 4 channels
+    the last is alpha, which colour leaves alone."""
+    if transform.geometry is not None:
+        images = warp(images, transform.geometry, transform.margins)
+    if transform.color is not None:
+        images = recolor(images, transform.color.to(images))
+    if transform.bands is not None:
+        images = amplify(images, transform.bands.to(images))
+    if transform.noise is not None:
+        images = images + transform.noise.to(images)
+    if transform.cutout is not None:
+        images = cut_out(images, transform.cutout.to(images))
+    return images
+
+
+# Geometry: from a pixel of the result to where it comes from, one transform after the other
+
+
+def geometry_matrices(values: dict[str, Tensor], height: int, width: int) -> Tensor:
+    """(N, 3, 3) of the parameters (N, count) of those that are there."""
+    n = len(next(iter(values.values())))
+    size = torch.tensor([width, height], dtype=torch.float64)
+    matrices = torch.eye(3, dtype=torch.float64).expand(n, 3, 3)
+    zero = torch.zeros(n, 2, dtype=torch.float64)
+
+    def of(name: str) -> Tensor:
+        return values.get(name, zero)
+
+    flip = 1 - 2 * of("xflip")[:, 0]
+    log_scale, log_aniso = of("scale")[:, 0], of("aniso")[:, 0]
+    before, after = of("rotate").unbind(1)
+    for step in (
+        scaling(flip, torch.ones_like(flip)),
+        rotation(-math.pi / 2 * of("rotate90")[:, 0]),
+        shift(-(of("xint") * size).round()),
+        scaling(torch.exp2(-log_scale), torch.exp2(-log_scale)),
+        rotation(-before),
+        scaling(torch.exp2(-log_aniso), torch.exp2(log_aniso)),
+        rotation(-after),
+        shift(-of("xfrac") * size),
+    ):
+        matrices = matrices @ step
+    return matrices
+
+
+def matrix(rows: Sequence[Sequence[Tensor | float]]) -> Tensor:
+    """(N, R, C) of entries that are (N,) or numbers."""
+    like = next(e for row in rows for e in row if isinstance(e, Tensor))
+    entries = [[torch.as_tensor(e).to(like).expand_as(like) for e in row] for row in rows]
+    return torch.stack([torch.stack(row, dim=-1) for row in entries], dim=-2)
+
+
+def scaling(x: Tensor, y: Tensor) -> Tensor:
+    return matrix([[x, 0, 0], [0, y, 0], [0, 0, 1]])
+
+
+def rotation(angle: Tensor) -> Tensor:
+    cos, sin = angle.cos(), angle.sin()
+    return matrix([[cos, sin, 0], [-sin, cos, 0], [0, 0, 1]])
+
+
+def shift(by: Tensor) -> Tensor:
+    return matrix([[1, 0, by[:, 0]], [0, 1, by[:, 1]], [0, 0, 1]])
+
+
+# Colour: around the gray axis
+
+
+def color_matrices(values: dict[str, Tensor]) -> Tensor:
+    """(N, 4, 4) of the parameters (N, 1) of those that are there."""
+    n = len(next(iter(values.values())))
+    zero = torch.zeros(n, 1, dtype=torch.float64)
+    axis = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64) / math.sqrt(3)
+    gray = axis[:, None] * axis  # projects to the gray axis
+    x, y, z, _ = axis.tolist()
+    cross = torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=torch.float64)
+    cross = F.pad(cross, (0, 1, 0, 1))
+    one = torch.eye(4, dtype=torch.float64)
+    rgb, last = one.clone(), one - one
+    rgb[3, 3], last[3, 3] = 0, 1
+
+    def of(name: str) -> Tensor:
+        return values.get(name, zero)[:, :, None]
+
+    brighter = one.repeat(n, 1, 1)
+    brighter[:, :3, 3] += of("brightness")[:, :, 0]
+    hue = of("hue")
+    matrices = torch.exp2(of("contrast")) * rgb @ brighter + last @ brighter
+    matrices = (one - 2 * of("lumaflip") * gray) @ matrices
+    matrices = (gray + last + hue.cos() * (rgb - gray) + hue.sin() * cross) @ matrices
+    return (gray + last + torch.exp2(of("saturation")) * (rgb - gray)) @ matrices
+
+
+def recolor(images: Tensor, matrices: Tensor) -> Tensor:
+    """Matrices (N, 4, 4) on (r, g, b, 1) of every pixel; gray gets the mean of the three."""
+    colors = images.shape[1] - (images.shape[1] % 2 == 0)
+    if colors == 1:
+        mean = matrices[:, :3].mean(dim=1)
+        matrices = torch.cat([mean[:, :3].sum(dim=1, keepdim=True), mean[:, 3:]], dim=1)[:, None]
+    linear, offset = matrices[:, :colors, :colors], matrices[:, :colors, -1]
+    flat = torch.baddbmm(offset[:, :, None], linear, images[:, :colors].flatten(2))
+    new = flat.unflatten(2, images.shape[2:])
+    return new if colors == images.shape[1] else torch.cat([new, images[:, colors:]], dim=1)
+
+
+# Frequencies: octaves, as differences of the images under ever stronger low-pass filters
+
+POWER = torch.tensor([10, 1, 1, 1], dtype=torch.float64) / 13  # of natural images, by band
+
+
+def band_gains(log2_gains: Tensor) -> Tensor:
+    """Gains (N, 4); after each band's the whole is scaled to keep the expected power."""
+    gains = torch.ones_like(log2_gains)
+    for band in range(4):
+        one = torch.ones_like(gains)
+        one[:, band] = torch.exp2(log2_gains[:, band])
+        gains = gains * one / (POWER * one.square()).sum(dim=1, keepdim=True).sqrt()
+    return gains
+
+
+@functools.cache
+def filter_bank() -> Tensor:
+    """The impulse responses of the four bands (4, 43), which sum to a single 1."""
+    half_band = torch.tensor([[[-1, 0, 9, 16, 9, 0, -1]]], dtype=torch.float64) / 32
+    low = torch.zeros(1, 1, 43, dtype=torch.float64)
+    low[..., 21] = 1
+    bands = []
+    for distance in (1, 2, 4):  # between the taps
+        lower = F.conv1d(low, half_band, padding=3 * distance, dilation=distance)
+        bands.append(low - lower)
+        low = lower
+    return torch.cat([low, *bands[::-1]])[:, 0]
+
+
+def amplify(images: Tensor, gains: Tensor) -> Tensor:
+    """Bands of frequency times their gains (N, 4), by x and by y; reflected at the border."""
+    n, c, height, width = images.shape
+    kernels = (gains @ filter_bank().to(gains)).repeat_interleave(c, dim=0)  # (N * C, taps)
+    margin = kernels.shape[1] // 2
+    x = images.reshape(1, n * c, height, width)
+    x = x[:, :, reflected(height, margin, margin, x.device)]
+    x = x[:, :, :, reflected(width, margin, margin, x.device)]
+    x = F.conv2d(x, kernels[:, None, None, :], groups=n * c)
+    x = F.conv2d(x, kernels[:, None, :, None], groups=n * c)
+    return x.reshape(n, c, height, width)
+
+
+def cut_out(images: Tensor, centers: Tensor) -> Tensor:
+    """Squares of half the size set to 0; centres (N, 2) by x and y, nan: none."""
+    height, width = images.shape[2:]
+    x = (torch.arange(width).to(images) + 0.5) / width
+    y = (torch.arange(height).to(images) + 0.5) / height
+    beside_x = ~((x - centers[:, :1]).abs() < 0.25)  # (N, W)
+    beside_y = ~((y - centers[:, 1:]).abs() < 0.25)
+    return images * (beside_x[:, None, None, :] | beside_y[:, None, :, None])

@@ -1,0 +1,103 @@
+"""Differentiable augmentation: Zhao et al. 2020, section 3 and appendix.
+
+Colour, translation and cutout of every image that the discriminator sees, each with a given
+probability (officially 1).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+NAMES = ("color", "translation", "cutout")
+LARGEST_SHIFT = 0.125  # of the size
+CUTOUT_SIZE = 0.5  # of the size
+
+
+@dataclass(frozen=True)
+class Transform:
+    """What happens to each of N images; None: not this."""
+
+    color: Tensor | None = None  # (N, 3): brightness added, factors of saturation and contrast
+    shift: Tensor | None = None  # (N, 2) pixels by x and y
+    cutout: Tensor | None = None  # (N, 4) first and last pixel set to 0, by x and y
+
+    def part(self, rows: slice) -> "Transform":
+        """Of some of the images."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Transform(**{k: v if v is None else v[rows] for k, v in given.items()})
+
+
+def draw(
+    shape: Sequence[int], names: Iterable[str], probability: float, rng: torch.Generator
+) -> Transform:
+    """Each transform happens to each image with that probability; shape (N, C, H, W).
+
+    The same numbers are drawn whatever the names and the probability. ValueError for other names.
+    """
+    names = set(names)
+    if unknown := sorted(names - {*NAMES}):
+        raise ValueError(f"{unknown[0]!r} is not a transform; there are {', '.join(NAMES)}")
+    n, _, height, width = shape
+    u = torch.rand(n, 7, generator=rng, dtype=torch.float64)
+    happens = torch.rand(n, 3, generator=rng, dtype=torch.float64) < probability
+    size = torch.tensor([width, height])
+    color = u[:, :3] * torch.tensor([1.0, 2.0, 1.0]) + torch.tensor([-0.5, 0.0, 0.5])
+    color = torch.where(happens[:, :1], color, torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64))
+    reach = (size * LARGEST_SHIFT + 0.5).floor()
+    shift = (u[:, 3:5] * (2 * reach + 1)).floor() - reach
+    hole = (size * CUTOUT_SIZE + 0.5).floor()
+    first = (u[:, 5:] * (size + 1 - hole % 2)).floor() - (hole / 2).floor()
+    cutout = torch.cat([first, first + hole - 1], dim=1)
+    return Transform(
+        color if "color" in names else None,
+        shift * happens[:, 1:2] if "translation" in names else None,
+        torch.where(happens[:, 2:], cutout, -1.0) if "cutout" in names else None,
+    )
+
+
+def apply(images: Tensor, transform: Transform) -> Tensor:
+    """Transformed images (N, C, H, W), differentiable any number of times; with 2 and 4 channels
+    the last is alpha, which colour leaves alone."""
+    if transform.color is not None:
+        images = recolor(images, transform.color.to(images))
+    if transform.shift is not None:
+        images = translate(images, transform.shift.to(images))
+    if transform.cutout is not None:
+        images = cut_out(images, transform.cutout.to(images))
+    return images
+
+
+def recolor(images: Tensor, parameters: Tensor) -> Tensor:
+    """Brighter, then away from each pixel's gray, then from the image's mean; (N, 3)."""
+    brightness, saturation, contrast = parameters[:, :, None, None, None].unbind(1)
+    colors = images.shape[1] - (images.shape[1] % 2 == 0)
+    x = images[:, :colors] + brightness
+    x = torch.lerp(x.mean(dim=1, keepdim=True), x, saturation)
+    x = torch.lerp(x.mean(dim=(1, 2, 3), keepdim=True), x, contrast)
+    return x if colors == images.shape[1] else torch.cat([x, images[:, colors:]], dim=1)
+
+
+def translate(images: Tensor, shift: Tensor) -> Tensor:
+    """Moved by (N, 2) whole pixels, right and down; zeros move in."""
+    height, width = images.shape[2:]
+    return moved(height, shift[:, 1]) @ images @ moved(width, shift[:, 0]).mT
+
+
+def moved(n: int, by: Tensor) -> Tensor:
+    """(N, 1, n, n) matrices that move n pixels by (N,)."""
+    places = torch.arange(n, device=by.device)
+    distance = places[:, None] - places
+    return (distance == by[:, None, None]).to(by)[:, None]
+
+
+def cut_out(images: Tensor, edges: Tensor) -> Tensor:
+    """Squares set to 0; `edges` (N, 4): first pixel by x and y, last."""
+    height, width = images.shape[2:]
+    left, top, right, bottom = edges[:, :, None].unbind(1)
+    x = torch.arange(width, device=images.device)
+    y = torch.arange(height, device=images.device)
+    beside_x = (x < left) | (x > right)
+    beside_y = (y < top) | (y > bottom)
+    return images * (beside_x[:, None, None, :] | beside_y[:, None, :, None])

@@ -1,0 +1,170 @@
+"""Augmentation of what the discriminator sees, against numbers of the published pipelines."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import reference
+from torch.autograd import gradcheck, gradgradcheck
+from torch.testing import assert_close
+
+from stylegan.augment import ada, diffaugment
+
+ARRAYS, META = reference.load("ada")
+RESAMPLED = {*ada.BLIT, *ada.GEOMETRY}
+
+
+def drawn(module, shape, names, probability=1.0, seed=0):
+    return module.draw(shape, names, probability, torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("case", META["cases"])
+def test_ada_equals_the_official_pipeline(case):
+    folder, name, u = case.rsplit("/", 2)
+    names = META["multipliers"][name]
+    images = torch.from_numpy(ARRAYS[f"{folder}/images"])
+    transform = ada.at_percentile(images.shape, names, float(u))
+    limit = 2e-5 if RESAMPLED & names.keys() else 5e-6
+    expected = torch.from_numpy(ARRAYS[case])
+    assert_close(ada.apply(images, transform), expected, rtol=0, atol=limit)
+
+
+def test_filters_are_the_official_ones():
+    assert_close(
+        ada.filter_bank().numpy(), ARRAYS["Hz_fbank"], atol=1e-8, rtol=0, check_dtype=False
+    )
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("module", [ada, diffaugment])
+def test_derivatives_of_both_orders_are_right(module, channels):
+    names = ada.PARAMETERS if module is ada else diffaugment.NAMES
+    images = torch.randn(2, channels, 6, 4, dtype=torch.float64, requires_grad=True)
+    transform = drawn(module, images.shape, names)
+    assert gradcheck(lambda x: module.apply(x, transform), images, fast_mode=True)
+    assert gradgradcheck(lambda x: module.apply(x, transform), images, fast_mode=True)
+
+
+@pytest.mark.parametrize("module", [ada, diffaugment])
+def test_color_leaves_alpha_alone_and_geometry_moves_it(module):
+    images = torch.randn(3, 4, 16, 16)
+    colored = module.apply(images, drawn(module, images.shape, ["color"]))
+    assert torch.equal(colored[:, 3], images[:, 3])
+    assert not torch.equal(colored[:, :3], images[:, :3])
+    rgb = drawn(module, (3, 3, 16, 16), ["color"])
+    assert_close(module.apply(images[:, :3], rgb), colored[:, :3])
+    name = "geom" if module is ada else "translation"
+    moved = drawn(module, images.shape, [name])
+    together = module.apply(images, moved)
+    assert_close(together[:, 3:], module.apply(images[:, 3:], moved))
+
+
+@pytest.mark.parametrize("module", [ada, diffaugment])
+def test_a_part_of_a_batch_is_transformed_as_in_the_whole(module):
+    names = ada.PARAMETERS if module is ada else diffaugment.NAMES
+    images = torch.randn(6, 3, 32, 32, dtype=torch.float64)
+    transform = drawn(module, images.shape, names)
+    whole = module.apply(images, transform)
+    for rows in (slice(0, 2), slice(2, 6)):
+        assert_close(module.apply(images[rows], transform.part(rows)), whole[rows])
+
+
+def touched(module, name, n, probability, resolution=16):
+    """Which of n images a transform changes."""
+    images = torch.randn(n, 3, resolution, resolution)
+    changed = module.apply(images, drawn(module, images.shape, [name], probability)) - images
+    return changed.abs().amax(dim=(1, 2, 3)) > 1e-4
+
+
+# of those that a transform is given to, some are turned by 0, flipped by nothing, shifted by 0
+VISIBLE = {"xflip": 1 / 2, "rotate90": 3 / 4, "lumaflip": 1 / 2, "xint": 1 - 1 / 16}
+SHIFT_0 = {"color": 1.0, "translation": 24 / 25, "cutout": 1.0}
+
+
+@pytest.mark.parametrize("name", [*ada.PARAMETERS, *diffaugment.NAMES[1:]])
+def test_the_share_of_images_touched_is_the_probability(name):
+    module = ada if name in ada.PARAMETERS else diffaugment
+    visible = VISIBLE.get(name, 1.0) if module is ada else SHIFT_0[name]
+    if name == "imgfilter":
+        visible = (1 - 0.7**4) / 0.3  # four chances
+    n, expected = 600, 0.3 * visible
+    share = touched(module, name, n, 0.3).float().mean().item()
+    assert abs(share - expected) < 4 * math.sqrt(expected * (1 - expected) / n)
+    assert not touched(module, name, 20, 0.0).any()
+
+
+def test_parameters_have_the_distributions_of_the_table():
+    n = 40_000
+    rng = torch.Generator().manual_seed(0)
+    for name, parameter in ada.PARAMETERS.items():
+        values = parameter.draw(n, rng)
+        assert values.shape == (n, parameter.count), name
+        size = parameter.size
+        if parameter.kind == "choice":
+            shares = torch.bincount(values.long().flatten(), minlength=int(size)) / n
+            assert_close(shares, torch.full_like(shares, 1 / size), atol=0.01, rtol=0)
+            continue
+        deviation = size if parameter.kind == "normal" else size / math.sqrt(3)
+        assert abs(values.mean()) < 4 * deviation / math.sqrt(n * parameter.count), name
+        assert abs(values.std() / deviation - 1) < 0.02, name
+        assert parameter.kind == "normal" or values.abs().max() <= size
+
+
+def test_whole_pixels_and_quarter_turns_are_those_of_numpy():
+    image = torch.randn(1, 1, 32, 32)
+    inside = (..., slice(8, 24), slice(8, 24))
+    values = {"xint": torch.tensor([[0.1, -0.05]], dtype=torch.float64)}
+    moved = ada.apply(image, ada.transform_of(image.shape, values, None))
+    assert_close(moved[inside], torch.roll(image, (-2, 3), (2, 3))[inside], atol=1e-5, rtol=0)
+    # the filter is not symmetric: a turned image is only nearly the turned image
+    smooth = torch.nn.functional.avg_pool2d(image, 7, 1, padding=3)
+    for turns in (1, 2, 3):
+        values = {"rotate90": torch.full((1, 1), float(turns), dtype=torch.float64)}
+        turned = ada.apply(smooth, ada.transform_of(image.shape, values, None))
+        expected = torch.from_numpy(np.rot90(smooth.numpy(), turns, (2, 3)).copy())
+        assert (turned - expected)[inside].abs().max() < 0.05
+
+
+def plain_diffaugment(image, brightness, saturation, contrast, shift, edges):
+    """One image (C, H, W), transform by transform."""
+    x = image + brightness
+    gray = x.mean(dim=0, keepdim=True)
+    x = (x - gray) * saturation + gray
+    x = (x - x.mean()) * contrast + x.mean()
+    (right, down), (height, width) = shift, x.shape[1:]
+    result = torch.zeros_like(x)
+    for i in range(height):
+        for j in range(width):
+            if 0 <= i - down < height and 0 <= j - right < width:
+                result[:, i, j] = x[:, i - down, j - right]
+    left, top, last_x, last_y = edges
+    result[:, max(top, 0) : last_y + 1, max(left, 0) : last_x + 1] = 0
+    return result
+
+
+def test_diffaugment_is_the_published_one_image_by_image():
+    images = torch.randn(8, 3, 16, 16, dtype=torch.float64)
+    transform = drawn(diffaugment, images.shape, diffaugment.NAMES)
+    assert transform.color is not None
+    assert transform.shift is not None
+    assert transform.cutout is not None
+    assert transform.shift.abs().max() <= 2
+    rows = zip(
+        images, transform.color, transform.shift.long(), transform.cutout.long(), strict=True
+    )
+    expected = [plain_diffaugment(x, *c, s.tolist(), e.tolist()) for x, c, s, e in rows]
+    assert_close(diffaugment.apply(images, transform), torch.stack(expected))
+    size = transform.cutout[:, 2:] - transform.cutout[:, :2]
+    assert (size == 7).all()  # half of 16 pixels
+
+
+@pytest.mark.parametrize("module", [ada, diffaugment])
+def test_unknown_transforms_are_refused_with_the_known_ones(module):
+    with pytest.raises(ValueError, match=r"'colour' is not a transform; there are .*color"):
+        drawn(module, (1, 3, 8, 8), ["colour"])
+
+
+def test_groups_are_those_of_the_paper():
+    assert ada.names_of(["bgc"]) == tuple(ada.PARAMETERS)[:12]
+    assert ada.names_of(["color", "xflip"]) == ("xflip", *ada.COLOR)
