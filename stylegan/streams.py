@@ -45,6 +45,11 @@ def step_mirror(seed: int, images_seen: int) -> torch.Generator:
     return torch_stream(seed, images_seen, 2)
 
 
+def step_augment(seed: int, images_seen: int) -> torch.Generator:
+    """What happens to the images that the discriminator sees in one training step."""
+    return torch_stream(seed, images_seen, 3)
+
+
 def data_order(seed: int, epoch: int) -> np.random.Generator:
     """The order of the images in one epoch."""
     return numpy_stream(seed, epoch)

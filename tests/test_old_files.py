@@ -1,5 +1,6 @@
 """Files of an older commit (see assets/old_run/README.md) load, and the run continues as it did."""
 
+import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import torch
 from tiny_training import differing, flat, run
 
 from stylegan import load_generator
+from stylegan.augment import Strength
 from stylegan.config import from_dict, read_stored_config, to_dict
 from stylegan.data import Store
 from stylegan.files import checkpoint
@@ -27,8 +29,8 @@ def continued(tmp_path_factory):
 
 
 def state_of(path):
-    """What a state file holds; options that its configuration lacks have their defaults."""
-    payload = checkpoint.load(path)
+    """What a state file holds; what older ones and their configurations lack has its default."""
+    payload = {"strength": dataclasses.asdict(Strength())} | checkpoint.load(path)
     return payload | {"config": to_dict(from_dict(payload["config"]))}
 
 

@@ -1,1 +1,47 @@
-"""Augmentation of what the discriminator sees."""
+"""Augmentation: random transforms of everything that the discriminator sees, reals and fakes alike,
+so that it cannot learn few images by heart. Samples are not transformed."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from stylegan.ops import without_autocast
+
+from . import ada, diffaugment
+from .strength import AugmentConfig as AugmentConfig
+from .strength import Strength as Strength
+
+Transform = ada.Transform | diffaugment.Transform
+KINDS = {"ada": ada, "diffaugment": diffaugment}
+
+
+def draw(
+    shape: Sequence[int], config: AugmentConfig, probability: float, rng: torch.Generator
+) -> Transform | None:
+    """A transform for each of N images of the shape (N, C, H, W); None if nothing changes."""
+    if config.kind == "none" or probability == 0:
+        return None
+    return KINDS[config.kind].draw(shape, config.names, probability, rng)
+
+
+def apply(images: Tensor, transform: Transform | None) -> Tensor:
+    """Transformed images (N, C, H, W), differentiable any number of times; never in half
+    precision."""
+    if transform is None:
+        return images
+    with without_autocast(images):
+        wide = images.to(torch.promote_types(images.dtype, torch.float32))
+        if isinstance(transform, ada.Transform):
+            return ada.apply(wide, transform)
+        return diffaugment.apply(wide, transform)
+
+
+def mapped(transform: Transform | None, function: Callable[[Tensor], Tensor]) -> Transform | None:
+    """A transform whose tensors, one row for each image, went through the function."""
+    if transform is None:
+        return None
+    values = {f.name: getattr(transform, f.name) for f in dataclasses.fields(transform)}
+    values |= {k: function(v) for k, v in values.items() if isinstance(v, Tensor)}
+    return type(transform)(**values)

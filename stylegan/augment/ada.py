@@ -8,7 +8,7 @@ gradients, of any order, go through it alike. Parameters are 0 where a transform
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -86,12 +86,6 @@ class Transform:
     noise: Tensor | None = None  # (N, C, H, W), added
     cutout: Tensor | None = None  # (N, 2) centre of the square set to 0; 0 to 1, nan: none
 
-    def part(self, rows: slice) -> "Transform":
-        """Of some of the images."""
-        parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        parts |= {k: v[rows] for k, v in parts.items() if isinstance(v, Tensor)}
-        return Transform(**parts)
-
 
 def names_of(names: Iterable[str]) -> tuple[str, ...]:
     """Names of transforms, those of groups replaced by theirs, in the order of the table.
@@ -119,7 +113,7 @@ def draw(
         parameter = PARAMETERS[name]
         values[name] = parameter.draw(n, rng)
         # two turns and two chances: together as likely as any other transform
-        chance = 1 - math.sqrt(1 - probability) if name == "rotate" else probability
+        chance = 1 - math.sqrt(max(1 - probability, 0)) if name == "rotate" else probability
         chances = parameter.count if name in ("rotate", "imgfilter") else 1
         happens = torch.rand(n, chances, generator=rng, dtype=torch.float64) < chance
         values[name] = torch.where(happens, values[name], math.nan if name == "cutout" else 0.0)

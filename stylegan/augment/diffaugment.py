@@ -5,7 +5,7 @@ probability (officially 1).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,11 +23,6 @@ class Transform:
     shift: Tensor | None = None  # (N, 2) pixels by x and y
     cutout: Tensor | None = None  # (N, 4) first and last pixel set to 0, by x and y
 
-    def part(self, rows: slice) -> "Transform":
-        """Of some of the images."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Transform(**{k: v if v is None else v[rows] for k, v in given.items()})
-
 
 def draw(
     shape: Sequence[int], names: Iterable[str], probability: float, rng: torch.Generator
@@ -36,9 +31,7 @@ def draw(
 
     The same numbers are drawn whatever the names and the probability. ValueError for other names.
     """
-    names = set(names)
-    if unknown := sorted(names - {*NAMES}):
-        raise ValueError(f"{unknown[0]!r} is not a transform; there are {', '.join(NAMES)}")
+    names = check_names(names)
     n, _, height, width = shape
     u = torch.rand(n, 7, generator=rng, dtype=torch.float64)
     happens = torch.rand(n, 3, generator=rng, dtype=torch.float64) < probability
@@ -55,6 +48,14 @@ def draw(
         shift * happens[:, 1:2] if "translation" in names else None,
         torch.where(happens[:, 2:], cutout, -1.0) if "cutout" in names else None,
     )
+
+
+def check_names(names: Iterable[str]) -> set[str]:
+    """The names; ValueError for others than NAMES."""
+    given = set(names)
+    if unknown := sorted(given - {*NAMES}):
+        raise ValueError(f"{unknown[0]!r} is not a transform; there are {', '.join(NAMES)}")
+    return given
 
 
 def apply(images: Tensor, transform: Transform) -> Tensor:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stylegan import distributed, streams
+from stylegan import augment, distributed, streams
+from stylegan.augment import Transform
 from stylegan.config import TrainConfig
 from stylegan.networks import Noise
 from stylegan.schedule import Stage, resolutions
@@ -21,6 +22,7 @@ class PassDraws:
     mixing_latents: Tensor | None = None  # (n, z_dim); None: no mixing
     mixing_cutoff: int = 0  # the first layer that `mixing_latents` style
     noise: Noise = "const"
+    transform: Transform | None = None  # of the images, before the discriminator sees them
 
     def part(self, rows: slice) -> "PassDraws":
         """The draws of some images: a micro-batch."""
@@ -31,6 +33,7 @@ class PassDraws:
             None if mixing is None else mixing[rows],
             self.mixing_cutoff,
             noise if isinstance(noise, str) else [m if len(m) == 1 else m[rows] for m in noise],
+            augment.mapped(self.transform, lambda values: values[rows]),
         )
 
 
@@ -41,6 +44,7 @@ class Draws:
     discriminator: PassDraws
     generator: PassDraws
     penalty_mix: Tensor | None = None  # (n,) in [0, 1], of the gradient penalty's images
+    real_transform: Transform | None = None  # of the reals, before the discriminator sees them
 
 
 @dataclass(frozen=True)
@@ -68,21 +72,40 @@ class Share:
 
 
 def draw(
-    config: TrainConfig, images_seen: int, stage: Stage, label_pool: Tensor | None, share: Share
+    config: TrainConfig,
+    images_seen: int,
+    stage: Stage,
+    label_pool: Tensor | None,
+    share: Share,
+    probability: float = 0.0,
 ) -> Draws:
     """The draws of the step at `images_seen`; `label_pool` (images, label_dim) holds the labels
-    of the data set, from which those of generated images are taken."""
+    of the data set, from which those of generated images are taken; `probability` is that of each
+    transform of what the discriminator sees."""
     if stage.batch_size % share.world_size:
         raise ValueError(
             f"batch of {stage.batch_size} images does not divide among {share.world_size} processes"
         )
     rng = streams.step(config.seed, images_seen)
     noise_rng = streams.step_noise(config.seed, images_seen, share.rank, share.device)
+    transforms = draw_transforms(config, images_seen, stage, probability)
+    of_reals, of_fakes, of_generated = (augment.mapped(t, share.floats) for t in transforms)
     return Draws(
-        discriminator=draw_pass(config, stage, None, share, rng, noise_rng),
-        generator=draw_pass(config, stage, label_pool, share, rng, noise_rng),
+        discriminator=draw_pass(config, stage, None, share, rng, noise_rng, of_fakes),
+        generator=draw_pass(config, stage, label_pool, share, rng, noise_rng, of_generated),
         penalty_mix=share.floats(torch.rand(stage.batch_size, generator=rng)),
+        real_transform=of_reals,
     )
+
+
+def draw_transforms(
+    config: TrainConfig, images_seen: int, stage: Stage, probability: float
+) -> list[Transform | None]:
+    """For the whole batch: of reals, of fakes in the discriminator's update, in the generator's."""
+    channels, resolution = config.network.image_channels, stage.resolution
+    shape = (stage.batch_size, channels, resolution, resolution)
+    rng = streams.step_augment(config.seed, images_seen)
+    return [augment.draw(shape, config.augment, probability, rng) for _ in range(3)]
 
 
 def draw_pass(
@@ -92,6 +115,7 @@ def draw_pass(
     share: Share,
     rng: torch.Generator,
     noise_rng: torch.Generator,
+    transform: Transform | None = None,
 ) -> PassDraws:
     network = config.network
     n = stage.batch_size
@@ -111,6 +135,7 @@ def draw_pass(
         share.floats(mixing) if mixes else None,
         cutoff,
         noise,
+        transform,
     )
 
 

@@ -16,7 +16,8 @@ class Feed:
     """Processed batches, of one endless loader per resolution, and the draws beside them."""
 
     def __init__(self, state: TrainState, store: Store, workers: int) -> None:
-        self.config, self.store, self.workers = state.config, store, workers
+        self.state, self.config, self.store = state, state.config, store
+        self.workers = workers
         self.share = Share.of_process(state.device, state.generator.w_avg.dtype)
         self.loader: Iterator[Batch] = iter(())
         self.loading: tuple[int, int, int] | None = None  # resolution, batch size, next position
@@ -40,7 +41,14 @@ class Feed:
 
     def draws(self, images_seen: int, stage: Stage) -> Draws:
         """The random numbers of the step; labels of generated images are those of the data."""
-        return draw(self.config, images_seen, stage, self.label_pool, self.share)
+        return draw(
+            self.config,
+            images_seen,
+            stage,
+            self.label_pool,
+            self.share,
+            self.state.strength.probability,
+        )
 
     def loader_at(self, images_seen: int, stage: Stage) -> Iterator[Batch]:
         """The loader in use, or a new one where it does not come next to what is asked for."""

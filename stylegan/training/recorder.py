@@ -166,6 +166,7 @@ class Recorder:
             "speed/images_per_second": progress.images_per_second,
             "speed/data_wait_share": progress.data_wait,
             "health/skipped_updates": progress.skipped_updates,
+            "augment/probability": state.strength.probability,
         }
         if torch.cuda.is_initialized():
             scalars["memory/peak_gib"] = torch.cuda.max_memory_allocated() / 2**30

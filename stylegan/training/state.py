@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from stylegan import config as configuration
+from stylegan.augment import Strength
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
@@ -34,6 +35,7 @@ class TrainState:
     d_scaler: torch.amp.GradScaler
     position: Position = field(default_factory=Position)
     growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
+    strength: Strength = field(default_factory=Strength)  # of the augmentation
     skipped_g: int = 0  # updates left out because a gradient was not finite
     skipped_d: int = 0
     skipped_in_a_row_g: int = 0
@@ -63,7 +65,9 @@ class TrainState:
         g_adam, d_adam = (Adam(each.parameters(), betas=betas, eps=eps) for each in networks)
         kind, scaled = torch.device(device).type, config.precision == "fp16"
         g_scaler, d_scaler = (torch.amp.GradScaler(kind, enabled=scaled) for _ in networks)
-        return cls(config, *networks, average, g_adam, d_adam, g_scaler, d_scaler)
+        strength = Strength(config.augment.first)
+        scalers = (g_scaler, d_scaler)
+        return cls(config, *networks, average, g_adam, d_adam, *scalers, strength=strength)
 
     @property
     def device(self) -> torch.device:
@@ -96,6 +100,7 @@ class TrainState:
             "config": configuration.to_dict(self.config),
             **{name: getattr(self, name).state_dict() for name in (*NETWORKS, *OPTIMIZATION)},
             "growth": self.growth,
+            "strength": dataclasses.asdict(self.strength),
             "scores": [dict(scores) for scores in self.scores],
             **dataclasses.asdict(self.position),
             **{name: getattr(self, name) for name in COUNTERS},
@@ -110,6 +115,8 @@ class TrainState:
         growth = payload["growth"]
         self.growth = None if growth is None else (growth[0], growth[1])
         forget(self)
+        if "strength" in payload:  # files of before have none, and no augmentation
+            self.strength = Strength(**payload["strength"])
         self.scores = [dict(scores) for scores in payload["scores"]]
         self.position = Position(**{f.name: payload[f.name] for f in dataclasses.fields(Position)})
         for name in COUNTERS:

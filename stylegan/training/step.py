@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from stylegan import distributed
+from stylegan import augment, distributed
 from stylegan.networks import Generator
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, PassDraws
@@ -77,18 +78,23 @@ def update_discriminator(
     w_mean = torch.zeros_like(state.generator.w_avg)
     for micro in micro_batches(len(reals), config.batch_gpu):
         part_labels = None if labels is None else labels[micro.rows]
+        own = draws.discriminator.part(micro.rows)
         with torch.no_grad(), autocast(config, reals.device):
             generate = GeneratorPass(state.generator)  # without DDP: there are no gradients
-            fakes, w = generate(draws.discriminator.part(micro.rows), part_labels, stage)
+            fakes, w = generate(own, part_labels, stage)
         w_mean += w * micro.weight
         mix = None if draws.penalty_mix is None else draws.penalty_mix[micro.rows]
-        batch = Batch(reals[micro.rows], fakes, part_labels, mix)
+        of_reals = augment.mapped(draws.real_transform, itemgetter(micro.rows))
+        batch = Batch(reals[micro.rows], fakes, part_labels, mix, of_reals, own.transform)
         for group in groups:
             last = micro.last and group is groups[-1]
             with local_gradients(networks.discriminator, last=last):
                 terms = group(config, networks.discriminator, batch, stage)
                 backward(state.d_scaler, terms, micro.weight)
             add_to(metrics, terms, micro.weight)
+    if config.augment.adaptive:
+        mean_sign = distributed.mean(metrics["d/real_signs"]).item()
+        state.strength.observe(mean_sign, stage.batch_size, config.augment)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
     state.skipped_d += not updated
@@ -109,7 +115,8 @@ def update_generator(
         with local_gradients(networks.generator, last=micro.last):
             with autocast(config, w_mean.device):
                 fakes, w = networks.generator(own, own.labels, stage)
-                logits = state.discriminator(fakes, own.labels, alpha=stage.alpha)
+                seen = augment.apply(fakes, own.transform)
+                logits = state.discriminator(seen, own.labels, alpha=stage.alpha)
             terms = generator_terms(config, logits)
             backward(state.g_scaler, terms, micro.weight)
         w_mean += w * micro.weight

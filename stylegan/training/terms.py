@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from stylegan import losses
+from stylegan import augment, losses
+from stylegan.augment import Transform
 from stylegan.config import TrainConfig
 from stylegan.loss_registry import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.schedule import Stage
@@ -48,7 +49,9 @@ class Batch:
     reals: Tensor  # (n, C, r, r)
     fakes: Tensor  # (n, C, r, r), detached
     labels: Tensor | None  # of both
-    mix: Tensor | None  # (n,) weight of the fake in the gradient penalty's images
+    mix: Tensor | None = None  # (n,) weight of the fake in the gradient penalty's images
+    real_transform: Transform | None = None
+    fake_transform: Transform | None = None
 
 
 TermGroup = Callable[[TrainConfig, nn.Module, Batch, Stage], list[Term]]
@@ -78,7 +81,10 @@ def fake_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Sta
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
     name = config.discriminator_loss.removesuffix("_gp")
     penalized = config.r2_gamma > 0 or loss.fake_penalty is not None
-    logits, images = forward(config, network, batch.fakes, batch.labels, stage, penalized)
+    transform = batch.fake_transform
+    logits, images = forward(
+        config, network, batch.fakes, batch.labels, stage, penalized, transform
+    )
     terms = [Term("d/fake_logits", 0.0, logits.mean())]
     terms.append(term(f"d/{name}_fake", 1.0, loss.fake(logits)))
     if loss.fake_penalty is not None:
@@ -94,8 +100,12 @@ def real_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Sta
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
     name = config.discriminator_loss.removesuffix("_gp")
     penalized = config.r1_gamma > 0 or loss.real_penalty is not None
-    logits, images = forward(config, network, batch.reals, batch.labels, stage, penalized)
+    transform = batch.real_transform
+    logits, images = forward(
+        config, network, batch.reals, batch.labels, stage, penalized, transform
+    )
     terms = [Term("d/real_logits", 0.0, logits.mean())]
+    terms.append(Term("d/real_signs", 0.0, logits.sign().mean()))
     wgan = loss.real is losses.wgan_real
     value = losses.wgan_real(logits, config.drift) if wgan else loss.real(logits)
     terms.append(term(f"d/{name}_real", 1.0, value))
@@ -111,7 +121,9 @@ def mixed_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: St
     """The gradient penalty of WGAN-GP, at images between real and fake."""
     assert batch.mix is not None
     mixed = torch.lerp(batch.reals, batch.fakes, batch.mix[:, None, None, None])
-    logits, images = forward(config, network, mixed, batch.labels, stage, True)
+    logits, images = forward(
+        config, network, mixed, batch.labels, stage, True, batch.real_transform
+    )
     norm_factor = full_size_factor(config, stage)
     penalty = losses.gradient_penalty(
         logits, images, target=config.gp_target, norm_factor=norm_factor
@@ -127,15 +139,17 @@ def forward(
     labels: Tensor | None,
     stage: Stage,
     penalized: bool,
+    transform: Transform | None,
 ) -> tuple[Tensor, Tensor]:
-    """Logits, and the images that a penalty may differentiate them by.
+    """Logits of the transformed images, and the images before it, by which a penalty may
+    differentiate them.
 
     Gradients of gradients leave the range of float16: a penalized pass is done in float32 then.
     """
     images = images.detach().requires_grad_(penalized)
     exact = penalized and config.precision == "fp16"
     with nullcontext() if exact else autocast(config, images.device):
-        return network(images, labels, alpha=stage.alpha), images
+        return network(augment.apply(images, transform), labels, alpha=stage.alpha), images
 
 
 def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[Any]:

@@ -1,0 +1,78 @@
+"""How often images are transformed: a fixed probability, or one that follows the discriminator."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from . import ada, diffaugment
+
+BATCHES = 4  # from one change of the probability to the next
+DEFAULTS = {"none": (), "ada": ("bgc",), "diffaugment": diffaugment.NAMES}
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """Random transforms of what the discriminator sees, for few images; the default is none, as in
+    the paper."""
+
+    kind: Literal["none", "diffaugment", "ada"] = "none"  # Zhao et al. 2020, or Karras et al. 2020
+    transforms: tuple[str, ...] = ()  # names or groups; none = color, translation, cutout, or bgc
+    # probability of each transform; published = 1 with diffaugment, adaptive with ada
+    strength: float | Literal["adaptive", "published"] = "published"
+    target: float = 0.6  # mean sign of real logits that an adaptive strength holds
+    speed_kimg: float = 500.0  # in which an adaptive strength can go from 0 to 1 [kimg]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.strength, str) and not 0 <= self.strength <= 1:
+            raise ValueError(f"strength must be from 0 to 1, but is {self.strength}")
+        if not -1 < self.target < 1:
+            raise ValueError(f"target must be between -1 and 1, but is {self.target}")
+        if not 0 < self.speed_kimg < math.inf:
+            raise ValueError(f"speed_kimg must be positive, but is {self.speed_kimg}")
+        if self.kind == "none" and (self.transforms or self.strength != "published"):
+            raise ValueError("kind is none, so that neither transforms nor strength can be given")
+        if self.kind == "ada":
+            ada.names_of(self.transforms)
+        elif self.kind == "diffaugment":
+            diffaugment.check_names(self.transforms)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the transforms."""
+        return self.transforms or DEFAULTS[self.kind]
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the strength follows the discriminator."""
+        return self.strength == "adaptive" or (self.strength == "published" and self.kind == "ada")
+
+    @property
+    def first(self) -> float:
+        """The probability at the start."""
+        if self.kind == "none" or self.adaptive:
+            return 0.0
+        return 1.0 if isinstance(self.strength, str) else float(self.strength)
+
+
+@dataclass
+class Strength:
+    """The probability of each transform, and what was seen since it last changed."""
+
+    probability: float = 0.0
+    signs: float = 0.0  # of D(real), summed over images
+    images: int = 0
+    batches: int = 0
+
+    def observe(self, mean_sign: float, batch_size: int, config: AugmentConfig) -> None:
+        """Takes in the mean sign of D(real) over a whole batch. Every fourth moves the probability:
+        up if reals are recognised more surely than the target. Karras et al. 2020, section 3.2."""
+        self.signs += mean_sign * batch_size
+        self.images += batch_size
+        self.batches += 1
+        if self.batches < BATCHES:
+            return
+        excess = self.signs / self.images - config.target
+        direction = (excess > 0) - (excess < 0)
+        moved = self.probability + direction * self.images / (1000 * config.speed_kimg)
+        self.probability = max(moved, 0.0)
+        self.signs, self.images, self.batches = 0.0, 0, 0
