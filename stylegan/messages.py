@@ -74,7 +74,7 @@ def suggestion(name: str, known: Sequence[str]) -> str:
     near = near or [*difflib.get_close_matches(tail, tails), *(t for t in tails if tail in t)]
     same = [key for key in known if parts[key][-1] in near]
     if same:
-        several = 1 if len(set(near)) == 1 else 8
+        several = 1 if len(set(near)) == 1 else 9
         found = difflib.get_close_matches(name, same, n=several, cutoff=0)
         return f"; did you mean {' or '.join(found)}?"
     beside = [key for key in known if parts[key][:-1] == parts[name][:-1]]

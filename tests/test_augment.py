@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from helpers import reference
+from tiny_training import SHORT, differing, run, stage, tiny_config, tiny_store
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from stylegan.augment import ada, diffaugment, mapped
+from stylegan.augment import AugmentConfig, Strength, ada, diffaugment, mapped
+from stylegan.training.terms import Batch, real_terms
 
 ARRAYS, META = reference.load("ada")
 RESAMPLED = {*ada.BLIT, *ada.GEOMETRY}
@@ -169,3 +171,93 @@ def test_unknown_transforms_are_refused_with_the_known_ones(module):
 def test_groups_are_those_of_the_paper():
     assert ada.names_of(["bgc"]) == tuple(ada.PARAMETERS)[:12]
     assert ada.names_of(["color", "xflip"]) == ("xflip", *ada.COLOR)
+
+
+# In training
+
+
+def test_the_published_rule_moves_the_strength():
+    """Fixed signs, batches of 32: 4 * 32 / 500,000 for every four, and never below 0."""
+    config = AugmentConfig(kind="ada")
+    strength, change = Strength(), 4 * 32 / 500_000
+    signs = [1.0] * 8 + [0.7, 0.5, 0.6, 0.4] + [0.9, 0.5, 0.9, 0.6] + [-1.0] * 12
+    expected = [*[0] * 4, *[1] * 4, *[2] * 4, *[1] * 4, *[2] * 4, *[1] * 4, *[0] * 4]
+    seen = []
+    for sign in signs:
+        seen.append(strength.probability)
+        strength.observe(sign, 32, config)
+    assert seen == pytest.approx([change * steps for steps in expected])
+    assert strength.probability == 0
+    strength.observe(1.0, 32, config)
+    assert strength == Strength(0.0, 32.0, 32, 1)
+
+
+ADA = {"kind": "ada", "target": -0.9, "speed_kimg": 0.04}
+AUGMENTED = {
+    "in the middle of an interval of the rule": {"augment": ADA},
+    "micro-batches": {"augment": ADA, "batch_gpu": 2},
+    "recomputation": {"augment": ADA, "checkpoint_activations": True},
+    "penalties": {"augment": {"kind": "diffaugment", "strength": 0.5}, "r2_gamma": 1.0},
+    "fixed": {"augment": ADA | {"strength": 0.3, "transforms": ["bgc", "imgfilter", "cutout"]}},
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tiny_store(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.parametrize("name", AUGMENTED)
+def test_an_augmented_run_continues_bit_for_bit(name, store, tmp_path):
+    schedule = SHORT | {"total_kimg": 0.048, "d_lr": {4: 0.02}}  # so that D(real) becomes positive
+    config = tiny_config(schedule=schedule, **AUGMENTED[name])
+    whole = run(config, store, tmp_path / "whole")
+    run(config, store, tmp_path / "run", stop_at=24)  # 6 batches
+    continued = run(config, store, tmp_path / "run")
+    assert differing(continued.to_payload(), whole.to_payload()) == []
+    if config.augment.adaptive:
+        assert continued.strength.probability > 0
+    else:
+        assert continued.strength.probability == config.augment.strength
+
+
+def test_without_probability_training_is_the_same_to_the_last_bit(store, tmp_path):
+    short, changes = {"schedule": SHORT}, {"augment": {"kind": "ada", "target": 0.999}}
+    plain = run(tiny_config(**short), store, tmp_path / "plain").to_payload()
+    rests = run(tiny_config(**short, **changes), store, tmp_path / "rests")
+    assert rests.strength.probability == 0
+    other = [path.split("/")[1] for path in differing(plain, rests.to_payload())]
+    assert set(other) <= {"config", "strength"}
+
+
+def test_r1_differentiates_by_the_images_before_they_are_transformed():
+    """With D(x) = a * sum(x) and images multiplied by c, the penalty is (a c)^2 for each number."""
+    config = tiny_config(augment={"kind": "ada", "strength": 1.0})
+    reals, factor = torch.randn(4, 3, 8, 8), 1.7
+    color = torch.diag(torch.tensor([factor, factor, factor, 1.0])).expand(4, 4, 4)
+    batch = Batch(reals, reals, None, real_transform=ada.Transform(color=color))
+
+    class Sum(torch.nn.Module):
+        def forward(self, images, labels, alpha):
+            return 0.5 * images.sum(dim=(1, 2, 3))
+
+    terms = {t.name: t for t in real_terms(config, Sum(), batch, stage(8, 1.0))}
+    assert_close(terms["d/real_logits"].value, 0.5 * factor * reals.sum(dim=(1, 2, 3)).mean())
+    penalty = terms["d/r1_penalty"].value
+    assert_close(penalty, torch.tensor((0.5 * factor) ** 2 * 3 * 8 * 8))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "ada", "strength": 1.5}, "strength must be from 0 to 1, but is 1.5"),
+        ({"kind": "ada", "transforms": ["blits"]}, "'blits' is not a transform; there are blit,"),
+        ({"kind": "diffaugment", "transforms": ["bgc"]}, "'bgc' is not a transform; there are"),
+        ({"kind": "none", "strength": 0.5}, "kind is none"),
+        ({"kind": "ada", "target": 1.0}, "target must be between -1 and 1"),
+        ({"kind": "ada", "speed_kimg": 0}, "speed_kimg must be positive"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_config(augment=options)

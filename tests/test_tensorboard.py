@@ -21,6 +21,7 @@ from stylegan.training.tensorboard import TensorBoard
 LOSSES = {
     "d/fake_logits",
     "d/real_logits",
+    "d/real_signs",
     "d/logistic_fake",
     "d/logistic_real",
     "d/r1_penalty",
@@ -30,6 +31,7 @@ LOSSES = {
 RATES = {"schedule/resolution", "schedule/alpha", "schedule/batch_size"}
 RATES |= {"schedule/g_lr", "schedule/d_lr"}
 SPEED = {"speed/images_per_second", "speed/data_wait_share", "health/skipped_updates"}
+SPEED |= {"augment/probability"}
 
 
 def events(folder):

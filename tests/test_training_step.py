@@ -118,9 +118,10 @@ def test_one_mixing_cutoff_per_pass_is_drawn_evenly_from_the_layers_in_use():
     passes = [
         one
         for images in range(0, 4000, 4)
-        for one in dataclasses.astuple(draw(config, images, now, None, Share()))[:2]
+        for draws in [draw(config, images, now, None, Share())]
+        for one in (draws.discriminator, draws.generator)
     ]
-    cutoffs = [cutoff for _, _, mixing, cutoff, _ in passes if mixing is not None]
+    cutoffs = [one.mixing_cutoff for one in passes if one.mixing_latents is not None]
     assert len(cutoffs) / len(passes) == pytest.approx(0.9, abs=0.03)  # 4 standard deviations
     frequencies = [cutoffs.count(c) / len(cutoffs) for c in (1, 2, 3)]  # 8x8 has 4 layers
     assert frequencies == pytest.approx([1 / 3] * 3, abs=0.05)

@@ -26,6 +26,8 @@ OPTIONS = {  # what is compared, each between one process and two
     "labels": {"network": {"label_dim": 3}},
     "deviation": {"network": {"deviation_group": 2}},
     "recomputation": {"checkpoint_activations": True, "r2_gamma": 2.0},
+    "ada": {"augment": {"kind": "ada", "speed_kimg": 0.05}, "batch_gpu": 2},
+    "diffaugment": {"augment": {"kind": "diffaugment"}, "r2_gamma": 2.0},
 }
 STAGES = [  # of ten steps: growing twice
     *[Stage(4, 1.0, BATCH, 1e-3, 1e-3, 1)] * 3,
@@ -67,7 +69,8 @@ def ten_steps(config):
         size = stage.resolution
         reals = torch.randn(BATCH, 3, size, size, generator=rng)
         labels = None if pool is None else pool[torch.randint(3, (BATCH,), generator=rng)]
-        draws = draw(config, state.images_seen, stage, pool, share)
+        probability = state.strength.probability
+        draws = draw(config, state.images_seen, stage, pool, share, probability)
         labels = None if labels is None else share.floats(labels)
         train_step(state, share.floats(reals), labels, stage, draws)
     return state.to_payload()
