@@ -1,6 +1,7 @@
 """The group `stylegan` and its commands other than train and generate."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from PIL import Image
 from tiny_generators import TINY
 
 from stylegan.atomic import replacing
-from stylegan.cli import COMMANDS, main
+from stylegan.cli import COMMANDS, common, main, terminal
 from stylegan.cli.common import Command
 from stylegan.cli.info import differences_from_paper
 from stylegan.config import TrainConfig, load_config, to_toml
@@ -59,7 +60,8 @@ def test_help_imports_no_command_and_that_of_a_command_not_torch():
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
-    assert done.stdout.splitlines()[-3:] == ["[]", "{0}", "False"]
+    light = "['stylegan.cli.quiet', 'stylegan.cli.terminal']"
+    assert done.stdout.splitlines()[-3:] == [light, "{0}", "False"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -259,7 +261,8 @@ def test_prepare_passes_its_options_on(photos, tmp_path):
     assert tuple(store.active_rectangle) == (1, 7, 0, 8)
 
 
-def test_prepare_shows_its_progress_on_stderr_only(photos, tmp_path):
+def test_prepare_shows_its_progress_on_stderr_only(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(common, "BAR_SECONDS", 0)
     result = stylegan("prepare", photos, tmp_path / "store")
     assert "0/5" in result.stderr
     assert "/5" not in result.stdout
@@ -409,3 +412,87 @@ def test_names_that_others_chose_are_readable(name, shown):
 
 def test_text_for_a_terminal_keeps_its_lines_and_escapes_other_codes():
     assert printable("a\tb\né\r\x1b[2J\x07\udcff") == "a\tb\né\r\\x1b[2J\\x07\\udcff"
+
+
+# The terminal
+
+
+class Faulty:
+    """A stream that takes nothing."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def write(self, text):
+        raise OSError(self.number, os.strerror(self.number))
+
+    flush = lambda self: self.write("")  # noqa: E731
+
+
+def ended(body, monkeypatch, **streams):
+    """The exit code of a command of that body, in the place of a process."""
+
+    @click.command(cls=Command, handles_signals=body.__name__ == "training")
+    def command():
+        body()
+
+    for name, stream in streams.items():
+        monkeypatch.setattr(sys, name, stream)
+    with pytest.raises(SystemExit) as ending:
+        command.main([])
+    return ending.value.code
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE])
+def test_messages_that_cannot_be_written_do_not_end_a_training(number, monkeypatch):
+    done = []
+
+    def training():
+        terminal.say("progress")
+        print("a warning", file=sys.stderr)
+        done.append(True)
+
+    assert ended(training, monkeypatch, stdout=Faulty(number), stderr=Faulty(number)) == 0
+    assert done
+
+
+def test_results_that_nobody_reads_end_a_command_quietly(monkeypatch, capsys):
+    def results():
+        terminal.say("result")
+        raise AssertionError("not reached")
+
+    assert ended(results, monkeypatch, stdout=Faulty(errno.EPIPE)) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_results_that_do_not_fit_on_the_disk_are_an_error(monkeypatch, capsys):
+    def results():
+        terminal.say("result")
+
+    assert ended(results, monkeypatch, stdout=Faulty(errno.ENOSPC)) == 1
+    assert capsys.readouterr().err == "Error: standard output: No space left on device\n"
+
+
+def test_closed_streams_are_no_fault(monkeypatch):
+    def results():
+        terminal.say("result")
+        terminal.note("on the way")
+
+    assert ended(results, monkeypatch, stdout=None, stderr=None) == 0
+
+
+def test_ctrl_c_is_quiet_also_if_a_module_turns_it_into_another_error(monkeypatch, capsys):
+    def importing():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("half a module") from None
+
+    assert ended(importing, monkeypatch) == 130
+    assert capsys.readouterr().err == "ended\n"
+
+
+def test_a_long_error_is_cut_and_its_codes_are_escaped():
+    result = CliRunner().invoke(failing(ValueError("\x1b[2J" + 9999 * "x")), [])
+    assert result.stderr.startswith(r"Error: \x1b[2Jxx")
+    assert len(result.stderr) < 1600

@@ -1,10 +1,12 @@
 """The command `stylegan`. Commands are imported when used, so that each needs only its own."""
 
+import stylegan.cli.quiet  # isort: skip
 import importlib
 
 import click
 
 from stylegan import __version__
+from stylegan.cli.terminal import Ending
 
 COMMANDS = {
     "train": "Train on a folder of images, or continue a run.",
@@ -27,7 +29,7 @@ COMMANDS = {
 MODULES = {"prepare": "data", "check": "data"}  # of commands that are not in one of their own name
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Ending, click.Group):
     """A group whose commands are the functions of `COMMANDS`, of the same name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stylegan.cli.terminal import Ending, first_process, messages_only, note
 from stylegan.messages import count
 
 if TYPE_CHECKING:
     import torch
 
 
+BAR_SECONDS = 1.0  # what takes less has no bar
 DEBUG = "stylegan.debug"
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>
 LARGEST = (2**30, 2**25)  # blocks that are kept; some versions of glibc refuse the first
@@ -60,7 +62,7 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-class Command(click.Command):
+class Command(Ending):
     """A command whose user's mistakes are one line and exit code 1, unless `--debug` is given.
 
     The library raises ValueError and OSError for them; everything else is a fault of ours and
@@ -85,14 +87,14 @@ class Command(click.Command):
             )
 
     def invoke(self, ctx: click.Context) -> Any:
+        if self.handles_signals:
+            messages_only()
         try:
             with nullcontext() if self.handles_signals else terminable():
                 return super().invoke(ctx)
         except Terminated:
-            click.echo("ended", err=True)
+            note("ended")
             ctx.exit(128 + signal.SIGTERM)
-        except BrokenPipeError:  # the reader of our output has ended; click handles it
-            raise
         except (ValueError, OSError) as error:
             if ctx.params.get("debug") or ctx.meta.get(DEBUG):
                 raise
@@ -156,7 +158,7 @@ def data_option(default: str) -> Any:
 
 @contextmanager
 def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, shown from the first call with (done, total) on."""
+    """A bar on stderr for what is told (done, total), shown if it takes a while."""
     from tqdm import tqdm
 
     bar: tqdm[Any] | None = None
@@ -164,7 +166,8 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     def show(done: int, total: int) -> None:
         nonlocal bar
         if bar is None:
-            bar = tqdm(total=total, unit=unit, leave=False)
+            hidden = not first_process()
+            bar = tqdm(total=total, unit=unit, leave=False, delay=BAR_SECONDS, disable=hidden)
         bar.update(done - bar.n)
 
     try:

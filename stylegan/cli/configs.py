@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import click
 
 from stylegan.cli.common import Command
+from stylegan.cli.terminal import say
 
 WIDTH = 80  # columns of a terminal
 KIMG = "kimg: thousands of real images shown, the measure of time"
@@ -44,7 +45,7 @@ def configs(name: str | None) -> None:
     stylegan configs ffhq-256 > mine.toml
     stylegan train --data photos/ --config mine.toml
     """
-    click.echo("\n".join(described(name) if name else listing()))
+    say("\n".join(described(name) if name else listing()))
 
 
 def listing() -> list[str]:

@@ -13,6 +13,7 @@ import click
 from stylegan.cli import values
 from stylegan.cli.common import Command
 from stylegan.cli.info import generator_facts
+from stylegan.cli.terminal import say
 from stylegan.destination import check_file
 from stylegan.messages import count
 
@@ -70,18 +71,18 @@ def convert(
         ("discriminator", snapshot.discriminator_accounts if snapshot else ()),
     ):
         for line in table(network, accounts):
-            click.echo(line)
+            say(line)
     for note in snapshot.notes if snapshot else ():
-        click.echo(f"note      {note}")
+        say(f"note      {note}")
     for name, value in generator_facts(loaded).items():
-        click.echo(f"{name:<9} {value}")
+        say(f"{name:<9} {value}")
     for file in destinations:
         file.parent.mkdir(parents=True, exist_ok=True)
     own.save_loaded(destination, loaded)
-    click.echo(f"written   {described(destination)}")
+    say(f"written   {described(destination)}")
     if discriminator and critic is not None:
         own.save_discriminator(discriminator, critic)
-        click.echo(f"written   {described(discriminator)}")
+        say(f"written   {described(discriminator)}")
 
 
 def check_destinations(source: Path, destinations: list[Path], overwrite: bool) -> None:

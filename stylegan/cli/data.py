@@ -8,6 +8,7 @@ import click
 
 from stylegan.cli.common import Command, progress_bar
 from stylegan.cli.options import together
+from stylegan.cli.terminal import say
 from stylegan.messages import count, readable
 
 SOURCE = click.argument("source", type=click.Path(path_type=Path))
@@ -53,18 +54,18 @@ def prepare(source: Path, out: Path, **settings: Any) -> None:
 
     opened = data.open_source(source, include=settings.pop("include"))
     for note in opened.notes():
-        click.echo(note)
+        say(note)
     with progress_bar("img") as progress:
         store = data.prepare(opened, out, progress=progress, **settings)
-    click.echo(
+    say(
         f"{readable(out)}: {count(store.num_images, 'image')} of "
         f"{store.resolution}x{store.resolution}, "
         f"{count(store.channels, 'channel')}, {count(len(store.label_names), 'label')}"
     )
     for line in grouped(store.skipped):
-        click.echo(f"left out: {line}")
+        say(f"left out: {line}")
     place = shlex.quote(str(out))
-    click.echo(f"next: stylegan train --data {place} -o network.resolution={store.resolution}")
+    say(f"next: stylegan train --data {place} -o network.resolution={store.resolution}")
 
 
 @click.command(cls=Command)
@@ -86,9 +87,9 @@ def check(ctx: click.Context, source: Path, strict: bool, every: bool, **setting
     with progress_bar("img") as progress:
         findings = data.check(source, progress=progress, **settings)
     for line in findings.lines():
-        click.echo(line)
+        say(line)
     if every:
         for name, reason in findings.skipped:
-            click.echo(f"  {readable(name)}: {readable(reason)}")
+            say(f"  {readable(name)}: {readable(reason)}")
     if strict and findings.skipped:
         ctx.exit(1)

@@ -7,6 +7,7 @@ import click
 from stylegan.cli import values
 from stylegan.cli.common import Command, use_device
 from stylegan.cli.options import CLASS, DEVICE, OVERWRITE, SOURCE, count_option, path_option
+from stylegan.cli.terminal import say
 from stylegan.destination import check_file
 
 
@@ -88,4 +89,4 @@ def directions(
             save_picture(figures[one.method], image, overwrite=overwrite)
     counts = " and ".join(f"{len(one.vectors)} by {one.method}" for one in found)
     files = ", ".join(map(str, [path, *figures.values()]))
-    click.echo(f"{counts}, of the {loaded.origin}: {files}")
+    say(f"{counts}, of the {loaded.origin}: {files}")

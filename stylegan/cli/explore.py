@@ -8,6 +8,7 @@ import click
 
 from stylegan.cli.common import Command, one_line, use_device
 from stylegan.cli.options import DEVICE
+from stylegan.cli.terminal import note, say
 
 if TYPE_CHECKING:
     from stylegan.directions import Directions
@@ -43,11 +44,11 @@ def explore(
     loaded = load_source(source, map_location=use_device(device))
     scene = Scene(loaded, directions_of(source, loaded, directions_file), Path(source).name)
     with serving(scene, port=port, browser=browser) as address:
-        click.echo(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
+        say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:
             threading.Event().wait()
         except KeyboardInterrupt:
-            click.echo("ended", err=True)
+            note("ended")
 
 
 def directions_of(source: str, loaded: "LoadedGenerator", file: Path | None) -> "list[Directions]":
@@ -67,7 +68,7 @@ def directions_of(source: str, loaded: "LoadedGenerator", file: Path | None) -> 
         try:
             return load_directions(kept, loaded.generator)
         except ValueError as error:
-            click.echo(f"not used: {one_line(error)}", err=True)
+            note(f"not used: {one_line(error)}")
     config = loaded.generator.config
     return find_directions(
         loaded.generator,

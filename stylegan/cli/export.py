@@ -8,6 +8,7 @@ import click
 
 from stylegan.cli import values
 from stylegan.cli.common import Command
+from stylegan.cli.terminal import say
 
 if TYPE_CHECKING:
     from stylegan.files.formats import NoiseInput
@@ -68,10 +69,8 @@ def export(
     most = write(
         loaded, destination, noise=noise, half=half, check=check and runs, overwrite=overwrite
     )
-    click.echo(
-        f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}"
-    )
+    say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
     if most is not None:
-        click.echo(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")
+        say(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")
     elif check and not runs and destination.suffix == ".onnx":
-        click.echo("not run: onnxruntime is not installed (pip install 'stylegan[export]')")
+        say("not run: onnxruntime is not installed (pip install 'stylegan[export]')")

@@ -10,6 +10,7 @@ import click
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, data_option
 from stylegan.cli.options import LOOK, Selection, count_option
+from stylegan.cli.terminal import say
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,7 +49,7 @@ def kind(seeds: str, *own: Any, of_run: bool = False) -> Callable[[Draw], Draw]:
             image = draw(selection, **given)
             save_picture(out, image, overwrite=overwrite)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
-            click.echo(f"{out}, {image.width}x{image.height}, from the {origin}")
+            say(f"{out}, {image.width}x{image.height}, from the {origin}")
 
         return draw
 

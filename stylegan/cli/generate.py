@@ -6,6 +6,7 @@ import click
 
 from stylegan.cli.common import Command, fitting_memory
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
+from stylegan.cli.terminal import say
 from stylegan.destination import check_folder
 from stylegan.messages import count
 
@@ -71,4 +72,4 @@ def generate(
         image = figures.grid(kept, labels=[f"{selection.unit} {seed}" for seed in seeds])
         figures.save_picture(out / f"grid.{ending}", image, overwrite=overwrite)
     and_grid = " and their grid" if grid else ""
-    click.echo(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")
+    say(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")

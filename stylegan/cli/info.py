@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli.common import Command
+from stylegan.cli.terminal import say
 from stylegan.messages import count
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def info(source: str) -> None:
     stylegan info runs/mine
     """
     for name, value in facts_of(source).items():
-        click.echo(f"{name:<12} {value}")
+        say(f"{name:<12} {value}")
 
 
 def facts_of(source: str) -> Facts:

@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from stylegan.cli.common import progress_bar
+from stylegan.cli.terminal import note
 
 if TYPE_CHECKING:
     from stylegan.data import Store
     from stylegan.files.loaded import LoadedGenerator
     from stylegan.metrics import Tools
     from stylegan.run_folder import RunFolder
-
-
-def note(text: str) -> None:
-    """Print what is not a result; only one process does."""
-    from stylegan import distributed
-
-    if distributed.rank() == 0:
-        click.echo(text, err=True)
 
 
 def measuring_tools(
@@ -37,8 +30,6 @@ def measuring_tools(
 
 def image_bars() -> Callable[[str, int, int], None]:
     """Shows a bar on stderr for every pass over images, of the first process's part."""
-    from stylegan import distributed
-
     bars, current = ExitStack(), ""
     context = click.get_current_context(silent=True)
     if context is not None:
@@ -47,8 +38,6 @@ def image_bars() -> Callable[[str, int, int], None]:
 
     def progress(what: str, done: int, total: int) -> None:
         nonlocal current, show
-        if distributed.rank() > 0:
-            return
         if what != current:
             bars.close()
             current, show = what, bars.enter_context(progress_bar(f"img {what}"))

@@ -9,8 +9,9 @@ import click
 
 from stylegan.cli import values
 from stylegan.cli.common import Command, data_option, use_device
-from stylegan.cli.measuring import image_bars, measuring_tools, note, open_store
+from stylegan.cli.measuring import image_bars, measuring_tools, open_store
 from stylegan.cli.options import BATCH, DEVICE, count_option, path_option
+from stylegan.cli.terminal import note, say
 
 if TYPE_CHECKING:
     import torch
@@ -119,8 +120,7 @@ def metrics(
                 rows.append(Row(source, variant, wanted, []))
                 for result in evaluate(variant, wanted, tools, tell=note):
                     rows[-1].results.append(result)
-                    if distributed.rank() == 0:
-                        click.echo(result.line())
+                    say(result.line())
                     if place is not None:
                         result.append_to(place)
         if len(rows) > 1:

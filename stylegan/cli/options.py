@@ -10,6 +10,7 @@ import click
 
 from stylegan.cli import values
 from stylegan.cli.common import use_device
+from stylegan.cli.terminal import note
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -122,10 +123,9 @@ class Selection:
         loaded = load_file(path, device) if path else load_source(self.source, map_location=device)
         full = loaded.generator.config.resolution
         if self.resolution is not None and loaded.resolution < self.resolution <= full:
-            click.echo(
+            note(
                 f"training has reached {loaded.resolution}x{loaded.resolution}: layers beyond it "
-                "have not been trained",
-                err=True,
+                "have not been trained"
             )
         psi = 1.0 if self.psi is None and self.latents is not None else self.psi
         return loaded.adjusted(psi=psi, cutoff=self.cutoff, resolution=self.resolution)

@@ -7,6 +7,7 @@ import click
 
 from stylegan.cli.common import Command, fitting_memory, progress_bar, use_device
 from stylegan.cli.options import BATCH, CLASS, DEVICE, OVERWRITE, SOURCE, count_option, path_option
+from stylegan.cli.terminal import say
 from stylegan.messages import count
 
 if TYPE_CHECKING:
@@ -93,8 +94,6 @@ def project(
     stylegan project runs/mine photos/*.jpg --space w+ --noise --out projected
     stylegan generate emoji32 --latents projected/latents.npz --out again
     """
-    from tqdm import tqdm
-
     from stylegan import projection
     from stylegan.files.loading import load_source
 
@@ -113,7 +112,7 @@ def project(
         weights=weights,
         device=loaded.generator.w_avg.device,
     )
-    click.echo("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
+    say("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
     batch = batch or projection.default_batch(loaded.resolution)
     with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
         found = projection.project_files(
@@ -127,7 +126,7 @@ def project(
             seed=seed,
             batch=batch,
             film=film,
-            tell=tqdm.write,  # above the bar
+            tell=say,
             progress=progress,
         )
-    click.echo(f"{count(len(found), 'projection')} in {out}, of the {loaded.origin}")
+    say(f"{count(len(found), 'projection')} in {out}, of the {loaded.origin}")

@@ -7,6 +7,7 @@ import click
 from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools
 from stylegan.cli.options import DEVICE, path_option
+from stylegan.cli.terminal import say
 
 
 @click.command(cls=Command)
@@ -29,4 +30,4 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     check_place(out or RunFolder(run).report_file)
     tools, bars = measuring_tools(), image_bars()
     drawings = drawings_of(run, tools, data=data, device=chosen, progress=bars)
-    click.echo(f"the report is {write_report(run, drawings, out)}")
+    say(f"the report is {write_report(run, drawings, out)}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stylegan.cli.common import Command
+from stylegan.cli.terminal import say
 from stylegan.messages import aligned, count
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ def schedule(config: str | None, overrides: tuple[str, ...], processes: int | No
     chosen = configuration(config, overrides, processes)
     plan = chosen.schedule
     rows = [phase_row(start, end, stage, plan) for start, end, stage in phases(plan)]
-    click.echo("\n".join(aligned([HEADER, *rows])))
-    click.echo(
+    say("\n".join(aligned([HEADER, *rows])))
+    say(
         f"{config or 'the paper'}: {plan.total_kimg:,.10g} kimg in total, "
         f"for {count(plan.num_processes, 'process')}"
     )

@@ -11,6 +11,7 @@ import click
 
 from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools
+from stylegan.cli.terminal import say
 
 if TYPE_CHECKING:
     import torch
@@ -184,16 +185,6 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
 
     given = {name: v for name, v in settings.items() if v is not None and v is not False}
     return [f"{SETTINGS[name]}={toml_value(value)}" for name, value in given.items()]
-
-
-def say(text: str) -> None:
-    """A line on stdout, above the bar; only by the first process."""
-    from tqdm import tqdm
-
-    from stylegan import distributed
-
-    if distributed.rank() == 0:
-        tqdm.write(text)
 
 
 def enable_debugging() -> None:

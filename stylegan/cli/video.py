@@ -11,6 +11,7 @@ import click
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, progress_bar
 from stylegan.cli.options import CUTOFF, LATENTS, LAYERS, PSI, RESOLUTION, Selection
+from stylegan.cli.terminal import say
 from stylegan.destination import check_file
 from stylegan.messages import count
 
@@ -109,7 +110,7 @@ def kind(seeds: str, *own: Any, length: str, of_run: bool = False) -> Callable[[
                 write_video(out, film.frames, count=film.count, fps=fps, progress=progress)
             took = f"{film.count / fps:.1f} s at {fps:g} frames per second"
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
-            click.echo(f"{out}, {took}, from the {origin}")
+            say(f"{out}, {took}, from the {origin}")
 
         return make
 
