@@ -246,7 +246,7 @@ def test_prepare_makes_the_store_of_the_library_and_names_what_it_skipped(photos
     store = Store(out)
     assert (store.num_images, store.resolution, store.label_names) == (4, 16, ["cats", "dogs"])
     assert text.startswith(f"{out}: 4 images of 16x16, 3 channels, 2 labels\n")
-    assert "cannot be used: 1 image\n  cats/broken.png: " in text
+    assert "left out: 1 image: not a PNG" in text and "damaged: cats/broken.png\n" in text
     assert f"stylegan train --data {out}" in text
 
 
@@ -278,11 +278,15 @@ def test_check_counts_sizes_modes_and_labels_and_lists_the_bad(photos):
     text = told("check", photos)
     assert text.splitlines()[0] == f"folder {photos}: 4 usable images"
     assert "sizes: 20x16 to 20x19, 4 different" in text
-    assert "largest resolution that all of them offer: 16" in text
+    assert text.splitlines()[4:6] == [
+        "resolution  images that reach it",
+        "     16x16                     4",
+    ]
     assert "modes: 4 RGB" in text
     assert "2 labels: 2 cats, 2 dogs" in text
-    assert "cannot be used: 1 image\n  cats/broken.png: " in text
-    assert "ignored 1 other file: notes.txt" in text
+    assert "left out: 1 image: not a PNG" in text and "damaged: cats/broken.png\n" in text
+    assert "ignored: 1 .txt file" in text
+    assert "\n  cats/broken.png: not a PNG" in told("check", photos, "--list")
 
 
 def test_check_strict_fails_with_the_same_report(photos):
@@ -296,7 +300,8 @@ def test_check_strict_fails_with_the_same_report(photos):
 def test_check_at_a_resolution_lists_smaller_images(photos):
     text = told("check", photos, "--resolution", 16, "--crop", "pad")
     assert "cats/a.png" not in text
-    assert "smaller than the resolution 32: 20x16" in told("check", photos, "--resolution", 32)
+    text = told("check", photos, "--resolution", 32)
+    assert "left out: 4 images smaller than 32x32 (largest 20x19): cats/a.png, " in text
 
 
 def test_check_compares_a_store_with_its_hashes(photos, tmp_path):

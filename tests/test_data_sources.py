@@ -1,11 +1,25 @@
 """Folders and zips: what is found, what is refused."""
 
+import os
 import zipfile
+from pathlib import Path
 
 import pytest
-from pictures import MIXED, MIXED_NAMES, archive, folder, png
+from pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
+from tiny_training import tiny_config
 
-from stylegan.data import open_source, prepare
+from stylegan.data import (
+    Store,
+    cached_store,
+    check,
+    images,
+    is_store,
+    open_source,
+    prepare,
+    sources,
+)
+from stylegan.data.sources import kinds_of
+from stylegan.training.run import fit_to_data
 
 
 def test_names_are_sorted_hidden_files_unseen_and_others_ignored(mixed):
@@ -27,6 +41,154 @@ def test_links_to_folders_are_followed_but_not_in_circles(tmp_path):
     (source / "a" / "up").symlink_to(source)
     (source / "b").symlink_to(elsewhere)
     assert open_source(source).names == ["a/0.png", "b/1.png"]
+
+
+def test_folders_that_are_linked_twice_are_read_once(tmp_path):
+    for i in range(24):
+        folder(tmp_path / "images" / str(i), {"0.png": png()})
+        for name in "ab":
+            (tmp_path / "images" / str(i) / name).symlink_to(tmp_path / "images" / str(i + 1))
+    source = open_source(tmp_path / "images" / "0")
+    assert source.names == ["a/" * i + "0.png" for i in range(24)]
+
+
+def test_a_folder_that_lies_in_the_source_keeps_its_own_name(tmp_path):
+    source = folder(tmp_path / "images", {"z/0.png": png(), "m/1.png": png()})
+    (source / "a").symlink_to(source / "z")
+    assert open_source(source).names == ["m/1.png", "z/0.png"]
+
+
+def test_folders_may_be_as_deep_as_the_system_allows(tmp_path):
+    deep = f"{tmp_path}/"
+    for _ in range(990):
+        deep += "d/"
+        os.mkdir(deep)
+    Path(deep, "0.png").write_bytes(png())
+    try:
+        assert open_source(tmp_path).names == ["d/" * 990 + "0.png"]
+    finally:  # shutil and pathlib recurse
+        os.unlink(f"{deep}0.png")
+        os.removedirs(deep.rstrip("/"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_only_regular_files_are_read_and_the_others_are_reasons(tmp_path):
+    source = folder(tmp_path / "images", {"good.png": png()})
+    os.mkfifo(source / "pipe.png")
+    (source / "loop.png").symlink_to("loop.png")
+    (source / "loop").symlink_to("loop")
+    (source / "zero.png").symlink_to("/dev/zero")
+    (source / "lost.png").symlink_to("nowhere")
+    store = prepare(source, tmp_path / "store")
+    assert store.names == ["good.png"]
+    assert dict(store.skipped) == {
+        "pipe.png": "not a regular file",
+        "zero.png": "not a regular file",
+        "loop.png": "Too many levels of symbolic links",
+        "lost.png": "No such file or directory",
+    }
+    assert check(source).skipped == check(source, decode=False).skipped == store.skipped
+
+
+def test_a_folder_that_cannot_be_listed_is_left_out(tmp_path, monkeypatch):
+    source = folder(tmp_path / "images", {"0.png": png(), "locked/1.png": png()})
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).rstrip("/").endswith("locked"):
+            raise PermissionError(13, os.strerror(13), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert prepare(source, tmp_path / "store").skipped == [("locked/", "Permission denied")]
+    with pytest.raises(ValueError, match=r"1 of 2 images.* strict allows none: locked/"):
+        prepare(source, tmp_path / "strict", strict=True)
+
+
+NAMES = [os.fsdecode(b"caf\xe9/0.png"), "a\nb/1.png", "a\rb/2\r\n.png", "\x1b[2J/3.png", " / .png"]
+
+
+def test_names_may_be_any_that_the_system_allows(tmp_path):
+    store = store_of(tmp_path, {name: png(seed=i) for i, name in enumerate(sorted(NAMES))})
+    store = Store(store.path)
+    assert store.skipped == []
+    assert store.names == [name.replace("\n", "\\n") for name in sorted(NAMES)]
+    assert set(store.label_names) == {"caf\\xe9", "a\nb", "a\rb", "\x1b[2J", " "}
+    store.verify()
+    findings = check(tmp_path / "images")
+    assert (findings.num_good, len(findings.labels)) == (5, 5)
+    assert all(line.isprintable() for line in findings.lines())
+
+
+def test_a_broken_image_or_a_source_whose_name_is_not_utf_8_can_be_stored(tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+    source = folder(tmp_path / name, {"0.png": png(), f"{name}.png": b"broken"})
+    store = Store(prepare(source, tmp_path / "store").path)
+    assert store.meta.source == "caf\\xe9"
+    assert [one.name for one in store.skipped] == ["caf\\xe9.png"]
+
+
+RUN = {"config.toml": b"", "data.txt": b"", "reals.png": png(), "samples/000001.png": png(16, 99)}
+STORE = {"meta.json": b"{}", "0004.npy": b"", "odd.png": png()}
+
+
+@pytest.mark.parametrize("make", [folder, archive])
+def test_runs_and_stores_among_the_pictures_are_left_out_whole(make, tmp_path):
+    inside = {f"runs/mine/{name}": content for name, content in RUN.items()}
+    inside |= {f"store/{name}": content for name, content in STORE.items()}
+    mine = {
+        "a/0.png": png(),
+        "config.toml": b"",
+        "b/meta.json": b"stylegan-store",
+        "b/1.png": png(),
+    }
+    source = open_source(make(tmp_path / "images.zip", inside | mine))
+    assert source.names == ["a/0.png", "b/1.png"]
+    assert source.notes() == ["not pictures, so left out whole: runs/mine (a run), store (a store)"]
+    assert not is_store(folder(tmp_path / "photos", mine) / "b")
+
+
+def test_a_run_is_no_source_but_its_samples_are(tmp_path):
+    run = folder(tmp_path / "run", RUN)
+    with pytest.raises(ValueError, match="run is a run, not a folder of pictures"):
+        open_source(run)
+    assert open_source(run / "samples").names == ["000001.png"]
+
+
+@pytest.mark.parametrize("make", [folder, archive])
+def test_a_file_of_labels_is_named_and_the_folders_beside_it_are_no_classes(make, tmp_path):
+    files = {"00000/img0.png": png(), "00001/img1.png": png(), "dataset.json": b'{"labels": null}'}
+    path = make(tmp_path / "images.zip", files)
+    store = cached_store(path, cache_dir=tmp_path / "cache")
+    assert store.label_names == check(path).label_names == []
+    assert len(check(path).notes) == 1
+    assert check(path).notes[0].startswith("the labels in dataset.json are not read yet")
+    for data in (store, check(path)):
+        with pytest.raises(ValueError, match=r"those of .* are in its dataset\.json, which is not"):
+            fit_to_data(tiny_config(data={"labels": True}), data)
+        assert fit_to_data(tiny_config(), data).network.label_dim == 0
+
+
+def test_files_that_are_not_images_are_counted_by_kind(tmp_path):
+    endings = [".mov", ".MP4", ".cr2", ".dng", ".heic", ".db", "", ".txt", ".xyz"]
+    names = [f"{i}{ending}" for i, ending in enumerate(endings * 3)]
+    counted = kinds_of(names)
+    assert counted.startswith("6 videos, 6 raw photos, 3 HEIC pictures, 3 system files, 3 other")
+    assert counted.endswith(", and 1 more")
+
+
+def test_pictures_that_this_installation_cannot_read_are_named_with_the_remedy(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(images, "extensions", lambda: (".png",))
+    monkeypatch.setattr(sources, "extensions", lambda: (".png",))
+    files = {"0.png": png(), "1.HEIC": b"", "2.heif": b"", "3.avif": b""}
+    source = open_source(folder(tmp_path / "images", files))
+    assert source.names == ["0.png"]
+    assert source.notes() == [
+        '2 HEIC pictures left out; pip install "stylegan[heic]" to read them',
+        "1 AVIF picture left out; pip install --upgrade pillow to read them",
+    ]
 
 
 def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path):

@@ -21,6 +21,7 @@ COMMANDS = {
     "schedule": "Show the phases of a configuration's training.",
     "prepare": "Make a store of a folder or zip of images.",
     "check": "Check images before training on them.",
+    "cache": "List or remove the stores that training keeps.",
     "explore": "Explore a generator on a local page.",
     "directions": "Find directions of w to move pictures along.",
     "project": "Find the latents of given pictures.",

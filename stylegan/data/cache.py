@@ -148,7 +148,7 @@ def cached_store(
                 if not is_store(place.path):  # else another program was faster
                     raise
             store = held_store(place.path) or Store(place.path)
-            for path in clear(outdated(place.path, origin), sure=True):
+            for path in remove(outdated(place.path, origin), sure=True):
                 say(f"removed {readable(path)}, of what was at its source before")
         remember(place.path, origin)
         store.why_no_labels = source.why_no_labels()
@@ -282,7 +282,7 @@ def outdated(path: Path, origin: dict[str, Any]) -> list[Path]:
     ]
 
 
-def clear(paths: Sequence[Path], *, sure: bool = False) -> list[Path]:
+def remove(paths: Sequence[Path], *, sure: bool = False) -> list[Path]:
     """Remove these cached stores but those that somebody uses; the removed ones. Where there are no
     locks to tell that by, they are removed unless this must be `sure`."""
     removed = []

@@ -253,11 +253,11 @@ def walk(root: Path, unreadable: list[Skipped]) -> Iterator[str]:
     while folders or links:
         prefix = folders.pop() if folders else heapq.heappop(links)
         try:
-            status = os.stat(root / prefix)
+            status = os.stat(os.path.join(root, prefix))
             if (identity := (status.st_dev, status.st_ino)) in seen:
                 continue
             seen.add(identity)
-            with os.scandir(root / prefix) as entries:
+            with os.scandir(os.path.join(root, prefix)) as entries:
                 found = [entry for entry in entries if not hidden(entry.name)]
         except OSError as error:
             if not prefix:

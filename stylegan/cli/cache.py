@@ -1,0 +1,79 @@
+"""`stylegan cache`: what is kept between calls, because making it again takes time."""
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from stylegan.cli.common import Command
+from stylegan.messages import aligned, count, readable, suggestion
+
+if TYPE_CHECKING:
+    from stylegan.data.cache import Cached
+
+
+@click.command(cls=Command)
+@click.argument("names", nargs=-1)
+@click.option("--clear", is_flag=True, help="Remove what would be listed and is not in use.")
+@click.option(
+    "--older",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    help="List or remove only what was not used for so many days.",
+)
+def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
+    """List the stores that `train --data FOLDER` has made and keeps, or remove some.
+
+    They can be made again. They are in the folder that the environment variable STYLEGAN_CACHE
+    names, else below the user's cache. NAMES are those of the list; without any, all.
+
+    \b
+    stylegan cache
+    stylegan cache --clear photos-256-0f3a5c7d9e1b2468
+    stylegan cache --clear --older 30
+    """
+    from stylegan.data import default_cache_dir
+    from stylegan.data.cache import cached_stores, mib, remove
+    from stylegan.data.prepare import remove_unfinished
+
+    folder = default_cache_dir()
+    stores = {store.path.name: store for store in cached_stores(folder)}
+    for name in names:
+        if name not in stores:
+            raise ValueError(
+                f"{readable(name)} is not in {readable(folder)}{suggestion(name, list(stores))}"
+            )
+    latest = time.time() - (older or 0) * 24 * 60 * 60
+    chosen = [stores[name] for name in names or stores if stores[name].last_used <= latest]
+    if clear:
+        removed = remove([store.path for store in chosen])
+        if folder.is_dir():
+            remove_unfinished(folder)
+        size = sum(store.size_bytes for store in chosen if store.path in removed)
+        click.echo(f"removed {count(len(removed), 'store')}, {mib(size)}, from {readable(folder)}")
+        for store in chosen:
+            if store.path not in removed:
+                click.echo(f"{store.path.name} is in use, and stays")
+        return
+    size = sum(store.size_bytes for store in chosen)
+    click.echo(f"{readable(folder)}: {count(len(chosen), 'store')}, {mib(size)}")
+    for line in table(chosen):
+        click.echo(line)
+
+
+def table(stores: "list[Cached]") -> list[str]:
+    """A line for each store, and one above them that says what is what."""
+    from stylegan.data.cache import mib
+
+    rows = []
+    for store in stores:
+        used = time.strftime("%Y-%m-%d", time.localtime(store.last_used))
+        source = readable(store.source) + (" (gone)" if store.gone else "")
+        if store.meta is None:
+            rows.append((store.path.name, "damaged", "", mib(store.size_bytes), used, source))
+            continue
+        images, size = f"{store.meta.num_images:,}", f"{store.meta.resolution}"
+        rows.append((store.path.name, images, size, mib(store.size_bytes), used, source))
+    if not rows:
+        return []
+    return aligned([("name", "images", "px", "size", "last used", "source"), *rows], left=[0, 5])
