@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 PARTIAL = ".partial"  # suffix of a file that is being written
+UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial|((?:state|generator)-\d+)\.partial", re.S)
 
 
 @contextmanager
@@ -35,17 +37,15 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text so that `path` is never half a file."""
+    """Write text so that `path` is never half a file; file names in it may be any that are allowed."""
     with replacing(path) as file:
-        file.write(text.encode("utf-8"))
+        file.write(text.encode("utf-8", "surrogateescape"))
 
 
-def remove_partials(folder: Path, prefix: str) -> None:
-    """Remove what killed calls of `replacing` have left for files `prefix`-*, in a folder where
-    nobody else writes such files."""
-    for pattern in (f".{prefix}-*{PARTIAL}", f"{prefix}-*{PARTIAL}"):  # the latter: older
-        for partial in folder.glob(pattern):
-            partial.unlink()
+def unfinished_name(path: Path) -> str:
+    """Of a file that a killed `replacing` has left: the name that it was to get; else empty."""
+    found = UNFINISHED.fullmatch(path.name)  # the second form: of older versions
+    return (found[1] or f"{found[2]}.pt") if found else ""
 
 
 def sync_folder(folder: Path) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 Value = TypeVar("Value")
 MEETING_SECONDS = 0.05  # between two looks at the store
+PARENT = os.getppid()  # torchrun, if it has started this process
 
 
 def rank() -> int:
@@ -37,6 +38,11 @@ def local_rank() -> int:
 def processes_of_machine() -> int:
     """How many processes torchrun started on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def is_orphan() -> bool:
+    """Whether torchrun has started this process and is gone: nobody would end it any more."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() != PARENT
 
 
 def pick_device(name: str = "auto") -> torch.device:

@@ -1,23 +1,21 @@
 """A run folder: the names of its files, their numbers, which are kept, and who may train in it."""
 
-import errno
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from stylegan import locks
 from stylegan.agreement import from_first
-from stylegan.atomic import PARTIAL, remove_partials, write_text
+from stylegan.atomic import unfinished_name, write_text
 from stylegan.config import TrainConfig, read_stored_config, to_toml
 from stylegan.destination import check_folder
+from stylegan.messages import readable
+from stylegan.records import read_lines
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL)  # of NFS, too
+SAVED = {"saved", "stopped", "resume", "finished"}  # events of the log of which each needs a state
 
 
 class RunFolder:
@@ -59,7 +57,8 @@ class RunFolder:
         check_folder(self.path)
         if self.config_file.is_file():
             return self.config()
-        if self.path.is_dir() and any(p.suffix != PARTIAL for p in self.path.iterdir()):
+        left = {*self.unfinished()}
+        if self.path.is_dir() and any(path not in left for path in self.path.iterdir()):
             raise ValueError(
                 f"{self.path} is not empty and holds no {self.config_file.name}, so it is not a "
                 "run; choose another --out"
@@ -68,19 +67,22 @@ class RunFolder:
 
     def create(self, config: TrainConfig, data: Path, skipped: Sequence[tuple[str, str]]) -> None:
         """Write what the run is, where its images are, and those that it cannot use, each with its
-        reason."""
+        reason; what is so already is left as it is."""
+        texts = {
+            self.config_file: to_toml(config),  # first: it marks a run
+            self.data_file: f"{data.resolve()}\n",
+            self.skipped_file: "".join(f"{readable(n)}\t{readable(why)}\n" for n, why in skipped),
+        }
         self.path.mkdir(parents=True, exist_ok=True)
-        write_text(self.config_file, to_toml(config))  # first: it marks a run
-        write_text(self.data_file, f"{data.resolve()}\n")
-        if skipped:
-            lines = [f"{name}\t{reason}\n" for name, reason in skipped]
-            write_text(self.skipped_file, "".join(lines))
+        for path, text in texts.items():
+            if text and not (path.is_file() and path.read_bytes() == os.fsencode(text)):
+                write_text(path, text)
 
     def data(self) -> Path | None:
         """Where the images of the run were; None if an older version did not write it."""
         if not self.data_file.is_file():
             return None
-        return Path(self.data_file.read_text(encoding="utf-8").strip())
+        return Path(os.fsdecode(self.data_file.read_bytes()).removesuffix("\n"))
 
     def state_file(self, images_seen: int) -> Path:
         return self.path / f"state-{images_seen:09d}.pt"
@@ -107,6 +109,22 @@ class RunFolder:
     def saved(self) -> int:
         """Images seen by the newest state; 0 before the first."""
         return max(map(images_of, self.states()), default=0)
+
+    def has_lost_its_states(self) -> bool:
+        """Whether results show that states were saved, of which none is left.
+
+        A run that was killed before its first state holds results of one moment at most, unless
+        the disk refused its states.
+        """
+        if self.states():
+            return False
+        log, _ = read_lines(self.log_file, "event")
+        if any(line["event"] in SAVED for line in log):
+            return True
+        if any(str(line.get("what")).startswith("state-") for line in log):  # none was ever written
+            return False
+        moments = {images_of(path) // 1000 for path in self.generators()}
+        return len(moments.union(kimg for kimg, _ in self.grids())) > bool(log)
 
     def checkpoints(self) -> list[Path]:
         """A file with the generator for each number of images, the smaller if there are two; oldest
@@ -135,34 +153,52 @@ class RunFolder:
                 path.unlink(missing_ok=True)
             passed.add(multiple)
 
+    def unfinished(self) -> list[Path]:
+        """What killed calls of `alone` have left of the files that only they write."""
+        ours = re.compile(r"(config|data|skipped|reals|\d+|(state|generator)-(\d+|best))\.[a-z]+")
+        folders = [folder for folder in (self.path, self.samples) if folder.is_dir()]
+        paths = [path for folder in folders for path in folder.iterdir()]
+        return [path for path in paths if ours.fullmatch(unfinished_name(path))]
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Meanwhile no other call trains here: ValueError if one does already, in all processes.
 
-        The folder is made if it is not there. Where the system or its files have no locks, nothing
-        is checked. What a killed save has left is removed.
+        The folder is made if it is not there, and removed if nothing was written to it. Where the
+        system or its files have no locks, nothing is checked. What a killed call has left of a file
+        is removed.
         """
         with ExitStack() as held:
             from_first(lambda: self.enter(held))
             yield
 
     def enter(self, held: ExitStack) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        if fcntl is not None:
-            descriptor = os.open(self.path, os.O_RDONLY)
-            held.callback(os.close, descriptor)  # which ends the lock, as the end of the process
+        check_folder(self.path)
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                descriptor = locks.lock(self.path)
+            except FileNotFoundError:  # a call that was refused has just removed it
+                continue
             except BlockingIOError as error:
                 raise ValueError(
                     f"another process is training in {self.path}; wait until it has finished or "
                     "end it, or choose another --out"
                 ) from error
-            except OSError as error:
-                if error.errno not in NO_LOCKS:
-                    raise
-        for kind in ("state", "generator"):
-            remove_partials(self.path, kind)
+            held.callback(locks.release, descriptor)
+            if locks.is_of(descriptor, self.path):
+                break
+        held.callback(remove_empty, made)
+        for path in self.unfinished():
+            path.unlink()
+
+
+def remove_empty(folders: Sequence[Path]) -> None:
+    """Remove these folders, the innermost first, up to one that is not empty."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def images_of(path: Path) -> int:

@@ -30,7 +30,8 @@ def continued(tmp_path_factory):
 
 def state_of(path):
     """What a state file holds; what older ones and their configurations lack has its default."""
-    payload = {"strength": dataclasses.asdict(Strength())} | checkpoint.load(path)
+    added = {"strength": dataclasses.asdict(Strength()), "threads": torch.get_num_threads()}
+    payload = added | checkpoint.load(path)
     return payload | {"config": to_dict(from_dict(payload["config"]))}
 
 

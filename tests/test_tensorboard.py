@@ -158,7 +158,6 @@ def test_a_gradient_that_is_not_finite_does_not_stop_the_histograms(tmp_path, ba
         network[0].weight.grad[0, 0] = bad
     board = TensorBoard(RunFolder(tmp_path).tensorboard, print)
     board.histograms("network", network, 5)
-    board.close()
     reader = events(tmp_path)
     tags = set(reader.Tags()["histograms"])
     names = {name for name, _ in network.named_parameters()}

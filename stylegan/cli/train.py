@@ -160,7 +160,8 @@ def train(
         except Stopped as stopped:
             say(str(stopped))
             sys.exit(stopped.exit_code)
-        if distributed.rank() == 0 and state.images_seen > begun:
+        made = run.report_file.exists() and state.images_seen == begun
+        if distributed.rank() == 0 and not made:
             write_page(out, chosen)
         say(f"{out} is finished, with {state.images_seen} images seen")
         say(f"samples are in {run.samples}; for more: python generate.py {out} --seeds 0-31")

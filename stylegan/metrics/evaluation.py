@@ -2,6 +2,7 @@
 
 from stylegan import sampling
 from stylegan.data import Store
+from stylegan.messages import reason_of
 from stylegan.metrics.engine import KINDS, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
 from stylegan.metrics.subject import ImageProgress, Subject, quiet
@@ -39,7 +40,11 @@ def evaluation_of(
         )
         scores: dict[str, float] = {"resolution": stage.resolution}
         for result in evaluate(subject, requests, tools, tell=tools.tell):
-            result.append_to(run.metrics_file)
+            try:
+                result.append_to(run.metrics_file)
+            except OSError as error:  # the state and log.jsonl hold the numbers too
+                name = run.metrics_file.name
+                tools.tell(f"could not write {name}: {reason_of(error)}; going on")
             scores |= result.scores()
         return scores
 

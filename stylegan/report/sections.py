@@ -6,14 +6,14 @@ from pathlib import Path
 
 from PIL import Image
 
-from stylegan.config import DERIVED, build_config, flatten, to_dict
+from stylegan.config import DERIVED, TrainConfig, flatten, to_dict
 from stylegan.figures import evenly as spread
 from stylegan.messages import count, duration
 from stylegan.report.charts import Band, short
 from stylegan.report.drawings import Drawings
 from stylegan.report.history import ENDS, Measurement, RunHistory, Session, moment, number
 from stylegan.report.markup import Html, joined, picture, table, tag
-from stylegan.schedule import phases, stage_at
+from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases, stage_at
 from stylegan.toml import toml_value
 
 NEWEST_SIDE, GRID_SIDE = 1024, 768  # pixels at most
@@ -172,8 +172,9 @@ def neighbours(drawings: Drawings) -> Html:
 def settings(history: RunHistory) -> Html:
     """What was configured: the differences, and everything."""
     processes = history.config.schedule.num_processes
+    plan = ScheduleConfig(batch_size=official_batch_sizes(processes), num_processes=processes)
     ours, papers = (
-        flatten(to_dict(config)) for config in (history.config, build_config({}, processes))
+        flatten(to_dict(config)) for config in (history.config, TrainConfig(schedule=plan))
     )
     rows = [
         (tag("code", name), tag("code", toml_value(value)), tag("code", toml_value(papers[name])))

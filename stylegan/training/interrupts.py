@@ -32,9 +32,11 @@ class Requests:
     handled: int = 0
 
     def agree(self, save_is_due: bool) -> tuple[int, bool]:
-        """After asking all processes: the signal to stop for (0: none), and whether to save."""
+        """After asking all processes: the signal to stop for (0: none), and whether to save. One
+        whose torchrun was killed stops, as torchrun would have asked it to."""
         new = self.received[self.handled :]
         self.handled += len(new)
+        new += [signal.SIGTERM] if distributed.is_orphan() else []
         wanted = 2 * max((number for number in new if number != SAVE), default=0)
         wanted += save_is_due or SAVE in new
         stop, save = divmod(distributed.largest(wanted), 2)

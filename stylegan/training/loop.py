@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stylegan.agreement import from_first
 from stylegan.data import Store
+from stylegan.files import checkpoint
 from stylegan.schedule import Stage
 from stylegan.training.feed import Feed
 from stylegan.training.health import Health, explained
@@ -57,8 +59,7 @@ def train(
         loop = Loop(state, feed, recorder, snapshots, health, asked, watchdog, evaluation)
         try:
             with explained(state):
-                recorder.begin()
-                loop.run()
+                loop.complete() if state.finished else loop.run()
         except Exception as error:
             recorder.tell(f"stopped at image {state.images_seen}; {recorder.last_state()}")
             recorder.end("failed", reason=str(error))
@@ -92,6 +93,7 @@ class Loop:
 
     def run(self) -> None:
         """Train until the schedule ends. Stopped if a signal asked for it."""
+        self.recorder.begin()
         state = self.state
         while not state.finished:
             before = state.images_seen
@@ -156,6 +158,31 @@ class Loop:
                 f"above; {self.recorder.last_state()}, from which the same command continues"
             )
         raise Stopped(stop, self.state)
+
+    def complete(self) -> None:
+        """Write again what is missing of the last files of a run that has finished. OSError if it
+        cannot be written."""
+        state, folder = self.state, self.recorder.folder
+        generator, samples = (
+            folder.generator_file(state.images_seen),
+            folder.sample_file(state.images_seen),
+        )
+        missing = from_first(
+            lambda: [
+                *([] if checkpoint.is_sound(generator, "generator") else [generator]),
+                *([] if samples.is_file() else [samples]),
+            ]
+        )
+        if not missing:
+            return
+        names = " and ".join(path.name for path in missing)
+        self.recorder.tell(f"the run has ended, but without a sound {names}: written again")
+        self.recorder.begin()
+        if samples in missing:
+            self.recorder.write_samples(state.stage)
+        if generator in missing and not self.snapshots.write_generator(state.stage):
+            raise OSError(f"{generator} could not be written, see above; give the same command again")
+        self.recorder.end("finished")
 
     def finish(self, stage: Stage) -> None:
         """The last files. OSError if they cannot be written."""

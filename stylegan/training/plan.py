@@ -20,6 +20,8 @@ class TimeLeft:
 
     def seconds(self, images_seen: int, resolution: int, images_per_second: float) -> float:
         """To the end, with the speed that `resolution` has now."""
+        if images_seen >= self.phases[-1][1]:  # the run was made shorter
+            return 0.0
         self.rates[resolution] = images_per_second
         work = images_per_second * self.flops[resolution]
         left = 0.0

@@ -67,7 +67,7 @@ class Meter:
 class Recorder:
     """Writes the log, the events and the samples of a run; only the first process does.
 
-    What the disk refuses is reported and lost; training goes on.
+    What the disk refuses is reported, and training goes on; lines of the log are written later.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Recorder:
         self.state, self.store, self.folder = state, store, folder
         self.tell, self.report, self.histograms, self.graph = tell, report, histograms, graph
         self.writes = distributed.rank() == 0
-        self.line_refused = False
+        self.unwritten: list[str] = []  # lines of the log that the disk has refused
         self.meter = Meter()
         self.events = TensorBoard(
             folder.tensorboard,
@@ -95,7 +95,7 @@ class Recorder:
         )
 
     def begin(self) -> None:
-        """Where the run starts; a new one shows its data."""
+        """Where this part of the run starts; the first one shows the data."""
         device = self.state.device
         self.line(
             "resume" if self.state.images_seen else "start",
@@ -106,23 +106,26 @@ class Recorder:
             hardware=hardware(),
             versions=versions(),
         )
-        if self.state.images_seen == 0 and self.writes:
+        if not self.writes:
+            return
+        if not self.folder.reals_file.exists():
             self.write_grid(self.folder.reals_file, self.real_pictures(), "reals")
-            if self.graph:
-                self.events.graph(self.state.generator_ema)
+        if self.graph and self.state.images_seen == 0:
+            self.events.graph(self.state.generator_ema)
 
     def line(self, event: str, **values: Any) -> None:
         """Append one JSON object to log.jsonl; a number that is not finite becomes null."""
         if not self.writes:
             return
+        self.unwritten.append(to_line({"event": event, "time": round(time.time(), 3), **values}))
         try:
-            line = to_line({"event": event, "time": round(time.time(), 3), **values})
-            append_line(self.folder.log_file, line)
-            self.line_refused = False
+            while self.unwritten:
+                append_line(self.folder.log_file, self.unwritten[0])
+                del self.unwritten[0]
         except OSError as error:
-            if not self.line_refused:
-                self.tell(f"could not write log.jsonl: {reason_of(error)}; going on")
-            self.line_refused = True
+            if len(self.unwritten) == 1:
+                reason = reason_of(error)
+                self.tell(f"could not write log.jsonl: {reason}; going on, and trying again")
 
     def attempt(self, path: Path, write: Callable[[], None]) -> bool:
         """Write; where the disk refuses, say so and go on: what was saved before is not touched."""
@@ -232,4 +235,3 @@ class Recorder:
     def end(self, event: str, **values: Any) -> None:
         """The last line of this part of the run."""
         self.line(event, images_seen=self.state.images_seen, **values)
-        self.events.close()

@@ -9,7 +9,7 @@ import torch
 
 from stylegan import distributed
 from stylegan.agreement import in_all
-from stylegan.config import TrainConfig, check_batches, differences
+from stylegan.config import TrainConfig, check_batches, differences, from_dict
 from stylegan.data import Store
 from stylegan.files import checkpoint
 from stylegan.messages import count, readable
@@ -36,7 +36,7 @@ def open_run(
         check_same_data(payload, config, store, folder)
         restore(state, payload, newest)
         state.data = payload["data"]
-        for line in changes(folder.config(), config, payload["processes"]):
+        for line in changes(folder.config(), config, payload, device):
             tell(line)
     if init_from is not None and newest is not None:
         tell(f"the run has begun already, so the weights of {init_from} are not used")
@@ -73,6 +73,9 @@ def check_same_data(
     if known == store.identity(resolution) and same_names:
         return
     what = "images, or images in other classes," if labels else "images"
+    if labels and not same_names:
+        named, now = ", ".join(payload.get("label_names", [])), ", ".join(store.label_names)
+        what = f"classes ({readable(named)}, now {readable(now)})"
     raise ValueError(
         f"{readable(folder.path)} was trained on other {what} than {readable(store.meta.source)} "
         "holds now; continue with the same data, or choose another --out"
@@ -104,6 +107,11 @@ def newest_state(
         if damaged:
             tell(f"{'; '.join(damaged)}; continuing from {path.name} instead")
         return path, payload
+    if folder.has_lost_its_states():
+        raise ValueError(
+            f"{folder.path} holds results of a run, but no state-*.pt to continue from; put one "
+            "back, or choose another --out to begin anew"
+        )
     if damaged:
         raise ValueError(
             f"no state of {folder.path} can be read ({'; '.join(damaged)}); put a sound copy back, "
@@ -115,6 +123,9 @@ def newest_state(
 def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
     """Put the payload of `path` into the state; ValueError if it does not fit."""
     try:
+        found = differences(from_dict(payload["config"]), state.config)
+        if found:
+            raise ValueError(f"it is of a run of another configuration ({'; '.join(found)})")
         state.restore(payload)
         if not payload["processes"] > 0:
             raise ValueError(f"it was saved by {payload['processes']} processes")
@@ -123,19 +134,34 @@ def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
         raise ValueError(f"{path} cannot be continued: {reason}") from error
 
 
-def changes(stored: TrainConfig, config: TrainConfig, processes: int) -> list[str]:
-    """What may change within a run, but is reported: it changes last bits, and the groups of the
-    minibatch deviation."""
-    found, now = [], distributed.world_size()
+def changes(
+    stored: TrainConfig, config: TrainConfig, payload: dict[str, Any], device: torch.device
+) -> list[str]:
+    """What may change within a run, but is reported: it changes last bits, the groups of the
+    minibatch deviation, or where the run ends."""
+    found = []
+    processes, now = payload["processes"], distributed.world_size()
     if now != processes:
         found.append(
             f"the run was on {count(processes, 'process')} and goes on with {now}: "
             "batches, schedule and the order of the data stay, but noise inputs are drawn and sums "
             "are rounded otherwise, so results are no longer the same to the last bit"
         )
+    threads, now = payload.get("threads"), torch.get_num_threads()  # older files lack it
+    if device.type == "cpu" and threads not in (None, now):
+        found.append(
+            f"the run was on {count(threads, 'thread')} and goes on with {now} (OMP_NUM_THREADS): "
+            "sums are rounded otherwise, so results are no longer the same to the last bit"
+        )
     if stored.batch_gpu != config.batch_gpu and config.network.deviation_group > 1:
         found.append(
             f"batch_gpu was {stored.batch_gpu} and is {config.batch_gpu} now: the minibatch "
             "deviation sees other groups, so results are no longer the same"
+        )
+    seen, total = payload["images_seen"], config.schedule.total_images
+    if seen > total and stored.schedule.total_images > total:
+        found.append(
+            f"the run has seen {seen} images, which is beyond schedule.total_kimg "
+            f"{config.schedule.total_kimg:g}: it ends here"
         )
     return found

@@ -58,7 +58,7 @@ def start(
     """
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
-    with nothing_to_save(), processes(device, hang_minutes), kernels(config):
+    with nothing_to_save(), processes(device, hang_minutes), kernels(config), folder.alone():
         say = tell if distributed.rank() == 0 else lambda text: None
         try_losses(config, device)
         store = (
@@ -70,14 +70,10 @@ def start(
         state, resumed = open_run(folder, config, store, device, init_from=init_from, tell=say)
         for line in [*announcement(state, store, folder, resumed), *tried]:
             say(line)
-        with folder.alone():
-            from_first(lambda: folder.create(config, store.origin, store.skipped))
-            if not (state.finished and folder.generator_file(state.images_seen).exists()):
-                shows = {"tensorboard": tensorboard, "histograms": histograms, "graph": graph}
-                recorder = Recorder(state, store, folder, tell=say, report=report, **shows)
-                train(
-                    state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes
-                )
+        from_first(lambda: folder.create(config, store.origin, store.skipped))
+        shows = {"tensorboard": tensorboard, "histograms": histograms, "graph": graph}
+        recorder = Recorder(state, store, folder, tell=say, report=report, **shows)
+        train(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes)
     return state
 
 

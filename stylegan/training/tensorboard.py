@@ -12,36 +12,41 @@ from stylegan.messages import reason_of
 from stylegan.networks import Generator
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+    from stylegan.training.events import EventWriter
 
 
 class TensorBoard:
-    """Event files, opened when first written to. When the disk refuses one, they end."""
+    """Event files, opened when first written to. What the disk refuses is reported and lost."""
 
     def __init__(
         self, folder: Path, tell: Callable[[str], None], *, enabled: bool = True, start: int = 0
     ) -> None:
         self.folder, self.tell, self.enabled = folder, tell, enabled
         self.start = start  # images seen: what the files hold beyond was never saved
-        self.writer: SummaryWriter | None = None
+        self.writer: EventWriter | None = None
+        self.refused = False
 
-    def write(self, add: Callable[["SummaryWriter"], object]) -> None:
+    def write(self, add: Callable[["EventWriter"], object]) -> None:
         if not self.enabled:
             return
-        try:
-            if self.writer is None:
-                from torch.utils.tensorboard import SummaryWriter
+        if self.writer is None:
+            from stylegan.training.events import EventFile, EventWriter
 
-                self.writer = SummaryWriter(str(self.folder), purge_step=self.start or None)
-            add(self.writer)
+            self.writer = EventWriter(EventFile(self.folder, self.start or None))
+        add(self.writer)
+        try:
+            self.writer.file.write()
+            self.refused = False
         except OSError as error:
-            self.enabled = False
-            self.tell(
-                f"could not write TensorBoard's events: {reason_of(error)}; they end here, going on"
-            )
+            if not self.refused:
+                self.tell(
+                    f"could not write TensorBoard's events: {reason_of(error)}; going on, and "
+                    "trying again"
+                )
+            self.refused = True
 
     def scalars(self, scalars: Mapping[str, float], images_seen: int) -> None:
-        def add(writer: "SummaryWriter") -> None:
+        def add(writer: "EventWriter") -> None:
             for name, value in scalars.items():
                 writer.add_scalar(name, value, images_seen)
 
@@ -72,7 +77,3 @@ class TensorBoard:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.write(lambda writer: writer.add_graph(generator, inputs, use_strict_trace=False))
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.write(lambda writer: writer.close())
