@@ -37,7 +37,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text so that `path` is never half a file; file names in it may be any that are allowed."""
+    """Write text, in which file names need not be UTF-8, so that `path` is never half a file."""
     with replacing(path) as file:
         file.write(text.encode("utf-8", "surrogateescape"))
 

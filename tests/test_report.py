@@ -38,6 +38,7 @@ from stylegan.report.curves import best_of, by_metric, scores
 from stylegan.report.history import moment, number, read_run
 from stylegan.report.markup import escaped, picture, tag
 from stylegan.report.sections import GRIDS, evenly
+from stylegan.run_folder import RunFolder
 
 SCHEDULE = {**SHORT, "batch_size": {4: 4}}
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)>\"' & \ud800"
@@ -128,6 +129,12 @@ def log(folder, *events):
 
 
 # The page
+
+
+def test_a_run_of_three_processes_has_a_report(folder):
+    path = RunFolder(folder).config_file  # whose default batches would not fit the groups
+    path.write_text(path.read_text().replace("num_processes = 1", "num_processes = 3"))
+    assert "num_processes" in Page(write_report(folder)).text
 
 
 def test_yardsticks_are_told_apart_from_the_generator(folder):

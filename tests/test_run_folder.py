@@ -1,8 +1,12 @@
 """What a run folder knows: the numbers of its files, which are kept, its configuration and data."""
 
+import os
+
 import pytest
 
+from stylegan import locks
 from stylegan.config import load_config
+from stylegan.records import append_line, to_line
 from stylegan.run_folder import RunFolder, images_of
 
 
@@ -63,6 +67,99 @@ def test_a_run_knows_its_configuration_its_skipped_images_and_its_data(tmp_path)
     assert run.data() == tmp_path / "photos"
     run.data_file.unlink()
     assert run.data() is None  # as in runs of older versions
+
+
+@pytest.mark.parametrize("name", ["photos ", "photos\n", " \r\n", "caf\udce9"])
+def test_data_and_skipped_images_of_any_name_are_remembered(tmp_path, name):
+    run = RunFolder(tmp_path / "run")
+    run.create(load_config("quickstart"), tmp_path / name, [(f"{name}.png", "broken")])
+    assert run.data() == tmp_path / name
+    assert os.fsdecode(run.skipped_file.read_bytes()).count("\n") == 1
+
+
+def test_what_is_written_already_is_left_as_it_is(tmp_path):
+    run, config = RunFolder(tmp_path / "run"), load_config("quickstart")
+    run.create(config, tmp_path, [])
+    before = run.config_file.stat().st_ino, run.data_file.stat().st_ino
+    run.create(config, tmp_path, [])
+    assert (run.config_file.stat().st_ino, run.data_file.stat().st_ino) == before
+    run.create(load_config("quickstart", ["seed=1"]), tmp_path, [])
+    assert run.config().seed == 1
+
+
+def test_what_kills_have_left_of_our_files_is_removed_and_nothing_of_the_users(tmp_path):
+    run = RunFolder(tmp_path)
+    run.samples.mkdir()
+    ours = [".config.toml.", ".state-000000144.pt.", ".generator-best.pt.", "samples/.000600.png."]
+    left = [f"{name}0123456789abcdef.partial" for name in ours] + ["state-000000144.partial"]
+    mine = ["state-x.partial", "thesis.partial", ".notes.0123456789abcdef.partial"]
+    for name in [*left, *mine]:
+        (tmp_path / name).touch()
+    with run.alone():
+        assert not any((tmp_path / name).exists() for name in left)
+    assert all((tmp_path / name).exists() for name in mine)
+    with pytest.raises(ValueError, match="is not empty"):
+        run.stored_config()
+
+
+def test_a_folder_with_leftovers_alone_may_become_a_run(tmp_path):
+    (tmp_path / ".config.toml.0123456789abcdef.partial").touch()
+    assert RunFolder(tmp_path).stored_config() is None
+
+
+def test_a_folder_in_which_nothing_was_written_vanishes_and_one_of_the_user_stays(tmp_path):
+    (tmp_path / "mine").mkdir()
+    for path in (tmp_path / "a" / "b" / "run", tmp_path / "mine" / "run"):
+        with pytest.raises(KeyError), RunFolder(path).alone():
+            assert path.is_dir()
+            raise KeyError
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
+def test_a_folder_that_a_refused_call_removes_meanwhile_is_made_again(tmp_path, monkeypatch):
+    lock, calls = locks.lock, []
+
+    def lock_late(path):
+        descriptor = lock(path)
+        calls.append(path)
+        if len(calls) == 1:
+            path.rmdir()
+        return descriptor
+
+    monkeypatch.setattr(locks, "lock", lock_late)
+    run = RunFolder(tmp_path / "run")
+    with run.alone():
+        (run.path / "file").touch()
+    assert len(calls) == 2
+
+
+FIRST, TICK = {"event": "start"}, {"event": "progress"}
+FULL = {"event": "not_written", "what": "state-000001000.pt"}
+
+
+@pytest.mark.parametrize(
+    ("log", "files", "lost"),
+    [
+        ([], [], False),
+        ([FIRST, TICK], [], False),
+        ([FIRST, TICK], ["samples/000001.png", "generator-000001000.pt"], False),  # killed there
+        ([FIRST, TICK, FULL], ["samples/000001.png", "samples/000002.png"], False),
+        ([FIRST, TICK], ["samples/000001.png", "samples/000002.png"], True),
+        ([FIRST, TICK], ["generator-000001000.pt", "generator-000002000.pt"], True),
+        ([FIRST, {"event": "finished"}], [], True),
+        ([FIRST, {"event": "stopped"}, FULL], [], True),
+        ([], ["generator-000001000.pt"], True),
+        ([FIRST, {"event": "finished"}], ["state-000002000.pt"], False),
+    ],
+)
+def test_a_run_knows_that_states_were_saved_which_are_gone(tmp_path, log, files, lost):
+    run = RunFolder(tmp_path)
+    run.samples.mkdir()
+    for line in log:
+        append_line(run.log_file, to_line(line))
+    for name in files:
+        (tmp_path / name).touch()
+    assert run.has_lost_its_states() == lost
 
 
 def test_what_is_not_a_run_is_refused_by_name(tmp_path):

@@ -3,6 +3,9 @@
 import io
 import json
 import math
+import os
+import resource
+import threading
 
 import numpy as np
 import pytest
@@ -175,6 +178,32 @@ def test_a_finished_run_adds_no_events(store, plain):
     before = {path: path.read_bytes() for path in plain.rglob("*") if path.is_file()}
     recorded(store, plain)
     assert {path: path.read_bytes() for path in plain.rglob("*") if path.is_file()} == before
+
+
+def test_what_the_disk_refuses_is_told_once_and_later_events_are_written(tmp_path):
+    told, threads = [], threading.active_count()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    board = TensorBoard(RunFolder(tmp_path).tensorboard, told.append)
+    try:
+        for step, size in enumerate([limit[0], 150, 10, limit[0], limit[0]]):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+            board.scalars({"a": 1.0, "b": 2.0}, step)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert [event.step for event in events(tmp_path).Scalars("b")] == [0, 3, 4]
+    (line,) = told
+    assert line == f"could not write TensorBoard's events: {os.strerror(27)}; going on, and " + (
+        "trying again"
+    )
+    assert threading.active_count() == threads
+
+
+def test_a_file_where_the_events_should_be_does_not_stop_a_run(store, tmp_path):
+    told = []
+    (tmp_path / "tensorboard").touch()
+    board = TensorBoard(RunFolder(tmp_path).tensorboard, told.append)
+    board.scalars({"a": 1.0}, 0)
+    assert len(told) == 1 and "File exists" in told[0]
 
 
 @pytest.mark.parametrize("channels", [1, 4])

@@ -190,6 +190,13 @@ def test_the_same_command_again_says_that_it_is_finished_and_changes_no_file(at_
     assert contents(at_finished) == before
 
 
+def test_a_report_that_was_never_made_is_made_by_the_same_command(at_finished):
+    page = at_finished / "run" / "report.html"
+    page.unlink()
+    assert "its report is run/report.html" in told()
+    assert page.exists()
+
+
 @pytest.mark.parametrize(
     ("more", "field"),
     [

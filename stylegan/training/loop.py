@@ -181,7 +181,9 @@ class Loop:
         if samples in missing:
             self.recorder.write_samples(state.stage)
         if generator in missing and not self.snapshots.write_generator(state.stage):
-            raise OSError(f"{generator} could not be written, see above; give the same command again")
+            raise OSError(
+                f"{generator} could not be written, see above; give the same command again"
+            )
         self.recorder.end("finished")
 
     def finish(self, stage: Stage) -> None:
