@@ -269,7 +269,7 @@ def traps(here):
         (["--metrics-every", "1"], {}, "--metrics-every needs --metrics"),
         ([], {"data": "gone"}, "gone; see datasets/README.md"),
         ([], {"data": "empty"}, "the folder empty is empty"),
-        ([], {"data": "notes"}, "no images under notes: found 1 other file"),
+        ([], {"data": "notes"}, "no images under notes: found 1 .txt file"),
         ([], {"data": "tiny.toml"}, "tiny.toml is neither a folder nor a zip"),
         ([], {"config": "fhq-256"}, "did you mean ffhq-256?"),
         (["--cond"], {"data": "flat"}, "labels were asked for, but the images of "),
