@@ -70,7 +70,7 @@ def hinge(real_logits: Tensor, fake_logits: Tensor) -> Tensor:
 
 
 def squared_gradient_norms(logits: Tensor, images: Tensor) -> Tensor:
-    """|dD/dx|^2 of every image, summed over its pixels: (N,). `images` must require grad."""
+    """`|dD/dx|^2` of every image, summed over its pixels: (N,). `images` must require grad."""
     (grad,) = torch.autograd.grad(logits.sum(), images, create_graph=True)
     return grad.square().sum(dim=(1, 2, 3))
 
@@ -92,7 +92,7 @@ def r2_penalty(fake_logits: Tensor, fakes: Tensor) -> Tensor:
 def gradient_penalty(
     mixed_logits: Tensor, mixed: Tensor, *, target: float = 1.0, norm_factor: float = 1.0
 ) -> Tensor:
-    """(|dD/dx| * norm_factor - target)^2, averaged over the batch; x between real and fake.
+    """`(|dD/dx| * norm_factor - target)^2`, averaged over the batch; x between real and fake.
 
     `mixed` must require grad. Weight it by 10 / target^2. Gulrajani et al. 2017, equation 3.
     """
