@@ -1,4 +1,4 @@
-"""The documents and the API reference as a web page: `sphinx-build -W -c docs . SITE`."""
+"""The documents and the API reference as a web page: `sphinx-build -W -c docs . site`."""
 
 from stylegan import __version__
 
@@ -12,6 +12,7 @@ html_title = f"stylegan {__version__}"
 html_copy_source = False
 
 default_role = "code"  # of `names` in docstrings
+autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": True}

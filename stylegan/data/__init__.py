@@ -5,6 +5,7 @@ from .check import Findings, check
 from .images import Crop, read_image
 from .loader import Batch, batches, process_reals
 from .prepare import prepare, pyramid
+from .sequence import prepare_images
 from .sources import open_source
 from .store import Skipped, Store, is_store
 
@@ -23,6 +24,7 @@ __all__ = [
     "open_source",
     "place_of",
     "prepare",
+    "prepare_images",
     "process_reals",
     "pyramid",
     "read_image",

@@ -1,0 +1,95 @@
+"""A store of images that a program holds or makes: arrays, Pillow images, data sets of others."""
+
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from PIL import Image
+
+from .images import Crop, normalize
+from .prepare import ProgressCallback, prepare
+from .sources import Source
+from .store import Store
+
+Picture = Image.Image | np.ndarray
+
+
+class SequenceSource(Source):
+    """Images by their position."""
+
+    kind = "sequence"
+
+    def __init__(
+        self, images: Sequence[Picture], labels: Sequence[str] | None, channels: int, path: Path
+    ) -> None:
+        self.images, self.labels, self.channels = images, labels, channels
+        if labels is not None and len(labels) != len(images):
+            raise ValueError(f"{len(labels)} labels are given for {len(images)} images")
+        super().__init__(path, (f"{i:09}.png" for i in range(len(images))))
+
+    def label_of(self, name: str) -> str | None:
+        return None if self.labels is None else str(self.labels[position(name)])
+
+    def read(self, name: str) -> bytes:
+        image = self.images[position(name)]
+        if not isinstance(image, Image.Image):
+            image = from_array(image)
+        file = io.BytesIO()
+        image = normalize(image, channels=self.channels, name=name)
+        image.save(file, "png", compress_level=1)
+        return file.getvalue()
+
+    def open(self, name: str) -> BinaryIO:
+        return io.BytesIO(self.read(name))
+
+    def listing(self) -> Iterator[tuple[Any, ...]]:
+        yield (len(self.images),)
+
+
+def position(name: str) -> int:
+    return int(name.removesuffix(".png"))
+
+
+def from_array(pixels: np.ndarray) -> Image.Image:
+    """Pixels uint8 (H, W), or (H, W, C) with 1, 3 or 4 channels, as an image."""
+    pixels = np.asarray(pixels)
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or pixels.shape[2:] in ((3,), (4,))):
+        raise ValueError(
+            f"an array of an image is uint8 (height, width) or (height, width, 1, 3 or 4), not "
+            f"{pixels.dtype} {pixels.shape}"
+        )
+    return Image.fromarray(np.ascontiguousarray(pixels))
+
+
+def prepare_images(
+    images: Sequence[Picture],
+    out: str | Path,
+    *,
+    labels: Sequence[str] | None = None,
+    resolution: int | None = None,
+    crop: Crop = "center",
+    channels: int = 3,
+    strict: bool = False,
+    workers: int = 1,
+    progress: ProgressCallback | None = None,
+) -> Store:
+    """As `prepare`, of the images of a sequence: Pillow images, or arrays uint8 (H, W[, C]).
+
+    `images[i]` is asked for when its turn comes, by `workers` threads, so that the sequence may
+    read or draw it then. `labels` name the class of each.
+    """
+    source = SequenceSource(images, labels, channels, Path(out))
+    return prepare(
+        source,
+        out,
+        resolution=resolution,
+        crop=crop,
+        channels=channels,
+        strict=strict,
+        workers=workers,
+        progress=progress,
+    )

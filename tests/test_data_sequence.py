@@ -1,0 +1,80 @@
+"""A store of images that a program holds."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from stylegan.data import Store, prepare, prepare_images
+
+
+@pytest.fixture
+def pixels():
+    return np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), np.uint8)
+
+
+def test_arrays_and_pictures_of_them_give_the_store_of_their_files(pixels, tmp_path):
+    (tmp_path / "files").mkdir()
+    for i, image in enumerate(pixels):
+        Image.fromarray(image).save(tmp_path / "files" / f"{i}.png")
+    wanted = prepare(tmp_path / "files", tmp_path / "wanted")
+    pictures = [Image.fromarray(image) for image in pixels]
+    for name, images in (("arrays", pixels), ("pictures", pictures)):
+        store = prepare_images(images, tmp_path / name)
+        assert (store.resolution, store.num_images, store.labels) == (16, 5, None)
+        assert store.identity(16) == wanted.identity(16) == Store(store.path).identity(16)
+        assert (store.images(16).transpose(0, 2, 3, 1) == pixels).all()
+
+
+def test_labels_are_those_given_in_the_order_of_the_images(pixels, tmp_path):
+    store = prepare_images(pixels, tmp_path / "s", labels=["b", "a", "b", "c", "a"], resolution=8)
+    assert store.label_names == ["a", "b", "c"]
+    assert store.labels.tolist() == [1, 0, 1, 2, 0]
+    with pytest.raises(ValueError, match="4 labels are given for 5 images"):
+        prepare_images(pixels, tmp_path / "t", labels=list("abcd"))
+
+
+def test_gray_and_transparent_images_follow_the_policy_of_files(pixels, tmp_path):
+    gray = pixels[:, :, :, :1]
+    assert (prepare_images(gray, tmp_path / "a").images(16) == gray.transpose(0, 3, 1, 2)).all()
+    store = prepare_images(gray[..., 0], tmp_path / "b", channels=1)
+    assert (store.images(16) == gray.transpose(0, 3, 1, 2)).all()
+    clear = np.concatenate([pixels, np.zeros_like(gray)], axis=3)
+    assert (prepare_images(clear, tmp_path / "c").images(16) == 255).all()
+
+
+class Broken:
+    """A sequence that cannot read one of its images."""
+
+    def __init__(self, images):
+        self.images = images
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, i):
+        if i == 2:
+            raise OSError("the disk is gone")
+        return self.images[i]
+
+
+def test_images_that_cannot_be_read_are_left_out_and_listed(pixels, tmp_path):
+    store = prepare_images(Broken(pixels), tmp_path / "s")
+    assert store.num_images == 4
+    assert store.skipped == [("000000002.png", "the disk is gone")]
+    with pytest.raises(ValueError, match=r"1 of 5 images .*the disk is gone"):
+        prepare_images(Broken(pixels), tmp_path / "t", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        ([], "is empty"),
+        (np.zeros((2, 8, 8, 3)), r"uint8 .*, not float64 \(8, 8, 3\)"),
+        (np.zeros((2, 3, 8, 8), np.uint8), r"not uint8 \(3, 8, 8\)"),
+        (np.zeros((2, 2, 2, 3), np.uint8), "the smallest resolution is 4"),
+    ],
+)
+def test_what_is_no_image_is_refused(images, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        prepare_images(images, tmp_path / "s")
+    assert not (tmp_path / "s").exists()
