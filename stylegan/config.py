@@ -14,7 +14,13 @@ from stylegan.loss_registry import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
 from stylegan.networks.registry import DISCRIMINATORS, GENERATORS
-from stylegan.schedule import MIN_RESOLUTION, ScheduleConfig, official_batch_sizes, phases
+from stylegan.schedule import (
+    MIN_RESOLUTION,
+    ScheduleConfig,
+    check_resolution,
+    official_batch_sizes,
+    phases,
+)
 from stylegan.toml import parse_override, read_toml, toml_value
 
 if TYPE_CHECKING:
@@ -53,6 +59,8 @@ class TrainConfig:
     r2_gamma: float = 0.0  # weight of R2, the same penalty at fakes; 0 = off
     gp_weight: float = 10.0  # weight of the gradient penalty of wgan_gp and hinge_gp
     gp_target: float = 1.0  # gradient norm that this penalty asks for
+    lecam_weight: float = 0.0  # weight of LeCam regularization, for few images; 0 = off
+    lecam_decay: float = 0.99  # decay of the averages of the logits that it uses, per step
     drift: float = 0.001  # weight of the squared real logits in the WGAN losses
     adam_beta1: float = 0.0  # Adam: decay of the mean of the gradients
     adam_beta2: float = 0.99  # Adam: decay of the mean of their squares
@@ -63,6 +71,8 @@ class TrainConfig:
     noise: Literal["random", "const"] = "random"  # drawn for each image, or the stored maps
     precision: Precision = "fp32"  # arithmetic; the last three are for GPUs
     batch_gpu: int = 0  # images at once per process, gradients accumulated; 0 = the whole share
+    freeze_d: int = 0  # discriminator's blocks from this resolution up are not trained; 0 = all are
+    freeze_mapping: bool = False  # the mapping network is not trained
     checkpoint_activations: bool = False  # recompute blocks instead of keeping what they saved
     deterministic: bool = False  # the same bits every time on a GPU too, where it is slower
     log_kimg: float = 1.0  # between two lines of log.jsonl [kimg]
@@ -82,6 +92,8 @@ class TrainConfig:
             for name in names.split():
                 if not holds(value := getattr(self, name)):
                     raise ValueError(f"{name} must {condition}, but is {readable(value, 40)}")
+        if self.freeze_d:
+            check_resolution(self.freeze_d, self.network.resolution, what="freeze_d")
         for name, value in flatten(to_dict(self)).items():
             numbers = value.values() if isinstance(value, Mapping) else [value]
             largest = max((n for n in numbers if isinstance(n, int | float)), default=0)
@@ -94,12 +106,17 @@ LARGEST = 10**12  # of the numbers of options; what is computed from them stays 
 
 
 RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (  # what must hold for options
-    ("be from 0 to 1", lambda x: 0 <= x <= 1, "style_mixing w_avg_decay"),
+    ("be from 0 to 1", lambda x: 0 <= x <= 1, "style_mixing w_avg_decay lecam_decay"),
     ("be from 0 to below 1", lambda x: 0 <= x < 1, "adam_beta1 adam_beta2"),
     ("be positive", lambda x: x > 0, "ema_half_life_kimg gp_target adam_eps log_kimg"),
     ("be at least 1", lambda x: x >= 1, "keep_states snapshot_ticks max_skipped r1_interval"),
     ("not be negative", lambda x: x >= 0, "seed r1_gamma r2_gamma gp_weight drift batch_gpu"),
-    ("not be negative", lambda x: x >= 0, "save_minutes milestone_kimg max_saturated_kimg"),
+    ("not be negative", lambda x: x >= 0, "lecam_weight"),
+    (
+        "not be negative",
+        lambda x: x >= 0,
+        "save_minutes milestone_kimg max_saturated_kimg",
+    ),
     ("be below 2**63", lambda x: x < 2**63, "seed"),
 )
 SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options

@@ -197,6 +197,7 @@ AUGMENTED = {
     "in the middle of an interval of the rule": {"augment": ADA},
     "micro-batches": {"augment": ADA, "batch_gpu": 2},
     "recomputation": {"augment": ADA, "checkpoint_activations": True},
+    "lecam": {"augment": ADA, "lecam_weight": 0.3, "batch_gpu": 2},
     "penalties": {"augment": {"kind": "diffaugment", "strength": 0.5}, "r2_gamma": 1.0},
     "fixed": {"augment": ADA | {"strength": 0.3, "transforms": ["bgc", "imgfilter", "cutout"]}},
 }

@@ -8,6 +8,7 @@ import weakref
 import pytest
 import torch
 from tiny_training import counts, differing, reals_for, stage, step, tiny_config
+from torch.testing import assert_close
 from two_processes import float64_state
 
 from stylegan.training import Share, TrainState, draw, train_step
@@ -295,3 +296,46 @@ def test_averages_of_metrics_count_the_steps_that_had_them():
     meter.add({"a": torch.tensor(1.0), "b": torch.tensor(4.0)}, 4, 0.0)
     meter.add({"a": torch.tensor(2.0)}, 4, 0.0)
     assert meter.read() == {"a": 1.5, "b": 4.0}
+
+
+def test_lecam_pulls_logits_toward_the_average_of_the_other_kind():
+    """The first step only takes the averages; they forget 1 % per step."""
+    state, now = TrainState.create(tiny_config(lecam_weight=0.3, r1_gamma=0.0)), stage(8, 1.0)
+    first = step(state, now)
+    assert "d/lecam_real" not in first
+    means = torch.stack([first["d/real_logits"], first["d/fake_logits"]])
+    assert torch.equal(state.logit_averages, means)
+    second = step(state, now)
+    moved = torch.stack([second["d/real_logits"], second["d/fake_logits"]])
+    assert_close(state.logit_averages, 0.99 * means + 0.01 * moved)
+    config, batch = state.config, Batch(reals_for(now), reals_for(now), None)
+    batch = dataclasses.replace(batch, averages=torch.tensor([2.0, -3.0]))
+    network = state.discriminator
+    logits = network(reals_for(now)).detach()
+    for terms, name, average in ((real_terms, "real", -3.0), (fake_terms, "fake", 2.0)):
+        term = next(t for t in terms(config, network, batch, now) if t.name == f"d/lecam_{name}")
+        assert term.weight == 0.3
+        assert_close(term.value.detach(), (logits - average).square().mean())
+
+
+def test_frozen_parts_keep_their_weights_and_the_others_move():
+    state = TrainState.create(tiny_config(freeze_d=8, freeze_mapping=True))
+    before = {
+        name: value.clone()
+        for network in (state.generator, state.discriminator)
+        for name, value in network.named_parameters()
+    }
+    for _ in range(2):
+        step(state, stage(16, 0.5))
+    for network in (state.generator, state.discriminator):
+        for name, value in network.named_parameters():
+            large = any(f"{part}.{r}." in name for part in ("from_rgb", "blocks") for r in (8, 16))
+            frozen = name.startswith("mapping.") or (network is state.discriminator and large)
+            used = value.grad is not None or frozen
+            assert torch.equal(value, before[name]) == (frozen or not used), name
+    assert any(name.startswith("mapping.") for name in before)
+
+
+def test_a_resolution_to_freeze_from_is_one_of_the_network():
+    with pytest.raises(ValueError, match="freeze_d 32 is not a power of two from 4 to 16"):
+        tiny_config(freeze_d=32)

@@ -81,6 +81,8 @@ def prepare(state: "TrainState", stage: Stage) -> StageNetworks:
         network.requires_grad_(False)
         for parameter in network.active_parameters(stage.resolution, stage.alpha):
             parameter.requires_grad_(True)
+    for part in frozen_parts(state):
+        part.requires_grad_(False)
     averages = dict(state.generator_ema.named_parameters())
     resting = frozenset(
         name
@@ -89,6 +91,15 @@ def prepare(state: "TrainState", stage: Stage) -> StageNetworks:
     )
     generator = wrapped(GeneratorPass(state.generator))
     return StageNetworks(stage.growth, generator, wrapped(state.discriminator), resting)
+
+
+def frozen_parts(state: "TrainState") -> list[nn.Module]:
+    """What is never trained: see `freeze_d` (Mo et al. 2020) and `freeze_mapping`."""
+    config, network = state.config, state.discriminator
+    parts: list[nn.Module] = [state.generator.mapping] if config.freeze_mapping else []
+    for blocks in (network.from_rgb, network.blocks) if config.freeze_d else ():
+        parts += [block for r, block in blocks.items() if int(r) >= config.freeze_d]
+    return parts
 
 
 def wrapped(module: nn.Module) -> nn.Module:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from stylegan import config as configuration
 from stylegan.augment import Strength
@@ -36,6 +37,7 @@ class TrainState:
     position: Position = field(default_factory=Position)
     growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
     strength: Strength = field(default_factory=Strength)  # of the augmentation
+    logit_averages: Tensor | None = None  # (2,) of reals and fakes, for LeCam
     skipped_g: int = 0  # updates left out because a gradient was not finite
     skipped_d: int = 0
     skipped_in_a_row_g: int = 0
@@ -100,6 +102,7 @@ class TrainState:
             "config": configuration.to_dict(self.config),
             **{name: getattr(self, name).state_dict() for name in (*NETWORKS, *OPTIMIZATION)},
             "growth": self.growth,
+            "logit_averages": self.logit_averages,
             "strength": dataclasses.asdict(self.strength),
             "scores": [dict(scores) for scores in self.scores],
             **dataclasses.asdict(self.position),
@@ -115,6 +118,8 @@ class TrainState:
         growth = payload["growth"]
         self.growth = None if growth is None else (growth[0], growth[1])
         forget(self)
+        averages = payload.get("logit_averages")
+        self.logit_averages = None if averages is None else averages.clone().to(self.device)
         if "strength" in payload:  # files of before have none, and no augmentation
             self.strength = Strength(**payload["strength"])
         self.scores = [dict(scores) for scores in payload["scores"]]

@@ -85,7 +85,8 @@ def update_discriminator(
         w_mean += w * micro.weight
         mix = None if draws.penalty_mix is None else draws.penalty_mix[micro.rows]
         of_reals = augment.mapped(draws.real_transform, itemgetter(micro.rows))
-        batch = Batch(reals[micro.rows], fakes, part_labels, mix, of_reals, own.transform)
+        averages = state.logit_averages
+        batch = Batch(reals[micro.rows], fakes, part_labels, mix, averages, of_reals, own.transform)
         for group in groups:
             last = micro.last and group is groups[-1]
             with local_gradients(networks.discriminator, last=last):
@@ -95,6 +96,8 @@ def update_discriminator(
     if config.augment.adaptive:
         mean_sign = distributed.mean(metrics["d/real_signs"]).item()
         state.strength.observe(mean_sign, stage.batch_size, config.augment)
+    if config.lecam_weight:
+        move_logit_averages(state, metrics)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
     state.skipped_d += not updated
@@ -152,6 +155,15 @@ def backward(scaler: torch.amp.GradScaler, terms: list[Term], weight: float) -> 
 def add_to(metrics: Metrics, terms: list[Term], weight: float) -> None:
     for term in terms:
         metrics[term.name] = metrics.get(term.name, 0) + term.value.detach() * weight
+
+
+def move_logit_averages(state: TrainState, metrics: Metrics) -> None:
+    """Move the averages that LeCam uses toward this batch's; the first batch sets them."""
+    means = distributed.mean(torch.stack([metrics["d/real_logits"], metrics["d/fake_logits"]]))
+    if state.logit_averages is None:
+        state.logit_averages = means
+    else:
+        state.logit_averages.lerp_(means, 1 - state.config.lecam_decay)
 
 
 def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:

@@ -50,6 +50,7 @@ class Batch:
     fakes: Tensor  # (n, C, r, r), detached
     labels: Tensor | None  # of both
     mix: Tensor | None = None  # (n,) weight of the fake in the gradient penalty's images
+    averages: Tensor | None = None  # (2,) of the logits of reals and of fakes, for LeCam
     real_transform: Transform | None = None
     fake_transform: Transform | None = None
 
@@ -89,6 +90,9 @@ def fake_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Sta
     terms.append(term(f"d/{name}_fake", 1.0, loss.fake(logits)))
     if loss.fake_penalty is not None:
         terms.append(term(f"d/{name}_fake_penalty", 1.0, loss.fake_penalty(logits, images)))
+    if batch.averages is not None:
+        value = losses.lecam(logits, batch.averages[0])
+        terms.append(Term("d/lecam_fake", config.lecam_weight, value))
     if config.r2_gamma > 0:
         weight = config.r2_gamma / 2 * full_size_factor(config, stage) ** 2
         terms.append(Term("d/r2_penalty", weight, losses.r2_penalty(logits, images)))
@@ -111,6 +115,9 @@ def real_terms(config: TrainConfig, network: nn.Module, batch: Batch, stage: Sta
     terms.append(term(f"d/{name}_real", 1.0, value))
     if loss.real_penalty is not None:
         terms.append(term(f"d/{name}_real_penalty", 1.0, loss.real_penalty(logits, images)))
+    if batch.averages is not None:
+        value = losses.lecam(logits, batch.averages[1])
+        terms.append(Term("d/lecam_real", config.lecam_weight, value))
     if config.r1_gamma > 0:
         weight = config.r1_gamma / 2 * full_size_factor(config, stage) ** 2
         terms.append(Term("d/r1_penalty", weight, losses.r1_penalty(logits, images)))

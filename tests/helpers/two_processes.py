@@ -27,8 +27,11 @@ OPTIONS = {  # what is compared, each between one process and two
     "deviation": {"network": {"deviation_group": 2}},
     "recomputation": {"checkpoint_activations": True, "r2_gamma": 2.0},
     "ada": {"augment": {"kind": "ada", "speed_kimg": 0.05}, "batch_gpu": 2},
+    "lecam": {"lecam_weight": 0.3, "batch_gpu": 2},
+    "frozen": {"freeze_d": 8, "freeze_mapping": True},
     "diffaugment": {"augment": {"kind": "diffaugment"}, "r2_gamma": 2.0},
 }
+EXCHANGED = [name for name in OPTIONS if name not in ("labels", "frozen")]
 STAGES = [  # of ten steps: growing twice
     *[Stage(4, 1.0, BATCH, 1e-3, 1e-3, 1)] * 3,
     *[Stage(8, 0.3, BATCH, 1e-3, 1e-3, 1)] * 2,
@@ -149,7 +152,7 @@ def work(rank, port, folder):
     with one_of(2, rank, port):
         results = {
             "steps": {name: ten_steps(config_of(name)) for name in OPTIONS},
-            "exchanges": {name: exchanges(config_of(name)) for name in OPTIONS if name != "labels"},
+            "exchanges": {name: exchanges(config_of(name)) for name in EXCHANGED},
             "fed": fed(store),
             "refused": refused(store, Path(folder) / "refused"),
             "continued": continued_by_two(store, Path(folder) / "moved"),
