@@ -54,7 +54,8 @@ def pick_device(name: str = "auto") -> torch.device:
     if name == "auto":
         name = next((kind for kind, number in there.items() if number), "cpu")
     try:
-        device = torch.device(name)
+        known = name.partition(":")[0] in ("cpu", *there)
+        device = torch.device(name if known else "")
     except RuntimeError as error:
         raise ValueError(f"{name!r} is not a device; try cpu, cuda, cuda:1 or mps") from error
     if device.type == "cuda" and device.index is None and there["cuda"]:

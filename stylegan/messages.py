@@ -10,7 +10,7 @@ def readable(text: object, limit: int = 200) -> str:
     printable and short, else quoted with escapes (line breaks, terminal codes, lone surrogates),
     or cut."""
     text = str(text)
-    text = text if text.isprintable() else repr(text)
+    text = text if text.isprintable() and text else repr(text)
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 

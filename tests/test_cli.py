@@ -409,6 +409,7 @@ def test_info_of_what_is_nothing_of_the_kind_is_an_error(tmp_path):
         ("caf\udce9.png", r"'caf\udce9.png'"),
         ("a\u202eb", r"'a\u202eb'"),
         ("x" * 300, "x" * 200 + "..."),
+        ("", "''"),
     ],
 )
 def test_names_that_others_chose_are_readable(name, shown):
@@ -501,3 +502,49 @@ def test_a_long_error_is_cut_and_its_codes_are_escaped():
     result = CliRunner().invoke(failing(ValueError("\x1b[2J" + 9999 * "x")), [])
     assert result.stderr.startswith(r"Error: \x1b[2Jxx")
     assert len(result.stderr) < 1600
+
+
+# Values of options
+
+BIG, DIGITS = "1" + 20 * "0", 5000 * "9"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["generate", "emoji32", "--seeds", BIG], "is neither a seed nor a range"),
+        (["generate", "emoji32", "--seeds", f"0-{DIGITS}"], "is neither a seed nor a range"),
+        (["generate", "emoji32", "--seeds", 2**32], "a seed is a whole number from 0 to 4294967295"),
+        (["generate", "emoji32", "--batch", DIGITS], "is not a whole number from 1 to"),
+        (["generate", "emoji32", "--psi", "1e300"], "1e300 is not a number from -1e+09 to 1e+09"),
+        (["generate", "emoji32", "--cutoff", BIG], "is not a whole number from 0"),
+        (["generate", ""], "the name is empty"),
+        (["figure", "mixing", "emoji32", "--layers", f"0-{BIG}"], "is neither a layer nor"),
+        (["figure", "mixing", "emoji32", "--layers", "0-999999999"], "a layer is a whole number"),
+        (["video", "walk", "emoji32", "--seconds", "nan"], "nan is not a number from 0.001"),
+        (["directions", "emoji32", "--samples", 10**14], "is not a whole number from 2 to"),
+        (["convert", "emoji32", "a.pt", "--active", f"{DIGITS}x4"], "is not a size like 512x384"),
+        (["train", "--hang-minutes", "nan"], "nan is not a number from 0 to 10080"),
+        (["train", "--seed", DIGITS], "is not a whole number from 0 to 9223372036854775807"),
+        *((["generate", "emoji32", "--device", name], "is not a device: auto, cpu, cuda")
+          for name in ("xpu", "meta", "fpga", "hpu", "mkldnn", "cpu:7", "cuda:-1", "\x1b[2J", "")),
+    ],
+)  # fmt: skip
+def test_every_option_refuses_nonsense_in_one_line(words, message):
+    line = refused(*words, exit_code=2)
+    assert message in line
+    assert len(line) < 160 and line.isprintable()
+
+
+def test_a_source_is_a_regular_file_or_a_folder(tmp_path):
+    pipe = tmp_path / "pipe.pt"
+    os.mkfifo(pipe)
+    for words in [
+        ("info", pipe),
+        ("generate", pipe),
+        ("generate", "emoji32", "--latents", pipe),
+        ("project", "emoji32", pipe),
+        ("train", "--data", pipe),
+        ("check", "/dev/zero"),
+    ]:
+        assert "neither a regular file nor a folder" in refused(*words, exit_code=2)

@@ -231,20 +231,20 @@ def test_a_resolution_that_the_network_lacks_is_refused(source, out, resolution)
 
 
 @pytest.mark.parametrize(
-    ("seeds", "message", "code"),
+    ("seeds", "message"),
     [
-        ("x", "'x' is neither a seed nor a range like 0-3", 2),
-        ("1,,2", "'' is neither", 2),
-        ("-1", "'-1' is neither", 2),
-        ("5-", "'5-' is neither", 2),
-        ("5-1", "5-1 ends before it begins", 2),
-        ("0-4294967295", "more than 1000000 seeds", 2),
-        (2**32, "0 to 4294967295", 1),
+        ("x", "x is neither a seed nor a range like 0-3"),
+        ("1,,2", "'' is neither"),
+        ("-1", "-1 is neither"),
+        ("5-", "5- is neither"),
+        ("5-1", "5-1 ends before it begins"),
+        ("0-4294967295", "more than 1000000 seeds"),
+        (2**32, "0 to 4294967295"),
     ],
 )
-def test_seeds_that_are_none_are_refused(source, out, seeds, message, code):
+def test_seeds_that_are_none_are_refused(source, out, seeds, message):
     given = ["generate", source, f"--seeds={seeds}", "--out", out]
-    assert message in refused(*given, exit_code=code)
+    assert message in refused(*given, exit_code=2)
 
 
 def test_seed_ranges_include_both_ends_and_each_seed_once():
@@ -252,12 +252,9 @@ def test_seed_ranges_include_both_ends_and_each_seed_once():
     assert values.seeds("5, 3-4,5") == [5, 3, 4]
 
 
-@pytest.mark.parametrize(
-    ("device", "message"),
-    [("gpu", "'gpu' is not a device; try cpu, cuda, cuda:1 or mps"), ("cuda:99", "device cuda:99")],
-)
-def test_a_device_that_is_not_there_is_refused(source, out, device, message):
-    assert message in refused("generate", source, "--out", out, "--device", device)
+def test_a_device_that_is_not_there_is_refused(source, out):
+    message = refused("generate", source, "--out", out, "--device", "cuda:99")
+    assert "device cuda:99 was asked for" in message
 
 
 # Doors

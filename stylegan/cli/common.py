@@ -7,11 +7,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.terminal import Ending, first_process, messages_only, note
 from stylegan.messages import count
 
@@ -151,7 +151,7 @@ def fitting_memory(images: int, resolution: int) -> Iterator[None]:
 def data_option(default: str) -> Any:
     return click.option(
         "--data",
-        type=click.Path(path_type=Path),
+        type=values.INPUT,
         help=f"Folder of images, zip, or prepared store.  [default: {default}]",
     )
 

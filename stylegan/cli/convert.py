@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("source")
+@click.argument("source", type=values.SOURCE)
 @click.argument("destination", type=click.Path(path_type=Path))
 @click.option(
     "--discriminator",

@@ -6,14 +6,19 @@ from typing import Any
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command, progress_bar
 from stylegan.cli.options import together
 from stylegan.cli.terminal import say
 from stylegan.messages import count, readable
 
-SOURCE = click.argument("source", type=click.Path(path_type=Path))
+SOURCE = click.argument("source", type=values.INPUT)
 READING = together(
-    click.option("--resolution", type=int, help="Resolution below which images are left out."),
+    click.option(
+        "--resolution",
+        type=values.whole_number(),
+        help="Resolution below which images are left out.",
+    ),
     click.option(
         "--crop",
         type=click.Choice(["center", "pad"]),
@@ -23,7 +28,7 @@ READING = together(
     ),
     click.option(
         "--channels",
-        type=int,
+        type=values.whole_number(),
         default=3,
         show_default=True,
         help="1 for gray, 3 for colour, 4 for colour with alpha.",
@@ -31,7 +36,9 @@ READING = together(
     click.option(
         "--include", multiple=True, metavar="FOLDER", help="Sub-folder to use; may be repeated."
     ),
-    click.option("--workers", type=click.IntRange(min=1), help="Number of threads that decode."),
+    click.option(
+        "--workers", type=values.whole_number(1, 1000), help="Number of threads that decode."
+    ),
 )
 
 

@@ -20,9 +20,11 @@ from stylegan.destination import check_file
     default="both",
     help="Principal components of w, or what the style layers amplify most.",
 )
-@count_option("--count", "Number of directions of each method.", 10)
+@count_option("--count", "Number of directions of each method.", 10, most=1024)
 @click.option("--layers", type=values.LAYERS, help="Layers to move, such as 0-3.  [default: all]")
-@count_option("--samples", "Number of latents whose w are measured.", 50_000, least=2)
+@count_option(
+    "--samples", "Number of latents whose w are measured.", 50_000, least=2, most=10_000_000
+)
 @path_option(
     "--figure",
     "Picture to write, .png, .webp or .jpg: a row for each direction. With --method both, one file "
@@ -30,12 +32,14 @@ from stylegan.destination import check_file
 )
 @click.option(
     "--seed",
-    type=click.IntRange(0, 2**32 - 1),
+    type=values.SEED,
     default=0,
     help="Seed of the picture that is moved.",
 )
 @click.option(
-    "--psi", type=float, help="Truncation of that picture.  [default: as in the file, else 0.7]"
+    "--psi",
+    type=values.NUMBER,
+    help="Truncation of that picture.  [default: as in the file, else 0.7]",
 )
 @CLASS
 @DEVICE

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command, one_line, use_device
 from stylegan.cli.options import DEVICE
 from stylegan.cli.terminal import note, say
@@ -18,13 +19,15 @@ QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
 
 
 @click.command(cls=Command)
-@click.argument("source")
-@click.option("--port", type=click.IntRange(1, 65535), help="[default: the first free from 7860]")
+@click.argument("source", type=values.SOURCE)
+@click.option(
+    "--port", type=values.whole_number(1, 65535), help="[default: the first free from 7860]"
+)
 @click.option("--browser/--no-browser", default=True, help="Open the page.")
 @click.option(
     "--directions",
     "directions_file",
-    type=click.Path(path_type=Path),
+    type=values.INPUT,
     help="A file of `stylegan directions`.  [default: that of SOURCE, else found anew]",
 )
 @DEVICE

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("source")
+@click.argument("source", type=values.SOURCE)
 @click.argument("destination", type=click.Path(path_type=Path))
-@click.option("--psi", type=float, help="Default truncation.  [default: as in SOURCE]")
+@click.option("--psi", type=values.NUMBER, help="Default truncation.  [default: as in SOURCE]")
 @click.option(
     "--cutoff",
     type=values.CUTOFF,

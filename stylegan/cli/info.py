@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command
 from stylegan.cli.terminal import say
 from stylegan.messages import count
@@ -18,7 +19,7 @@ Facts = dict[str, Any]
 
 
 @click.command(cls=Command)
-@click.argument("source")
+@click.argument("source", type=values.SOURCE)
 def info(source: str) -> None:
     """Say what SOURCE is: a run folder, a checkpoint, a foreign one, a store, or a name.
 

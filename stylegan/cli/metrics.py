@@ -10,7 +10,7 @@ import click
 from stylegan.cli import values
 from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools, open_store
-from stylegan.cli.options import BATCH, DEVICE, count_option, path_option
+from stylegan.cli.options import BATCH, DEVICE, WEIGHTS, count_option, path_option
 from stylegan.cli.terminal import note, say
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("sources", metavar="SOURCE...", type=values.SOURCE, nargs=-1, required=True)
 @data_option("what a run was trained on")
 @click.option(
     "--metrics",
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 @count_option("--seed", "Seed of the first sample; the next one has the next seed.", 0, least=0)
 @BATCH
 @DEVICE
-@path_option("--weights", "Weights of public networks: file or folder.")
+@WEIGHTS
 @click.option(
     "--classifier",
     "classifiers",
-    type=click.Path(path_type=Path),
+    type=values.INPUT,
     multiple=True,
     help="TorchScript file, images to logits, for ls; it is executed. May be repeated.",
 )

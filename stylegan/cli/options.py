@@ -25,13 +25,15 @@ def together(*options: Any) -> Any:
 
 
 def path_option(name: str, help: str, default: str | None = None) -> Any:
-    """An option whose value is a path."""
+    """An option whose value is a path to write to."""
     return click.option(name, type=click.Path(path_type=Path), default=default, help=help)
 
 
-def count_option(name: str, help: str, default: int | None = None, least: int = 1) -> Any:
-    """An option whose value is a whole number from `least`."""
-    return click.option(name, type=click.IntRange(min=least), default=default, help=help)
+def count_option(
+    name: str, help: str, default: int | None = None, least: int = 1, most: int = values.LARGEST
+) -> Any:
+    """An option whose value is a whole number from `least` to `most`."""
+    return click.option(name, type=values.whole_number(least, most), default=default, help=help)
 
 
 def source_b_option(default: str) -> Any:
@@ -40,16 +42,19 @@ def source_b_option(default: str) -> Any:
     return click.option("--columns", type=values.SEEDS, help=text)
 
 
-SOURCE = click.argument("source")
+SOURCE = click.argument("source", type=values.SOURCE)
+WEIGHTS = click.option(
+    "--weights", type=values.INPUT, help="Weights of public networks: file or folder."
+)
 LATENTS = click.option(
     "--latents",
     metavar="FILE.npz",
-    type=click.Path(path_type=Path),
+    type=values.INPUT,
     help="Show the latents of this file (ws, w or z, perhaps with noise) instead of seeds.",
 )
 PSI = click.option(
     "--psi",
-    type=float,
+    type=values.NUMBER,
     help="Truncation: 0 = the average image, 1 = full variety, negative = the opposite.  "
     "[default: as in the file, else 0.7; with --latents 1]",
 )
@@ -75,7 +80,9 @@ CLASS = click.option(
     "--class", "class_name", metavar="NAME|NUMBER", help="Label, if the network has labels."
 )
 RESOLUTION = click.option(
-    "--resolution", type=int, help="Resolution of the images, from 4 up to the network's."
+    "--resolution",
+    type=values.whole_number(),
+    help="Resolution of the images, from 4 up to the network's.",
 )
 LAYERS = click.option(
     "--layers",
@@ -84,7 +91,9 @@ LAYERS = click.option(
     "[default: coarse, middle and fine]",
 )
 BATCH = count_option("--batch", "Images at once; fewer need less memory.")
-DEVICE = click.option("--device", default="auto", help="Device: cpu, cuda, cuda:1, mps.")
+DEVICE = click.option(
+    "--device", type=values.DEVICE, default="auto", help="Device: cpu, cuda, cuda:1, mps."
+)
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 LOOK = (LATENTS, PSI, CUTOFF, NOISE, CLASS, RESOLUTION)
 

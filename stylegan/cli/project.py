@@ -5,8 +5,18 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command, fitting_memory, progress_bar, use_device
-from stylegan.cli.options import BATCH, CLASS, DEVICE, OVERWRITE, SOURCE, count_option, path_option
+from stylegan.cli.options import (
+    BATCH,
+    CLASS,
+    DEVICE,
+    OVERWRITE,
+    SOURCE,
+    WEIGHTS,
+    count_option,
+    path_option,
+)
 from stylegan.cli.terminal import say
 from stylegan.messages import count
 
@@ -17,9 +27,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @SOURCE
-@click.argument(
-    "images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path)
-)
+@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=values.INPUT)
 @click.option(
     "--space",
     type=click.Choice(["w", "w+"]),
@@ -31,13 +39,13 @@ if TYPE_CHECKING:
 @count_option("--steps", "Number of search steps.", 1000)
 @click.option(
     "--search-noise",
-    type=click.FloatRange(min=0),
+    type=values.real_number(0),
     default=0.05,
     help="Noise on w at first, in units of its spread; 0 is more exact where it goes well.",
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0, max=2**63 - 1),
+    type=values.SEED,
     default=0,
     help="Seed of everything random.",
 )
@@ -49,7 +57,7 @@ if TYPE_CHECKING:
     help="LPIPS, or squared differences of pixels at every scale; auto: LPIPS if its weights are "
     "on this machine.",
 )
-@path_option("--weights", "Weights of VGG16 for LPIPS: the file, or its folder.")
+@WEIGHTS
 @click.option(
     "--crop",
     type=click.Choice(["center", "pad"]),

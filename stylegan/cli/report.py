@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools
 from stylegan.cli.options import DEVICE, path_option
@@ -11,7 +12,7 @@ from stylegan.cli.terminal import say
 
 
 @click.command(cls=Command)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=values.INPUT)
 @data_option("what the run was trained on")
 @path_option("--out", "File to write.  [default: report.html of RUN]")
 @DEVICE

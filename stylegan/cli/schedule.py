@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command
 from stylegan.cli.terminal import say
 from stylegan.messages import aligned, count
@@ -27,7 +28,7 @@ HEADER = ("kimg", "resolution", "alpha", "batch", "G rate", "D rate", "steps", "
 )
 @click.option(
     "--processes",
-    type=click.IntRange(min=1),
+    type=values.whole_number(1),
     help="Number of processes, which decides the batches.",
 )
 def schedule(config: str | None, overrides: tuple[str, ...], processes: int | None) -> None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools
+from stylegan.cli.options import DEVICE, WEIGHTS
 from stylegan.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -58,15 +60,20 @@ SETTINGS = {  # options of the command line that are options of the configuratio
     "--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]), help="Arithmetic."
 )
 @click.option(
-    "--batch-gpu", type=click.IntRange(min=1), help="Number of images at once per process."
+    "--batch-gpu", type=values.whole_number(1), help="Number of images at once per process."
 )
 @click.option("--checkpoint-activations", is_flag=True, help="Recompute: less memory, more time.")
 @click.option("--deterministic", is_flag=True, help="Same bits on a GPU every time.")
-@click.option("--save-minutes", type=click.FloatRange(min=0), help="Minutes between saved states.")
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of all random numbers.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:2, mps.")
+@click.option("--save-minutes", type=values.real_number(0), help="Minutes between saved states.")
 @click.option(
-    "--workers", type=click.IntRange(min=0), default=1, help="Number of threads that read ahead."
+    "--seed", type=values.whole_number(most=2**63 - 1), help="Seed of all random numbers."
+)
+@DEVICE
+@click.option(
+    "--workers",
+    type=values.whole_number(most=1000),
+    default=1,
+    help="Number of threads that read ahead.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
 @click.option(
@@ -74,7 +81,7 @@ SETTINGS = {  # options of the command line that are options of the configuratio
 )
 @click.option(
     "--hang-minutes",
-    type=click.FloatRange(min=0, max=7 * 24 * 60),
+    type=values.real_number(0, 7 * 24 * 60),
     default=30,
     show_default=True,
     help="End a process of several that makes no progress; 0 = never.",
@@ -88,12 +95,10 @@ SETTINGS = {  # options of the command line that are options of the configuratio
 @click.option(
     "--metrics-every",
     "every_kimg",
-    type=click.FloatRange(min=0.001),
+    type=values.real_number(0.001),
     help="Thousands of images between two measurements.  [default: with every generator file]",
 )
-@click.option(
-    "--weights", type=click.Path(path_type=Path), help="Weights of public networks: file or folder."
-)
+@WEIGHTS
 @click.option(
     "--debug", is_flag=True, help="Detect anomalies, launch synchronously, show tracebacks."
 )

@@ -1,16 +1,24 @@
-"""Values of options that are lists, ranges and pairs: pure functions from text to Python."""
+"""Values of options: pure functions from text to Python, which refuse nonsense in one sentence."""
 
-import math
 import re
+import stat
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from stylegan.messages import readable
 
 if TYPE_CHECKING:
     from stylegan.files.loaded import Cutoff
 
 MOST_SEEDS = 1_000_000
+LARGEST_SEED = 2**32 - 1  # of NumPy
+LARGEST = 10**9  # of other numbers
+MOST_LAYERS = 100
+SHOWN = 40  # characters of a wrong value
 
 
 class Parsed(click.ParamType):
@@ -28,22 +36,45 @@ class Parsed(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-def whole_range(text: str, noun: str) -> range:
-    """`3` or `0-7`, both ends included."""
-    first, dash, last = (word.strip() for word in text.partition("-"))
-    if not first.isdecimal() or (dash and not last.isdecimal()):
-        raise ValueError(f"{text.strip()!r} is neither a {noun} nor a range like 0-3")
-    found = range(int(first), int(last or first) + 1)
-    if not found:
-        raise ValueError(f"the range {text.strip()} ends before it begins")
+def whole(text: str, least: int = 0, most: int = LARGEST) -> int:
+    """A whole number within bounds."""
+    found = int(text) if re.fullmatch(r"[+-]?\d{1,20}", text.strip(), re.ASCII) else None
+    if found is None or not least <= found <= most:
+        raise ValueError(f"{readable(text, SHOWN)} is not a whole number from {least} to {most}")
     return found
+
+
+def number(text: str, least: float = -LARGEST, most: float = LARGEST) -> float:
+    """A number within bounds, so a finite one."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not least <= found <= most:
+        raise ValueError(f"{readable(text, SHOWN)} is not a number from {least:g} to {most:g}")
+    return found
+
+
+def whole_range(text: str, noun: str, most: int) -> range:
+    """`3` or `0-7`, both ends included."""
+    ends = [end.strip() for end in text.split("-")]
+    if len(ends) > 2 or not all(re.fullmatch(r"\d{1,20}", end, re.ASCII) for end in ends):
+        raise ValueError(
+            f"{readable(text.strip(), SHOWN)} is neither a {noun} nor a range like 0-3"
+        )
+    first, last = int(ends[0]), int(ends[-1])
+    if last > most:
+        raise ValueError(f"a {noun} is a whole number from 0 to {most}, not {last}")
+    if last < first:
+        raise ValueError(f"the range {text.strip()} ends before it begins")
+    return range(first, last + 1)
 
 
 def seeds(text: str) -> list[int]:
     """`0-35,40`: each number once."""
     found: dict[int, None] = {}
     for part in text.split(","):
-        some = whole_range(part, "seed")
+        some = whole_range(part, "seed", LARGEST_SEED)
         if len(found) + len(some) > MOST_SEEDS:
             raise ValueError(f"{part.strip()} is more than {MOST_SEEDS} seeds at once")
         found |= dict.fromkeys(some)
@@ -52,7 +83,7 @@ def seeds(text: str) -> list[int]:
 
 def layer_ranges(text: str) -> list[range]:
     """`0-3,4-7,8`."""
-    return [whole_range(part, "layer") for part in text.split(",")]
+    return [whole_range(part, "layer", MOST_LAYERS - 1) for part in text.split(",")]
 
 
 def layer_range(text: str) -> range:
@@ -65,48 +96,61 @@ def layer_range(text: str) -> range:
 
 def numbers(text: str) -> list[float]:
     """`1,0.5,-1`: finite numbers."""
-    return [finite(part.strip()) for part in text.split(",")]
-
-
-def finite(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number") from None
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is not finite")
-    return number
+    return [number(part) for part in text.split(",")]
 
 
 def counts(text: str) -> list[int]:
     """`1,2,4`: whole numbers from 1."""
-    for part in text.split(","):
-        if not part.strip().isdecimal() or int(part) < 1:
-            raise ValueError(f"{part.strip()!r} is not a whole number from 1")
-    return [int(part) for part in text.split(",")]
+    return [whole(part, 1) for part in text.split(",")]
 
 
 def cutoff(text: str) -> "Cutoff":
     """A number of layers, or `all`."""
-    if text != "all" and not text.isdecimal():
-        raise ValueError(f"{text!r} is neither a number of layers nor 'all'")
-    return "all" if text == "all" else int(text)
+    return "all" if text == "all" else whole(text)
 
 
 def size(text: str) -> tuple[int, int]:
     """`512x384`: how many across, how many down."""
-    across, cross, down = text.partition("x")
-    if not (cross and across.isdecimal() and down.isdecimal()) or 0 in (int(across), int(down)):
-        raise ValueError(f"{text!r} is not a size like 512x384, width by height")
-    return int(across), int(down)
+    found = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text, re.ASCII)
+    if not found:
+        raise ValueError(f"{readable(text, SHOWN)} is not a size like 512x384, width by height")
+    return int(found[1]), int(found[2])
 
 
 def grid(text: str) -> tuple[int, int]:
     """`3x2`: columns and rows, at most 99 each."""
-    found = re.fullmatch(r"([1-9]\d?)x([1-9]\d?)", text)
+    found = re.fullmatch(r"([1-9]\d?)x([1-9]\d?)", text, re.ASCII)
     if not found:
-        raise ValueError(f"{text!r} is not a grid like 3x2, columns by rows")
+        raise ValueError(f"{readable(text, SHOWN)} is not a grid like 3x2, columns by rows")
     return int(found[1]), int(found[2])
+
+
+def device(text: str) -> str:
+    """The name of a device; whether it is there is not known yet."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", text, re.ASCII):
+        raise ValueError(f"{readable(text, SHOWN)} is not a device: auto, cpu, cuda, cuda:1 or mps")
+    return text
+
+
+def source(text: str) -> str:
+    """A name, an address, or the path of a file or folder: nothing that waits or never ends."""
+    if not text:
+        raise ValueError("the name is empty")
+    try:
+        mode = Path(text).stat().st_mode
+    except OSError:
+        return text  # what reads it says so
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ValueError(f"{readable(text)} is neither a regular file nor a folder")
+    return text
+
+
+def whole_number(least: int = 0, most: int = LARGEST) -> Parsed:
+    return Parsed("n", partial(whole, least=least, most=most))
+
+
+def real_number(least: float = -LARGEST, most: float = LARGEST) -> Parsed:
+    return Parsed("number", partial(number, least=least, most=most))
 
 
 SEEDS = Parsed("seeds", seeds)
@@ -117,3 +161,8 @@ COUNTS = Parsed("counts", counts)
 CUTOFF = Parsed("layers", cutoff)
 SIZE = Parsed("WxH", size)
 GRID = Parsed("columns x rows", grid)
+SEED = whole_number(most=LARGEST_SEED)
+NUMBER = real_number()
+DEVICE = Parsed("device", device)
+SOURCE = Parsed("source", source)
+INPUT = Parsed("path", lambda text: Path(source(text)))  # a file or folder to read

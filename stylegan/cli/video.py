@@ -79,10 +79,10 @@ def kind(seeds: str, *own: Any, length: str, of_run: bool = False) -> Callable[[
 
         @video.command(name, cls=Command)
         @options.selecting(seeds, *own, NOISE, options.CLASS)
-        @click.option("--fps", type=float, default=25, help="Frames per second.")
+        @click.option("--fps", type=values.NUMBER, default=25, help="Frames per second.")
         @click.option(
             "--seconds",
-            type=click.FloatRange(min=0, min_open=True),
+            type=values.real_number(0.001),
             help=f"Length of the film.  [default: {length}]",
         )
         @options.count_option("--scale", SCALE)
