@@ -514,7 +514,7 @@ BIG, DIGITS = "1" + 20 * "0", 5000 * "9"
     [
         (["generate", "emoji32", "--seeds", BIG], "is neither a seed nor a range"),
         (["generate", "emoji32", "--seeds", f"0-{DIGITS}"], "is neither a seed nor a range"),
-        (["generate", "emoji32", "--seeds", 2**32], "a seed is a whole number from 0 to 4294967295"),
+        (["generate", "emoji32", "--seeds", 2**32], "a seed is a whole number from 0"),
         (["generate", "emoji32", "--batch", DIGITS], "is not a whole number from 1 to"),
         (["generate", "emoji32", "--psi", "1e300"], "1e300 is not a number from -1e+09 to 1e+09"),
         (["generate", "emoji32", "--cutoff", BIG], "is not a whole number from 0"),
