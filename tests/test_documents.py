@@ -3,44 +3,31 @@
 import ast
 import importlib.util
 import itertools
-import json
 import re
 import shlex
 from pathlib import Path
 
 import click
 import pytest
+from documents import FOLDERS, PAGES, ROOT, blocks, text_of
 
 from stylegan.cli import main
 from stylegan.config import config_names
 
-ROOT = Path(__file__).parent.parent
-FOLDERS = "benchmarks|configs|datasets|docs|examples|stylegan|tests|tools"
 PATH = re.compile(rf"(?<![\w/.])(?<!--figure )(?<!--out )(?:{FOLDERS})/[\w./-]*\w")
-PAGES = [ROOT / "docs" / "stylegan.ipynb", ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-PAGES += sorted(page for folder in FOLDERS.split("|") for page in (ROOT / folder).rglob("*.md"))
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-
-
-def text_of(page: Path) -> str:
-    """The text of a page, or the cells of prose of a notebook."""
-    text = page.read_text(encoding="utf-8")
-    if page.suffix == ".ipynb":
-        cells = json.loads(text)["cells"]
-        text = "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    return text
-
-
-def blocks(page: Path) -> list[tuple[str, str]]:
-    """Language and text of every block of code."""
-    return re.findall(r"^```(\w*)\n(.*?)^```", text_of(page), flags=re.MULTILINE | re.DOTALL)
 
 
 def lines_of(page: Path) -> list[str]:
     """What is between backticks, in prose and in blocks without a language."""
     prose = re.sub(r"^```.*?^```", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
     lines = [line.replace("\n", " ") for line in re.findall(r"`([^`]+)`", prose)]
-    return lines + [s for kind, b in blocks(page) if kind in ("", "sh") for s in b.splitlines()]
+    return lines + [
+        line
+        for block in blocks(page)
+        if block.language in ("", "sh")
+        for line in block.text.splitlines()
+    ]
 
 
 def commands(page: Path) -> list[list[str]]:
@@ -105,12 +92,12 @@ def test_options_of_scripts_exist(page):
 
 @pages
 def test_python_names_exist(page):
-    for language, block in blocks(page):
-        if language == "python":
+    for block in blocks(page):
+        if block.language == "python":
             code = "\n".join(
                 re.sub(r"^(>>>|\.\.\.) ?", "", line)
-                for line in block.split("\n")
-                if ">>>" not in block or re.match(r">>>|\.\.\.", line)
+                for line in block.text.split("\n")
+                if ">>>" not in block.text or re.match(r">>>|\.\.\.", line)
             )
             for node in ast.walk(ast.parse(code)):
                 if isinstance(node, ast.ImportFrom) and node.module.startswith("stylegan"):
@@ -124,7 +111,7 @@ def test_the_readme_and_the_table_of_rooms_show_the_floors_of_the_architecture()
     page = ROOT / "docs" / "architecture.md"
     floors = blocks(page)[0]
     assert floors in blocks(ROOT / "README.md")
-    for line in floors[1].splitlines()[1:]:  # the first are doors
+    for line in floors.text.splitlines()[1:]:  # the first are doors
         for room in re.split("  +", line.strip())[1:]:
             for name in room.split():
                 assert f"`{name}`" in text_of(page), name

@@ -1,0 +1,172 @@
+"""Every command and Python block of the documents, as it stands there, in the order of reading.
+
+They run in one folder that is what a reader has: a copy of the clone, with a folder `photos` of
+pictures and a picture `smile.png`. Comments above a block mark what is not run, or not to its end,
+with the reason (`documents.Mark`).
+"""
+
+import collections
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from documents import PAGES, ROOT, Block, blocks
+from PIL import Image
+
+READING = ("README.md", "docs/training.md", "docs/library.md")  # first, for later pages use a run
+CODE = [page for page in PAGES if page.suffix == ".md" and blocks(page)]
+NAMES = sorted(str(page.relative_to(ROOT)) for page in CODE)
+NAMES = [*READING, *(name for name in NAMES if name not in READING)]
+PROGRAMS = ("apt-get", "git", "pip", "pytest", "python", "sphinx-build", "stylegan", "torchrun")
+PROGRAMS += ("unzip",)
+REASONS = {  # why something is not run
+    "installs",
+    "needs a file of others",
+    "needs eight GPUs",
+    "needs the network",
+    "serves a page",
+    "takes hours",
+    "the tests themselves",
+}
+MINUTE, LIMIT = 60, 900  # seconds
+NOT_COPIED = (".*", "*.egg-info", "__pycache__", "build", "out", "runs", "site", "tests")
+RUN_PYTHON = """
+import doctest, sys
+from pathlib import Path
+for name in sys.argv[1:]:
+    text = Path(name).read_text(encoding="utf-8")
+    if ">>>" in text:
+        found = doctest.DocTestParser().get_doctest(text, {"__name__": "__main__"}, name, name, 0)
+        if doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(found).failed:
+            sys.exit(1)
+    else:
+        exec(compile(text, name, "exec"), {"__name__": "__main__"})
+"""
+
+
+def is_shell(block: Block) -> bool:
+    """A block of commands, not a diagram."""
+    lines = block.text.splitlines()
+    return block.language in ("", "sh", "bash") and any(
+        line.startswith(tuple(f"{program} " for program in PROGRAMS)) for line in lines
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_not_run_has_a_reason(name):
+    for block in blocks(ROOT / name):
+        for mark in block.marks:
+            assert mark.reason in REASONS, mark
+            assert mark.lines in block.text, mark
+
+
+def test_most_is_run():
+    found = [block for page in CODE for block in blocks(page)]
+    lines = [
+        block.mark_of(line)
+        for block in found
+        if is_shell(block)
+        for line in block.text.splitlines()
+    ]
+    lines += [block.mark_of("") for block in found if block.language == "python"]
+    counts = collections.Counter(mark.how if mark else "run" for mark in lines)
+    assert counts["run"] > 40 and counts["not run"] < 40, counts
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """The folder of a reader."""
+    folder = tmp_path_factory.mktemp("reader") / "stylegan"
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    emoji = folder / "datasets" / "emoji-32.zip"
+    shutil.unpack_archive(emoji, folder.parent / "emoji")
+    pictures = sorted((folder.parent / "emoji").rglob("smileys/*.png"))
+    (folder / "photos").mkdir()
+    for picture in pictures[:48]:
+        image = Image.open(picture).convert("RGB").resize((256, 256))
+        image.save(folder / "photos" / f"{picture.stem}.jpg")
+    shutil.copy(pictures[0], folder / "smile.png")
+    return folder
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Nothing of this machine's user; programs of this environment, modules of the clone."""
+    places = {
+        name: str(folder.parent / name.lower()) for name in ("HOME", "STYLEGAN_CACHE", "TORCH_HOME")
+    }
+    Path(places["HOME"]).mkdir(exist_ok=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return os.environ | places | {"PATH": path, "PYTHONPATH": str(folder), "PYTHONUTF8": "1"}
+
+
+def run(command: list[str], folder: Path, stop_after: float | None = None) -> None:
+    """The command succeeds; or, if it is to be stopped, works until then and ends by Ctrl-C."""
+    started = time.monotonic()
+    with open(folder.parent / "output.txt", "w+", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment(folder),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        stopped = False
+        try:
+            process.wait(stop_after or LIMIT)
+        except subprocess.TimeoutExpired:
+            stopped = True
+            os.killpg(process.pid, signal.SIGINT)
+            try:
+                process.wait(120)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        output.seek(0)
+        text = output.read()
+    print(f"$ {' '.join(command[-1:])}\n{text}\n({time.monotonic() - started:.0f} s)")
+    assert stopped == (process.returncode == 130) if stop_after else not stopped, text
+    assert process.returncode in (0, 130), text
+    assert "Traceback" not in text, text
+
+
+def run_shell(block: Block, folder: Path) -> None:
+    """The lines of a block; those that are stopped run alone."""
+    whole = block.mark_of("")
+    if whole is not None:
+        if whole.how == "a minute":
+            run(["bash", "-euc", block.text], folder, stop_after=MINUTE)
+        return
+    lines: list[str] = []
+    for line in block.text.replace("\\\n", " ").splitlines():
+        mark = block.mark_of(line)
+        if mark is None:
+            lines.append(line)
+        elif mark.how == "a minute":
+            run(["bash", "-euc", line], folder, stop_after=MINUTE)
+    if lines:
+        run(["bash", "-euo", "pipefail", "-c", "\n".join(lines)], folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_the_blocks_of_a_page_run_as_they_stand(name, clone):
+    waiting: list[str] = []  # Python blocks, each in a namespace of its own, in one process
+    for number, block in enumerate([*blocks(ROOT / name), None]):
+        if block is not None and block.language == "python":
+            if block.mark_of("") is None:
+                file = clone.parent / f"{Path(name).stem}-{number}.py"
+                file.write_text(block.text, encoding="utf-8")
+                waiting.append(str(file))
+            continue
+        if waiting and (block is None or is_shell(block)):
+            run([sys.executable, "-c", RUN_PYTHON, *waiting], clone)
+            waiting = []
+        if block is not None and is_shell(block):
+            run_shell(block, clone)
