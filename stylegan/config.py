@@ -38,6 +38,7 @@ class DataConfig:
     include: tuple[str, ...] = ()  # sub-folders to use; none = all
     labels: bool = False  # condition on the sub-folder of each image
     mirror: bool = False  # flip half of the images left to right
+    holdout: float = 0.0  # share of the images that is only used to measure overfitting
 
 
 @dataclass(frozen=True)

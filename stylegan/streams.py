@@ -55,6 +55,11 @@ def data_order(seed: int, epoch: int) -> np.random.Generator:
     return numpy_stream(seed, epoch)
 
 
+def held_out(seed: int) -> np.random.Generator:
+    """Which images are not trained on."""
+    return numpy_stream(seed, 9, 0)
+
+
 # Samples: a seed names an image
 
 

@@ -1,5 +1,6 @@
 """Augmentation of what the discriminator sees, against numbers of the published pipelines."""
 
+import json
 import math
 from operator import itemgetter
 
@@ -12,6 +13,10 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
 from stylegan.augment import AugmentConfig, Strength, ada, diffaugment, mapped
+from stylegan.data import process_reals, split
+from stylegan.training import TrainState
+from stylegan.training.feed import Feed
+from stylegan.training.run import fit_to_data
 from stylegan.training.terms import Batch, real_terms
 
 ARRAYS, META = reference.load("ada")
@@ -246,6 +251,36 @@ def test_r1_differentiates_by_the_images_before_they_are_transformed():
     assert_close(terms["d/real_logits"].value, 0.5 * factor * reals.sum(dim=(1, 2, 3)).mean())
     penalty = terms["d/r1_penalty"].value
     assert_close(penalty, torch.tensor((0.5 * factor) ** 2 * 3 * 8 * 8))
+
+
+def test_images_held_out_are_not_trained_on_but_measured(store, tmp_path):
+    """14 images: 3 are left out. r_v places them between reals (0) and fakes (1)."""
+    training, held_out = split(store.num_images, 0.2, seed=0)
+    assert (len(training), len(held_out)) == (11, 3)
+    assert sorted([*training, *held_out]) == list(range(14))
+    config = tiny_config(schedule=SHORT, data={"holdout": 0.2, "mirror": False, "labels": True})
+    config = fit_to_data(config, store)
+    feed = Feed(TrainState.create(config), store, workers=0)
+    images = torch.from_numpy(store.images(8).copy())
+    assert len(feed.label_pool) == 11
+    for read, indices in ((feed.next, training), (feed.validation, held_out)):
+        expected = {x.numpy().tobytes() for x in process_reals(images[indices])}
+        seen = [read(at, stage(8, 1.0))[0] for at in range(0, 44, 4)]
+        assert {x.numpy().tobytes() for batch in seen for x in batch} == expected
+    run(config, store, tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    lines = [line for line in lines if line["event"] == "progress"]
+    for line in lines:
+        real, fake = line["d/real_logits"], line["d/fake_logits"]
+        gap = (real - line["d/validation_logits"]) / (real - fake)
+        assert line["d/validation_gap"] == pytest.approx(gap)
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize("share", [0.01, 0.99, 1.0])
+def test_a_holdout_of_nothing_or_everything_is_refused(share):
+    with pytest.raises(ValueError, match=r"a holdout of .* leaves \d+ of 14 images out"):
+        split(14, share, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,8 @@ OWN = {  # the official program has nothing like them
     "log_kimg", "keep_states", "data.crop", "data.include",
     "checkpoint_activations", "deterministic", "save_minutes", "milestone_kimg", "max_skipped",
     "max_saturated_kimg", "augment.kind", "augment.transforms", "augment.strength",
-    "augment.target", "augment.speed_kimg", "lecam_weight", "lecam_decay", "freeze_d",
-    "freeze_mapping",
+    "augment.target", "augment.speed_kimg", "data.holdout", "lecam_weight", "lecam_decay",
+    "freeze_d", "freeze_mapping",
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from .cache import Place, cached_store, default_cache_dir, place_of
 from .check import Findings, check
 from .images import Crop, read_image
-from .loader import Batch, batches, process_reals
+from .loader import Batch, batches, process_reals, split
 from .prepare import prepare, pyramid
 from .sequence import prepare_images
 from .sources import open_source
@@ -28,4 +28,5 @@ __all__ = [
     "process_reals",
     "pyramid",
     "read_image",
+    "split",
 ]

@@ -34,6 +34,16 @@ def epochs(num_images: int, seed: int, start: int) -> Iterator[np.ndarray]:
         skip = 0
 
 
+def split(num_images: int, holdout: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images to train on, and a share of `holdout` that is left out of training: by their indices,
+    in their order. ValueError unless both have some, or `holdout` is 0."""
+    count = round(num_images * holdout)
+    if holdout and not 0 < count < num_images:
+        raise ValueError(f"a holdout of {holdout:g} leaves {count} of {num_images} images out")
+    order = streams.held_out(seed).permutation(num_images)
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
 def process_reals(
     images: Tensor,
     *,
@@ -69,14 +79,15 @@ def batches(
     workers: int = 1,
     device: str | torch.device = "cpu",
     labels: bool = False,
+    among: np.ndarray | None = None,
 ) -> Iterator[Batch]:
     """Endless batches at one resolution, beginning after the first `start` images.
 
-    All processes follow one stream of indices that depends on the seed only. A global batch is
-    the next `batch_size` of them, of which each rank yields its contiguous part, on `device`.
-    Rows of a memory-mapped file need no decoding, so threads read them, `workers` at once and a
-    batch or more ahead; with 0 a batch is read when it is asked for. Their number changes the
-    speed and nothing else.
+    `among` are the indices of the images to use; None: all. All processes follow one stream of
+    indices that depends on the seed only. A global batch is the next `batch_size` of them, of which
+    each rank yields its contiguous part, on `device`. Rows of a memory-mapped file need no
+    decoding, so threads read them, `workers` at once and a batch or more ahead; with 0 a batch is
+    read when it is asked for. Their number changes the speed and nothing else.
     """
     if batch_size % world_size:
         raise ValueError(
@@ -93,7 +104,11 @@ def batches(
             return Batch(images, None)
         return Batch(images, torch.from_numpy(store.one_hot(store.require_labels()[indices])))
 
-    order = shares(epochs(store.num_images, seed, start), batch_size, rank, world_size)
+    among = np.arange(store.num_images) if among is None else among
+    order = (
+        among[positions]
+        for positions in shares(epochs(len(among), seed, start), batch_size, rank, world_size)
+    )
     ahead = read_ahead(read, order, workers) if workers else map(read, order)
     if device.type == "cuda":
         return moved(ahead, device)

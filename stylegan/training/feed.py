@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from time import perf_counter
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.data import Batch, Store, batches, process_reals
+from stylegan.data import Batch, Store, batches, process_reals, split
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, Share, draw, mirror_flags
 from stylegan.training.state import TrainState
@@ -23,21 +24,34 @@ class Feed:
         self.loading: tuple[int, int, int] | None = None  # resolution, batch size, next position
         self.waited = 0.0  # seconds, for the last batch
         self.label_pool: Tensor | None = None  # (images, classes), for generated images
+        holdout, seed = state.config.data.holdout, state.config.seed
+        self.training, self.held_out = split(store.num_images, holdout, seed)  # indices
         if state.config.data.labels:
-            self.label_pool = torch.from_numpy(store.one_hot(store.require_labels()))
+            labels = store.require_labels()[self.training]
+            self.label_pool = torch.from_numpy(store.one_hot(labels))
 
     def next(self, images_seen: int, stage: Stage) -> tuple[Tensor, Tensor | None]:
         """Images (n, C, r, r) in [-1, 1] and labels of this process."""
         started = perf_counter()
         images, labels = next(self.loader_at(images_seen, stage))
         self.loading = (stage.resolution, stage.batch_size, images_seen + stage.batch_size)
+        reals = self.processed(images, images_seen, stage)
+        self.waited = perf_counter() - started
+        return reals, labels
+
+    def validation(self, images_seen: int, stage: Stage) -> tuple[Tensor, Tensor | None]:
+        """As `next`, of images that are not trained on."""
+        loader = self.batches(self.held_out, images_seen, stage, workers=0)
+        images, labels = next(loader)
+        return self.processed(images, images_seen, stage), labels
+
+    def processed(self, images: Tensor, images_seen: int, stage: Stage) -> Tensor:
+        """Images as the discriminator sees them, mirrored by the flags of the step."""
         mirror = None
         if self.config.data.mirror:
             mirror = mirror_flags(self.config.seed, images_seen, stage.batch_size, self.share)
         dtype = self.share.dtype
-        reals = process_reals(images, alpha=stage.alpha, mirror=mirror, dtype=dtype)
-        self.waited = perf_counter() - started
-        return reals, labels
+        return process_reals(images, alpha=stage.alpha, mirror=mirror, dtype=dtype)
 
     def draws(self, images_seen: int, stage: Stage) -> Draws:
         """The random numbers of the step; labels of generated images are those of the data."""
@@ -53,16 +67,23 @@ class Feed:
     def loader_at(self, images_seen: int, stage: Stage) -> Iterator[Batch]:
         """The loader in use, or a new one where it does not come next to what is asked for."""
         if self.loading != (stage.resolution, stage.batch_size, images_seen):
-            self.loader = batches(
-                self.store,
-                stage.resolution,
-                batch_size=stage.batch_size,
-                start=images_seen,
-                seed=self.config.seed,
-                rank=self.share.rank,
-                world_size=self.share.world_size,
-                workers=self.workers,
-                device=self.share.device,
-                labels=self.config.data.labels,
-            )
+            self.loader = self.batches(self.training, images_seen, stage, workers=self.workers)
         return self.loader
+
+    def batches(
+        self, among: np.ndarray, start: int, stage: Stage, *, workers: int
+    ) -> Iterator[Batch]:
+        """Endless batches of the images of those indices, after the first `start`."""
+        return batches(
+            self.store,
+            stage.resolution,
+            batch_size=stage.batch_size,
+            start=start,
+            seed=self.config.seed,
+            rank=self.share.rank,
+            world_size=self.share.world_size,
+            workers=workers,
+            device=self.share.device,
+            labels=self.config.data.labels,
+            among=among,
+        )

@@ -11,6 +11,7 @@ from stylegan.schedule import Stage
 from stylegan.training.feed import Feed
 from stylegan.training.health import Health, explained
 from stylegan.training.interrupts import Requests, Stopped, requests
+from stylegan.training.overfitting import validation_metrics
 from stylegan.training.recorder import Recorder
 from stylegan.training.snapshots import Snapshots
 from stylegan.training.state import TrainState
@@ -116,6 +117,8 @@ class Loop:
         self.finish(state.stage)
 
     def log(self, stage: Stage) -> None:
+        found = validation_metrics(self.state, self.feed, stage)
+        self.recorder.meter.add(found, images=0, waited=0.0)
         self.health.check_logits(self.recorder.write_progress(stage))
 
     def save(self, stage: Stage) -> None:

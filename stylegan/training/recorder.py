@@ -16,6 +16,7 @@ from stylegan.messages import reason_of
 from stylegan.records import append_line, device_name, hardware, to_line, versions
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
+from stylegan.training.overfitting import validation_gap
 from stylegan.training.state import TrainState
 from stylegan.training.step import Metrics
 from stylegan.training.tensorboard import TensorBoard
@@ -147,6 +148,7 @@ class Recorder:
         """A line of the log with averages since the last."""
         state, meter = self.state, self.meter
         metrics = meter.read()  # waits for the device, so before looking at the clock
+        metrics |= validation_gap(metrics)
         seconds = max(time.perf_counter() - meter.since, 1e-9)
         self.meter = Meter()
         progress = TrainingProgress(
