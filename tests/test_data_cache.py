@@ -9,18 +9,19 @@ from click.testing import CliRunner
 from pictures import BAD, archive, folder, png, store_of
 
 from stylegan.cli import main
-from stylegan.data import cached_store, check, default_cache_dir, place_of, prepare, sources
+from stylegan.data import Store, cached_store, check, default_cache_dir, place_of, prepare, sources
 from stylegan.data.cache import cached_stores
 
 
-def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
+def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed, monkeypatch):
     cache = mixed.parent / "cache"
     first = cached_store(mixed, cache_dir=cache)
     made = (first.path / "meta.json").stat().st_mtime_ns
 
     def refuse(*done):
-        raise AssertionError("prepared again")
+        raise AssertionError("prepared or read again")
 
+    monkeypatch.setattr(Store, "verify", refuse)
     again = cached_store(mixed, cache_dir=cache, progress=refuse)
     assert again.path == first.path
     assert (again.path / "meta.json").stat().st_mtime_ns == made

@@ -15,7 +15,7 @@ from typing import TypeVar, get_args
 import numpy as np
 
 from stylegan import locks
-from stylegan.atomic import replacing, sync_folder
+from stylegan.atomic import sync_folder
 from stylegan.destination import check_folder
 from stylegan.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, check_resolution, resolutions
@@ -242,8 +242,9 @@ class StoreWriter(contextlib.ExitStack):
         self.hashes = {r: hashlib.sha256() for r in resolutions(resolution)}
         paths = {r: folder / file_name(r) for r in self.hashes}
         self.files = {r: self.enter_context(path.open("wb")) for r, path in paths.items()}
-        for r in self.files:
+        for r, file in self.files.items():
             self.write_header(r)
+            file.flush()  # before meta.json: whatever is newer than that was changed afterwards
 
     def write_header(self, resolution: int) -> None:
         """The start of a .npy file, as long for any number of images."""
@@ -263,13 +264,11 @@ class StoreWriter(contextlib.ExitStack):
         """Write all but the pixels; the folder is a store when this returns."""
         for r, file in self.files.items():
             self.write_header(r)
-            file.flush()
-            os.fsync(file.fileno())
+            file.flush()  # before meta.json: whatever is newer than that was changed afterwards
         skipped = {name for name, _ in self.skipped}
         names = [name for name in source.names if name not in skipped]
         lines = [name.replace("\n", "\\n") + "\n" for name in names]
-        with replacing(self.folder / "names.txt") as names_file:
-            names_file.write("".join(lines).encode("utf-8", "surrogateescape"))
+        (self.folder / "names.txt").write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
         labels = [source.label_of(name) for name in names]
         label_names = sorted({label for label in labels if label is not None})
         if None in labels:
@@ -277,8 +276,7 @@ class StoreWriter(contextlib.ExitStack):
         if label_names:
             number = {label: i for i, label in enumerate(label_names)}
             classes = [number[label] for label in labels if label is not None]
-            with replacing(self.folder / "labels.npy") as labels_file:
-                np.save(labels_file, np.array(classes, np.int64))
+            np.save(self.folder / "labels.npy", np.array(classes, np.int64))
         top, bottom = active_rows(self.resolution, crop)
         StoreMeta(
             source=in_utf8(source.path.name or source.path.resolve().name),
@@ -293,6 +291,14 @@ class StoreWriter(contextlib.ExitStack):
             num_ignored=len(source.ignored),
             pixel_hashes={file_name(r): digest.hexdigest() for r, digest in self.hashes.items()},
         ).write(self.folder / META)
+        for path in self.folder.iterdir():
+            sync_file(path)
+        sync_folder(self.folder)
+
+
+def sync_file(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

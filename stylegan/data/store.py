@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from stylegan.atomic import write_text
 from stylegan.messages import readable
 from stylegan.schedule import check_resolution, resolutions
 
@@ -77,7 +76,7 @@ class StoreMeta:
 
     def write(self, path: Path) -> None:
         """As JSON."""
-        write_text(path, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "StoreMeta":
