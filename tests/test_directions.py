@@ -208,6 +208,8 @@ def written(path, generator, change):
         (lambda a: {"pca_vectors": a["pca_vectors"][:, :5]}, "do not fit w of 8"),
         (lambda a: {"pca_deviations": a["pca_deviations"][:1]}, "do not fit w of 8"),
         (lambda a: {"pca_eigenvalues": a["pca_eigenvalues"] * np.nan}, "not finite"),
+        (lambda a: {"pca_vectors": a["pca_vectors"] + 0j}, "complex64, not floating-point"),
+        (lambda a: {"meta": np.array(str(a["meta"]).replace("99", "1e999"))}, "1e999 is not a fin"),
         (lambda a: {"meta": np.array("{}")}, "does not hold directions of version 1"),
         (lambda a: {"meta": np.array(str(a["meta"]).replace('"pca"', '"ica"'))}, "unknown method"),
         (lambda a: {"meta": np.array(str(a["meta"]).replace("[0, 6]", "[0, 7]"))}, "layers 0 to 5"),

@@ -25,8 +25,10 @@ from PIL import Image
 
 from stylegan.config import TrainConfig, bundled, load_config, read_stored_config, to_toml
 from stylegan.data import Store, cached_store, prepare, read_image
+from stylegan.directions import find_directions, load_directions, save_directions
 from stylegan.files import checkpoint
 from stylegan.files.formats import export
+from stylegan.files.latents import read_latents, write_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator, NetworkConfig
@@ -177,6 +179,29 @@ def use_generator(path):
             alpha=loaded.alpha,
             noise="const",
         )
+
+
+def make_latents(folder):
+    """Styles with maps of noise, and latents."""
+    torch.manual_seed(0)
+    config = Generator(TINY).config
+    maps = [torch.randn(1, 1, r, r) for r in (4, 4, 8, 8)]
+    write_latents(folder / "f.npz", torch.randn(2, config.num_styles(), config.w_dim), maps)
+    first = (folder / "f.npz").read_bytes()
+    np.savez(folder / "f.npz", z=np.zeros((3, config.z_dim), np.float32))
+    return [first, (folder / "f.npz").read_bytes()]
+
+
+def make_directions(folder):
+    torch.manual_seed(0)
+    generator = Generator(TINY)
+    save_directions(folder / "f.npz", find_directions(generator, count=2, samples=9), generator)
+    return [(folder / "f.npz").read_bytes()]
+
+
+def use_directions(path):
+    torch.manual_seed(0)
+    load_directions(path, Generator(TINY))
 
 
 def use_sealed(path):
@@ -338,6 +363,15 @@ KINDS = {
         lambda folder: make_exported(folder, "f.npz"),
         (EDITED, damage.archives, damage.archive_fields),
         use_generator,
+    ),
+    "latents": Kind(
+        "f.npz",
+        make_latents,
+        (EDITED, damage.archives, damage.archive_fields),
+        lambda path: read_latents(path, Generator(TINY)),
+    ),
+    "directions": Kind(
+        "f.npz", make_directions, (EDITED, damage.archives, damage.archive_fields), use_directions
     ),
     "store's meta": stored("meta.json", EDITED, damage.json_values),
     "store's images": stored("0008.npy", EDITED, damage.npy_headers),

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from stylegan.messages import readable
 
-MOST_INSTRUCTIONS = 1_000_000  # of a pickle; a state at 1024x1024 has about 30,000
+MOST_INSTRUCTIONS = 200_000  # of a pickle; a state at 1024x1024 has about 30,000
 MOST_DIRECTORY = 2**21  # bytes of the list of entries of a zip archive: about 20,000 of them
-MOST_VALUES, MOST_DEPTH = 200_000, 50  # of what a file holds, and of what lies in one another
+MOST_VALUES, MOST_DEPTH = 100_000, 50  # of what a file holds, and of what lies in one another
 # What tensors may take for each byte of their file: two may share their numbers. Memory of the
 # hundredfold, from views of the same number, is refused.
 MOST_BYTES_PER_BYTE = 4

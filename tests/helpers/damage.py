@@ -77,6 +77,8 @@ def hostile_instructions(draw):
         b"numpy load",
         b"torch load",
         b"copyreg _reconstructor",
+        b"_codecs encode",
+        b"collections OrderedDict",
     )
     module, name = draw(st.sampled_from(names)).split()
     text, found = b"X\4\0\0\0true", b"c%b\n%b\n" % (module, name)
