@@ -20,8 +20,9 @@ Size = Literal["same", "double", "half"]  # of the result, relative to the image
 
 
 def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]:
-    """A function with a cache, without it for tensors that are not real (fake ones of tracers)."""
-    return make if type(like) in (Tensor, torch.nn.Parameter) else make.__wrapped__  # type: ignore
+    """A function with a cache, without it where operations are recorded instead of computed."""
+    real = type(like) in (Tensor, torch.nn.Parameter) and not torch.jit.is_tracing()
+    return make if real else make.__wrapped__  # type: ignore
 
 
 def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:

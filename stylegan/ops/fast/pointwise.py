@@ -75,7 +75,7 @@ def with_noise_(
     left = torch.stack([pixels, torch.ones_like(pixels)], dim=1)
     right = torch.stack([strength, bias]).to(x.dtype)
     rows = x.permute(0, 2, 3, 1).reshape(-1, c)
-    if torch.is_grad_enabled() and (x.requires_grad or right.requires_grad):
+    if traced() or (torch.is_grad_enabled() and (x.requires_grad or right.requires_grad)):
         rows = torch.addmm(rows, left, right)
     else:
         rows.addmm_(left, right)
