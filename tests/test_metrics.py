@@ -29,7 +29,8 @@ from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
 from stylegan.metrics.subject import weights_sha256
 from stylegan.run_folder import RunFolder
-from stylegan.training import Evaluation
+from stylegan.schedule import Stage
+from stylegan.training import Evaluation, TrainState
 
 
 def gaussian(dim, rank, seed):
@@ -282,6 +283,15 @@ def test_the_first_metric_tells_which_generator_is_best(tmp_path):
     for names, best_by, lower in (("pr5k,fid", "pr5k/precision", False), ("swd", "swd16384", True)):
         found = evaluation_of(names, 2.5, RunFolder(tmp_path), False, store, Tools(tmp_path))
         assert (found.best_by, found.lower_is_better, found.every_kimg) == (best_by, lower, 2.5)
+
+
+def test_results_that_cannot_be_written_are_told_and_training_goes_on(tmp_path):
+    store, told = tiny_store(tmp_path), []
+    tools = Tools(tmp_path, tell=told.append)
+    found = evaluation_of("swd14", None, RunFolder(tmp_path / "gone"), False, store, tools)
+    state = TrainState.create(tiny_config())
+    assert found.measure(state, Stage(16, 1.0, 4, 1e-3, 1e-3, 1.0))["swd14"] > 0
+    assert told == ["could not write metrics.jsonl: No such file or directory; going on"]
 
 
 # The command
