@@ -11,19 +11,11 @@ def check_file(path: Path, *, overwrite: bool, endings: Iterable[str] = ()) -> N
     known = list(endings)
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file to write")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is not a regular file; choose another name")
     if known and path.suffix.lower() not in known:
         raise ValueError(f"{path} does not name a format: it must end in {', '.join(known)}")
     check_folder(path.parent)
     if path.exists() and not overwrite:
         raise ValueError(f"{path} exists; pass --overwrite or choose another name")
-
-
-def name_of(path: Path) -> str:
-    """What is made of a file may have its name, without the ending; of `...png` that is not `..`,
-    the folder above."""
-    return path.stem if path.stem.strip(".") else path.name
 
 
 def check_folder(folder: Path, *, empty: bool = False) -> None:

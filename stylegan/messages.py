@@ -43,6 +43,16 @@ def duration(seconds: float) -> str:
     return f"{m}m {s:02d}s" if minutes else f"{s}s"
 
 
+def about(seconds: float) -> str:
+    """`5 seconds`, `24 minutes`, `3 hours` or `5 days`: an estimate is not more exact."""
+    minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86_400
+    if minutes < 1:
+        return count(max(round(seconds), 1), "second")
+    if minutes < 90:
+        return count(round(minutes), "minute")
+    return count(round(hours), "hour") if hours < 36 else count(round(days), "day")
+
+
 def gib(size: float) -> str:
     """A number of bytes, in binary gigabytes."""
     return f"{size / 2**30:.2f} GiB"

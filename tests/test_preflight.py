@@ -9,8 +9,8 @@ from tiny_training import SCHEDULE, flat, step, tiny_config
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training import TrainState
-from stylegan.training.cost import memory_estimate, state_bytes, step_costs
-from stylegan.training.preflight import coming, disk_warning, try_steps
+from stylegan.training.cost import Cost, memory_estimate, state_bytes, step_costs
+from stylegan.training.preflight import coming, disk_warning, seconds_between, try_out, try_steps
 
 CPU = torch.device("cpu")
 
@@ -30,12 +30,22 @@ def test_the_stages_still_to_come(images_seen, expected):
     assert [(stage.resolution, round(stage.alpha, 9)) for stage in stages] == expected
 
 
-def test_a_preflight_tells_the_largest_memory_and_makes_the_last_step():
-    text = try_steps(tiny_config(), CPU)
+def test_a_preflight_tells_time_memory_and_when_samples_come(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    lines = try_out(tiny_config(), CPU, folder)
     assert re.fullmatch(
-        r"memory of each process: about 0.00 GiB at resolution 16, batch 4; a step there was made",
-        text,
+        r"about \d+ seconds? on this CPU; memory: about \d+\.\d\d GiB, at 16x16", lines[0]
     )
+    assert re.fullmatch(rf"samples: {folder.samples}, the first in about \d+ seconds?", lines[1])
+    assert not folder.path.exists()
+
+
+def test_the_time_left_is_that_of_each_resolution_at_its_own_speed():
+    costs = {r: Cost(seconds, 0, True) for r, seconds in ((4, 1.0), (8, 2.0), (16, 4.0))}
+    plan = tiny_config().schedule  # 4x4 for 24 images, 8x8 for 64, 16x16 for 72
+    ends = [(0, 160, 24 + 128 + 288), (20, 24, 4), (20, 50, 4 + 52), (150, 160, 40)]
+    for first, end, seconds in ends:
+        assert seconds_between(plan, costs, first, end) == pytest.approx(seconds)
 
 
 def test_a_preflight_leaves_random_numbers_alone():
@@ -47,13 +57,14 @@ def test_a_preflight_leaves_random_numbers_alone():
 
 
 def test_a_finished_run_has_nothing_to_try():
-    assert try_steps(tiny_config(), CPU, 168) == ""
+    assert try_steps(tiny_config(), CPU, 168) == {}
 
 
-def test_a_step_that_takes_long_is_only_estimated():
+def test_a_step_that_takes_long_is_estimated_from_one_of_few_images():
     config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 2**16}}, batch_gpu=4)
-    text = try_steps(config, CPU)
-    assert re.search(r"batch 65536; a step there takes about \d\d+ s", text), text
+    costs = try_steps(config, CPU)
+    assert not any(cost.measured for cost in costs.values())
+    assert all(cost.seconds_per_image > 0 for cost in costs.values())
 
 
 def test_more_memory_than_is_installed_is_refused_with_what_helps():
@@ -63,8 +74,8 @@ def test_more_memory_than_is_installed_is_refused_with_what_helps():
 
 
 def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):
-    assert disk_warning(tiny_config(), RunFolder(tmp_path / "run")) == ""
-    warning = disk_warning(tiny_config(keep_states=10**12), RunFolder(tmp_path / "run"))
+    assert disk_warning(tiny_config(), RunFolder(tmp_path / "run")) == []
+    (warning,) = disk_warning(tiny_config(keep_states=10**12), RunFolder(tmp_path / "run"))
     assert re.search(rf"keep_states.*are free at {tmp_path}", warning)
     assert not (tmp_path / "run").exists()
 
@@ -90,6 +101,6 @@ def test_the_memory_estimate_knows_what_makes_a_step_smaller():
 
 def test_the_plan_of_a_network_beyond_the_memory_is_an_estimate_without_a_step():
     config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 2**36}})
-    costs = step_costs(config, CPU)
+    costs = step_costs(config, CPU, coming(config.schedule, 0))
     assert not any(cost.measured for cost in costs.values())
     assert min(cost.memory_bytes for cost in costs.values()) > 2**36

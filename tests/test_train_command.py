@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from PIL import Image
 from tiny_training import SHORT, tiny_config, write_pictures
 
+from stylegan import distributed
 from stylegan.cli import main
-from stylegan.cli.train import fitted, status_line, train
+from stylegan.cli.train import status_line, train
 from stylegan.config import from_dict, load_config, to_toml
 from stylegan.data import prepare
 from stylegan.files import checkpoint
@@ -30,7 +31,7 @@ SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 NETWORKS = ("generator", "discriminator", "generator_ema")
 STILL = {  # a run that leaves its weights where they were
     "schedule": {**SHORT, "g_lr": {4: 1e-30}, "d_lr": {4: 1e-30}},
-    "ema_half_life_kimg": 1e30,
+    "ema_half_life_kimg": 1e12,
     "w_avg_decay": 1.0,
 }
 
@@ -90,7 +91,7 @@ def refused(*more, **paths):
     assert result.exit_code == 1, result.output
     line = result.stderr.splitlines()[-1]  # the bar of the preparation is overwritten
     assert line.startswith("Error: ")
-    assert (result.stdout.count("\n"), result.stderr.count("\n")) == (0, 1), result.output
+    assert result.stderr.count("\n") == 1, result.output
     assert contents(Path()) == before
     return line
 
@@ -177,7 +178,8 @@ def test_a_run_says_what_it_trains_on_and_where_the_samples_are(finished):
     text = finished[1]
     assert "14 images of " in text
     assert "run is finished, with 12 images seen" in text
-    assert "samples are in run/samples" in text
+    assert "samples: run/samples, the first in about " in text
+    assert "go on:     stylegan train --out run --kimg 0.024" in text
     assert [line for line in text.splitlines() if line.startswith("2 labels found")]
 
 
@@ -192,7 +194,7 @@ def test_the_same_command_again_says_that_it_is_finished_and_changes_no_file(at_
 def test_a_report_that_was_never_made_is_made_by_the_same_command(at_finished):
     page = at_finished / "run" / "report.html"
     page.unlink()
-    assert "its report is run/report.html" in told()
+    assert "look:      run/report.html" in told()
     assert page.exists()
 
 
@@ -224,32 +226,13 @@ def test_the_final_generator_draws_pictures(finished, tmp_path):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_first_process_alone_shows_the_bar(rank, monkeypatch, capsys):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setattr(distributed, "rank", lambda: rank)
     config = tiny_config(schedule=SHORT)
     with status_line(config) as show:
         stage = stage_at(4, config.schedule)
         show(TrainingProgress(4, 12, stage, {"d/real_logits": 0.5}, 4, 10.0, 0.25, 0))
-    text = r" kimg  10 img/s  left \w+  res 16 fade 0.50  data 25%  real_logits 0.50"
-    found = bool(re.search(text, capsys.readouterr().err))
+    found = "res 16 fade 0.50  real_logits 0.50  10 img/s  data 25%" in capsys.readouterr().err
     assert found == (rank == 0)
-
-
-@pytest.mark.parametrize(
-    ("columns", "shown"),
-    [
-        (120, "res 64 fade 0.42|data 3%|fake_logits -1.21|logistic_fake 0.30"),
-        (80, "res 64 fade 0.42|data 3%"),
-        (60, ""),
-        (40, ""),
-    ],
-)
-def test_speed_and_time_left_come_first_and_always_fit(columns, shown):
-    first = "12.5/48.0 kimg  45 img/s  left 2h 05m"
-    others = ["res 64 fade 0.42", "data 3%", "fake_logits -1.21", "logistic_fake 0.30", "r1 0.52"]
-    size, text = fitted(first, others, columns)
-    assert text.split("  ") == [*first.split("  "), *(shown.split("|") if shown else [])]
-    assert columns < 45 or len(f" 26%|{size * '#'}| {text}") < columns
 
 
 # Mistakes
@@ -279,7 +262,7 @@ def traps(here):
         (["-o", "seed"], {}, "is not of the form section.key=value"),
         (["-o", "r1_gamma=true"], {}, "option r1_gamma is true: "),
         (["-o", "network.resolution=48"], {}, "48 is not a power of two"),
-        (["--device", "cuda:99"], {}, "device cuda:99 was asked for"),
+        (["--device", "gpu"], {}, "'gpu' is not a device"),
         (["-o", "network.resolution=32"], {}, "image smaller than the resolution 32"),
         (["-o", 'data.include=["c"]'], {}, "no sub-folder 'c' in pictures; available: a, b"),
         (["-o", "batch_gpu=3"], {}, "batch_gpu 3 does not divide the 4 images"),
@@ -339,7 +322,8 @@ def test_a_broken_image_is_left_out_told_and_written_down(here):
     (here / "pictures" / "a" / "broken.png").write_bytes(BROKEN)
     text = told(*BRIEF)
     assert "14 images of " in text
-    assert re.search(r"\b1 image left out as unusable; see run/skipped.txt", text)
+    assert "left out: 1 image: " in text and "a/broken.png" in text
+    assert "all that is left out (1) is in run/skipped.txt" in text
     name, reason = (here / "run" / "skipped.txt").read_text().rstrip("\n").split("\t")
     assert name == "a/broken.png"
     assert len(reason) > 5
@@ -476,7 +460,7 @@ def transfer(finished, here):
 
 def assert_same_weights(found, wanted, but=()):
     for name in wanted.keys() - but:
-        torch.testing.assert_close(found[name], wanted[name], rtol=0, atol=1e-20)
+        torch.testing.assert_close(found[name], wanted[name], rtol=0, atol=1e-15)
 
 
 def copied(text, source):
@@ -570,7 +554,7 @@ def test_a_run_that_has_begun_keeps_its_own_weights(at_finished):
 def test_training_that_breaks_down_exits_3_and_names_the_last_good_state(here):
     write_config(
         here / "tiny.toml",
-        schedule={"total_kimg": 4.0, "g_lr": {4: 1e30}, "d_lr": {4: 1e30}, "tick_kimg": {4: 0.004}},
+        schedule={"total_kimg": 4.0, "g_lr": {4: 1e12}, "d_lr": {4: 1e12}, "tick_kimg": {4: 0.004}},
         max_skipped=5,
     )
     result = CliRunner().invoke(train, command())

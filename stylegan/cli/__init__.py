@@ -54,6 +54,6 @@ def main() -> None:
     """StyleGAN (Karras, Laine, Aila 2019), version 1: train, generate, look inside.
 
     \b
-    stylegan train --data photos/ --config ffhq-256 --out runs/mine
+    stylegan train --data photos/ --out runs/mine
     stylegan generate runs/mine --seeds 0-35 --out pictures/
     """

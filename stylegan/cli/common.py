@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -163,14 +162,12 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     from tqdm import tqdm
 
     bar: tqdm[Any] | None = None
-    began = time.monotonic()
 
     def show(done: int, total: int) -> None:
         nonlocal bar
         if bar is None:
-            if time.monotonic() - began < BAR_SECONDS or not first_process():
-                return
-            bar = tqdm(total=total, unit=unit, leave=False, initial=done)
+            hidden = not first_process()
+            bar = tqdm(total=total, unit=unit, leave=False, delay=BAR_SECONDS, disable=hidden)
         bar.update(done - bar.n)
 
     try:

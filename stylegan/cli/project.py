@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import Command, fitting_memory, one_line, progress_bar, use_device
+from stylegan.cli.common import Command, fitting_memory, progress_bar, use_device
 from stylegan.cli.options import (
     BATCH,
     CLASS,
@@ -18,7 +18,7 @@ from stylegan.cli.options import (
     path_option,
 )
 from stylegan.cli.terminal import say
-from stylegan.messages import count, listed
+from stylegan.messages import count
 
 if TYPE_CHECKING:
     from stylegan.data import Crop
@@ -96,7 +96,6 @@ def project(
     OUT/<name of an image>/ gets latents.npz, target.png (what was searched), projection.png (what
     was found), a film of the search, log.jsonl and result.json. Of several images OUT/latents.npz
     has all latents, for --latents of generate, figure and video; OUT/projections.png shows them.
-    Images that cannot be read are left out, and named at the end; the exit code is then 1.
 
     \b
     stylegan project emoji32 smile.png --out projected
@@ -123,7 +122,6 @@ def project(
     )
     say("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
     batch = batch or projection.default_batch(loaded.resolution)
-    left_out: list[str] = []
     with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
         found = projection.project_files(
             loaded,
@@ -138,9 +136,5 @@ def project(
             film=film,
             tell=say,
             progress=progress,
-            left_out=lambda error: left_out.append(one_line(error)),
         )
-    if found:
-        say(f"{count(len(found), 'projection')} in {out}, of the {loaded.origin}")
-    if left_out:
-        raise ValueError(f"{count(len(left_out), 'image')} left out: {listed(left_out, 20)}")
+    say(f"{count(len(found), 'projection')} in {out}, of the {loaded.origin}")

@@ -1,29 +1,41 @@
 """`stylegan train`: from a folder of images to a generator."""
 
 import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from stylegan.cli import values
+from stylegan.cli.choosing import DEFAULT_CONFIG, FITTED, Asked, decide, looked_at
 from stylegan.cli.common import Command, data_option, progress_bar, use_device
+from stylegan.cli.guidance import advice, closing_lines
 from stylegan.cli.measuring import image_bars, measuring_tools
 from stylegan.cli.options import DEVICE, WEIGHTS
-from stylegan.cli.terminal import first_process, say
+from stylegan.cli.terminal import say
 
 if TYPE_CHECKING:
     import torch
 
+    from stylegan.cli.choosing import Decision
     from stylegan.config import TrainConfig
+    from stylegan.run_folder import RunFolder
     from stylegan.training import TrainingProgress
 
-BUNDLED_DATA = "datasets/emoji-32.zip"
-DEFAULT_CONFIG = "quickstart"
-SETTINGS = {  # options of the command line that are options of the configuration
+PLAIN = {  # options of the command line that are options of the configuration, before `-o`
+    "resolution": "network.resolution",
+    "kimg": "schedule.total_kimg",
+    "batch": "schedule.batch_size",
+    "gamma": "r1_gamma",
+    "lr": "schedule.g_lr schedule.d_lr",
+}
+SETTINGS = {  # likewise, after `-o`
     "cond": "data.labels",
     "mirror": "data.mirror",
     "crop": "data.crop",
@@ -41,12 +53,31 @@ SETTINGS = {  # options of the command line that are options of the configuratio
 @click.option(
     "--config",
     "config_name",
-    help=f"Name under configs/, or a TOML file.  [default: {DEFAULT_CONFIG}]",
+    help="Name (`stylegan configs` lists them), or a TOML file.  [default: that of the run, else "
+    f"{DEFAULT_CONFIG}, at a resolution that fits pictures of your own]",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<config>]"
 )
-@click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Option to change.")
+@click.option(
+    "--resolution",
+    type=values.whole_number(4, 1024),
+    help="Width and height of the pictures: 32, 64, 128, ...",
+)
+@click.option(
+    "--kimg", type=values.real_number(0.001), help="Length, in thousands of pictures shown."
+)
+@click.option("--batch", type=values.whole_number(1), help="Number of pictures per step.")
+@click.option("--gamma", type=values.real_number(0), help="Weight of R1; more is steadier.")
+@click.option("--lr", type=values.real_number(1e-9, 1000), help="Learning rate of both networks.")
+@click.option("--width", type=values.whole_number(1), help="Most channels of a layer.")
+@click.option(
+    "-o",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any other option (`stylegan configs quickstart` shows all).",
+)
 @click.option("--cond", is_flag=True, help="Condition on the sub-folder of each image.")
 @click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
 @click.option(
@@ -117,20 +148,21 @@ def train(
     weights: Path | None,
     **options: Any,
 ) -> None:
-    """Train, or continue a run: the same command does both.
+    """Train, or continue a run: the same command does both, as does --out RUN alone.
 
     \b
-    python train.py                                  the bundled data, a few minutes
-    python train.py --data photos/ --config ffhq-256 --out runs/mine
+    stylegan train                                   the bundled data, a few minutes
+    stylegan train --data photos/ --dry-run          what it would do with your pictures
+    stylegan train --data photos/ --out runs/mine
+    stylegan train --out runs/mine --kimg 200        longer
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
     """
     from stylegan import distributed
-    from stylegan.config import bundled, load_config
+    from stylegan.agreement import in_all
     from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
     from stylegan.training import Stopped, start
     from stylegan.training.interrupts import nothing_to_save
-    from stylegan.training.plan import plan_lines
     from stylegan.training.run import fit_to_data, open_store, processes
 
     if debug:
@@ -138,38 +170,62 @@ def train(
     if every_kimg and not names:
         raise ValueError("--metrics-every needs --metrics: what to measure")
     chosen = use_device(device)
-    name = config_name or DEFAULT_CONFIG
-    out = out or Path("runs") / Path(name).stem
-    asked = [*overrides, *as_overrides({name: options.pop(name) for name in SETTINGS})]
-    if data is not None and config_name is None:
-        asked.insert(0, "data.include=[]")  # the quickstart's choice is of the bundled pictures
+    run = RunFolder(out or Path("runs") / Path(config_name or DEFAULT_CONFIG).stem)
+    fits = any(options[name] is not None for name in FITTED)
+    plain = as_overrides({name: options.pop(name) for name in PLAIN}, PLAIN)
+    settings = as_overrides({name: options.pop(name) for name in SETTINGS}, SETTINGS)
+    asked = [*plain, *overrides, *settings]
+    width = options.pop("width")
     with nothing_to_save(), processes(chosen, hang_minutes):
-        run = RunFolder(out)
-        stored = run.stored_config()
-        planned_for = stored.schedule.num_processes if stored else distributed.world_size()
-        config = load_config(name, asked, planned_for)
-        with progress_bar("img") as progress:
-            source = data or bundled(BUNDLED_DATA)
-            store = open_store(source, config, strict=strict, progress=progress)
-        config = fit_to_data(config, store)
+        wish = Asked(run, config_name, data, asked, width, fits, chosen.type)
+        decision = in_all(partial(decide, wish))
+        config, source = decision.config, decision.source
+        lead(*decision.lines)
         if dry_run:
-            say("\n".join(plan_lines(config, chosen)))
+            show_plan(decision, run, chosen, started=options["init_from"] is not None)
             return
-        measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
+        with progress_bar("img") as progress:
+            store = open_store(source, config, strict=strict, progress=progress, tell=lead)
+        config = fit_to_data(config, store)
         begun = run.saved()
+        if decision.own and not begun:
+            lead(*advice(store.num_images, source, config, options["init_from"] is not None))
+        measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
         options["evaluation"] = evaluation_of(names, every_kimg, *measured) if names else None
-        options |= {"device": chosen, "hang_minutes": hang_minutes, "tell": say}
+        options |= {"device": chosen, "hang_minutes": hang_minutes, "tell": lead}
         try:
             with status_line(config) as report:
-                state = start(config, store, out, report=report, **options)
+                state = start(config, store, run.path, report=report, **options)
         except Stopped as stopped:
             say(str(stopped))
             sys.exit(stopped.exit_code)
         made = run.report_file.exists() and state.images_seen == begun
         if distributed.rank() == 0 and not made:
-            write_page(out, chosen)
-        say(f"{out} is finished, with {state.images_seen} images seen")
-        say(f"samples are in {run.samples}; for more: python generate.py {out} --seeds 0-31")
+            write_page(run.path, chosen)
+        label = store.label_names[0] if config.network.label_dim else None
+        say(f"{run.path} is finished, with {state.images_seen} images seen")
+        lead(*closing_lines(run, config, label))
+
+
+def show_plan(
+    decision: "Decision", run: "RunFolder", device: "torch.device", *, started: bool
+) -> None:
+    """What would be left out, and the whole plan. Nothing is written."""
+    from stylegan.data.check import grouped
+    from stylegan.training.cost import step_costs
+    from stylegan.training.kernels import kernels
+    from stylegan.training.plan import plan_lines
+    from stylegan.training.preflight import coming, outlook
+    from stylegan.training.run import fit_to_data
+
+    found = looked_at(decision.source, decision.config, decode=True)
+    config = fit_to_data(decision.config, found)
+    lead(*(f"left out: {line}" for line in grouped(found.skipped)))
+    if decision.own:
+        lead(*advice(found.num_good, decision.source, config, started))
+    with kernels(config):
+        costs = step_costs(config, device, coming(config.schedule, 0))
+    lead(*plan_lines(config, costs, device), *outlook(config, costs, device, run, run.saved()))
 
 
 def write_page(out: Path, device: "torch.device") -> None:
@@ -178,19 +234,26 @@ def write_page(out: Path, device: "torch.device") -> None:
     from stylegan.report import Drawings, truncation_sweep, write_report
 
     try:
-        page = write_report(out, Drawings(truncation_sweep(load_run(out, device))))
+        write_report(out, Drawings(truncation_sweep(load_run(out, device))))
     except (OSError, ValueError) as error:
         say(f"the report of {out} could not be written: {error}")
-    else:
-        say(f"its report is {page}")
 
 
-def as_overrides(settings: Mapping[str, Any]) -> list[str]:
+def as_overrides(settings: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
     """Those options of the command line that are given, as options of the configuration."""
     from stylegan.toml import toml_value
 
     given = {name: v for name, v in settings.items() if v is not None and v is not False}
-    return [f"{SETTINGS[name]}={toml_value(value)}" for name, value in given.items()]
+    return [f"{key}={toml_value(v)}" for name, v in given.items() for key in names[name].split()]
+
+
+def lead(*lines: str) -> None:
+    """What helps a user, in lines of the terminal's width; commands and tables begin with a blank
+    and stay whole."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in lines:
+        long = 0 < width < len(line) and not line.startswith(" ")
+        say(textwrap.fill(line, width, subsequent_indent="  ") if long else line)
 
 
 def enable_debugging() -> None:
@@ -202,51 +265,36 @@ def enable_debugging() -> None:
 
 @contextmanager
 def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress], None]]":
-    """A bar with speed, the time that is left, resolution, fade, waiting for data and losses, as
-    far as they fit into the line; shown by the first process from the first progress on."""
+    """A bar with resolution, fade, losses, speed, waiting for data and the time that is left, shown
+    by the first process from the first progress on."""
     from tqdm import tqdm
 
+    from stylegan import distributed
     from stylegan.messages import duration
     from stylegan.training.plan import TimeLeft
 
     total = config.schedule.total_images
+    form = "{percentage:3.0f}%|{bar:20}| {n:.1f}/{total:.1f} kimg  {desc}"
     bar: tqdm[Any] | None = None
     time_left: TimeLeft | None = None
 
     def show(progress: "TrainingProgress") -> None:
         nonlocal bar, time_left
-        bar = bar or tqdm(
-            total=total / 1000,
-            bar_format="{desc}",
-            dynamic_ncols=True,
-            disable=not first_process(),
-        )
+        hidden = distributed.rank() > 0
+        bar = bar or tqdm(total=total / 1000, bar_format=form, disable=hidden)
         time_left = time_left or TimeLeft(config)
         stage, speed = progress.stage, progress.images_per_second
         left = time_left.seconds(progress.images_seen, stage.resolution, speed)
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
         values = (f"{k.split('/')[1]} {v:.2f}" for k, v in sorted(progress.metrics.items()))
         bar.n = min(progress.images_seen, total) / 1000
-        first = f"{bar.n:.1f}/{total / 1000:.1f} kimg  {speed:.0f} img/s  left {duration(left)}"
-        others = f"res {stage.resolution}{fade}", f"data {100 * progress.data_wait:.0f}%", *values
-        columns = None if bar.disable else bar.format_dict["ncols"]
-        size, text = fitted(first, others, columns or 1000)
-        bar.bar_format = f"{{percentage:3.0f}}%|{{bar:{size}}}| {{desc}}"
-        bar.set_description_str(text)
+        bar.set_description_str(
+            f"res {stage.resolution}{fade}  {'  '.join(values)}  {speed:.0f} img/s  "
+            f"data {100 * progress.data_wait:.0f}%  left {duration(left)}"
+        )
 
     try:
         yield show
     finally:
         if bar is not None:
             bar.close()
-
-
-def fitted(first: str, others: Sequence[str], columns: int) -> tuple[int, str]:
-    """The length of a bar, and the text at its right: `first`, and of the others, the important
-    ones first, as many as leave it 6 columns. Only `first` makes the bar shorter than that."""
-    text, room = first, columns - len("100%|| ") - 1
-    for other in others:
-        if len(text) + 2 + len(other) + 6 > room:
-            break
-        text = f"{text}  {other}"
-    return min(max(room - len(text), 1), 20), text

@@ -21,7 +21,8 @@ from stylegan.training.health import explained
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
-MEASURED_SECONDS = 5.0  # a step that is expected to take longer is only estimated
+MOST_SECONDS = 5.0  # a step that is expected to take longer is made of few images
+LONG_STEP_SECONDS = 1.0  # a longer one is made once
 CPU_RATE = 2e10  # operations per second of a step on one core, for a first guess
 
 
@@ -142,21 +143,21 @@ def one_step(state: TrainState, stage: Stage) -> None:
 
 
 def measure_step(state: TrainState, stage: Stage) -> tuple[float, int]:
-    """Seconds (the best of three, after one to warm up) and peak bytes of a step."""
+    """Seconds and peak bytes (of a GPU) of a step: the best of three after the first, which counts
+    itself if it is long."""
     device = state.device
-    seconds = []
-    for _ in range(4):
+    seconds: list[float] = []
+    while len(seconds) < 4 and not (seconds and seconds[0] > LONG_STEP_SECONDS):
         if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
             torch.cuda.synchronize(device)
         started = time.perf_counter()
         one_step(state, stage)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        seconds.append(time.perf_counter() - started)
-    memory = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
-    best = torch.tensor(min(seconds[1:]), device=device)
-    return distributed.mean(best).item(), memory  # all processes must plan the same
+        took = torch.tensor(time.perf_counter() - started, device=device)
+        seconds.append(distributed.mean(took).item())  # all processes must plan the same
+    memory = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
+    return min(seconds[1:] or seconds), memory
 
 
 def installed_memory() -> float:
@@ -175,25 +176,29 @@ class Cost:
     measured: bool
 
 
-def step_costs(config: TrainConfig, device: torch.device) -> dict[int, Cost]:
-    """By resolution: measured by a real step where that takes seconds and fits into the memory of
-    the machine, else estimated."""
+def step_costs(config: TrainConfig, device: torch.device, stages: list[Stage]) -> dict[int, Cost]:
+    """By resolution: measured by steps with the whole batch, on a CPU with few images where
+    those would take long; estimated from the steps before where both would, or where the machine
+    has too little memory."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    processes = distributed.world_size()
+    few = processes * max(config.network.deviation_group, 1)
+    most_memory = installed_memory() / distributed.processes_of_machine()
+    rate = CPU_RATE if device.type == "cpu" else math.inf  # operations per second of a process
     state: TrainState | None = None
     costs: dict[int, Cost] = {}
     all_flops = step_flops(config)
-    rate = 0.0  # operations per second of the last measured step
-    for _, _, stage in phases(config.schedule):
-        if stage.resolution in costs:
-            continue
-        flops = all_flops[stage.resolution]
-        memory = memory_estimate(config, stage, distributed.world_size())
-        expected = flops * stage.batch_size / rate if rate else 0.0
-        too_large = memory * distributed.processes_of_machine() > installed_memory()
-        if expected > MEASURED_SECONDS or too_large:
-            costs[stage.resolution] = Cost(flops / (rate or CPU_RATE), memory, False)
-            continue
-        state = state or TrainState.create(config, device=device)
-        seconds, used = measure_step(state, dataclasses.replace(stage, alpha=1.0))
-        rate = flops * stage.batch_size / seconds
-        costs[stage.resolution] = Cost(seconds / stage.batch_size, used or memory, True)
+    for stage in stages:
+        flops = all_flops[stage.resolution] / processes
+        memory = memory_estimate(config, stage, processes)
+        seconds_per_image, measured = flops / rate, 0
+        sizes = [few, stage.batch_size] if device.type == "cpu" else [stage.batch_size]
+        for n in dict.fromkeys(sizes if memory <= most_memory else []):
+            if n * seconds_per_image < MOST_SECONDS:
+                state = state or TrainState.create(config, device=device)
+                seconds, used = measure_step(state, dataclasses.replace(stage, batch_size=n))
+                seconds_per_image, memory, measured = seconds / n, used or memory, n
+        rate = flops / seconds_per_image
+        costs[stage.resolution] = Cost(seconds_per_image, memory, measured == stage.batch_size)
     return costs

@@ -1,12 +1,13 @@
 """What a run will do, before it begins: phases, steps, memory and time."""
 
+from collections.abc import Mapping
+
 import torch
 
 from stylegan.config import TrainConfig
 from stylegan.messages import aligned, duration, gib
 from stylegan.schedule import phases
-from stylegan.training.cost import step_costs, step_flops
-from stylegan.training.kernels import kernels
+from stylegan.training.cost import Cost, step_flops
 
 
 class TimeLeft:
@@ -31,31 +32,28 @@ class TimeLeft:
         return left
 
 
-def plan_lines(config: TrainConfig, device: torch.device) -> list[str]:
+def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.device) -> list[str]:
     """The plan as a table to print."""
-    with kernels(config):
-        costs = step_costs(config, device)
     rows = [("kimg", "resolution", "batch", "G rate", "D rate", "steps", "memory", "time")]
-    total = 0.0
     for first, end, stage in phases(config.schedule):
         cost = costs[stage.resolution]
-        seconds = cost.seconds_per_image * (end - first)
-        total += seconds
         mark = "" if cost.measured else "~"
         fades = " fades in" if stage.alpha < 1 else ""
         rows.append(
             (
-                f"{first / 1000:g}-{end / 1000:g}",
+                f"{kimg(first)}-{kimg(end)}",
                 f"{stage.resolution}{fades}",
                 str(stage.batch_size),
                 f"{stage.g_lr:g}",
                 f"{stage.d_lr:g}",
                 f"{-(-(end - first) // stage.batch_size):,}",
                 gib(cost.memory_bytes),
-                mark + duration(seconds),
+                mark + duration(cost.seconds_per_image * (end - first)),
             )
         )
     kind = "measured" if device.type == "cuda" else "estimated"
-    note = f"Time on this {device.type}, from one measured step (~: estimated from a smaller one)"
-    notes = [f"{note}; memory of each process {kind}.", f"In all about {duration(total)}."]
-    return aligned(rows) + notes
+    return [*aligned(rows), f"memory: of a step, {kind}; ~: from a smaller step"]
+
+
+def kimg(images: int) -> str:
+    return f"{images / 1000:,.10g}"

@@ -1,52 +1,57 @@
-"""What would fail on day three fails before the first step."""
+"""What would fail on day three fails before the first step, and how long it all will take."""
 
-import dataclasses
 import shutil
-import time
+import sys
 
 import torch
 from torch import Tensor, nn
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
-from stylegan.messages import gib
+from stylegan.messages import about, gib
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, Stage, phases, stage_at
-from stylegan.training.cost import (
-    CPU_RATE,
-    installed_memory,
-    memory_estimate,
-    one_step,
-    state_bytes,
-    step_flops,
-)
-from stylegan.training.state import TrainState
+from stylegan.training.cost import Cost, installed_memory, state_bytes, step_costs
 from stylegan.training.terms import Batch, discriminator_terms, generator_terms
 
-CPU_SECONDS = 20.0  # a step that should take longer on a CPU is not tried
+MOST_LOGITS = 1024
 
 
 def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> list[str]:
-    """What a user should know before a run in `folder` begins, or goes on: memory, the disk."""
-    begun = folder.saved()
-    tried = try_steps(config, device, distributed.largest(begun))
-    return [line for line in (tried, disk_warning(config, folder)) if line]
+    """What a user should know before a run in `folder` begins, or goes on: time, memory, samples,
+    the disk. ValueError if the memory is not enough."""
+    begun = distributed.largest(folder.saved())
+    costs = try_steps(config, device, begun)
+    return [*outlook(config, costs, device, folder, begun), *disk_warning(config, folder)]
 
 
-def try_steps(config: TrainConfig, device: torch.device, images_seen: int = 0) -> str:
-    """One real step at every resolution still to come after `images_seen`, with its batch.
-
-    On a CPU one at the last only, if that should take less than `CPU_SECONDS`; its memory is an
-    estimate. Returns a sentence on memory, empty if nothing is to come. ValueError if it is not
-    enough, naming resolution, batch and what helps. Nothing is left behind.
+def try_steps(config: TrainConfig, device: torch.device, images_seen: int = 0) -> dict[int, Cost]:
+    """The costs of real steps at every resolution still to come after `images_seen`; nothing is
+    left behind. ValueError if a CPU has too little memory, naming resolution, batch and what helps.
     """
     stages = coming(config.schedule, images_seen)
     if not stages:
-        return ""
+        return {}
     with torch.random.fork_rng([device.index] if device.type == "cuda" else []):
-        if device.type == "cuda":
-            return on_gpu(config, device, stages)
-        return on_cpu(config, device, stages)
+        costs = step_costs(config, device, stages)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "cpu":
+        check_memory(costs, stages)
+    return costs
+
+
+def check_memory(costs: dict[int, Cost], stages: list[Stage]) -> None:
+    """ValueError if the processes of this machine need more memory than it has."""
+    stage = max(stages, key=lambda stage: costs[stage.resolution].memory_bytes)
+    needed, here = costs[stage.resolution].memory_bytes, distributed.processes_of_machine()
+    if needed * here > installed_memory():
+        raise ValueError(
+            f"not enough memory at resolution {stage.resolution}, batch {stage.batch_size}: "
+            f"{here} x {gib(needed)} estimated, {gib(installed_memory())} installed; try "
+            "--batch-gpu, --checkpoint-activations, a smaller --batch, or --no-preflight if you "
+            "know better"
+        )
 
 
 def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
@@ -59,73 +64,71 @@ def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
     return list(stages.values())
 
 
-def on_gpu(config: TrainConfig, device: torch.device, stages: list[Stage]) -> str:
-    state = TrainState.create(config, device=device)
-    torch.cuda.reset_peak_memory_stats(device)
-    peaks: list[tuple[int, int]] = []
-    for stage in stages:
-        one_step(state, stage)
-        peaks.append((torch.cuda.max_memory_reserved(device), stage.resolution))
-    del state
-    torch.cuda.empty_cache()
-    memory, resolution = max(peaks, key=lambda peak: peak[0])  # the first that needed so much
-    whole = torch.cuda.get_device_properties(device).total_memory
-    return (
-        f"one step at each of {len(stages)} resolutions fits: at most {gib(memory)} of the GPU's "
-        f"{gib(whole)}, at {resolution}x{resolution}"
-    )
-
-
-def on_cpu(config: TrainConfig, device: torch.device, stages: list[Stage]) -> str:
-    needed, stage = max(
-        ((memory_estimate(config, s, distributed.world_size()), s) for s in stages),
-        key=lambda pair: pair[0],
-    )
-    here = distributed.processes_of_machine()
-    installed = installed_memory()
-    batch = f"resolution {stage.resolution}, batch {stage.batch_size}"
-    if needed * here > installed:
-        raise ValueError(
-            f"not enough memory at {batch}: {here} x {gib(needed)} estimated, {gib(installed)} "
-            "installed; try --batch-gpu, --checkpoint-activations, a smaller schedule.batch_size, "
-            "or --no-preflight if you know better"
+def outlook(
+    config: TrainConfig,
+    costs: dict[int, Cost],
+    device: torch.device,
+    folder: RunFolder,
+    images_seen: int,
+) -> list[str]:
+    """How long it will take, how much memory, and when there will be samples."""
+    if not costs:
+        return []
+    plan = config.schedule
+    left = seconds_between(plan, costs, images_seen, plan.total_images)
+    resolution = max(costs, key=lambda r: costs[r].memory_bytes)
+    needed = costs[resolution].memory_bytes
+    if device.type == "cuda":
+        whole = torch.cuda.get_device_properties(device).total_memory
+        here, memory = "GPU", f"{gib(needed)} of its {gib(whole)}, at {resolution}x{resolution}"
+    else:
+        here, memory = (
+            device.type.upper(),
+            f"{gib(needed + resident())}, at {resolution}x{resolution}",
         )
-    seconds = step_seconds(config, device, stages[-1])
-    tried = not distributed.largest(seconds > CPU_SECONDS)  # a step needs every process
-    if tried:
-        one_step(TrainState.create(config, device=device), stages[-1])
-    step = "a step there was made" if tried else f"a step there takes about {seconds:.0f} s"
-    return f"memory of each process: about {gib(needed)} at {batch}; {step}"
+    tick = max(round(1000 * stage_at(images_seen, plan).tick_kimg), 1)
+    first = min((images_seen // tick + 1) * tick, plan.total_images)
+    wait = seconds_between(plan, costs, images_seen, first)
+    each = " for each process" if distributed.world_size() > 1 else ""
+    return [
+        f"about {about(left)} on this {here}; memory{each}: about {memory}",
+        f"samples: {folder.samples}, the {'next' if images_seen else 'first'} in about "
+        f"{about(wait)}",
+    ]
 
 
-def step_seconds(config: TrainConfig, device: torch.device, stage: Stage) -> float:
-    """At most what a step takes: as many small steps as make its batch, of which one is timed,
-    unless by its operations it would take too long itself."""
-    processes = distributed.world_size()
-    small = processes * max(config.network.deviation_group, 1)
-    count = stage.batch_size / small
-    guess = step_flops(config)[stage.resolution] * small / processes / CPU_RATE
-    if guess > CPU_SECONDS:
-        return guess * count
-    state = TrainState.create(dataclasses.replace(config, batch_gpu=0), device=device)
-    started = time.perf_counter()
-    one_step(state, dataclasses.replace(stage, batch_size=small))
-    return (time.perf_counter() - started) * count
+def resident() -> int:
+    """Bytes that this process takes by now; 0 where the system does not tell, as Windows."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
 
 
-def disk_warning(config: TrainConfig, folder: RunFolder) -> str:
-    """Says so if the states that a run keeps will not fit on the disk of `folder`; else empty."""
+def seconds_between(plan: ScheduleConfig, costs: dict[int, Cost], first: int, end: int) -> float:
+    """Time to train from image `first` to image `end`."""
+    return sum(
+        max(min(last, end) - max(begin, first), 0) * costs[stage.resolution].seconds_per_image
+        for begin, last, stage in phases(plan)
+        if last > first
+    )
+
+
+def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
+    """Says so if the states that a run keeps will not fit on the disk of `folder`."""
     path = folder.path
     begun = next(path for path in (path, *path.absolute().parents) if path.exists())
     one = state_bytes(config)
     there = min(len(folder.states()), config.keep_states)
     needed, free = (config.keep_states + 1 - there) * one, shutil.disk_usage(begun).free
     if free > needed:
-        return ""
-    return (
+        return []
+    return [
         f"warning: {config.keep_states} states of {gib(one)} (keep_states) and a new one need "
         f"{gib(needed)}, {gib(free)} are free at {begun}"
-    )
+    ]
 
 
 class Probe(nn.Module):
@@ -141,9 +144,9 @@ class Probe(nn.Module):
 
 def try_losses(config: TrainConfig, device: torch.device) -> None:
     """ValueError, which names the term, unless the losses can be computed from logits from -2 to 2,
-    as many as the first batch has, and have gradients."""
+    as many as the first batch has (at most MOST_LOGITS), and have gradients."""
     stage = stage_at(0, config.schedule)
-    n = min(config.batch_gpu or stage.batch_size, stage.batch_size)
+    n = min(config.batch_gpu or stage.batch_size, stage.batch_size, MOST_LOGITS)
     shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
     images = torch.linspace(-2, 2, n, device=device)[:, None, None, None].expand(shape)
     probe = Probe().to(device)

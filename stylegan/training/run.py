@@ -11,7 +11,7 @@ from stylegan import distributed
 from stylegan.agreement import from_first
 from stylegan.config import TrainConfig
 from stylegan.data import Findings, Store, cached_store
-from stylegan.messages import count
+from stylegan.data.check import grouped
 from stylegan.run_folder import RunFolder
 from stylegan.training.interrupts import nothing_to_save
 from stylegan.training.kernels import kernels
@@ -22,6 +22,7 @@ from stylegan.training.resume import check_same_options, open_run
 from stylegan.training.state import TrainState
 
 WEEK_MINUTES = 7 * 24 * 60
+MOST_REASONS = 3  # of images that are left out, on the screen
 
 
 def start(
@@ -128,7 +129,7 @@ def announcement(
     lines = [f"{images}; run {folder.path} on {state.device}"]
     if labels > 1 and not conditional:
         lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
-    if skipped:
-        left_out = f"{count(skipped, 'image')} left out as unusable"
-        lines.append(f"{left_out}; see {folder.skipped_file}")
+    if skipped and resumed is None:
+        lines += [f"left out: {line}" for line in grouped(store.skipped)[:MOST_REASONS]]
+        lines.append(f"all that is left out ({skipped}) is in {folder.skipped_file}")
     return lines + ([f"continuing from {resumed}"] if resumed else [])

@@ -1,0 +1,142 @@
+"""Which configuration and data a `train` command means: what is asked, remembered or chosen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stylegan.cli.guidance import chosen_lines, found_lines
+
+if TYPE_CHECKING:
+    from stylegan.config import TrainConfig
+    from stylegan.data import Findings
+    from stylegan.run_folder import RunFolder
+
+BUNDLED_DATA = "datasets/emoji-32.zip"
+DEFAULT_CONFIG = "quickstart"
+FITTED = ("resolution", "kimg", "width")  # plain options to which others are fitted
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command line says."""
+
+    run: "RunFolder"
+    config_name: str | None
+    data: Path | None
+    overrides: Sequence[str]  # of plain options first, then of `-o`
+    width: int | None
+    fits: bool  # to the plain options that are FITTED
+    device: str  # its type
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is trained."""
+
+    config: "TrainConfig"
+    source: Path
+    own: bool  # data of the user's, not the bundled
+    lines: list[str] = field(default_factory=list)  # what was found and chosen
+
+
+def decide(asked: Asked) -> Decision:
+    """The configuration and the data: those of the run that has begun, but for what is asked.
+
+    Pictures of a user's own are trained by the quickstart at a resolution that fits them and the
+    device, unless another configuration or resolution is asked for.
+    """
+    from stylegan import distributed
+    from stylegan.config import load_config, parse_override
+    from stylegan.fitting import choose, fitted
+    from stylegan.toml import toml_value
+
+    stored = asked.run.stored_config()
+    remembered = str(asked.run.config_file) if stored else DEFAULT_CONFIG
+    name = asked.config_name or remembered
+    source = asked.data or (data_of(asked.run) if stored else bundled_data())
+    own = source != bundled_data()
+    overrides = list(asked.overrides)
+    processes = stored.schedule.num_processes if stored else distributed.world_size()
+    if own and not (stored and name == remembered) and not include_applies(asked, name, source):
+        overrides.insert(0, "data.include=[]")
+    usual = config = load_config(name, overrides, processes)
+    lines: list[str] = []
+    sized = any("resolution" in parse_override(o).get("network", {}) for o in overrides)
+    chooses = own and name == DEFAULT_CONFIG and not sized
+    if chooses:
+        if stored:
+            resolution, total_kimg = stored.network.resolution, stored.schedule.total_kimg
+        else:
+            found = looked_at(source, config)
+            choice = choose(found.reach(), found.num_good, asked.device)
+            resolution, total_kimg = choice.resolution, choice.total_kimg
+            lines = [*found_lines(found), *chosen_lines(choice, found, asked.device)]
+        chosen = {"network.resolution": resolution, "schedule.total_kimg": total_kimg}
+        overrides = [*(f"{key}={toml_value(v)}" for key, v in chosen.items()), *overrides]
+        config = load_config(name, overrides, processes)
+    elif own and not stored:
+        lines = found_lines(looked_at(source, config))
+    if chooses or asked.fits:
+        if sized:
+            usual = load_config(name, num_processes=processes)
+        begun = stored.schedule if stored else None
+        fits = fitted(config, usual.network.resolution, width=asked.width, begun=begun)
+        config = load_config(name, [*fits, *overrides], processes)
+    return Decision(config, source, own, lines)
+
+
+def bundled_data() -> Path:
+    from stylegan.config import bundled
+
+    return bundled(BUNDLED_DATA)
+
+
+def data_of(run: "RunFolder") -> Path:
+    """Where the images of a run are; those of the package may have moved."""
+    source = run.data() or bundled_data()
+    if source.exists():
+        return source
+    if source.name == Path(BUNDLED_DATA).name:
+        return bundled_data()
+    raise FileNotFoundError(
+        f"the images of {run.path} were in {source}, where there is nothing; give them by --data"
+    )
+
+
+def include_applies(asked: Asked, name: str, source: Path) -> bool:
+    """Whether the sub-folders that a configuration names are meant: those of a configuration that
+    ships belong to the bundled images, and mean other data only if that has all of them."""
+    from stylegan.config import config_names, read_config_file
+    from stylegan.data import is_store, open_source
+
+    if asked.config_name is None:
+        return False
+    wanted = read_config_file(name).get("data", {}).get("include", [])
+    if not wanted or name not in config_names():
+        return True
+    if is_store(source):
+        return False
+    found = {file.partition("/")[0] for file in open_source(source).names}
+    return found >= set(wanted)
+
+
+def looked_at(source: Path, config: "TrainConfig", *, decode: bool = False) -> "Findings":
+    """What the images of a source are like, of which there is at least one."""
+    from stylegan import distributed
+    from stylegan.cli.common import progress_bar
+    from stylegan.data import check
+
+    with progress_bar("img") as progress:
+        found = check(
+            source,
+            resolution=config.network.resolution if decode else None,
+            crop=config.data.crop,
+            channels=config.network.image_channels,
+            include=config.data.include,
+            decode=decode,
+            progress=progress if distributed.rank() == 0 else None,
+        )
+    if not found.reach():
+        raise ValueError("; ".join([f"no image of {source} can be used", *found.left_out_lines()]))
+    return found

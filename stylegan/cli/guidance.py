@@ -1,0 +1,88 @@
+"""What `train` says to lead: what was found, what is chosen, what helps, and what comes next."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stylegan.messages import aligned, count, readable
+
+if TYPE_CHECKING:
+    from stylegan.config import TrainConfig
+    from stylegan.data import Findings
+    from stylegan.fitting import Choice
+    from stylegan.run_folder import RunFolder
+
+HANDFUL, FEW = 10, 2000  # pictures
+
+
+def found_lines(findings: "Findings") -> list[str]:
+    """What a source holds: pictures, sizes, and how many reach each resolution."""
+    from stylegan.data.sources import kinds_of
+
+    line = f"{readable(findings.path)}: {count(findings.num_good, 'picture')}"
+    if findings.smallest and findings.largest:
+        small, large = (f"{w}x{h}" for w, h in (findings.smallest, findings.largest))
+        line += f" of {small}" if small == large else f" from {small} to {large}"
+    ignored = [f"ignored: {kinds_of(findings.ignored)}"] if findings.ignored else []
+    return [line, *reach_lines(findings), *ignored]
+
+
+def reach_lines(findings: "Findings") -> list[str]:
+    """The table of resolutions, from 32 or the largest that all reach; none if that is all."""
+    reach = findings.reach()
+    least = max(findings.resolution() or 0, min(32, max(reach, default=0)))
+    table = {r: n for r, n in reach.items() if r >= least}
+    if set(table.values()) == {findings.num_good}:
+        return []
+    rows = [["  resolution", *map(str, table)], ["  pictures that reach it"]]
+    rows[1] += [f"{n:,}" for n in table.values()]
+    return aligned(rows, left=[0])
+
+
+def chosen_lines(choice: "Choice", findings: "Findings", device: str) -> list[str]:
+    """Which network at which resolution, and why."""
+    at = f"{choice.resolution}x{choice.resolution}"
+    reached = findings.reach()[choice.resolution]
+    lines = [f"taking {at}, which {reached:,} reach, and the network of quickstart"]
+    if choice.possible > choice.resolution:
+        kind = "CPU" if device == "cpu" else "GPU"
+        lines.append(f"(--resolution {choice.possible} is possible; this {kind} needs long for it)")
+    return lines
+
+
+def advice(images: int, data: Path, config: "TrainConfig", started: bool) -> list[str]:
+    """What too few pictures lead to, and what helps; `started` from other weights already."""
+    if images < HANDFUL:
+        return [
+            f"WARNING: {count(images, 'picture')}: the network will learn them by heart and show "
+            "little else"
+        ]
+    if images >= FEW:
+        return []
+    lines = [f"{count(images, 'picture')} are few: more help most; stop when samples get worse"]
+    if config.data.mirror:
+        lines.append("half of them are shown mirrored; if that is wrong: -o data.mirror=false")
+    else:
+        lines.append("--mirror doubles them, if left and right may be exchanged")
+    if not started:
+        lines += [
+            "shapes come sooner from a trained network, at 64x64:",
+            f"  stylegan train --data {shlex.quote(str(data))} --config pretrained/emoji64 \\",
+            "    --init-from emoji64",
+        ]
+    return lines
+
+
+def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) -> list[str]:
+    """How to look at a finished run, use it, go on and measure; how good it is."""
+    path = shlex.quote(str(run.path))
+    kimg = config.schedule.total_kimg
+    of_class = f" --class {shlex.quote(label)}" if label else ""
+    page = run.report_file if run.report_file.exists() else run.samples
+    return [
+        f"look:      {page}",
+        f"generate:  stylegan generate {path} --seeds 0-31{of_class} --out pictures/",
+        f"go on:     stylegan train --out {path} --kimg {2 * kimg:.10g}",
+        f"measure:   stylegan metrics {path}",
+        "How good it is no loss tells: compare samples/ with reals.png, or measure.",
+    ]

@@ -1,0 +1,135 @@
+"""What a `train` command means: asked, remembered or chosen; and what it says to lead."""
+
+from pathlib import Path
+
+import pytest
+from tiny_training import write_pictures
+
+from stylegan.cli.choosing import Asked, bundled_data, decide
+from stylegan.cli.guidance import advice, closing_lines
+from stylegan.cli.train import SETTINGS, as_overrides
+from stylegan.config import load_config, to_toml
+from stylegan.data import prepare
+from stylegan.run_folder import RunFolder
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """50 pictures of 80x80, two of 16x16, and a note."""
+    write_pictures(tmp_path / "photos", n=50, size=80)
+    write_pictures(tmp_path / "photos" / "small", n=2, size=16)
+    (tmp_path / "photos" / "notes.txt").write_text("mine")
+    return tmp_path / "photos"
+
+
+def decided(data, *overrides, config=None, out="run", width=None, fits=False, device="cpu"):
+    run = RunFolder(out if isinstance(out, Path) else Path("none") / out)
+    return decide(Asked(run, config, data, overrides, width, fits, device))
+
+
+def begin(folder, decision):
+    """A run that remembers what was decided."""
+    folder.mkdir()
+    (folder / "config.toml").write_text(to_toml(decision.config))
+    (folder / "data.txt").write_text(f"{decision.source.resolve()}\n")
+    return folder
+
+
+def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
+    found = decided(pictures)
+    assert (found.config.network.resolution, found.config.network.channels(64)) == (64, 16)
+    assert (found.config.schedule.total_kimg, found.config.data.include) == (96, ())
+    assert found.lines == [
+        f"{pictures}: 52 pictures from 16x16 to 80x80",
+        "  resolution              32  64",
+        "  pictures that reach it  50  50",
+        "ignored: 1 .txt file",
+        "taking 64x64, which 50 reach, and the network of quickstart",
+    ]
+
+
+def test_an_explicit_default_is_the_implicit_one(pictures):
+    assert decided(pictures) == decided(pictures, config="quickstart")
+
+
+@pytest.mark.parametrize("name", ["quickstart", "pretrained/emoji64", "pretrained/emoji64-start"])
+def test_sub_folders_of_the_bundled_images_do_not_bind_other_data(pictures, tmp_path, name):
+    assert decided(pictures, config=name).config.data.include == ()
+    assert decided(None, config=name).config.data.include == load_config(name).data.include
+    prepare(pictures, tmp_path / "store", resolution=16)
+    assert decided(tmp_path / "store", config=name).config.data.include == ()
+
+
+def test_the_bundled_images_in_another_size_are_chosen_as_the_configuration_says(tmp_path):
+    for kind in ("smileys", "heads", "food"):
+        write_pictures(tmp_path / "emoji" / kind, n=1, size=64)
+    found = decided(tmp_path / "emoji", config="pretrained/emoji64")
+    assert found.config.data.include == ("smileys", "heads")
+
+
+def test_sub_folders_that_a_user_names_bind(pictures, tmp_path):
+    (tmp_path / "mine.toml").write_text(to_toml(load_config("quickstart")))
+    with pytest.raises(ValueError, match="no sub-folder 'smileys'"):
+        decided(pictures, config=str(tmp_path / "mine.toml"))
+
+
+def test_a_run_alone_is_continued_as_remembered(pictures, tmp_path):
+    first = decided(pictures, "seed=3", "schedule.total_kimg=20", fits=True)
+    run = begin(tmp_path / "run", first)
+    again = decided(None, out=run)
+    assert (again.config, again.source, again.lines) == (first.config, first.source, [])
+    longer = decided(None, "schedule.total_kimg=200", out=run, fits=True).config
+    assert longer.schedule.total_kimg == 200
+    assert longer.schedule.fade_kimg == first.config.schedule.fade_kimg
+    same_command = decided(
+        pictures, "seed=3", "schedule.total_kimg=20", config="quickstart", out=run, fits=True
+    )
+    assert same_command.config == first.config
+
+
+def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):
+    run = begin(tmp_path / "run", decided(pictures))
+    pictures.rename(tmp_path / "moved")
+    with pytest.raises(FileNotFoundError, match=r"photos, where there is nothing; .* --data"):
+        decided(None, out=run)
+    (run / "data.txt").write_text("/elsewhere/emoji-32.zip\n")  # of another installation
+    assert decided(None, out=run).source == bundled_data()
+
+
+def test_a_width_may_be_given_again(pictures, tmp_path):
+    first = decided(pictures, width=32, fits=True)
+    assert (first.config.network.max_channels, first.config.network.channels(64)) == (32, 4)
+    run = begin(tmp_path / "run", first)
+    assert decided(pictures, width=32, fits=True, out=run).config == first.config
+
+
+def test_a_resolution_of_ones_own_is_taken(pictures):
+    assert decided(pictures, "network.resolution=16").config.network.resolution == 16
+
+
+def test_bundled_images_are_trained_as_the_quickstart_says():
+    found = decided(None)
+    assert (found.config, found.own, found.lines) == (load_config("quickstart"), False, [])
+
+
+def test_options_that_are_not_given_change_nothing():
+    assert as_overrides({"mirror": False, "seed": None}, SETTINGS) == []
+    assert as_overrides({"lr": 0.1}, {"lr": "a.g b.d"}) == ["a.g=0.1", "b.d=0.1"]
+
+
+@pytest.mark.parametrize(("images", "words"), [(3, "WARNING: 3 pictures"), (300, "are few")])
+def test_few_pictures_are_told_of_with_what_helps(images, words):
+    text = "\n".join(advice(images, Path("my photos"), load_config("quickstart"), False))
+    assert words in text
+    assert ("--data 'my photos' --config pretrained/emoji64" in text) == (images == 300)
+    assert advice(5000, Path("photos"), load_config("quickstart"), False) == []
+
+
+def test_the_end_says_how_to_look_generate_go_on_and_measure(tmp_path):
+    text = "\n".join(closing_lines(RunFolder("my runs/a"), load_config("quickstart"), "red cats"))
+    for words in (
+        "stylegan generate 'my runs/a' --seeds 0-31 --class 'red cats'",
+        "stylegan train --out 'my runs/a' --kimg 96",
+        "stylegan metrics 'my runs/a'",
+    ):
+        assert words in text
