@@ -104,8 +104,3 @@ def patches(seed: int, index: int) -> np.random.Generator:
 def directions(seed: int, level: int) -> np.random.Generator:
     """Directions of the sliced Wasserstein distance at one level of the pyramid."""
     return numpy_stream(seed, 6, level)
-
-
-def own_network(seed: int) -> torch.Generator:
-    """Initial weights and batches of the network behind the metrics on own features."""
-    return torch_stream(seed, 7)

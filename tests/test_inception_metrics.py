@@ -105,7 +105,7 @@ class Images(torch.utils.data.Dataset):
 @pytest.mark.filterwarnings("ignore:Metric .* will save all extracted features:UserWarning")
 @pytest.mark.filterwarnings(r"ignore:std\(\). degrees of freedom:UserWarning")  # of one split
 def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
-    weights, small, store, tmp_path
+    weights, small, store, tmp_path, monkeypatch
 ):
     from torchmetrics.image.fid import FrechetInceptionDistance, NoTrainInceptionV3
     from torchmetrics.image.inception import InceptionScore
@@ -113,6 +113,7 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
 
     subject, tools = subject_of(store, mirror=True), Tools(tmp_path, weights)
     kinds = ["fid", "kid", "pr", "is"]
+    monkeypatch.setitem(inception.LEAST, "pr", 4)
     ours = inception.measure_inception(subject, kinds, FAKES, tools).values
     fakes, reals = Images(subject.fakes(FAKES)), Images(subject.reals(REALS))
     theirs = fidelity.calculate_metrics(
@@ -244,11 +245,12 @@ def test_the_kernel_distance_of_few_images_is_that_of_smaller_subsets():
     assert found["kid_std"] > 0
 
 
-@pytest.mark.parametrize(("name", "least"), [("pr3", 4), ("is9", 10)])
+@pytest.mark.parametrize(("name", "least"), [("pr99", 100), ("is9", 10)])
 def test_too_few_images_are_refused_before_anything_is_generated(name, least, store, tmp_path):
     told = []
     assert not list(evaluate(subject_of(store), parse(name), Tools(tmp_path), tell=told.append))
-    assert f"needs at least {least} images" in told[0]
+    assert f"{name} was refused: found {name[2:]} samples" in told[0]
+    assert f"at least {least} of each are needed" in told[0]
 
 
 # Weights
@@ -346,8 +348,11 @@ def test_statistics_of_reals_are_kept_and_made_again_when_damaged(weights, small
     assert len(list(tmp_path.glob("inception-*.bin"))) == 4  # mirrored ones are others
 
 
-def test_a_pass_over_the_images_serves_all_metrics_of_a_number(weights, small, store, tmp_path):
+def test_a_pass_over_the_images_serves_all_metrics_of_a_number(
+    weights, small, store, tmp_path, monkeypatch
+):
     passes = []
+    monkeypatch.setitem(inception.LEAST, "pr", 4)
 
     def count(what, done, total):
         passes.extend([what] * (done == total))
@@ -376,7 +381,10 @@ def test_the_command_writes_lines_and_goes_on_after_what_cannot_be_measured(
     for _ in range(2):
         found = stylegan(*command, "--data", data, "--out", out)
         assert found.exit_code == 1
-        assert "pr3 could not be measured: pr needs at least 4 images" in found.stderr
+        assert (
+            "pr3 was refused: found 3 samples and 3 real images, at least 100 of each"
+            in found.stderr
+        )
         assert found.stderr.endswith("Error: not measured, see above: pr3\n")
         lines = [json.loads(line) for line in found.stdout.splitlines()]
         assert [line["metric"] for line in lines] == ["is10", "kid4"]

@@ -13,7 +13,6 @@ from tiny_training import differing, run, tiny_config, tiny_store, write_picture
 from stylegan.data import cached_store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import (
-    KINDS,
     Moments,
     Request,
     Result,
@@ -25,6 +24,7 @@ from stylegan.metrics import (
     score_name,
 )
 from stylegan.metrics.cache import Rows, entry
+from stylegan.metrics.engine import NAMES, kind_of
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
 from stylegan.metrics.subject import weights_sha256
@@ -169,7 +169,7 @@ def test_names_of_metrics_carry_the_number_of_images():
         Request("ppl-w-end", 10_000),
         Request("swd", 16_384),
     ]
-    names = ["fid50k", "swd16384", "own-pr777", "ppl-z-full100k"]
+    names = ["fid50k", "swd16384", "eff-pr777", "ppl-z-full100k"]
     assert [request.name for request in parse(",".join(names))] == names
 
 
@@ -177,6 +177,15 @@ def test_names_of_metrics_carry_the_number_of_images():
 def test_what_is_no_metric_is_refused(name):
     with pytest.raises(ValueError, match=r"there is no metric|at least 2 images"):
         parse(name)
+
+
+def test_what_was_withdrawn_says_what_to_use_and_its_results_are_known():
+    with pytest.raises(ValueError, match=r"own-pr was withdrawn.* use eff-pr \(pip install"):
+        parse("own-pr2k")
+    known = kind_of("own-fd2k")
+    assert known is not None
+    assert (known.best_by, known.lower_is_better) == ("own-fd", True)
+    assert kind_of("other5k") is kind_of("50k") is None
 
 
 def test_scores_are_named_after_the_metric_and_where_that_is_not_enough_the_value():
@@ -299,7 +308,7 @@ def test_results_that_cannot_be_written_are_told_and_training_goes_on(tmp_path):
 
 def test_the_help_knows_every_metric():
     found = told("metrics", "--help")
-    for kind in KINDS:
+    for kind in NAMES:
         assert kind in "".join(found.split())  # lines are broken at hyphens
 
 

@@ -113,16 +113,25 @@ def run(*arguments):
 def test_a_sweep_with_yardsticks_orders_them_in_a_table(smileys, tmp_path):
     settings = ("--data", smileys.path, "--metrics", "swd60", "--out", tmp_path / "m.jsonl")
     lines, table = run("emoji32", *settings, "--psi", "1,0", "--mixed", "1,2", "--yardsticks")
-    assert [line["metric"] for line in lines] == ["swd60"] * 4 + ["swd45", "swd60"]
+    assert [line["metric"] for line in lines] == ["swd60"] * 4 + ["swd45"] * 3
     looked_at = [(f["psi"], f["mixed"]) for f in (line["protocol"]["fakes"] for line in lines[:4])]
     assert looked_at == [(1, 1), (1, 2), (0, 1), (0, 2)]
-    full, mixed, none, _, half, average = (line["values"]["swd"] for line in lines)
+    full, mixed, none, _, against_half, half, average = (line["values"]["swd"] for line in lines)
     assert half < full < none < average
+    assert half < against_half < average
+    assert lines[4]["protocol"]["reals"]["images"] == lines[5]["protocol"]["reals"]["images"] == 46
+    for line in lines:
+        low, high = line["protocol"]["interval_95"]["swd"]
+        assert low <= line["values"]["swd"] <= high
     assert full == pytest.approx(mixed, rel=0.3)
     assert [json.loads(text) for text in (tmp_path / "m.jsonl").read_text().splitlines()] == lines
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in table]
     assert cells[0][:4] == ["", "psi", "mixed", "swd60"]
-    names = ["another half of the reals", "the average of the reals"]
+    names = [
+        "emoji32 against half of the reals",
+        "another half of the reals",
+        "the average of the reals",
+    ]
     assert [row[0] for row in cells[2:]] == ["emoji32"] * 4 + names
     assert [row[3] for row in cells[2:6]] == [f"{line['values']['swd']:.4g}" for line in lines[:4]]
 

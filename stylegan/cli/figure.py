@@ -217,17 +217,17 @@ def neighbours(
 ) -> "Image":
     """Does it repeat its training images? Samples beside those nearest to them.
 
-    Samples have no truncation. Nearest by features of a small network trained on these images;
-    the numbers are distances in units of that between a training image and its nearest other one:
-    far below 1 is nearly a copy.
+    Samples have no truncation. Nearest by features of EfficientNet-Lite0 (pip install
+    'stylegan[features]'), else by pixels at 16x16; the numbers are distances in units of that
+    between a training image and its nearest other one: far below 1 is nearly a copy.
 
     \b
     stylegan figure neighbours runs/mine --out neighbours.png
     stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
     """
-    from stylegan.cli.measuring import image_bars, measuring_tools, open_store
+    from stylegan.cli.measuring import image_bars, open_store
     from stylegan.metrics import Subject
-    from stylegan.metrics.neighbours import samples_and_nearest
+    from stylegan.metrics.neighbours import comparing, samples_and_nearest
     from stylegan.run_folder import RunFolder
 
     loaded, run = selection.loaded, RunFolder.at(selection.source)
@@ -236,4 +236,4 @@ def neighbours(
         raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")
     mirrored = run.config().data.mirror if mirror is None and run else bool(mirror)
     subject = Subject.of(loaded, store, mirror=mirrored, progress=image_bars())
-    return samples_and_nearest(subject, measuring_tools(), samples, nearest)
+    return samples_and_nearest(subject, comparing(subject), samples, nearest)

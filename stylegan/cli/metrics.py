@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 @click.option(
     "--metrics",
     "names",
-    default="swd,own-fd,own-pr",
-    help="Any of fid, kid, pr, is, ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end, ls, swd, own-fd, "
-    "own-pr; a number of images may follow, as in fid50k. The default needs no download.",
+    help="Any of fid, kid, pr, is, ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end, ls, swd, eff-fd, "
+    "eff-kid, eff-pr; a number of images may follow, as in fid50k.  [default: eff-fd,eff-pr,swd; "
+    "swd without stylegan\\[features\\]]",
 )
 @click.option(
     "--mirror/--no-mirror", default=None, help="Flip half of the reals.  [default: as the run did]"
@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     help="Number of latents behind the styles of a sample; 1,2,3,4 for table 2 of the paper.",
 )
 @click.option(
-    "--yardsticks", is_flag=True, help="Measure half of the reals and their average, too."
+    "--yardsticks",
+    is_flag=True,
+    help="Compare with half of the reals: the generator, the other half and the average image.",
 )
 @click.option(
     "--noise",
@@ -72,7 +74,7 @@ if TYPE_CHECKING:
 @path_option("--out", "File to append results to.  [default: metrics.jsonl of a run]")
 def metrics(
     sources: tuple[str, ...],
-    names: str,
+    names: str | None,
     psis: list[float],
     mixed: list[int],
     yardsticks: bool,
@@ -90,19 +92,22 @@ def metrics(
 
     \b
     stylegan metrics runs/mine --yardsticks
-    stylegan metrics runs/mine --metrics own-fd --psi 1,0.8,0.6,0.4
-    stylegan metrics runs/e runs/f --metrics own-fd --mixed 1,2,3,4
+    stylegan metrics runs/mine --metrics eff-fd,eff-pr --psi 1,0.8,0.6,0.4
+    stylegan metrics runs/e runs/f --metrics eff-fd --mixed 1,2,3,4
     stylegan metrics ffhq.pkl --data ffhq/ --metrics fid50k,ppl-w-end --mirror
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
     from stylegan import distributed
-    from stylegan.metrics import check_results_file, evaluate, parse
+    from stylegan.metrics import check_results_file, default_names, evaluate, parse
     from stylegan.metrics import yardsticks as yardsticks_of
+    from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
     from stylegan.run_folder import RunFolder
 
     if out is not None:
         check_results_file(out)
-    requests, chosen = parse(names), use_device(device)
+    requests, chosen = parse(names or default_names()), use_device(device)
+    if names is None and weights_path() is None:
+        note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
     tools = measuring_tools(weights, classifiers, crop_faces=crop_faces)
     rows: list[Row] = []
     with distributed.process_group(chosen):
@@ -126,7 +131,7 @@ def metrics(
         if len(rows) > 1:
             note(table(rows))
     missing = dict.fromkeys(name for row in rows for name in row.missing())
-    if missing:
+    if missing and (names or not any(row.results for row in rows)):
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
 
 
@@ -174,13 +179,17 @@ def subject_of(
 
 def table(rows: Sequence[Row]) -> str:
     """Markdown with a line for each way of looking at each generator."""
-    from stylegan.metrics import Yardstick
+    from stylegan.metrics import AgainstHalf, Yardstick
 
     scores = [{n: s for r in row.results for n, s in r.scores().items()} for row in rows]
     columns = list(dict.fromkeys(name for found in scores for name in found))
     lines = [["", "psi", "mixed", *columns], ["---"] * (3 + len(columns))]
     for row, found in zip(rows, scores, strict=True):
-        name = row.subject.name if isinstance(row.subject, Yardstick) else row.source
+        name = row.source
+        if isinstance(row.subject, AgainstHalf):
+            name += " against half of the reals"
+        if isinstance(row.subject, Yardstick):
+            name = row.subject.name
         cells = (f"{found[score]:.4g}" if score in found else "" for score in columns)
         lines.append([name, f"{row.subject.psi:g}", f"{row.subject.mixed}", *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -5,6 +5,7 @@ from stylegan.metrics.engine import (
     Request,
     Result,
     check_results_file,
+    default_names,
     evaluate,
     parse,
     score_name,
@@ -12,10 +13,11 @@ from stylegan.metrics.engine import (
 )
 from stylegan.metrics.features import FeatureNetwork, Measured, Tools
 from stylegan.metrics.statistics import Moments, frechet_distance
-from stylegan.metrics.subject import AverageImage, OtherHalf, Subject, Yardstick
+from stylegan.metrics.subject import AgainstHalf, AverageImage, OtherHalf, Subject, Yardstick
 
 __all__ = [
     "KINDS",
+    "AgainstHalf",
     "AverageImage",
     "FeatureNetwork",
     "Measured",
@@ -27,6 +29,7 @@ __all__ = [
     "Tools",
     "Yardstick",
     "check_results_file",
+    "default_names",
     "evaluate",
     "frechet_distance",
     "parse",

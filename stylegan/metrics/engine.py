@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stylegan import distributed
+from stylegan.metrics.eff import measure_eff
+from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.inception import measure_inception
-from stylegan.metrics.own import measure_own
 from stylegan.metrics.path_length import measure_path_length
 from stylegan.metrics.separability import measure_separability
-from stylegan.metrics.subject import AverageImage, OtherHalf, Subject
+from stylegan.metrics.subject import AgainstHalf, AverageImage, OtherHalf, Subject
 from stylegan.metrics.wasserstein import measure_swd
 from stylegan.records import LONGEST_LINE, append_line, device_name, to_line, versions
 
@@ -23,9 +24,9 @@ Measure = Callable[[Subject, Collection[str], int, Tools], Measured]
 
 
 class Kind(NamedTuple):
-    """A metric that can be asked for."""
+    """A metric."""
 
-    measure: Measure
+    measure: Measure | None  # None: withdrawn; results of earlier versions are still shown
     images: int  # samples, if the name has no number
     reals: bool  # whether it compares with real images
     lower_is_better: bool | None
@@ -53,11 +54,29 @@ KINDS: Mapping[str, Kind] = {
     "swd": Kind(
         measure_swd, 16_384, True, True, "swd", "sliced Wasserstein distance, per resolution"
     ),
-    "own-fd": Kind(measure_own, 10_000, True, True, "own-fd", "Frechet distance, our own features"),
-    "own-pr": Kind(
-        measure_own, 10_000, True, False, "own-precision", "precision, recall, our features"
+    "eff-fd": Kind(
+        measure_eff, 5_000, True, True, "eff-fd", "Frechet distance, EfficientNet features"
     ),
+    "eff-kid": Kind(
+        measure_eff, 5_000, True, True, "eff-kid", "kernel distance, EfficientNet features"
+    ),
+    "eff-pr": Kind(
+        measure_eff,
+        5_000,
+        True,
+        False,
+        "eff-precision",
+        "precision, recall, EfficientNet features",
+    ),
+    "own-fd": Kind(None, 10_000, True, True, "own-fd", "Frechet distance, withdrawn"),
+    "own-pr": Kind(None, 10_000, True, False, "own-precision", "precision, recall, withdrawn"),
 }
+NAMES = tuple(name for name, kind in KINDS.items() if kind.measure)  # that can be asked for
+DEFAULT = "eff-fd,eff-pr,swd"  # where EfficientNet's weights are installed
+WITHOUT_FEATURES = "swd"
+
+
+PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # a kind, a number of images
 
 
 class Request(NamedTuple):
@@ -74,21 +93,37 @@ class Request(NamedTuple):
 
 
 def parse(names: str) -> list[Request]:
-    """`fid50k,kid,ppl-z-full10k` as requests, each once. ValueError for unknown ones."""
+    """`fid50k,kid,ppl-z-full10k` as requests, each once. ValueError for what cannot be measured."""
     found: dict[Request, None] = {}
     for name in names.split(","):
-        match = re.fullmatch(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?", name.strip())
+        match = PATTERN.fullmatch(name.strip())
         kind = match[1] if match else ""
         if match is None or kind not in KINDS:
             raise ValueError(
-                f"there is no metric {name.strip()!r}; known: {', '.join(KINDS)}, with a number "
+                f"there is no metric {name.strip()!r}; known: {', '.join(NAMES)}, with a number "
                 "of images behind if you like, as in fid50k"
+            )
+        if kind not in NAMES:
+            raise ValueError(
+                f"{kind} was withdrawn, because it called coloured blobs nearly as good as real "
+                f"images; use {kind.replace('own', 'eff')} ({HOW_TO_GET})"
             )
         images = int(match[2]) * (1000 if match[3] else 1) if match[2] else KINDS[kind].images
         if images < 2:
             raise ValueError(f"{name.strip()}: at least 2 images are needed")
         found[Request(kind, images)] = None
     return list(found)
+
+
+def kind_of(metric: str) -> Kind | None:
+    """What a name of a result means; None for one that this version does not know."""
+    match = PATTERN.fullmatch(metric)
+    return KINDS.get(match[1]) if match else None
+
+
+def default_names() -> str:
+    """The metrics that need no download and can be measured here."""
+    return DEFAULT if weights_path() else WITHOUT_FEATURES
 
 
 class Result(NamedTuple):
@@ -148,7 +183,9 @@ def evaluate(
     """
     groups: dict[tuple[Measure, int], list[Request]] = {}
     for request in requests:
-        groups.setdefault((KINDS[request.kind].measure, request.images), []).append(request)
+        measure = KINDS[request.kind].measure
+        assert measure is not None
+        groups.setdefault((measure, request.images), []).append(request)
     common = {
         "generator": subject.about_generator(),
         "fakes": subject.about_fakes(),
@@ -168,6 +205,9 @@ def evaluate(
             continue
         seconds = round(time.perf_counter() - started, 3)
         for request in group:
+            if request.kind in measured.refused:
+                tell(f"{request.name} was refused: {measured.refused[request.kind]}")
+                continue
             protocol = common
             if subject.store is not None and (KINDS[request.kind].reals or labelled):
                 reals = {"reals": subject.about_reals(), "data": subject.store.meta.source}
@@ -194,9 +234,11 @@ def attempt(
 def yardsticks(
     subject: Subject, requests: Sequence[Request]
 ) -> list[tuple[Subject, list[Request]]]:
-    """The yardsticks, each with those requests that compare with reals; for half of the reals with
-    no more images than there are."""
+    """What results are read by, with those requests that compare with reals: another half of the
+    reals, the average image and the generator itself, all compared with the same half and with as
+    many images as that has, since the number of images changes a distance."""
     compared = [request for request in requests if KINDS[request.kind].reals]
     most = len(subject.real_images()) // 2 * (2 if subject.mirror else 1)
-    fewer = [request._replace(images=min(request.images, most)) for request in compared]
-    return [(OtherHalf.beside(subject), fewer), (AverageImage.beside(subject), compared)]
+    fewer = list(dict.fromkeys(r._replace(images=min(r.images, most)) for r in compared))
+    kinds = (AgainstHalf, OtherHalf, AverageImage)
+    return [(kind.beside(subject), fewer) for kind in kinds] if fewer else []

@@ -1,7 +1,7 @@
 """Networks that turn images into features, and files of their weights: data, never executed."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch import Tensor
 from stylegan.agreement import in_all
 from stylegan.files import checkpoint, download
 
+FEW_NEIGHBOURS = ", since among 50 they differ by 0.2 between draws of the same data"
 LARGEST = 256  # pixels of images that VGG16 and the attribute classifiers look at, officially
 
 
@@ -43,13 +44,26 @@ class Measured(NamedTuple):
     values: dict[str, dict[str, float]]  # of each kind, named numbers
     about: dict[str, Any]  # what defines them, for the result
     of_kinds: Mapping[str, dict[str, Any]] = MappingProxyType({})  # what defines one alone
+    refused: Mapping[str, str] = MappingProxyType({})  # kinds that were not measured, and why
+
+
+def too_few(
+    kinds: Iterable[str], least: Mapping[str, int], images: int, reals: int
+) -> dict[str, str]:
+    """Kinds that need at least `least` images of each sort and have fewer, and why that is so."""
+    return {
+        kind: f"found {images:,} samples and {reals:,} real images, at least {least[kind]:,} of "
+        f"each are needed{FEW_NEIGHBOURS if kind.endswith('pr') else ''}"
+        for kind in kinds
+        if min(images, reals) < least[kind]
+    }
 
 
 @dataclass(frozen=True)
 class Tools:
     """What measuring needs beside the generator and the data."""
 
-    cache: Path  # folder of what can be made again: statistics of reals, our own networks
+    cache: Path  # folder of what can be made again: statistics of reals
     weights: Path | None = None  # of feature networks: a file or a folder
     classifiers: tuple[Path, ...] = ()  # TorchScript files, images -> logits
     tell: Callable[[str], None] = lambda text: None  # called with what a user should know
@@ -74,7 +88,7 @@ def as_rgb(images: Tensor) -> Tensor:
     if channels == 4:
         raise ValueError(
             "the images have transparency (4 channels), and there is no agreed way to show them to "
-            "a network that looks at RGB; measure with swd, own-fd or own-pr"
+            "a network that looks at RGB; measure with swd"
         )
     return images.expand(-1, 3, -1, -1) if channels == 1 else images
 

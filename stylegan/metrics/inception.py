@@ -19,8 +19,15 @@ from stylegan import distributed
 from stylegan.agreement import at_once, from_first
 from stylegan.files.download import hash_prefix
 from stylegan.metrics.cache import Arrays, Rows, cached, entry
-from stylegan.metrics.features import FeatureNetwork, Measured, Tools, as_rgb, public_weights
-from stylegan.metrics.statistics import Moments, frechet_distance
+from stylegan.metrics.features import (
+    FeatureNetwork,
+    Measured,
+    Tools,
+    as_rgb,
+    public_weights,
+    too_few,
+)
+from stylegan.metrics.statistics import LEAST_FOR_NEIGHBORHOODS, Moments, frechet_distance
 from stylegan.metrics.subject import Subject
 
 WEIGHTS = (
@@ -30,7 +37,7 @@ WEIGHTS = (
 FEATURES, LOGITS = 2048, 1008  # of an image; the logits are without their bias, as officially
 NEEDS = {"fid": "moments", "kid": "features", "pr": "features", "is": "logits"}
 SIZES = {"features": FEATURES, "logits": LOGITS}  # of rows that wait in files
-LEAST = {"fid": 2, "kid": 2, "pr": 4, "is": 10}  # images
+LEAST = {"fid": 2, "kid": 2, "pr": LEAST_FOR_NEIGHBORHOODS, "is": 10}  # images
 KID_SUBSETS, KID_SUBSET_SIZE = 100, 1000
 NEIGHBORHOOD = 3  # the k of precision and recall
 SPLITS = 10  # of the Inception score
@@ -49,12 +56,10 @@ def measure_inception(
     """
     compared = any(kind != "is" for kind in kinds)
     num_reals = min(images, len(subject.real_images())) if compared else images
-    for kind in kinds:
-        if min(images, num_reals) < LEAST[kind]:
-            raise ValueError(
-                f"{kind} needs at least {LEAST[kind]} images of each sort, not "
-                f"{min(images, num_reals)}"
-            )
+    refused = too_few(kinds, LEAST, images, num_reals)
+    kinds = [kind for kind in kinds if kind not in refused]
+    if not kinds:
+        return Measured({}, {}, refused=refused)
     network = inception(tools, subject.device)
     needs = {NEEDS[kind] for kind in kinds}
     reals = features_of_reals(subject, network, needs - {"logits"}, num_reals, tools)
@@ -71,7 +76,7 @@ def measure_inception(
         "pr": {**reals_about, "neighborhood": NEIGHBORHOOD},
         "is": {"splits": SPLITS, "order_seed": SEED},
     }
-    return Measured(values, about, of_kinds)
+    return Measured(values, about, of_kinds, refused)
 
 
 def inception(tools: Tools, device: torch.device) -> FeatureNetwork:

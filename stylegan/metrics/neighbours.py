@@ -11,13 +11,14 @@ from torch.nn.functional import avg_pool2d
 
 from stylegan import distributed
 from stylegan.figures import grid
-from stylegan.metrics.features import FeatureNetwork, Tools
-from stylegan.metrics.own_network import LARGEST, own_network
+from stylegan.metrics.efficientnet import efficientnet, obstacle
+from stylegan.metrics.features import FeatureNetwork
 from stylegan.metrics.statistics import distances, smallest
 from stylegan.metrics.subject import Subject
 
 YARDSTICKS = 1000  # training images, at most, whose own neighbours are looked for
-LARGEST_SHOWN = 128  # pixels
+LARGEST, LARGEST_SHOWN = 64, 128  # pixels that are compared, and shown
+COARSE = 16  # pixels a side, where pixels are compared
 LONGEST = 8  # rows, before two rows share a line
 
 
@@ -75,10 +76,23 @@ def nearest(pictures: Tensor, subject: Subject, network: FeatureNetwork, k: int 
     return Neighbours(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical)
 
 
-def samples_and_nearest(subject: Subject, tools: Tools, num: int, k: int) -> Image.Image:
-    """The first `num` samples, each beside the k training images nearest to it by our own
-    network."""
-    pictures, network = samples(subject, num), own_network(subject, tools)
+def comparing(subject: Subject) -> FeatureNetwork:
+    """EfficientNet-Lite0 if it can look at the images here, else pixels of averages."""
+    channels, size = subject.require_store().channels, min(subject.size, COARSE)
+    if obstacle(channels) is None:
+        return efficientnet(subject.device, min(subject.size, LARGEST))
+    return FeatureNetwork(
+        f"pixels at {size}x{size}",
+        "",
+        channels * size**2,
+        "averaged down",
+        lambda images: avg_pool2d(images.float() / 255, images.shape[-1] // size).flatten(1),
+    )
+
+
+def samples_and_nearest(subject: Subject, network: FeatureNetwork, num: int, k: int) -> Image.Image:
+    """The first `num` samples, each beside the k training images nearest to it."""
+    pictures = samples(subject, num)
     found = nearest(*reduced(pictures, subject, LARGEST), network, k)
     return picture(*reduced(pictures, subject, LARGEST_SHOWN), found)
 

@@ -1,6 +1,7 @@
 """Statistics of features: moments, distances, neighbours, in memory that images do not fill."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,6 +11,9 @@ from stylegan import distributed
 
 ROWS_AT_ONCE = 1024  # of either side of a table of distances
 NEIGHBORHOOD = 3  # the k of precision and recall, as in the paper
+LEAST_FOR_NEIGHBORHOODS = 100  # images of each sort, as measured: docs/metrics.md
+GROUPS = 10  # of samples, each of which is left out once for an interval
+STUDENT = 2.262  # 97.5 % quantile of Student's t with GROUPS - 1 degrees of freedom
 
 
 class Moments:
@@ -87,8 +91,83 @@ def root(covariance: np.ndarray) -> np.ndarray:
     return found
 
 
-def frechet(a: Moments, b: Moments) -> float:
-    return frechet_distance(a.mean(), a.covariance(), b.mean(), b.covariance())
+class Estimate(NamedTuple):
+    """A number and its 95 % interval over samples; the reals stay. A bias that depends on how many
+    images there are is not in it."""
+
+    value: float
+    interval: tuple[float, float]
+
+
+def estimate(value: float, without: Sequence[float] | np.ndarray) -> Estimate:
+    """From the value without each of GROUPS groups of samples: the delete-a-group jackknife."""
+    reach = STUDENT * np.sqrt((GROUPS - 1) * np.var(without))
+    return Estimate(value, (float(value - reach), float(value + reach)))
+
+
+def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
+    """Frechet distance of features (n, dim) and (m, dim)."""
+    if len(fakes) + len(reals) < fakes.shape[1]:  # what they span is smaller, and all that counts
+        basis = np.linalg.qr(np.concatenate([fakes, reals]).astype(np.float64).T).Q
+        fakes, reals = fakes @ basis, reals @ basis
+    groups, real = [moments_of(fakes[i::GROUPS]) for i in range(GROUPS)], moments_of(reals)
+    mean, covariance = real.mean(), real.covariance()
+    real_root = root(covariance)
+
+    def distance(parts: Sequence[Moments]) -> float:
+        """As `frechet_distance`, to about eight digits and in a fifth of the time."""
+        moments = pooled(parts)
+        ours, apart = moments.covariance(), moments.mean() - mean
+        squares = np.linalg.eigvalsh(real_root.T @ ours @ real_root).clip(min=0)
+        traces = np.trace(ours) + np.trace(covariance) - 2 * np.sqrt(squares).sum()
+        return float(apart @ apart + traces)
+
+    without = [distance(groups[:i] + groups[i + 1 :]) for i in range(GROUPS)]
+    return estimate(distance(groups), without)
+
+
+def moments_of(rows: np.ndarray) -> Moments:
+    moments = Moments(rows.shape[1])
+    for some in blocks(rows):
+        moments.add(some)
+    return moments
+
+
+def kernel_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
+    """Kernel distance of features (n, dim) and (m, dim): the unbiased squared maximum mean
+    discrepancy with k(a, b) = (a.b / dim + 1)^3. Binkowski et al. 2018; of all pairs of images,
+    which the usual mean over subsets estimates."""
+    n, m = len(fakes), len(reals)
+    member = torch.eye(GROUPS, dtype=torch.float64).repeat(-(-n // GROUPS), 1)[:n]
+    ours, itself = member.T @ kernel_sums(fakes, fakes, member), kernel_diagonal(fakes)
+    across = member.T @ kernel_sums(fakes, reals, torch.ones(m, 1, dtype=torch.float64))
+    theirs = kernel_sums(reals, reals, torch.ones(m, 1, dtype=torch.float64)).sum()
+    real = (theirs - kernel_diagonal(reals).sum()) / (m * (m - 1))
+    kept = 1 - torch.eye(GROUPS + 1, dtype=torch.float64)[:, 1:]  # all, and all but one
+    number = kept @ member.sum(dim=0)
+    pairs = ((kept @ ours) * kept).sum(dim=1) - kept @ (member.T @ itself)
+    found = pairs / (number * (number - 1)) + real - 2 * (kept @ across[:, 0]) / (number * m)
+    return estimate(float(found[0]), found[1:].numpy())
+
+
+def kernel_sums(a: np.ndarray, b: np.ndarray, member: Tensor) -> Tensor:
+    """(n, groups): sums of k(a_i, b_j) over the j of each group; `member` is (m, groups)."""
+    rows = []
+    for some in blocks(a):
+        sums = torch.zeros(len(some), member.shape[1], dtype=torch.float64)
+        for others, of_group in zip(blocks(b), member.split(ROWS_AT_ONCE), strict=True):
+            sums += kernel(some.double() @ others.double().T, a.shape[1]) @ of_group
+        rows.append(sums)
+    return torch.cat(rows)
+
+
+def kernel_diagonal(rows: np.ndarray) -> Tensor:
+    squares = [some.double().square().sum(dim=1) for some in blocks(rows)]
+    return kernel(torch.cat(squares), rows.shape[1])
+
+
+def kernel(products: Tensor, dim: int) -> Tensor:
+    return (products / dim + 1) ** 3
 
 
 def precision_recall(

@@ -223,15 +223,26 @@ class Subject:
 
 
 @dataclass(frozen=True, eq=False)
-class Yardstick(Subject):
-    """Images in the place of samples, to read results by."""
-
-    name: ClassVar[str]
+class AgainstHalf(Subject):
+    """The samples are compared with every second real image, as what they are read by is."""
 
     @classmethod
     def beside(cls, subject: Subject) -> Self:
-        """The yardstick of the subject's data."""
+        """The same, of the subject's data."""
         return cls(**{f.name: getattr(subject, f.name) for f in dataclasses.fields(Subject)})
+
+    def real_images(self) -> np.ndarray:
+        return super().real_images()[::2]
+
+    def about_reals(self) -> dict[str, Any]:
+        return {**super().about_reals(), "part": "every second one"}
+
+
+@dataclass(frozen=True, eq=False)
+class Yardstick(AgainstHalf):
+    """Images in the place of samples, to read results by."""
+
+    name: ClassVar[str]
 
     def about_generator(self) -> dict[str, Any]:
         return {"origin": self.name, "sha256": None, "images_seen": None}
@@ -242,21 +253,15 @@ class Yardstick(Subject):
 
 @dataclass(frozen=True, eq=False)
 class OtherHalf(Yardstick):
-    """Every second real image takes the place of the samples and is compared with the rest.
+    """The other real images take the place of the samples.
 
-    No generator should be expected to do better on as many images.
+    No generator should be expected to do better on as many images, unless it copies.
     """
 
     name = "another half of the reals"
 
-    def real_images(self) -> np.ndarray:
-        return super().real_images()[::2]
-
     def fakes(self, num: int) -> Iterator[Tensor]:
-        return self.rows_of(super().real_images()[1::2], num, evenly=True)
-
-    def about_reals(self) -> dict[str, Any]:
-        return {**super().about_reals(), "part": "every second one"}
+        return self.rows_of(self.require_store().images(self.size)[1::2], num, evenly=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +271,7 @@ class AverageImage(Yardstick):
     name = "the average of the reals"
 
     def fakes(self, num: int) -> Iterator[Tensor]:
-        images = self.real_images()
+        images = self.require_store().images(self.size)
         total = np.zeros(images.shape[1:])
         for start in range(0, len(images), self.batch):
             total += images[start : start + self.batch].sum(axis=0, dtype=np.float64)

@@ -20,11 +20,13 @@ from stylegan import streams
 from stylegan.agreement import at_once, from_first
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import Measured, Tools
+from stylegan.metrics.statistics import GROUPS, Estimate, estimate
 from stylegan.metrics.subject import Subject, share_of
 
 PATCH = 7  # pixels, both ways
 PATCHES = 128  # of every level of every image
 DIRECTIONS = 512
+COMPARED_AGAIN = 64  # of these, without each group of images
 COARSEST = 16  # resolution of the last level, but where images are smaller
 SMALLEST = 8  # resolution of images: the smallest power of two that holds a patch
 VALUES_AT_ONCE = 2**26  # of projections or patches in memory: few passes over the patches
@@ -37,7 +39,7 @@ def measure_swd(subject: Subject, kinds: Collection[str], images: int, tools: To
     store = subject.require_store()
     num_reals = min(images, len(subject.real_images()))
     shape = (images, store.channels, subject.size, subject.size)
-    distances = sliced_wasserstein(
+    found = sliced_wasserstein(
         subject.reals(images, evenly=True),
         subject.fakes(images),
         shape,
@@ -51,13 +53,16 @@ def measure_swd(subject: Subject, kinds: Collection[str], images: int, tools: To
         "images": images,
         "reals": {**subject.about_reals(), "number": num_reals, "chosen": "evenly"},
     }
-    return Measured({kind: distances for kind in kinds}, about)
+    values = {name: one.value for name, one in found.items()}
+    about |= {"interval_95": {name: one.interval for name, one in found.items()}}
+    return Measured({kind: values for kind in kinds}, about)
 
 
 def sliced_wasserstein(
     a: Iterable[Tensor], b: Iterable[Tensor], shape: Shape, *, seed: int = 0, folder: Path
-) -> dict[str, float]:
-    """Distances of two sets of images (N, C, r, r), each in batches uint8 (n, C, r, r).
+) -> dict[str, Estimate]:
+    """Distances of two sets of images (N, C, r, r), each in batches uint8 (n, C, r, r), with
+    intervals over the images of b.
 
     With several processes each gives its part of either set; N is that of all, and so is the
     result. Patches wait in files in `folder`, 25 C kB for each image and level, which vanish
@@ -69,12 +74,13 @@ def sliced_wasserstein(
     patches = [level_patches(images, shape, seed, folder) for images in (a, b)]
     rows = [[level.gathered() for level in of_set] for of_set in patches]
 
-    def compare() -> dict[str, float]:
+    def compare() -> dict[str, Estimate]:
         found = {}
         for level, size in enumerate(levels):
             ours, theirs = (normalized(of_set[level], shape[1]) for of_set in rows)
-            found[f"swd-{size}"] = 1000 * distance(ours, theirs, streams.directions(seed, level))
-        return {"swd": sum(found.values()) / len(found), **found}
+            found[f"swd-{size}"] = 1000 * distances(ours, theirs, streams.directions(seed, level))
+        found = {"swd": np.mean(list(found.values()), axis=0), **found}
+        return {name: estimate(float(all_of[0]), all_of[1:]) for name, all_of in found.items()}
 
     return from_first(compare)
 
@@ -171,16 +177,29 @@ def normalized(rows: np.ndarray | None, channels: int) -> np.ndarray:
     return patches.reshape(len(patches), -1)
 
 
-def distance(a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> float:
-    """Mean over random directions of the Wasserstein-1 distance of the projections onto them;
-    a and b are (n, dim)."""
+def distances(a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Mean over random directions of the Wasserstein-1 distance of the projections onto them, and
+    the same without each group of b's images, onto fewer; a and b are (n, dim)."""
     directions = rng.normal(size=(DIRECTIONS, a.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    step = min(max(1, VALUES_AT_ONCE // len(a)), DIRECTIONS)
-    total = 0.0
-    for some in np.split(directions.astype(np.float32), range(step, DIRECTIONS, step)):
+    directions = directions.astype(np.float32)
+    step = min(max(1, VALUES_AT_ONCE // len(a)), COMPARED_AGAIN)
+    group = (np.arange(len(b)) // PATCHES % GROUPS).astype(np.int8)
+    total, without, again = 0.0, np.zeros(GROUPS), 0
+    for start in range(0, DIRECTIONS, step):
+        some = directions[start : start + step]
         ours, theirs = some @ a.T, some @ b.T
         ours.sort(axis=1)
-        theirs.sort(axis=1)
+        if again < COMPARED_AGAIN:
+            again += len(some)
+            order = theirs.argsort(axis=1)
+            theirs = np.take_along_axis(theirs, order, axis=1)
+            for i in range(GROUPS):
+                rest = theirs[group[order] != i].reshape(len(some), -1)
+                same_share = (np.arange(rest.shape[1]) + 0.5) * len(a) // rest.shape[1]
+                apart = np.abs(ours[:, same_share.astype(np.int64)] - rest)
+                without[i] += apart.mean(axis=1, dtype=np.float64).sum()
+        else:
+            theirs.sort(axis=1)
         total += float(np.abs(ours - theirs).mean(axis=1, dtype=np.float64).sum())
-    return total / DIRECTIONS
+    return np.array([total / DIRECTIONS, *without / again])

