@@ -193,7 +193,7 @@ def write_samples(path: Path, folders: Mapping[str, Path]) -> None:
 @click.option("--data", help="Folder of images, zip, or prepared store.  [default: the emoji]")
 @click.option("--base", default="ablation-32", help="Row F in small.")
 @click.option("--rows", default="A-F", help="Rows with their seeds, as in A-D:0,E-F:0-2.")
-@click.option("--metrics", default="own-fd4000,swd2048,own-pr2000", help="Columns of the table.")
+@click.option("--metrics", default="eff-fd4000,swd2048,eff-pr2000", help="Columns of the table.")
 @click.option("-o", "overrides", multiple=True, metavar="KEY=VALUE", help="Change one option.")
 @count_option("--jobs", "Number of runs at a time.", 2)
 @DEVICE

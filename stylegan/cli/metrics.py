@@ -178,10 +178,18 @@ def subject_of(
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown with a line for each way of looking at each generator."""
+    """Markdown with a line for each way of looking at each generator; 95 % intervals in ()."""
     from stylegan.metrics import AgainstHalf, Yardstick
+    from stylegan.metrics.engine import interval_text, score_name
 
-    scores = [{n: s for r in row.results for n, s in r.scores().items()} for row in rows]
+    scores = [
+        {
+            score_name(result.metric, name): f"{value:.4g}{interval_text(result.protocol, name)}"
+            for result in row.results
+            for name, value in result.values.items()
+        }
+        for row in rows
+    ]
     columns = list(dict.fromkeys(name for found in scores for name in found))
     lines = [["", "psi", "mixed", *columns], ["---"] * (3 + len(columns))]
     for row, found in zip(rows, scores, strict=True):
@@ -190,6 +198,6 @@ def table(rows: Sequence[Row]) -> str:
             name += " against half of the reals"
         if isinstance(row.subject, Yardstick):
             name = row.subject.name
-        cells = (f"{found[score]:.4g}" if score in found else "" for score in columns)
+        cells = (found.get(score, "") for score in columns)
         lines.append([name, f"{row.subject.psi:g}", f"{row.subject.mixed}", *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -122,7 +122,7 @@ SETTINGS = {  # likewise, after `-o`
 )
 @click.option("--histograms", is_flag=True, help="Show weights and gradients in TensorBoard.")
 @click.option("--graph", is_flag=True, help="Show the generator's graph in TensorBoard.")
-@click.option("--metrics", "names", help="Metrics to measure while training, as in fid5k,swd.")
+@click.option("--metrics", "names", help="Metrics to measure while training, as in eff-fd2k,swd2k.")
 @click.option(
     "--metrics-every",
     "every_kimg",

@@ -147,6 +147,15 @@ class Result(NamedTuple):
         return {score_name(self.metric, name): value for name, value in self.values.items()}
 
 
+def interval_text(protocol: Mapping[str, Any], value: str) -> str:
+    """` (79 to 87)`, the 95 % interval of a value; empty if there is none."""
+    intervals = protocol.get("interval_95")
+    match intervals.get(value) if isinstance(intervals, Mapping) else None:
+        case (int() | float() as low, int() | float() as high):
+            return f" ({low:.3g} to {high:.3g})"
+    return ""
+
+
 def score_name(metric: str, value: str) -> str:
     """`fid50k`, `pr50k/precision`: the metric, and which of its values if it does not say."""
     return metric if metric.startswith(value) else f"{metric}/{value}"

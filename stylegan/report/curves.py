@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stylegan.metrics.engine import kind_of, score_name
+from stylegan.metrics.engine import interval_text, kind_of, score_name
 from stylegan.report.charts import Band, Series, chart, short
 from stylegan.report.history import Measurement, RunHistory, number
 from stylegan.report.markup import Html, joined, table, tag
@@ -108,7 +108,10 @@ def metrics(history: RunHistory, bands: Sequence[Band]) -> Html:
     rows = [row for every in found.values() for row in summary(every)]
     if not any(setting for *_, setting in rows):
         heads, rows = heads[:-1], [cells[:-1] for cells in rows]
-    text = note("Best among those of the last resolution; others cannot be compared with it.")
+    text = note(
+        "Best among those of the last resolution; others cannot be compared with it. In brackets: "
+        "the 95 % interval over samples."
+    )
     protocols = joined(protocol(every[-1]) for every in found.values())
     own = [side_by_side(charts), table(heads, rows), text] if found else []
     return joined([*own, yardsticks(history), protocols])
@@ -202,7 +205,7 @@ def summary(every: Sequence[Measurement]) -> list[list[object]]:
             rows.append(
                 [
                     score_name(last.metric, value),
-                    number_text(last.values[value]),
+                    number_text(last.values[value]) + interval_text(last.protocol, value),
                     number_text(best.values[value]) if best else "",
                     "" if best is None or best.kimg is None else short(best.kimg),
                     {True: "lower", False: "higher", None: ""}[lower],
@@ -233,6 +236,7 @@ def yardsticks(history: RunHistory) -> Html:
     """The newest values of what stood for the samples."""
     newest = {
         (score_name(one.metric, name), one.yardstick): number_text(value)
+        + interval_text(one.protocol, name)
         for one in history.measurements
         if one.yardstick is not None
         for name, value in one.values.items()
