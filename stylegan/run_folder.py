@@ -68,10 +68,11 @@ class RunFolder:
     def create(self, config: TrainConfig, data: Path, skipped: Sequence[tuple[str, str]]) -> None:
         """Write what the run is, where its images are, and those that it cannot use, each with its
         reason; what is so already is left as it is."""
+        lines = [f"{readable(name, 4096)}\t{readable(why, 4096)}\n" for name, why in skipped]
         texts = {
             self.config_file: to_toml(config),  # first: it marks a run
             self.data_file: f"{data.resolve()}\n",
-            self.skipped_file: "".join(f"{readable(n)}\t{readable(why)}\n" for n, why in skipped),
+            self.skipped_file: "".join(lines),
         }
         self.path.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():

@@ -450,6 +450,7 @@ def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(st
     with pytest.raises(Diverged, match=r"not finite in 6 updates in a row.* larger r1_gamma"):
         run(config, store, out, tell=told.append)
     assert told[-1] == "stopped at image 60; last good state: state-000000040.pt"
+    assert told[-2].startswith("no state is saved at image 56: updates are being skipped")
     assert states(out) == [8, 16, 24, 32, 36, 40]  # none from the third skipped update on
     assert '"event": "failed"' in (out / "log.jsonl").read_text().splitlines()[-1]
 

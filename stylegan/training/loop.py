@@ -123,7 +123,12 @@ class Loop:
 
     def save(self, stage: Stage) -> None:
         """The state, unless something seems wrong."""
-        if not self.health.in_doubt:
+        if self.health.in_doubt:
+            self.recorder.tell(
+                f"no state is saved at image {self.state.images_seen}: updates are being skipped, "
+                "or logits saturated"
+            )
+        else:
             self.snapshots.write_state()
 
     def evaluate(self, stage: Stage) -> bool:
