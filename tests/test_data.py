@@ -85,7 +85,7 @@ def test_one_image_outside_of_sub_folders_means_no_labels(tmp_path):
     ],
 )
 def test_resolution_follows_from_the_first_readable_image(size, crop, resolution, tmp_path):
-    files = {"0.png": b"broken", "1.png": png(*size)}
+    files = {"0.png": b"broken", "1.png": png(1, 300), "2.png": png(*size)}
     assert store_of(tmp_path, files, crop=crop).resolution == resolution
 
 
@@ -129,7 +129,8 @@ BROKEN, SMALL = {"1.png": b"text", "2.png": b""}, {"1.png": png(20, 30), "2.png"
 @pytest.mark.parametrize(
     ("files", "resolution", "message"),
     [
-        (BROKEN, None, r"no image .* can be read; .* not a PNG"),
+        (BROKEN, None, r"no image .* can be used; .* not a PNG"),
+        ({"1.png": png(1, 300)}, None, r"no image .* can be used; .* 1x300 pixels; the smallest"),
         (BROKEN, 8, r"none of the 2 images .* is usable: 1\.png"),
         (SMALL, 32, "smaller than the resolution 32: 20x30.*choose a smaller"),
     ],

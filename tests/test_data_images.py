@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stylegan.data.images import fit_square, read_image
+from stylegan.data.images import fit_square, formats, head, is_image, read_image
 
 
 def saved(image, kind="PNG", **options):
@@ -124,8 +124,26 @@ def test_exif_orientation_is_applied(orientation, kind):
     exif = Image.Exif()
     exif[0x0112] = orientation
     stored = np.ascontiguousarray(UNDO[orientation](upright))
-    read = read_image(saved(Image.fromarray(stored), kind, exif=exif))
-    np.testing.assert_array_equal(read, upright.transpose(2, 0, 1))
+    content = saved(Image.fromarray(stored), kind, exif=exif)
+    np.testing.assert_array_equal(read_image(content), upright.transpose(2, 0, 1))
+    assert head(io.BytesIO(content)) == (3, 2, "RGB")
+
+
+@pytest.mark.parametrize(("kind", "ending"), [("AVIF", ".avif"), ("HEIF", ".heic")])
+@pytest.mark.parametrize("turned", [False, True])
+def test_formats_of_phones_are_read_upright(kind, ending, turned):
+    if kind not in formats():
+        pytest.skip(f"{kind} cannot be read here")
+    upright = np.zeros((64, 40, 3), np.uint8)
+    upright[:32] = (255, 0, 0)
+    exif = Image.Exif()
+    exif[0x0112] = 6 if turned else 1
+    stored = np.ascontiguousarray(UNDO[exif[0x0112]](upright))
+    content = saved(Image.fromarray(stored), kind, exif=exif.tobytes(), quality=95)
+    read = read_image(content).transpose(1, 2, 0).astype(int)
+    assert np.abs(read - upright)[[10, 50]].max() <= 8  # away from the edge, as losses are
+    assert head(io.BytesIO(content)) == (40, 64, "RGB")
+    assert is_image(f"IMG_0001{ending.upper()}")
 
 
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])

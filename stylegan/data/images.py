@@ -101,8 +101,9 @@ def head(file: BinaryIO, name: str = "image") -> tuple[int, int, str]:
     with reading(name):
         image = identified(file)
         check_mode(image.mode)
-        turned = Image.Image.getexif(image).get(ExifTags.Base.Orientation) in SIDEWAYS
         width, height = image.size
+        orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation)
+        turned = orientation in SIDEWAYS and image.format != "TIFF"  # whose size is upright
     return (height, width, image.mode) if turned else (width, height, image.mode)
 
 

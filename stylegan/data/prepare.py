@@ -89,7 +89,7 @@ def check_settings(resolution: int | None, crop: str, channels: int) -> None:
 
 
 def offered_resolution(source: Source, crop: Crop) -> int:
-    """The largest power of two, up to 1024, that the first readable image fills."""
+    """The largest power of two, up to 1024, that the first image fills that can be used at all."""
     problems = []
     for name in source.names:
         try:
@@ -99,14 +99,14 @@ def offered_resolution(source: Source, crop: Crop) -> int:
             problems.append(str(error))
             continue
         size = min(native_size(image.width, image.height, crop), MAX_RESOLUTION)
-        if size < MIN_RESOLUTION:
-            raise ValueError(
-                f"{readable(name)} has {image.width}x{image.height} pixels; "
-                f"the smallest resolution is {MIN_RESOLUTION}"
-            )
-        return 1 << (size.bit_length() - 1)
+        if size >= MIN_RESOLUTION:
+            return 1 << (size.bit_length() - 1)
+        problems.append(
+            f"{name} has {image.width}x{image.height} pixels; the smallest resolution is "
+            f"{MIN_RESOLUTION}"
+        )
     raise ValueError(
-        f"no image under {readable(source.path)} can be read; the first problem: "
+        f"no image under {readable(source.path)} can be used; the first problem: "
         f"{readable(problems[0])}"
     )
 
