@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,8 +10,8 @@ ROOT = Path(__file__).parent.parent.parent
 FOLDERS = "benchmarks|configs|datasets|docs|examples|stylegan|tests|tools"
 PAGES = [ROOT / "docs" / "stylegan.ipynb", ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(page for folder in FOLDERS.split("|") for page in (ROOT / folder).rglob("*.md"))
-MARK = r"<!-- (not run|a minute)(?: \(([^)\n]+)\))?: ([^\n]+) -->\n"
-BLOCK = re.compile(rf"^((?:{MARK})*)```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+MARK = r" *<!-- (not run|a minute)(?: \(([^)\n]+)\))?: ([^\n]+) -->\n"
+BLOCK = re.compile(rf"^((?:{MARK})*) *```(\w*)\n(.*?)^ *```", flags=re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,6 @@ def text_of(page: Path) -> str:
 def blocks(page: Path) -> list[Block]:
     """Every block of code of a page."""
     return [
-        Block(found[5], found[6], tuple(Mark(*mark) for mark in re.findall(MARK, found[1])))
+        Block(found[5], textwrap.dedent(found[6]), tuple(Mark(*mark) for mark in re.findall(MARK, found[1])))
         for found in BLOCK.finditer(text_of(page))
     ]
