@@ -50,7 +50,8 @@ def text_of(page: Path) -> str:
 
 def blocks(page: Path) -> list[Block]:
     """Every block of code of a page."""
-    return [
-        Block(found[5], textwrap.dedent(found[6]), tuple(Mark(*mark) for mark in re.findall(MARK, found[1])))
-        for found in BLOCK.finditer(text_of(page))
-    ]
+    found = []
+    for match in BLOCK.finditer(text_of(page)):
+        marks = tuple(Mark(*mark) for mark in re.findall(MARK, match[1]))
+        found.append(Block(match[5], textwrap.dedent(match[6]), marks))
+    return found
