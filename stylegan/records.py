@@ -4,7 +4,8 @@ import json
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,20 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@contextmanager
+def new_removed(path: Path) -> Iterator[None]:
+    """After an error a file without content goes: nothing of it could be written."""
+    try:
+        yield
+    except (OSError, ValueError):
+        if path.is_file() and path.stat().st_size == 0:
+            path.unlink()
+        raise
+
+
 def append_line(path: Path, line: str) -> None:
     """Add a line to a text file. The rest of one that a full disk cut short is removed first."""
-    with open(path, "ab+") as file:
+    with new_removed(path), open(path, "ab+") as file:
         end = file.seek(0, os.SEEK_END)
         start = max(end - LONGEST_LINE, 0)
         file.seek(start)

@@ -256,8 +256,8 @@ def test_directions_are_kept_with_the_model_or_where_the_user_is(tmp_path):
 
 def test_the_class_of_a_figure_is_asked_for_before_anything_is_measured(tmp_path):
     save_generator(tmp_path / "g.pt", tiny(dataclasses.replace(TINY, label_dim=2)))
-    endless = [tmp_path / "g.pt", "--samples", 10**9, "--figure", tmp_path / "d.png"]
-    assert "choose one with --class" in refused("directions", *endless)
+    endless = [tmp_path / "g.pt", "--samples", 10**7, "--figure", tmp_path / "d.png"]
+    assert "choose one, as with --class 0" in refused("directions", *endless)
     assert "there is no class '2'" in refused("directions", *endless, "--class", 2)
 
 
@@ -283,7 +283,7 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(tmp_path
         (["--layers", "5-2"], "ends before it begins"),
         (["--layers", "a"], "neither a layer nor a range"),
         (["--layers", "0-1,3"], "one range is needed, 0-1,3 are 2"),
-        (["--psi", "nan", "--samples", 10**9], "psi must be"),
+        (["--psi", "nan", "--samples", 10**7], "psi must be"),
         (["--layers", "0-9"], "layers 0 to 5"),
         (["--count", "9"], "from 1 to 8 directions, not 9"),
         (["--figure", "x.tiff"], "it must end in .png, .webp, .jpg"),

@@ -118,8 +118,6 @@ def test_classes(tmp_path):
     for cat, dog, number in zip(shown[::3], shown[1::3], shown[2::3], strict=True):
         assert np.array_equal(dog, number)
         assert not np.array_equal(cat, dog)
-    message = refused("grid", path, "--out", tmp_path / "x.png")
-    assert "choose one with --class; known: cat, dog" in message
 
 
 def test_a_timelapse_has_so_many_moments(run_folder, tmp_path):

@@ -13,7 +13,7 @@ import torch
 from commands import look, pixels, refused, stylegan, told
 from tiny_generators import TINY, random_generator
 
-from stylegan.cli import values
+from stylegan.cli import common, values
 from stylegan.files.formats.own import save_discriminator, save_generator
 from stylegan.networks import Discriminator, NetworkConfig
 from stylegan.sampling import latents, to_uint8
@@ -210,18 +210,37 @@ def test_on_a_full_disk_the_error_names_the_picture_and_nothing_is_left(source, 
 @pytest.mark.parametrize(
     ("names", "given", "message"),
     [
-        (["cat", "dog"], [], "choose one with --class; known: cat, dog"),
         (["cat", "dog"], ["--class", "dgo"], "no class 'dgo'; did you mean dog?"),
         (["cat", "dog"], ["--class", "2"], "no class '2'; known: cat, dog"),
         ([], ["--class", "cat"], "no class 'cat'; known: 0 to 1"),
         (None, ["--class", "cat"], "has no labels"),
     ],
 )
-def test_a_network_with_labels_needs_a_known_class(tmp_path, out, names, given, message):
+def test_a_class_that_is_not_known_is_refused(tmp_path, out, names, given, message):
     path = tmp_path / "mine.pt"
     config = dataclasses.replace(KINDS, label_dim=0) if names is None else KINDS
     save_generator(path, random_generator(config), label_names=names or [])
     assert message in refused("generate", path, *given, "--out", out, *CPU)
+
+
+def test_without_a_class_each_seed_has_its_own(tmp_path, out):
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator(KINDS), label_names=["cat", "dog\n"])
+    given = ["generate", path, "--no-grid", *CPU]
+    result = stylegan(*given, "--seeds", "2-4", "--out", out)
+    said = "classes in turn, as no --class is given: seed 0 is cat, seed 1 is 'dog\\n'"
+    assert said in result.stderr
+    for seed, name in ((2, "cat"), (3, "dog\n"), (4, "cat")):
+        told(*given, "--seeds", seed, "--class", name, "--out", out / name[:3])
+        written = out / name[:3] / f"seed{seed:04d}.png"
+        assert (out / written.name).read_bytes() == written.read_bytes()
+
+
+def test_many_pictures_have_a_bar_on_stderr(source, out, monkeypatch):
+    monkeypatch.setattr(common, "BAR_SECONDS", 0)
+    result = stylegan("generate", source, "--seeds", "0-3", "--out", out, *CPU)
+    assert "/4" in result.stderr
+    assert result.stdout.startswith(f"4 pictures and their grid in {out}, from the generator file")
 
 
 @pytest.mark.parametrize("resolution", [12, 32, 2, 0])

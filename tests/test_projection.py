@@ -507,7 +507,7 @@ def test_a_class_is_needed_where_there_are_classes(folder):
     config = NetworkConfig(resolution=4, z_dim=4, label_dim=2, max_channels=4)
     save_generator(folder / "kinds.pt", random_generator(config), label_names=["cat", "dog"])
     options = [folder / "a.png", "--steps", 1, "--video", "none"]
-    assert "choose one with --class" in refused(folder, *options, source="kinds.pt")
+    assert "choose one, as with --class cat" in refused(folder, *options, source="kinds.pt")
     projected(folder, *options, "--class", "dog", source="kinds.pt")
     assert json.loads((folder / "out" / "a" / "result.json").read_text())["class"] == "dog"
 

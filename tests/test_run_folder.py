@@ -174,3 +174,9 @@ def test_what_is_not_a_run_is_refused_by_name(tmp_path):
     for path, words in [("", "is not empty and holds no config.toml"), ("notes.txt", "is a file")]:
         with pytest.raises(ValueError, match=words):
             RunFolder(tmp_path / path).stored_config()
+
+
+def test_a_line_that_cannot_be_written_leaves_no_empty_file(tmp_path):
+    with pytest.raises(UnicodeEncodeError):
+        append_line(tmp_path / "new.jsonl", "\udcff")
+    assert list(tmp_path.iterdir()) == []

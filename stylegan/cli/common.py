@@ -157,6 +157,18 @@ def data_option(default: str) -> Any:
 
 
 @contextmanager
+def working(what: str) -> Iterator[None]:
+    """Says on stderr what a command is at, if that takes a while and has no bar."""
+    timer = threading.Timer(BAR_SECONDS, note, [f"{what} ..."])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
 def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr for what is told (done, total), shown if it takes a while."""
     from tqdm import tqdm

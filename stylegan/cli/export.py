@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import Command
+from stylegan.cli.common import Command, working
 from stylegan.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -66,9 +66,10 @@ def export(
     check_request(destination, noise=noise, half=half, overwrite=overwrite)
     loaded = load_source(source).adjusted(psi=psi, cutoff=cutoff)
     runs = importlib.util.find_spec("onnxruntime") is not None
-    most = write(
-        loaded, destination, noise=noise, half=half, check=check and runs, overwrite=overwrite
-    )
+    with working(f"writing {destination}"):
+        most = write(
+            loaded, destination, noise=noise, half=half, check=check and runs, overwrite=overwrite
+        )
     say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
     if most is not None:
         say(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, data_option
+from stylegan.cli.common import Command, data_option, working
 from stylegan.cli.options import LOOK, Selection, count_option
 from stylegan.cli.terminal import say
 
@@ -46,7 +46,8 @@ def kind(seeds: str, *own: Any, of_run: bool = False) -> Callable[[Draw], Draw]:
             from stylegan.figures import check_picture, save_picture
 
             check_picture(out)
-            image = draw(selection, **given)
+            with working(f"drawing {out}"):
+                image = draw(selection, **given)
             save_picture(out, image, overwrite=overwrite)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             say(f"{out}, {image.width}x{image.height}, from the {origin}")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from stylegan.cli.common import Command, fitting_memory
+from stylegan.cli.common import Command, fitting_memory, progress_bar
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
 from stylegan.cli.terminal import say
 from stylegan.destination import check_folder
@@ -58,16 +58,18 @@ def generate(
     if points:
         pictures = loaded.pictures(seeds, ws=points.ws, noise=points.noise, batch=batch)
     else:
-        labels = selection.label(loaded)
+        labels = selection.labels(loaded)
         pictures = loaded.pictures(seeds, labels=labels, noise=selection.noise, batch=batch)
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
     kept = []
-    with fitting_memory(batch or default_batch(loaded.resolution), loaded.resolution):
-        for seed, pixels in zip(seeds, pictures, strict=True):
+    at_once = batch or default_batch(loaded.resolution)
+    with fitting_memory(at_once, loaded.resolution), progress_bar("img") as progress:
+        for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
             path = out / f"{selection.unit}{seed:04d}.{ending}"
             figures.save_picture(path, picture(pixels), overwrite=overwrite)
             if grid:
                 kept.append(pixels)
+            progress(i, len(seeds))
     if grid:
         image = figures.grid(kept, labels=[f"{selection.unit} {seed}" for seed in seeds])
         figures.save_picture(out / f"grid.{ending}", image, overwrite=overwrite)

@@ -12,6 +12,7 @@ from stylegan.cli.common import Command, data_option, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools, open_store
 from stylegan.cli.options import BATCH, DEVICE, WEIGHTS, count_option, path_option
 from stylegan.cli.terminal import note, say
+from stylegan.destination import check_file
 
 if TYPE_CHECKING:
     import torch
@@ -104,7 +105,9 @@ def metrics(
     from stylegan.run_folder import RunFolder
 
     if out is not None:
+        check_file(out, overwrite=True)
         check_results_file(out)
+        out.parent.mkdir(parents=True, exist_ok=True)
     requests, chosen = parse(names or default_names()), use_device(device)
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")

@@ -11,6 +11,7 @@ import click
 from stylegan.cli import values
 from stylegan.cli.common import use_device
 from stylegan.cli.terminal import note
+from stylegan.messages import listed, readable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,7 +78,10 @@ NOISE = click.option(
     "[default: that of --latents if it has any, else const]",
 )
 CLASS = click.option(
-    "--class", "class_name", metavar="NAME|NUMBER", help="Label, if the network has labels."
+    "--class",
+    "class_name",
+    metavar="NAME|NUMBER",
+    help="Label, if the network has labels.  [default: of seeds, each class in turn]",
 )
 RESOLUTION = click.option(
     "--resolution",
@@ -144,7 +148,7 @@ class Selection:
         from stylegan.figures import of_latents, of_seeds
 
         if self.latents is None:
-            return of_seeds(loaded, self.chosen_seeds, self.label(loaded), self.noise or "const")
+            return of_seeds(loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const")
         return of_latents(loaded, self.latents, self.seeds, self.label(loaded), self.noise)
 
     @property
@@ -155,10 +159,31 @@ class Selection:
         """The same selection of other seeds or latents."""
         return dataclasses.replace(self, seeds=seeds, default_seeds=values.seeds(default))
 
+    def labels(self, loaded: "LoadedGenerator") -> "Tensor | None":
+        """The class of all seeds (1, label_dim); unless one is chosen, a class for each
+        (N, label_dim): of k classes that of number seed modulo k."""
+        import torch
+
+        classes = loaded.generator.config.label_dim
+        if not classes or self.class_name is not None:
+            return loaded.label(self.class_name)
+        names = list(loaded.label_names) or [f"class {i}" for i in range(classes)]
+        shown = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
+        note_once(f"classes in turn, as no --class is given: {listed(shown, 4, ', ')}")
+        return torch.eye(classes)[[seed % classes for seed in self.chosen_seeds]]
+
     def label(self, loaded: "LoadedGenerator") -> "Tensor | None":
         """The class (1, label_dim); latents of a file need one only if they are z."""
         without = self.latents is not None and self.class_name is None
         return None if without else loaded.label(self.class_name)
+
+
+def note_once(text: str) -> None:
+    """Say what several parts of one command would say."""
+    said = click.get_current_context().meta
+    if text not in said:
+        said[text] = True
+        note(text)
 
 
 FIELDS = {field.name for field in dataclasses.fields(Selection)}

@@ -175,7 +175,8 @@ class LoadedGenerator:
         known = ", ".join(names) if names else f"0 to {count - 1}"
         if class_name is None:
             raise ValueError(
-                f"the {self.origin} has labels: choose one with --class; known: {known}"
+                f"the {self.origin} has labels: choose one, as with --class "
+                f"{readable(names[0]) if names else 0}; known: {readable(known, 1000)}"
             )
         if class_name in names:
             index = names.index(class_name)
