@@ -18,6 +18,7 @@ from stylegan.figures import (
     evenly,
     grid,
     labelled_grid,
+    lettering,
     mixed,
     mixing,
     nearest,
@@ -32,6 +33,7 @@ from stylegan.figures import (
     truncation,
 )
 from stylegan.figures.layout import wrapped
+from stylegan.figures.lettering import font_of, legible
 from stylegan.figures.noise import deviation, fine_from, liveliest
 from stylegan.files import checkpoint
 from stylegan.files.latents import write_latents
@@ -507,6 +509,21 @@ def test_evenly_spread_places_have_both_ends():
     assert nearest([0, 10], 6) == [0, 0, 0, 1, 1, 1]
     with pytest.raises(ValueError, match="the first and the last"):
         evenly([1, 2], 1)
+
+
+@pytest.mark.parametrize("text", ["Käse Ångström Ωμέγα Щука", "猫", "a\n\udcff\x1b"])
+def test_labels_have_their_characters_or_escapes_and_no_boxes(text, monkeypatch):
+    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: [])  # of a bare machine
+    lettering.file_with.cache_clear()
+    (shown,) = legible([text])
+    expected = {"猫": r"\u732b", "a\n\udcff\x1b": r"a\n\udcff\x1b"}.get(text, text)
+    assert shown == expected
+    box = font_of(["Щ"], 16).getmask("\u0378")  # of no character
+    for c in set(shown) - {" "}:
+        assert bytes(font_of([shown], 16).getmask(c)) != bytes(box)
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    assert grid([pixels], labels=[text]).size == grid([pixels], labels=[expected]).size
+    lettering.file_with.cache_clear()
 
 
 def test_names_of_bands_are_wrapped_to_their_length():

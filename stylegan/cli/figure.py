@@ -10,7 +10,7 @@ import click
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, data_option, working
 from stylegan.cli.options import LOOK, Selection, count_option
-from stylegan.cli.terminal import say
+from stylegan.cli.terminal import note, say
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -177,6 +177,11 @@ def growth(selection: Selection) -> "Image":
     from stylegan.run_folder import RunFolder
 
     files = newest_of_each_resolution(RunFolder(selection.source).checkpoints())
+    if len(files) == 1:
+        note(
+            "one column, as all files of the run are at one resolution: states of lower ones were "
+            "not kept; see milestone_kimg and keep_states, and the pictures in samples/"
+        )
     return timelapse(map(selection.load, files), selection.points)
 
 

@@ -5,15 +5,15 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
+from stylegan.figures.lettering import Font, font_of, legible
 from stylegan.sampling import picture
 
 SMALLEST_CELL, LARGEST_CELL = 96, 512  # pixels; pictures are resized by whole factors toward that
 GAP = 4
 PAPER, INK = (255, 255, 255), (60, 60, 60)
 SMALLEST_TEXT, TEXT, LARGEST_TEXT = 9, 16, 32  # pixels
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 Band = tuple[str, int]  # a label beside some rows, and their number
 
 
@@ -40,6 +40,7 @@ def tiled(
         raise ValueError("a grid needs at least one picture")
     if labels is not None and len(labels) != len(cells):
         raise ValueError(f"{len(labels)} labels were given for {len(cells)} pictures")
+    labels = None if labels is None else legible(labels)
     columns = columns or default_columns(len(cells))
     if columns < 1:
         raise ValueError(f"a grid has at least 1 column, not {columns}")
@@ -89,10 +90,15 @@ def chart(
     bands = bands or [("", len(rows))]
     if sum(size for _, size in bands) != len(rows):
         raise ValueError(f"bands of {[size for _, size in bands]} rows do not make {len(rows)}")
+    columns, names, (title, *sides) = (
+        legible(texts) for texts in (columns, names, [title, *(label for label, _ in bands)])
+    )
+    bands = [(label, size) for label, (_, size) in zip(sides, bands, strict=True)]
     cells = [[None if one is None else as_image(one) for one in row] for row in rows]
     finest = max((cell for row in cells for cell in row if cell is not None), key=lambda c: c.width)
     width, height = resized(finest).size
-    font = fitting_font([*columns, *names], width, text_size(width))
+    texts = [*columns, *names]
+    font = fitting_font(texts, width, text_size(width), [*texts, title, *sides])
     line = text_height(font)
     written = [wrapped(label, font, size * (height + GAP)) for label, size in bands]
     most = max(len(lines) for lines in written)  # of lines beside a band
@@ -153,17 +159,18 @@ def upwards(lines: Sequence[str], font: Font, length: int) -> Image.Image:
 
 def captioned(image: Image.Image, text: str) -> Image.Image:
     """An image above a line of text, of a size that depends on the image alone."""
-    font = caption_font(image.width)
-    canvas = Image.new("RGB", (image.width, image.height + text_height(font) + GAP), PAPER)
+    (text,) = legible([text])
+    size = image.width, image.height + text_height(caption_font(image.width)) + GAP
+    font, canvas = caption_font(image.width, text), Image.new("RGB", size, PAPER)
     paste(canvas, image, (0, 0))
     place = image.width / 2, image.height
     ImageDraw.Draw(canvas).text(place, text, fill=INK, font=font, anchor="ma")
     return canvas
 
 
-def caption_font(width: int) -> Font:
+def caption_font(width: int, text: str = "") -> Font:
     """The font of a line below an image of that width."""
-    return ImageFont.load_default(min(max(SMALLEST_TEXT, width // 12), TEXT))
+    return font_of([text], min(max(SMALLEST_TEXT, width // 12), TEXT))
 
 
 def paste(canvas: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:
@@ -219,13 +226,16 @@ def text_size(side: int) -> int:
     return min(max(TEXT, side // 16), LARGEST_TEXT)
 
 
-def fitting_font(labels: Sequence[str], width: int, largest: int = TEXT) -> Font:
-    """Pillow's own font, as large as the longest label allows, from 9 to `largest` pixels."""
+def fitting_font(
+    labels: Sequence[str], width: int, largest: int = TEXT, texts: Sequence[str] | None = None
+) -> Font:
+    """A font as large as the longest label allows, from 9 to `largest` pixels, for them or for all
+    `texts`."""
     for size in range(largest, SMALLEST_TEXT, -1):
-        font = ImageFont.load_default(size)
+        font = font_of(texts or labels, size)
         if max(font.getlength(label) for label in labels) <= width:
             return font
-    return ImageFont.load_default(SMALLEST_TEXT)
+    return font_of(texts or labels, SMALLEST_TEXT)
 
 
 def text_height(font: Font) -> int:

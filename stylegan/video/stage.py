@@ -18,6 +18,7 @@ from stylegan.figures.layout import (
     tiled,
     tiled_size,
 )
+from stylegan.figures.lettering import legible
 from stylegan.sampling import picture
 
 SMALLEST_SIDE = 256  # of a picture, unless a scale is chosen
@@ -51,7 +52,7 @@ class Stage:
         """Width and height of a frame of so many pictures, with a caption or without."""
         height, width = (side * self.scale for side in self.size)
         if cells > 1 or self.labels:
-            line = text_height(fitting_font(self.labels, width)) if self.labels else 0
+            line = text_height(fitting_font(legible(self.labels), width)) if self.labels else 0
             width, height = tiled_size(cells, self.columns, (width, height), line)
         return width, height + (text_height(caption_font(width)) + GAP if captions else 0)
 
