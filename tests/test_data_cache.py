@@ -147,6 +147,20 @@ def test_a_newer_store_replaces_the_older_one_of_its_source_unless_that_is_in_us
     assert any(line.startswith(f"removed {gone}") for line in told)
 
 
+def test_stores_of_sources_that_are_gone_go_when_nobody_has_used_them_for_long(tmp_path):
+    sources = [folder(tmp_path / name, {"0.png": png()}) for name in "abc"]
+    paths = [cached_store(source, cache_dir=tmp_path / "cache").path for source in sources]
+    gc.collect()
+    for source, path in zip(sources[:2], paths, strict=False):
+        (source / "0.png").unlink()
+        source.rmdir()
+        if source.name == "a":
+            os.utime(path / "origin.json", (1, 1))
+    os.utime(paths[2] / "origin.json", (1, 1))  # old, but not gone
+    new = cached_store(folder(tmp_path / "d", {"0.png": png()}), cache_dir=tmp_path / "cache").path
+    assert {store.path for store in cached_stores(tmp_path / "cache")} == {*paths[1:], new}
+
+
 def test_place_and_size_are_said_before_anything_is_written(tmp_path):
     source = folder(tmp_path / "images", {f"{i}.png": png(40, 40, i) for i in range(3)})
     cache, told = tmp_path / "cache", []

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stylegan.cli import values
 from stylegan.cli.common import Command
+from stylegan.cli.terminal import say
 from stylegan.messages import aligned, count, readable, suggestion
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--clear", is_flag=True, help="Remove what would be listed and is not in use.")
 @click.option(
     "--older",
-    type=click.FloatRange(min=0),
+    type=values.real_number(0),
     metavar="DAYS",
     help="List or remove only what was not used for so many days.",
 )
@@ -50,15 +52,15 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
         if folder.is_dir():
             remove_unfinished(folder)
         size = sum(store.size_bytes for store in chosen if store.path in removed)
-        click.echo(f"removed {count(len(removed), 'store')}, {mib(size)}, from {readable(folder)}")
+        say(f"removed {count(len(removed), 'store')}, {mib(size)}, from {readable(folder)}")
         for store in chosen:
             if store.path not in removed:
-                click.echo(f"{store.path.name} is in use, and stays")
+                say(f"{store.path.name} is in use, and stays")
         return
     size = sum(store.size_bytes for store in chosen)
-    click.echo(f"{readable(folder)}: {count(len(chosen), 'store')}, {mib(size)}")
+    say(f"{readable(folder)}: {count(len(chosen), 'store')}, {mib(size)}")
     for line in table(chosen):
-        click.echo(line)
+        say(line)
 
 
 def table(stores: "list[Cached]") -> list[str]:

@@ -34,4 +34,5 @@ def store_of(
         channels=network.image_channels,
         include=config.include if config and trained_on else (),
         progress=progress,
+        tell=tell,
     )
