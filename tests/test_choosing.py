@@ -125,6 +125,11 @@ def test_few_pictures_are_told_of_with_what_helps(images, words):
     assert advice(5000, Path("photos"), load_config("quickstart"), False) == []
 
 
+def test_a_length_for_seventy_thousand_pictures_is_questioned_for_three_hundred():
+    text = "\n".join(advice(300, Path("photos"), load_config("ffhq-256"), False))
+    assert "each would be shown 83,333 times; --kimg 300 is a better start" in text
+
+
 def test_the_end_says_how_to_look_generate_go_on_and_measure(tmp_path):
     text = "\n".join(closing_lines(RunFolder("my runs/a"), load_config("quickstart"), "red cats"))
     for words in (

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from stylegan.run_folder import RunFolder
 
 HANDFUL, FEW = 10, 2000  # pictures
+MANY_PASSES, ENOUGH_PASSES = 5000, 1000  # times that a training shows each picture
 
 
 def found_lines(findings: "Findings") -> list[str]:
@@ -60,6 +61,10 @@ def advice(images: int, data: Path, config: "TrainConfig", started: bool) -> lis
     if images >= FEW:
         return []
     lines = [f"{count(images, 'picture')} are few: more help most; stop when samples get worse"]
+    passes = 1000 * config.schedule.total_kimg / images
+    if passes > MANY_PASSES:
+        enough = max(round(images * ENOUGH_PASSES / 1000), 1)
+        lines.append(f"each would be shown {passes:,.0f} times; --kimg {enough} is a better start")
     if config.data.mirror:
         lines.append("half of them are shown mirrored; if that is wrong: -o data.mirror=false")
     else:
