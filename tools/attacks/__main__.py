@@ -14,8 +14,8 @@ import click
 
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "helpers"))
 
-from kinds import KINDS  # noqa: E402
-from place import Place, make_base  # noqa: E402
+from kinds import KINDS
+from place import Place, make_base
 
 
 def kind_of(number: int, kinds: list[str]) -> str:

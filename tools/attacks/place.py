@@ -1,4 +1,4 @@
-"""A folder with what a user has, commands that run in it, and what must hold for them afterwards."""
+"""A folder with what a user has, commands that run in it, and what must hold afterwards."""
 
 import contextlib
 import gc
@@ -114,9 +114,7 @@ class Place:
         paths = {name: str(self.folder / place) for name, place in own.items()}
         return {**os.environ, **paths, **certificate, "PYTHONPATH": str(ROOT)}
 
-    def start(
-        self, arguments: Sequence[str], before: Callable[[], object] = lambda: None
-    ) -> Child:
+    def start(self, arguments: Sequence[str], before: Callable[[], object] = lambda: None) -> Child:
         """A command, in a copy of this process, which has imported everything already."""
         self.commands += 1
         output = self.folder / f"output-{self.commands}"
@@ -126,9 +124,7 @@ class Place:
             self.become(arguments, output, before)
         return Child(pid, output)
 
-    def become(
-        self, arguments: Sequence[str], output: Path, before: Callable[[], object]
-    ) -> None:
+    def become(self, arguments: Sequence[str], output: Path, before: Callable[[], object]) -> None:
         """Be the command and end."""
         code = 70
         gc.callbacks.clear()  # those of hypothesis
@@ -141,14 +137,13 @@ class Place:
             for number in (1, 2):
                 os.dup2(file, number)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            how = ("r", "surrogateescape"), ("w", "strict"), ("w", "backslashreplace")
             sys.stdin, sys.stdout, sys.stderr = (
-                open(number, mode, 1, "utf-8", errors, closefd=False)
-                for number, mode, errors in (
-                    (0, "r", "surrogateescape"), (1, "w", "strict"), (2, "w", "backslashreplace"),
-                )
-            )  # fmt: skip
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, DEFAULT[number])
+                open(number, mode, 1, "utf-8", errors, closefd=False)  # noqa: SIM115
+                for number, (mode, errors) in enumerate(how)
+            )
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             before()
             code = ran(arguments)
         finally:
@@ -217,9 +212,6 @@ class Place:
         odd += [path.name for path in (self.folder / "tmp").glob("*") if "torch" not in path.name]
         odd += [p.name for p in (self.folder / "cache").rglob("*") if UNFINISHED.search(p.name)]
         return [f"left: {name!r}" for name in odd[:2]]
-
-
-DEFAULT = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 def ran(arguments: Sequence[str]) -> int:

@@ -31,6 +31,11 @@ def silent(send: Send) -> None:
     time.sleep(900)
 
 
+def silent_later(send: Send) -> None:
+    send(HEAD + b"Content-Length: 9\r\n\r\n")
+    time.sleep(900)
+
+
 def moved(place: str) -> Callable[[Send], None]:
     head = f"HTTP/1.1 302 Found\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n"
     return lambda send: send(head.encode())
@@ -42,7 +47,7 @@ def said(content: bytes) -> Callable[[Send], None]:
 
 BEHAVIOURS: dict[str, Callable[[Send], None]] = {
     "silent": silent,
-    "silent after the head": lambda send: (send(HEAD + b"Content-Length: 9\r\n\r\n"), silent(send))[0],
+    "silent after the head": silent_later,
     "endless": endless,
     "slow": slow,
     "a circle": moved("/g-01234567.pt"),
@@ -88,6 +93,9 @@ def answering(behaviour: str, certificate: Path) -> Iterator[int]:
 def serve(server: socket.socket, context: ssl.SSLContext, behave: Callable[[Send], None]) -> None:
     while True:
         connection, _ = server.accept()
-        with contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) as sent:
+        with (
+            contextlib.suppress(OSError),
+            context.wrap_socket(connection, server_side=True) as sent,
+        ):
             sent.recv(2**16)
             behave(sent.sendall)
