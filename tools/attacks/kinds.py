@@ -190,7 +190,7 @@ USES = {  # files, and the commands that read them
     "run/config.toml": ["info run", TO_RUN, "report run --out out.html"],
     "run/log.jsonl": ["report run --out out.html", TO_RUN],
     "run/data.txt": [TO_RUN, MEASURE.format("run")],
-    "run/state-*": [TO_RUN, "info {}", f"{TO_RUN} -o schedule.total_kimg=0.2"],
+    "run/state-*": [TO_RUN, "info {}", f"{TO_RUN} -o schedule.total_kimg=0.1"],
     "run/generator-*": [SHOW.format("run"), TO_RUN, "info run"],
 }
 DEEP = {
@@ -294,7 +294,7 @@ def folders(place: Place, chance: Random) -> tuple[str, list[str]]:
 
 
 SEVERAL = {  # commands whose results are compared, and what these are
-    "train": ([*TRAIN, "--out=out"], "out/*-000000160.pt"),
+    "train": ([*TRAIN, "--out=out"], "out/*-000000080.pt"),
     "prepare": (["prepare", "photos", "out"], "out/*.npy"),
     "generate": (["generate", "g.pt", "--seeds=0-63", "--batch=1", "--out=out"], "out/seed*.png"),
 }
@@ -407,7 +407,7 @@ def together(place: Place, chance: Random) -> tuple[str, list[str]]:
     line = SEVERAL[name][0]
     others = {
         "train": [
-            *(line, [*line, "--seed=1"], [*line, "-o", "schedule.total_kimg=0.12"]),
+            *(line, [*line, "--seed=1"], [*line, "-o", "schedule.total_kimg=0.06"]),
             *map(str.split, ("report out", "info out", "generate out --seeds=0 --out=pictures")),
         ],
         "prepare": [line, [*line, "--resolution=8"], [*TRAIN, "--data=out", "--out=run2"]],

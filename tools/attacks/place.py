@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import hashlib
+import importlib
 import os
 import re
 import resource
@@ -27,6 +28,8 @@ from stylegan.files.formats.safetensors import save_safetensors
 from stylegan.files.latents import write_latents
 from stylegan.files.loading import load_source
 
+for room in ("training", "figures", "metrics", "projection", "report", "explore.server", "video"):
+    importlib.import_module(f"stylegan.{room}")  # once for all commands
 ROOT = Path(__file__).parents[2]
 LIMIT = 90.0  # seconds of one command
 MOST_MEMORY = 3 * 2**30  # bytes
@@ -43,11 +46,11 @@ mapping_layers = 2
 mapping_width = 6
 [schedule]
 initial_resolution = 8
-stable_kimg = 0.04
-fade_kimg = 0.04
-total_kimg = 0.16
+stable_kimg = 0.02
+fade_kimg = 0.02
+total_kimg = 0.08
 batch_size = { 4 = 4 }
-tick_kimg = { 4 = 0.04 }
+tick_kimg = { 4 = 0.02 }
 """
 QUICK = ["--no-tensorboard", "--no-preflight", "--device=cpu", "--workers=0"]
 TRAIN = ["train", "--data=photos", "--config=small.toml", *QUICK]
