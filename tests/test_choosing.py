@@ -119,14 +119,14 @@ def test_options_that_are_not_given_change_nothing():
 
 @pytest.mark.parametrize(("images", "words"), [(3, "WARNING: 3 pictures"), (300, "are few")])
 def test_few_pictures_are_told_of_with_what_helps(images, words):
-    text = "\n".join(advice(images, Path("my photos"), load_config("quickstart"), False))
+    text = "\n".join(advice(images, load_config("quickstart"), started=False))
     assert words in text
-    assert ("--data 'my photos' --config pretrained/emoji64" in text) == (images == 300)
-    assert advice(5000, Path("photos"), load_config("quickstart"), False) == []
+    assert ("--config pretrained/emoji64 --init-from emoji64" in text) == (images == 300)
+    assert advice(5000, load_config("quickstart"), started=False) == []
 
 
 def test_a_length_for_seventy_thousand_pictures_is_questioned_for_three_hundred():
-    text = "\n".join(advice(300, Path("photos"), load_config("ffhq-256"), False))
+    text = "\n".join(advice(300, load_config("ffhq-256"), started=False))
     assert "each would be shown 83,333 times; --kimg 300 is a better start" in text
 
 

@@ -323,7 +323,7 @@ def test_a_broken_image_is_left_out_told_and_written_down(here):
     text = told(*BRIEF)
     assert "14 images of " in text
     assert "left out: 1 image: " in text and "a/broken.png" in text
-    assert "all that is left out (1) is in run/skipped.txt" in text
+    assert "left out in all: 1 image; see run/skipped.txt" in text
     name, reason = (here / "run" / "skipped.txt").read_text().rstrip("\n").split("\t")
     assert name == "a/broken.png"
     assert len(reason) > 5

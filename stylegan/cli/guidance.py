@@ -1,7 +1,6 @@
 """What `train` says to lead: what was found, what is chosen, what helps, and what comes next."""
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stylegan.messages import aligned, count, readable
@@ -51,7 +50,7 @@ def chosen_lines(choice: "Choice", findings: "Findings", device: str) -> list[st
     return lines
 
 
-def advice(images: int, data: Path, config: "TrainConfig", started: bool) -> list[str]:
+def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
     """What too few pictures lead to, and what helps; `started` from other weights already."""
     if images < HANDFUL:
         return [
@@ -70,11 +69,7 @@ def advice(images: int, data: Path, config: "TrainConfig", started: bool) -> lis
     else:
         lines.append("--mirror doubles them, if left and right may be exchanged")
     if not started:
-        lines += [
-            "shapes come sooner from a trained network, at 64x64:",
-            f"  stylegan train --data {shlex.quote(str(data))} --config pretrained/emoji64 \\",
-            "    --init-from emoji64",
-        ]
+        lines.append("shapes come sooner with --config pretrained/emoji64 --init-from emoji64")
     return lines
 
 

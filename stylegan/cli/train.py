@@ -189,7 +189,7 @@ def train(
         config = fit_to_data(config, store)
         begun = run.saved()
         if decision.own and not begun:
-            lead(*advice(store.num_images, source, config, options["init_from"] is not None))
+            lead(*advice(store.num_images, config, started=options["init_from"] is not None))
         measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
         options["evaluation"] = evaluation_of(names, every_kimg, *measured) if names else None
         options |= {"device": chosen, "hang_minutes": hang_minutes, "tell": lead}
@@ -222,7 +222,7 @@ def show_plan(
     config = fit_to_data(decision.config, found)
     lead(*(f"left out: {line}" for line in grouped(found.skipped)))
     if decision.own:
-        lead(*advice(found.num_good, decision.source, config, started))
+        lead(*advice(found.num_good, config, started=started))
     with kernels(config):
         costs = step_costs(config, device, coming(config.schedule, 0))
     lead(*plan_lines(config, costs, device), *outlook(config, costs, device, run, run.saved()))

@@ -194,7 +194,8 @@ def step_costs(config: TrainConfig, device: torch.device, stages: list[Stage]) -
         memory = memory_estimate(config, stage, processes)
         seconds_per_image, measured = flops / rate, 0
         sizes = [few, stage.batch_size] if device.type == "cpu" else [stage.batch_size]
-        for n in dict.fromkeys(sizes if memory <= most_memory else []):
+        too_large = distributed.largest(memory > most_memory)  # a step needs every process
+        for n in dict.fromkeys([] if too_large else sizes):
             if n * seconds_per_image < MOST_SECONDS:
                 state = state or TrainState.create(config, device=device)
                 seconds, used = measure_step(state, dataclasses.replace(stage, batch_size=n))

@@ -45,7 +45,7 @@ def check_memory(costs: dict[int, Cost], stages: list[Stage]) -> None:
     """ValueError if the processes of this machine need more memory than it has."""
     stage = max(stages, key=lambda stage: costs[stage.resolution].memory_bytes)
     needed, here = costs[stage.resolution].memory_bytes, distributed.processes_of_machine()
-    if needed * here > installed_memory():
+    if distributed.largest(needed * here > installed_memory()):  # of any machine
         raise ValueError(
             f"not enough memory at resolution {stage.resolution}, batch {stage.batch_size}: "
             f"{here} x {gib(needed)} estimated, {gib(installed_memory())} installed; try "

@@ -12,6 +12,7 @@ from stylegan.agreement import from_first
 from stylegan.config import TrainConfig
 from stylegan.data import Findings, Store, cached_store
 from stylegan.data.check import grouped
+from stylegan.messages import count
 from stylegan.run_folder import RunFolder
 from stylegan.training.interrupts import nothing_to_save
 from stylegan.training.kernels import kernels
@@ -22,7 +23,7 @@ from stylegan.training.resume import check_same_options, open_run
 from stylegan.training.state import TrainState
 
 WEEK_MINUTES = 7 * 24 * 60
-MOST_REASONS = 3  # of images that are left out, on the screen
+MOST_REASONS = 2  # of images that are left out, on the screen
 
 
 def start(
@@ -131,5 +132,5 @@ def announcement(
         lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
     if skipped and resumed is None:
         lines += [f"left out: {line}" for line in grouped(store.skipped)[:MOST_REASONS]]
-        lines.append(f"all that is left out ({skipped}) is in {folder.skipped_file}")
+        lines.append(f"left out in all: {count(skipped, 'image')}; see {folder.skipped_file}")
     return lines + ([f"continuing from {resumed}"] if resumed else [])
