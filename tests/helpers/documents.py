@@ -19,7 +19,7 @@ class Mark:
     """A comment above a block says how a test runs it, and why not to the end.
 
     `<!-- not run: REASON -->`, or `<!-- not run (TEXT): REASON -->` for its lines with that text;
-    `<!-- a minute ... -->` for what is stopped by Ctrl-C after a minute.
+    `<!-- a minute ... -->` for what a Ctrl-C ends soon after it has begun.
     """
 
     how: str  # "not run" or "a minute"
