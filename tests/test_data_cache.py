@@ -89,6 +89,7 @@ def test_a_damaged_cached_store_is_made_anew(damage, tmp_path):
     path = cached_store(source, cache_dir=tmp_path / "cache").path
     name, change = DAMAGE[damage]
     change(path / name)
+    (tmp_path / "cache" / ".other.unfinished-0123").mkdir()  # of a preparation that was killed
     store = cached_store(source, cache_dir=tmp_path / "cache")
     store.verify()
     assert (store.path, os.listdir(tmp_path / "cache")) == (path, [path.name])
@@ -169,7 +170,7 @@ def test_place_and_size_are_said_before_anything_is_written(tmp_path):
     store = cached_store(source, cache_dir=cache, tell=told.append)
     assert place.exists and store.path == place.path
     assert told == [f"preparing {place}"]
-    assert str(place).startswith(f"3 images of {source} at 32x32: 0.1 MiB in {cache}/images-auto-")
+    assert str(place).startswith(f"3 images of images at 32x32: 0.1 MiB in {cache}/images-auto-")
     assert str(place).endswith(" free)")
 
 

@@ -159,6 +159,9 @@ def test_a_run_is_no_source_but_its_samples_are(tmp_path):
 def test_a_file_of_labels_is_named_and_the_folders_beside_it_are_no_classes(make, tmp_path):
     files = {"00000/img0.png": png(), "00001/img1.png": png(), "dataset.json": b'{"labels": null}'}
     path = make(tmp_path / "images.zip", files)
+    with pytest.raises(ValueError, match=r"labels were asked for, but those of .* dataset\.json"):
+        cached_store(path, cache_dir=tmp_path / "cache", labels=True)
+    assert not (tmp_path / "cache").exists()
     store = cached_store(path, cache_dir=tmp_path / "cache")
     assert store.label_names == check(path).label_names == []
     assert len(check(path).notes) == 1

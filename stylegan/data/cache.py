@@ -73,10 +73,9 @@ class Place:
         resolution = self.resolution or offered_resolution(self.source, self.crop)
         size = mib(store_bytes(len(self.source.names), resolution, self.channels))
         free = mib(shutil.disk_usage(existing(self.path)).free)
-        return (
-            f"{images} of {readable(self.source.path)} at {resolution}x{resolution}: "
-            f"{size} in {readable(self.path)} ({free} free)"
-        )
+        name = readable(self.source.path.resolve().name)
+        what = f"{images} of {name} at {resolution}x{resolution}"
+        return f"{what}: {size} in {readable(self.path)} ({free} free)"
 
 
 def existing(path: Path) -> Path:
@@ -111,6 +110,7 @@ def cached_store(
     channels: int = 3,
     include: Sequence[str] = (),
     strict: bool = False,
+    labels: bool = False,
     cache_dir: str | Path | None = None,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
@@ -120,7 +120,8 @@ def cached_store(
 
     `data` may be a store itself; then its settings must be the ones asked for, except that a
     higher resolution serves a lower one, since it holds all below. The first process calls `tell`
-    with what a user should know: files that are not taken, and what is written where.
+    with what a user should know: files that are not taken, and what is written where. `labels`
+    refuses, before any work, files whose labels cannot be read.
 
     All processes call it. The first of each machine prepares, and the first of all shows its
     progress. Programs that prepare the same data at the same time do not disturb each other: the
@@ -133,12 +134,16 @@ def cached_store(
 
     def prepared() -> Store:
         source = open_source(data, include=include)
+        if labels and source.has_labels_file:
+            raise ValueError(f"labels were asked for, but {source.why_no_labels()}")
         for note in source.notes():
             say(note)
         place = place_of(source, **asked, cache_dir=cache_dir)
         origin = {"source": in_utf8(str(source.path.resolve())), "include": list(include), **asked}
         store = held_store(place.path, source)
         if store is None:
+            if place.path.parent.is_dir():
+                remove_unfinished(place.path.parent)
             say(f"preparing {place}")
             visible = progress if distributed.rank() == 0 else None
             settings = asked | {"strict": strict, "workers": workers, "progress": visible}
@@ -194,9 +199,8 @@ def held_store(path: Path, source: Source | None = None) -> Store | None:
         weakref.finalize(store, locks.release, held)
         return store
     if locks.is_of(held, path):
-        set_aside(path)
+        set_aside(path)  # to be removed once nobody holds it
     locks.release(held)
-    remove_unfinished(path.parent)
     return None
 
 

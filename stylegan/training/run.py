@@ -100,6 +100,7 @@ def open_store(
         channels=config.network.image_channels,
         include=config.data.include,
         strict=strict,
+        labels=config.data.labels,
         progress=progress,
         tell=tell,
     )
