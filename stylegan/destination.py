@@ -5,12 +5,15 @@ from pathlib import Path
 
 
 def check_file(path: Path, *, overwrite: bool, endings: Iterable[str] = ()) -> None:
-    """ValueError unless a file may be written to `path`: it is not a folder, no file is where a
-    folder must be, it is new unless `overwrite`, and it ends in one of `endings`, if there are any.
+    """ValueError unless a file may be written to `path`: it is not a folder, device or pipe, no
+    file is where a folder must be, it is new unless `overwrite`, and it ends in one of `endings`,
+    if there are any.
     """
     known = list(endings)
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file to write")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a regular file; give another name")
     if known and path.suffix.lower() not in known:
         raise ValueError(f"{path} does not name a format: it must end in {', '.join(known)}")
     check_folder(path.parent)
