@@ -51,14 +51,14 @@ def wait_for_progress(out, process):
         # where the other was stopped decides what for: a step, or a file that both agree on
         (
             signal.SIGSTOP,
-            "process 0 of 2 has waited 0.05 minutes (in a step|for files), at image ",
+            "process 0 of 2 has waited 0.4 minutes (in a step|for files), at image ",
         ),
     ],
     ids=["killed", "stopped"],
 )
 def test_when_one_of_two_is_gone_the_other_ends_naming_the_stage(folder, number, message):
     out = folder / number.name
-    first, second = start_two(folder, out.name, "--hang-minutes", "0.05")
+    first, second = start_two(folder, out.name, "--hang-minutes", "0.4")
     try:
         wait_for_progress(out, first)
         second.send_signal(number)
