@@ -14,9 +14,9 @@ def readable(text: object, limit: int = 200) -> str:
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
-def printable(text: str) -> str:
-    """`text` for a terminal: lines stay, other characters that are not printable are escaped."""
-    return "".join(c if c.isprintable() or c in "\n\r\t" else repr(c)[1:-1] for c in text)
+def printable(line: str) -> str:
+    """A line for a terminal: characters that are not printable are escaped, line breaks too."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def listed(texts: Sequence[str], most: int = 8, between: str = "; ") -> str:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from commands import refused, stylegan, told
 from PIL import Image
-from tiny_generators import TINY
+from tiny_generators import TINY, random_generator
 
 from stylegan.atomic import replacing
 from stylegan.cli import COMMANDS, common, main, terminal
@@ -416,8 +417,20 @@ def test_names_that_others_chose_are_readable(name, shown):
     assert readable(name) == shown
 
 
-def test_text_for_a_terminal_keeps_its_lines_and_escapes_other_codes():
-    assert printable("a\tb\né\r\x1b[2J\x07\udcff") == "a\tb\né\r\\x1b[2J\\x07\\udcff"
+def test_a_line_for_a_terminal_stays_one_and_gives_no_orders():
+    assert printable("ab\né\r\x1b[2J\x07\udcff") == r"ab\né\r\x1b[2J\x07\udcff"
+
+
+def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
+    path = tmp_path / "a\x1b[31m\nb.pt"
+    save_generator(
+        path, random_generator(replace(TINY, label_dim=2)), label_names=["x\x1b[2J\ny", "z"]
+    )
+    for words in [("info", path), ("generate", path, "--seeds", 0, "--out", tmp_path / "o\x1b")]:
+        result = stylegan(*words)
+        assert result.exit_code == 0
+        assert all(line.isprintable() for line in result.output.splitlines())
+        assert not any(line.startswith(("b.pt", "y")) for line in result.output.splitlines())
 
 
 # The terminal

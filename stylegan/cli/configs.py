@@ -45,7 +45,7 @@ def configs(name: str | None) -> None:
     stylegan configs ffhq-256 > mine.toml
     stylegan train --data photos/ --config mine.toml
     """
-    say("\n".join(described(name) if name else listing()))
+    say(*(described(name) if name else listing()))
 
 
 def listing() -> list[str]:

@@ -132,7 +132,7 @@ def metrics(
                     if place is not None:
                         result.append_to(place)
         if len(rows) > 1:
-            note(table(rows))
+            note(*table(rows))
     missing = dict.fromkeys(name for row in rows for name in row.missing())
     if missing and (names or not any(row.results for row in rows)):
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
@@ -180,7 +180,7 @@ def subject_of(
     )
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Row]) -> list[str]:
     """Markdown with a line for each way of looking at each generator; 95 % intervals in ()."""
     from stylegan.metrics import AgainstHalf, Yardstick
     from stylegan.metrics.engine import interval_text, score_name
@@ -203,4 +203,4 @@ def table(rows: Sequence[Row]) -> str:
             name = row.subject.name
         cells = (found.get(score, "") for score in columns)
         lines.append([name, f"{row.subject.psi:g}", f"{row.subject.mixed}", *cells])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return [f"| {' | '.join(line)} |" for line in lines]

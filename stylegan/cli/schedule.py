@@ -46,7 +46,7 @@ def schedule(config: str | None, overrides: tuple[str, ...], processes: int | No
     chosen = configuration(config, overrides, processes)
     plan = chosen.schedule
     rows = [phase_row(start, end, stage, plan) for start, end, stage in phases(plan)]
-    say("\n".join(aligned([HEADER, *rows])))
+    say(*aligned([HEADER, *rows]))
     say(
         f"{config or 'the paper'}: {plan.total_kimg:,.10g} kimg in total, "
         f"for {count(plan.num_processes, 'process')}"

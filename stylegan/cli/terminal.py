@@ -15,22 +15,23 @@ from stylegan.messages import printable
 LONGEST = 1500  # characters of an error; it may quote what others wrote
 
 
-def say(text: str, *, err: bool = False) -> None:
+def say(*lines: str, err: bool = False) -> None:
     """Print lines: results on stdout, what is said along the way on stderr. Bars stay below, other
-    processes than the first are silent, and codes that a terminal would obey are escaped."""
+    processes than the first are silent, and codes that a terminal would obey, or line breaks in
+    names, are escaped."""
     if not first_process():
         return
-    stream = sys.stderr if err else sys.stdout
+    stream, text = sys.stderr if err else sys.stdout, "\n".join(map(printable, lines))
     if "tqdm" in sys.modules:
-        sys.modules["tqdm"].tqdm.write(printable(text), file=stream)
+        sys.modules["tqdm"].tqdm.write(text, file=stream)
         stream.flush()
     else:
-        click.echo(printable(text), err=err)
+        click.echo(text, err=err)
 
 
-def note(text: str) -> None:
+def note(*lines: str) -> None:
     """Say what is not a result."""
-    say(text, err=True)
+    say(*lines, err=True)
 
 
 def first_process() -> bool:
