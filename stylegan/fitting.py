@@ -11,7 +11,8 @@ from stylegan.toml import toml_value
 
 FINEST_CHANNELS = 16  # of the paper's networks at 1024x1024
 MOST_GROWING = 0.5  # of a training
-LEAST_TICKS = 12  # grids of samples in a training
+LEAST_TICKS = 12  # grids of samples in a training, unless it is shorter than so many kimg
+LEAST_TICK_KIMG = 1.0  # samples are named by their kimg
 MOST_REACH = 0.9  # of the pictures reach a resolution that is chosen
 CPU_RESOLUTION, GPU_RESOLUTION = 64, 256  # what one of them trains within about an hour
 KIMG_AT_32 = 48.0  # of a chosen training at 32x32 or less; twice as many at each doubling
@@ -45,8 +46,8 @@ def fitted(
 
     Beyond the usual resolution the finest layers have as many channels as the paper's finest. With
     `width` no layer has more channels, and all keep their proportions. Growing takes at most half
-    of the training, of which there are at least twelve grids of samples; a run that has begun keeps
-    its phases.
+    of the training; there are at least twelve grids of samples, at most one per kimg. A run that
+    has begun keeps its phases.
     """
     network, plan = config.network, begun or shortened(config.schedule)
     base, most = network.channel_base, network.max_channels
@@ -72,8 +73,8 @@ def shortened(plan: ScheduleConfig) -> ScheduleConfig:
     if growing > most:
         stable, fade = (short(x * most / growing) for x in (plan.stable_kimg, plan.fade_kimg))
         plan = dataclasses.replace(plan, stable_kimg=stable, fade_kimg=fade)
-    if max(plan.tick_kimg.values()) > plan.total_kimg / LEAST_TICKS:
-        tick = short(plan.total_kimg / LEAST_TICKS)
+    tick = short(max(plan.total_kimg / LEAST_TICKS, min(plan.total_kimg, LEAST_TICK_KIMG)))
+    if max(plan.tick_kimg.values()) > tick:
         ticks = {r: min(kimg, tick) for r, kimg in plan.tick_kimg.items()}
         plan = dataclasses.replace(plan, tick_kimg=ticks)
     return plan

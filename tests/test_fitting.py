@@ -58,6 +58,8 @@ def test_a_short_training_grows_in_half_of_it_and_shows_samples_a_dozen_times():
     plan = fit("ffhq-256", "schedule.total_kimg=120").schedule
     assert (plan.stable_kimg, plan.fade_kimg) == (6.0, 6.0)  # ten phases in 60 kimg
     assert set(plan.tick_kimg.values()) == {10.0}
+    assert set(fit("quickstart", "schedule.total_kimg=6").schedule.tick_kimg.values()) == {1.0}
+    assert set(fit("quickstart", "schedule.total_kimg=0.5").schedule.tick_kimg.values()) == {0.5}
     without_growth = ScheduleConfig(resolution=8, total_kimg=0.1)
     assert shortened(without_growth).stable_kimg == 600
 
