@@ -256,10 +256,21 @@ def laughs(depth):
     return inner
 
 
-def packed(program, name="archive/data.pkl"):
+def packed(program):
+    """A file of torch.save with this program, or of an official snapshot."""
+
     def write(path):
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr(name, b"\x80\x02" + program + b".")
+        (hostile_pickle if path.suffix == ".pkl" else hostile_checkpoint)(path, program)
+
+    return write
+
+
+def in_capitals(program):
+    """... under a name that torch takes for the other."""
+
+    def write(path):
+        hostile_checkpoint(path, program)
+        path.write_bytes(path.read_bytes().replace(b"/data.pkl", b"/DATA.PKL"))
 
     return write
 
@@ -328,19 +339,13 @@ FILES = {  # name -> what writes it, what the refusal says; "" = it is read
         "holds torch.float8_e4m3fn",
     ),
     "whole.pt": (with_weights(lambda like: torch.zeros(like.shape).long()), "holds torch.int64"),
-    "deep.pt": (lambda path: hostile_checkpoint(path, b"N" + b"\x85" * 900), "50 in one another"),
+    "deep.pt": (packed(b"N" + b"\x85" * 900), "50 in one another"),
     "laughs.pt": (saved(version=laughs(40)), "more than 100,000 values"),
     "long.pt": (saved(more=[0] * 150_000), "more than 100,000 values"),
     "colliding.pt": (packed(dictionary(map(number, COLLIDING))), "more than 64 bits"),
-    "colliding.pkl": (
-        lambda path: hostile_pickle(path, dictionary(map(number, COLLIDING))),
-        "more than 64 bits",
-    ),
+    "colliding.pkl": (packed(dictionary(map(number, COLLIDING))), "more than 64 bits"),
     "tuples.pt": (packed(dictionary([b"K\x01\x85"])), "neither a text nor a number"),
-    "tuples.pkl": (
-        lambda path: hostile_pickle(path, dictionary([b"K\x01\x85"])),
-        "neither a text nor a number",
-    ),
+    "tuples.pkl": (packed(dictionary([b"K\x01\x85"])), "neither a text nor a number"),
     "pairs.pt": (packed(name("collections.OrderedDict") + b"]\x85R"), "of something else"),
     "pairs-set.pt": (packed(name("collections.OrderedDict") + b")R]b"), "of something else"),
     "instructions.pt": (packed(b"N0" * 150_000 + b"N"), "more than 200,000 pickle instructions"),
@@ -349,7 +354,7 @@ FILES = {  # name -> what writes it, what the refusal says; "" = it is read
         "holds objects (_codecs.encode)",
     ),
     "capitals.pt": (
-        packed(name("builtins.bytearray") + b"K\x09\x85R", "archive/DATA.PKL"),
+        in_capitals(name("builtins.bytearray") + b"K\x09\x85R"),
         "holds objects (builtins.bytearray)",
     ),
     "entries.npz": (archive(["0" * 9_000 + ".npy"], 300), "too many entries"),

@@ -12,6 +12,7 @@ from stylegan.files.formats import SHARED, read
 from stylegan.files.formats.own import growth_of
 from stylegan.files.formats.own import save_generator as save_generator
 from stylegan.files.loaded import LoadedGenerator, SeededGenerator
+from stylegan.messages import readable
 from stylegan.networks import Discriminator
 from stylegan.run_folder import RunFolder
 
@@ -54,7 +55,7 @@ def located(source: str | Path) -> Path:
         return downloaded(str(source))
     path = Path(source)
     if not path.exists():
-        raise FileNotFoundError(f"there is no {path}; accepted are {ACCEPTED}")
+        raise FileNotFoundError(f"there is no {readable(path)}; accepted are {ACCEPTED}")
     return path
 
 
