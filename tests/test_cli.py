@@ -23,6 +23,7 @@ from stylegan.cli.info import differences_from_paper
 from stylegan.config import TrainConfig, load_config, to_toml
 from stylegan.data import Store, prepare
 from stylegan.files import checkpoint
+from stylegan.files.download import BUNDLED
 from stylegan.files.formats.own import save_discriminator, save_generator
 from stylegan.messages import count, printable, readable
 from stylegan.networks import Discriminator, Generator, NetworkConfig
@@ -561,3 +562,7 @@ def test_a_source_is_a_regular_file_or_a_folder(tmp_path):
         ("check", "/dev/zero"),
     ]:
         assert "neither a regular file nor a folder" in refused(*words, exit_code=2)
+
+
+def test_the_help_of_generate_lists_all_bundled_names():
+    assert ", ".join(BUNDLED) in " ".join(told("generate", "--help").split())
