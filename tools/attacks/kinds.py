@@ -193,10 +193,17 @@ USES = {  # files, and the commands that read them
     "run/state-*": [TO_RUN, "info {}", f"{TO_RUN} -o schedule.total_kimg=0.1"],
     "run/generator-*": [SHOW.format("run"), TO_RUN, "info run"],
 }
+
+
+def still(magic: bytes, inner: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """`inner` for entries that are still of that kind; others may be damaged twice."""
+    return lambda data: (inner if data.startswith(magic) else damage.edited)(data)
+
+
 DEEP = {
     ".pt": damage.entry_of_archives("data.pkl", damage.pickles),
-    ".npz": lambda data: damage.archives(data, damage.npy_headers),
-    ".zip": lambda data: damage.archives(data, damage.png_chunks),
+    ".npz": lambda data: damage.archives(data, still(b"\x93NUMPY", damage.npy_headers)),
+    ".zip": lambda data: damage.archives(data, still(b"\x89PNG", damage.png_chunks)),
     ".safetensors": damage.safetensors_header,
     ".png": damage.png_chunks,
     ".toml": damage.toml_lines,
