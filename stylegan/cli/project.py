@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 @click.option(
     "--distance",
     "distance_name",
-    type=click.Choice(["auto", "lpips", "pixels"]),
+    type=click.Choice(["auto", "lpips", "eff", "pixels"]),
     default="auto",
-    help="LPIPS, or squared differences of pixels at every scale; auto: LPIPS if its weights are "
-    "on this machine.",
+    help="LPIPS, features of EfficientNet, or squared differences of pixels at every scale; auto: "
+    "LPIPS if its weights are on this machine, else pixels.",
 )
 @WEIGHTS
 @click.option(
@@ -81,7 +81,7 @@ def project(
     steps: int,
     search_noise: float,
     seed: int,
-    distance_name: Literal["auto", "lpips", "pixels"],
+    distance_name: Literal["auto", "lpips", "eff", "pixels"],
     weights: Path | None,
     crop: "Crop | None",
     class_name: str | None,

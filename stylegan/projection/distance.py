@@ -9,12 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan.metrics.features import in_hub_cache
+from stylegan.metrics.efficientnet import EfficientNetLite0, load_efficientnet
+from stylegan.metrics.efficientnet import obstacle as efficientnet_obstacle
+from stylegan.metrics.features import as_rgb, in_hub_cache
 from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
 from stylegan.ops import downsample
 from stylegan.sampling import Rectangle, active_part
 
 LARGEST = 256  # pixels a side, that LPIPS looks at; larger images are averaged down to it
+LAST_OF_SIZE = (0, 1, 2, 4, 6)  # stages of EfficientNet whose maps the next one makes smaller
 COARSEST = 4  # pixels a side, where the pyramid of pixel distances ends
 BEST_PSNR = 100.0  # dB; what is nearer is equal in any picture
 
@@ -61,13 +64,34 @@ class PerceptualDistance:
         return {"name": "lpips", "what": about.pop("network"), **about}
 
 
+@dataclass(frozen=True)
+class EfficientNetDistance:
+    """Squared difference of the unit-normalised features of EfficientNet-Lite0, averaged over the
+    places of a stage and over the stages: as LPIPS, without weights fitted to human judgements."""
+
+    network: EfficientNetLite0 = field(repr=False)
+    sha256: str
+
+    def features(self, images: Tensor) -> list[Tensor]:
+        stages = self.network.stages(as_rgb(images.float() * 127.5 + 127.5))
+        return [F.normalize(stages[i], dim=1) for i in LAST_OF_SIZE]
+
+    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
+        pairs = zip(self.features(images), self.features(targets), strict=True)
+        levels = [(a - b).square().sum(dim=1).mean(dim=(1, 2)) for a, b in pairs]
+        return torch.stack(levels).mean(dim=0)
+
+    def about(self) -> dict[str, Any]:
+        return {"name": "eff", "what": "features of EfficientNet-Lite0", "sha256": self.sha256}
+
+
 def at_most(images: Tensor, side: int) -> Tensor:
     """Images (N, C, r, r) averaged down to `side`, if they are larger."""
     return F.avg_pool2d(images, images.shape[2] // side) if images.shape[2] > side else images
 
 
 def choose_distance(
-    name: Literal["auto", "lpips", "pixels"],
+    name: Literal["auto", "lpips", "eff", "pixels"],
     *,
     resolution: int,
     channels: int,
@@ -80,13 +104,17 @@ def choose_distance(
     the weights of VGG16 where `weights` (their file, or its folder) does not have them; ValueError
     or OSError if that, or such images, cannot be.
     """
-    if name == "pixels":
+    if name in ("pixels", "eff"):
         if weights is not None:
             raise ValueError(
-                f"--weights {weights} are those of LPIPS, which --distance pixels does not use; "
+                f"--weights {weights} are those of LPIPS, which --distance {name} does not use; "
                 "leave out one of both"
             )
-        return PixelDistance(), "as asked"
+        if name == "pixels":
+            return PixelDistance(), "as asked"
+        if problem := efficientnet_obstacle(channels):
+            raise ValueError(f"EfficientNet cannot be used: {problem}; use --distance pixels")
+        return EfficientNetDistance(*load_efficientnet(device)), "as asked"
     obstacle = lpips_obstacle(resolution, channels)
     if name == "lpips" and obstacle is not None:
         raise ValueError(f"LPIPS cannot be used: {obstacle}; use --distance pixels")
