@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -34,6 +35,13 @@ def file(tmp_path):
 
 
 # Reading and writing
+
+
+def test_an_entry_that_is_no_array_is_named(file):
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("ws.npy", b"no array")
+    with pytest.raises(ValueError, match="is damaged or no file of plain arrays: its entry ws is"):
+        read_latents(file, random_generator())
 
 
 @pytest.mark.parametrize("n", [1, 3])

@@ -129,7 +129,11 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         entries(path)
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            found = {name: archive[name] for name in archive.files}
+        others = [name for name, value in found.items() if not isinstance(value, np.ndarray)]
+        if others:  # NumPy gives the bytes of what does not begin as its files do
+            raise ValueError(f"its entry {readable(others[0])} is no array")
+        return found
     except Refused as error:
         raise ValueError(f"{path} {error}") from error
     except Exception as error:  # a damaged file can raise almost anything
