@@ -146,7 +146,7 @@ def forward(
     labels: Tensor | None,
     stage: Stage,
     penalized: bool,
-    transform: Transform | None,
+    transform: Transform | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Logits of the transformed images, and the images before it, by which a penalty may
     differentiate them.
