@@ -133,7 +133,7 @@ def test_pictures_of_a_rectangular_set_come_without_their_padding(
     part = (
         "8x6 as the part that is not" if "8x6" in name and "60" not in name else "no part that is"
     )
-    assert f"note      the name of the file specifies {part} padding" in result.output
+    assert f"note         the name of the file specifies {part} padding" in result.output
     told("generate", tmp_path / "g.pt", "--seeds", "0", "--device", "cpu", "--out", tmp_path)
     assert look(tmp_path / "seed0000.png").size == size
     message = refused(path, tmp_path / "other.pt", "--active", "16x8")

@@ -73,16 +73,16 @@ def convert(
         for line in table(network, accounts):
             say(line)
     for note in snapshot.notes if snapshot else ():
-        say(f"note      {note}")
+        say(f"note         {note}")
     for name, value in generator_facts(loaded).items():
-        say(f"{name:<9} {value}")
+        say(f"{name:<12} {value}")
     for file in destinations:
         file.parent.mkdir(parents=True, exist_ok=True)
     own.save_loaded(destination, loaded)
-    say(f"written   {described(destination)}")
+    say(f"written      {described(destination)}")
     if discriminator and critic is not None:
         own.save_discriminator(discriminator, critic)
-        say(f"written   {described(discriminator)}")
+        say(f"written      {described(discriminator)}")
 
 
 def check_destinations(source: Path, destinations: list[Path], overwrite: bool) -> None:

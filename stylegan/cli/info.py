@@ -9,7 +9,7 @@ import click
 from stylegan.cli import values
 from stylegan.cli.common import Command
 from stylegan.cli.terminal import say
-from stylegan.messages import count
+from stylegan.messages import count, readable
 
 if TYPE_CHECKING:
     from stylegan.files.loaded import LoadedGenerator
@@ -76,7 +76,8 @@ def generator_facts(loaded: "LoadedGenerator") -> Facts:
     if loaded.images_seen is not None:
         facts["trained on"] = f"{loaded.images_seen:,} images seen"
     if config.label_dim:
-        facts["labels"] = f"{config.label_dim}: {', '.join(loaded.label_names) or 'unnamed'}"
+        names = ", ".join(map(readable, loaded.label_names)) or "unnamed"
+        facts["labels"] = f"{config.label_dim}: {names}"
     if loaded.active_rectangle is not None:
         top, bottom, left, right = loaded.active_rectangle
         facts["active part"] = f"rows {top} to {bottom}, columns {left} to {right}; rest is padding"
@@ -111,8 +112,9 @@ def store_facts(path: Path) -> Facts:
         "kind": f"store {path}",
         "images": f"{store.num_images:,} of {store.resolution}x{store.resolution}, "
         f"{store.channels} channels, crop {store.meta.crop}",
-        "labels": ", ".join(store.label_names) or "none",
-        "made from": f"{store.meta.source}, {count(len(store.skipped), 'image')} left out",
+        "labels": ", ".join(map(readable, store.label_names)) or "none",
+        "made from": readable(store.meta.source)
+        + f", {count(len(store.skipped), 'image')} left out",
         "use": f"stylegan train --data {path} -o network.resolution={store.resolution}",
     }
 

@@ -172,7 +172,7 @@ class LoadedGenerator:
                     f"the class {class_name} was given, but the {self.origin} has no labels"
                 )
             return None
-        known = ", ".join(names) if names else f"0 to {count - 1}"
+        known = ", ".join(map(readable, names)) if names else f"0 to {count - 1}"
         if class_name is None:
             raise ValueError(
                 f"the {self.origin} has labels: choose one, as with --class "
@@ -183,7 +183,7 @@ class LoadedGenerator:
         elif class_name.isdecimal() and int(class_name) < count:
             index = int(class_name)
         else:
-            hint = suggestion(class_name, names) if names else f"; known: {known}"
+            hint = suggestion(class_name, [*map(readable, names)] or [known])
             raise ValueError(f"there is no class {class_name!r}{hint}")
         return torch.eye(count)[index : index + 1]
 

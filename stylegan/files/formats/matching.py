@@ -69,20 +69,21 @@ def filled(
     """The network that `make` makes, with `tensors` of a file, and what became of each.
 
     It is float64 if any of them is, which is exact, and float32 otherwise. `accounted` are the
-    lines of tensors without a match. Those of ours without one stay as made. ValueError names what
-    is missing, surplus or of another shape.
+    lines of tensors without a match. Those of ours without one are 0. ValueError names what is
+    missing, surplus or of another shape.
     """
     table, rest = list(matches), list(accounted)
     with torch.device("meta"):  # shapes only: absurd sizes fail before they cost memory
-        shapes = {name: tuple(t.shape) for name, t in make().state_dict().items()}
+        network = make()
+    shapes = {name: tuple(t.shape) for name, t in network.state_dict().items()}
     wanted = {match.path: match.shape_in_file(shapes[match.name]) for match in table}
     check_fit(wanted, tensors, {account.variable for account in rest})
     exact = any(tensors[match.path].dtype == torch.float64 for match in table)
-    with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
-        network = make().to(torch.float64 if exact else torch.float32)
-    state = network.state_dict()
+    dtype = torch.float64 if exact else torch.float32
+    state = {name: torch.zeros(shape, dtype=dtype) for name, shape in shapes.items()}
     for match in table:
         state[match.name].copy_(match.to_ours(tensors[match.path]))
+    network.load_state_dict(state, assign=True)
     return network, [match.account() for match in table] + rest
 
 
