@@ -21,6 +21,12 @@ def check_file(path: Path, *, overwrite: bool, endings: Iterable[str] = ()) -> N
         raise ValueError(f"{path} exists; pass --overwrite or choose another name")
 
 
+def name_of(path: Path) -> str:
+    """What is made of a file may have its name, without the ending; of `...png` that is not `..`,
+    the folder above."""
+    return path.stem if path.stem.strip(".") else path.name
+
+
 def check_folder(folder: Path, *, empty: bool = False) -> None:
     """ValueError unless files may be written into `folder`, which may exist, and is `empty` if it
     must be."""

@@ -266,7 +266,7 @@ def test_prepare_passes_its_options_on(photos, tmp_path):
 def test_prepare_shows_its_progress_on_stderr_only(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(common, "BAR_SECONDS", 0)
     result = stylegan("prepare", photos, tmp_path / "store")
-    assert "0/5" in result.stderr
+    assert "1/5" in result.stderr
     assert "/5" not in result.stdout
 
 

@@ -554,6 +554,24 @@ def test_noise_that_is_not_there_is_not_fitted_whatever_the_pictures(folder):
     assert "no noise inputs" in refused(folder, folder / "gone", "--noise", source="plain.pt")
 
 
+def test_an_image_that_cannot_be_read_is_left_out_and_named(folder):
+    (folder / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    images = [folder / "a.png", folder / "broken.png", folder / "gone.png"]
+    options = ["--out", folder / "some", "--steps", 2, "--video", "none"]
+    message = refused(folder, *images, *options)
+    assert message.startswith("Error: 2 images left out: ")
+    assert "broken.png" in message and "gone.png" in message
+    assert [path.name for path in (folder / "some").iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("name", ["...png", "..png"])
+def test_a_name_of_dots_does_not_lead_out_of_the_folder(folder, name):
+    (folder / name).write_bytes((folder / "a.png").read_bytes())
+    projected(folder, folder / name, "--out", folder / "x" / "y", "--steps", 2, "--video", "none")
+    assert [path.name for path in (folder / "x").iterdir()] == ["y"]
+    assert [path.name for path in (folder / "x" / "y").iterdir()] == [name]
+
+
 def test_a_file_in_the_place_of_the_folder_is_refused(folder):
     message = refused(folder, folder / "a.png", "--out", folder / "b.png" / "deep")
     assert message == f"Error: {folder / 'b.png'} is a file; choose another folder"

@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from PIL import Image
 from tiny_training import SHORT, tiny_config, write_pictures
 
-from stylegan import distributed
 from stylegan.cli import main
-from stylegan.cli.train import status_line, train
+from stylegan.cli.train import in_columns, status_line, train
 from stylegan.config import from_dict, load_config, to_toml
 from stylegan.data import prepare
 from stylegan.files import checkpoint
@@ -226,13 +225,32 @@ def test_the_final_generator_draws_pictures(finished, tmp_path):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_first_process_alone_shows_the_bar(rank, monkeypatch, capsys):
-    monkeypatch.setattr(distributed, "rank", lambda: rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", str(rank))
     config = tiny_config(schedule=SHORT)
     with status_line(config) as show:
         stage = stage_at(4, config.schedule)
         show(TrainingProgress(4, 12, stage, {"d/real_logits": 0.5}, 4, 10.0, 0.25, 0))
-    found = "res 16 fade 0.50  real_logits 0.50  10 img/s  data 25%" in capsys.readouterr().err
+    text = r" kimg  10 img/s  left \w+  res 16 fade 0.50  data 25%  real_logits 0.50"
+    found = bool(re.search(text, capsys.readouterr().err))
     assert found == (rank == 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (120, "res 64 fade 0.42|data 3%|fake_logits -1.21|logistic_fake 0.30"),
+        (80, "res 64 fade 0.42|data 3%"),
+        (60, ""),
+        (40, ""),
+    ],
+)
+def test_speed_and_time_left_come_first_and_always_fit(columns, shown):
+    first = "12.5/48.0 kimg  45 img/s  left 2h 05m"
+    others = ["res 64 fade 0.42", "data 3%", "fake_logits -1.21", "logistic_fake 0.30", "r1 0.52"]
+    size, text = in_columns(first, others, columns)
+    assert text.split("  ") == [*first.split("  "), *(shown.split("|") if shown else [])]
+    assert columns < 45 or len(f" 26%|{size * '#'}| {text}") < columns
 
 
 # Mistakes
@@ -262,7 +280,7 @@ def traps(here):
         (["-o", "seed"], {}, "is not of the form section.key=value"),
         (["-o", "r1_gamma=true"], {}, "option r1_gamma is true: "),
         (["-o", "network.resolution=48"], {}, "48 is not a power of two"),
-        (["--device", "gpu"], {}, "'gpu' is not a device"),
+        (["--device", "cuda:99"], {}, "device cuda:99 was asked for"),
         (["-o", "network.resolution=32"], {}, "image smaller than the resolution 32"),
         (["-o", 'data.include=["c"]'], {}, "no sub-folder 'c' in pictures; available: a, b"),
         (["-o", "batch_gpu=3"], {}, "batch_gpu 3 does not divide the 4 images"),

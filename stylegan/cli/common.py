@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -174,12 +175,14 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
     from tqdm import tqdm
 
     bar: tqdm[Any] | None = None
+    began = time.monotonic()
 
     def show(done: int, total: int) -> None:
         nonlocal bar
         if bar is None:
-            hidden = not first_process()
-            bar = tqdm(total=total, unit=unit, leave=False, delay=BAR_SECONDS, disable=hidden)
+            if time.monotonic() - began < BAR_SECONDS or not first_process():
+                return
+            bar = tqdm(total=total, unit=unit, leave=False, initial=done)
         bar.update(done - bar.n)
 
     try:

@@ -86,11 +86,10 @@ def directions(
     loaded = load_source(source, map_location=use_device(device)).adjusted(psi=psi)
     labels = loaded.label(class_name) if figures or class_name else None
     found = find_directions(loaded.generator, methods, count=count, layers=layers, samples=samples)
+    drawn = [draw_directions(loaded, one, seed=seed, labels=labels) for one in found if figures]
     save_directions(path, found, loaded.generator)
-    for one in found:
-        if figures:
-            image = draw_directions(loaded, one, seed=seed, labels=labels)
-            save_picture(figures[one.method], image, overwrite=overwrite)
+    for one, image in zip(found, drawn, strict=False):
+        save_picture(figures[one.method], image, overwrite=overwrite)
     counts = " and ".join(f"{len(one.vectors)} by {one.method}" for one in found)
     files = ", ".join(map(str, [path, *figures.values()]))
     say(f"{counts}, of the {loaded.origin}: {files}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import Command, fitting_memory, progress_bar, use_device
+from stylegan.cli.common import Command, fitting_memory, one_line, progress_bar, use_device
 from stylegan.cli.options import (
     BATCH,
     CLASS,
@@ -18,7 +18,7 @@ from stylegan.cli.options import (
     path_option,
 )
 from stylegan.cli.terminal import say
-from stylegan.messages import count
+from stylegan.messages import count, listed
 
 if TYPE_CHECKING:
     from stylegan.data import Crop
@@ -96,6 +96,7 @@ def project(
     OUT/<name of an image>/ gets latents.npz, target.png (what was searched), projection.png (what
     was found), a film of the search, log.jsonl and result.json. Of several images OUT/latents.npz
     has all latents, for --latents of generate, figure and video; OUT/projections.png shows them.
+    Images that cannot be read are left out, and named at the end; the exit code is then 1.
 
     \b
     stylegan project emoji32 smile.png --out projected
@@ -122,6 +123,7 @@ def project(
     )
     say("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
     batch = batch or projection.default_batch(loaded.resolution)
+    left_out: list[str] = []
     with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
         found = projection.project_files(
             loaded,
@@ -136,5 +138,9 @@ def project(
             film=film,
             tell=say,
             progress=progress,
+            left_out=lambda error: left_out.append(one_line(error)),
         )
-    say(f"{count(len(found), 'projection')} in {out}, of the {loaded.origin}")
+    if found:
+        say(f"{count(len(found), 'projection')} in {out}, of the {loaded.origin}")
+    if left_out:
+        raise ValueError(f"{count(len(left_out), 'image')} left out: {listed(left_out, 20)}")

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.guidance import advice, closing_lines
 from stylegan.cli.measuring import image_bars, measuring_tools
 from stylegan.cli.options import DEVICE, WEIGHTS
-from stylegan.cli.terminal import say
+from stylegan.cli.terminal import first_process, say
 
 if TYPE_CHECKING:
     import torch
@@ -265,36 +265,51 @@ def enable_debugging() -> None:
 
 @contextmanager
 def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress], None]]":
-    """A bar with resolution, fade, losses, speed, waiting for data and the time that is left, shown
-    by the first process from the first progress on."""
+    """A bar with speed, the time that is left, resolution, fade, waiting for data and losses, as
+    far as they fit into the line; shown by the first process from the first progress on."""
     from tqdm import tqdm
 
-    from stylegan import distributed
     from stylegan.messages import duration
     from stylegan.training.plan import TimeLeft
 
     total = config.schedule.total_images
-    form = "{percentage:3.0f}%|{bar:20}| {n:.1f}/{total:.1f} kimg  {desc}"
     bar: tqdm[Any] | None = None
     time_left: TimeLeft | None = None
 
     def show(progress: "TrainingProgress") -> None:
         nonlocal bar, time_left
-        hidden = distributed.rank() > 0
-        bar = bar or tqdm(total=total / 1000, bar_format=form, disable=hidden)
+        bar = bar or tqdm(
+            total=total / 1000,
+            bar_format="{desc}",
+            dynamic_ncols=True,
+            disable=not first_process(),
+        )
         time_left = time_left or TimeLeft(config)
         stage, speed = progress.stage, progress.images_per_second
         left = time_left.seconds(progress.images_seen, stage.resolution, speed)
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
         values = (f"{k.split('/')[1]} {v:.2f}" for k, v in sorted(progress.metrics.items()))
         bar.n = min(progress.images_seen, total) / 1000
-        bar.set_description_str(
-            f"res {stage.resolution}{fade}  {'  '.join(values)}  {speed:.0f} img/s  "
-            f"data {100 * progress.data_wait:.0f}%  left {duration(left)}"
-        )
+        first = f"{bar.n:.1f}/{total / 1000:.1f} kimg  {speed:.0f} img/s  left {duration(left)}"
+        others = f"res {stage.resolution}{fade}", f"data {100 * progress.data_wait:.0f}%", *values
+        columns = None if bar.disable else bar.format_dict["ncols"]
+        size, text = in_columns(first, others, columns or 1000)
+        bar.bar_format = f"{{percentage:3.0f}}%|{{bar:{size}}}| {{desc}}"
+        bar.set_description_str(text)
 
     try:
         yield show
     finally:
         if bar is not None:
             bar.close()
+
+
+def in_columns(first: str, others: Sequence[str], columns: int) -> tuple[int, str]:
+    """The length of a bar, and the text at its right: `first`, and of the others, the important
+    ones first, as many as leave it 6 columns. Only `first` makes the bar shorter than that."""
+    text, room = first, columns - len("100%|| ") - 1
+    for other in others:
+        if len(text) + 2 + len(other) + 6 > room:
+            break
+        text = f"{text}  {other}"
+    return min(max(room - len(text), 1), 20), text

@@ -5,6 +5,7 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.atomic import write_text
 from stylegan.data import Crop
-from stylegan.destination import check_file, check_folder
+from stylegan.destination import check_file, check_folder, name_of
 from stylegan.figures import grid, save_picture
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
@@ -105,11 +106,13 @@ def project_files(
     film: str | None = None,
     tell: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    left_out: Callable[[ValueError | OSError], None] | None = None,
 ) -> list[Projection]:
     """Search each picture of `images`, `batch` at a time, and write a folder for each below `out`,
     with a film of that name; of several also what `write_all` writes.
 
     Files are replaced: see `check_free`. `tell` gets a line for each picture, `progress` the steps.
+    An image that cannot be read is left out, if `left_out` is there to get the error.
     """
     options = options or SearchOptions()
     check_noise(options, loaded.generator.config)
@@ -124,9 +127,13 @@ def project_files(
         "class": class_name,
         "crop": crop,
     }
-    targets = [read_target(p, resolution=size, channels=channels, crop=crop) for p in images]
-    folders, found = folders_of(images, out), list[Projection]()
-    for some in torch.cat(targets).split(batch or default_batch(size)):
+    read = partial(read_target, resolution=size, channels=channels, crop=crop)
+    targets = readable_targets(images, read, left_out)
+    if not targets:
+        return []
+    images, found = list(targets), list[Projection]()
+    folders = folders_of(images, out)
+    for some in torch.cat(list(targets.values())).split(batch or default_batch(size)):
         before, n = len(found), len(some)
 
         def advance(step: int, before: int = before, n: int = n) -> None:
@@ -161,11 +168,28 @@ def film_name(video: Literal["mp4", "webp", "gif", "none"] | None) -> str | None
     return f"progress.{ending}"
 
 
+def readable_targets(
+    images: Sequence[Path],
+    read: Callable[[Path], Tensor],
+    left_out: Callable[[ValueError | OSError], None] | None,
+) -> dict[Path, Tensor]:
+    """What `read` makes of each image; `left_out`, if it is there, gets the errors."""
+    targets = {}
+    for path in images:
+        try:
+            targets[path] = read(path)
+        except (ValueError, OSError) as error:
+            if left_out is None:
+                raise
+            left_out(error)
+    return targets
+
+
 def folders_of(images: Sequence[Path], out: Path) -> list[Path]:
     """A folder for each image, by its name without the ending; ValueError if two are the same."""
     folders: dict[Path, Path] = {}
     for path in images:
-        folder = out / path.stem
+        folder = out / name_of(path)
         if folder in folders:
             raise ValueError(
                 f"{folders[folder]} and {path} would both be written to {folder}; rename one, or "
