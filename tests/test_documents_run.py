@@ -76,7 +76,7 @@ def test_most_is_run():
     ]
     lines += [block.mark_of("") for block in found if block.language == "python"]
     counts = collections.Counter(mark.how if mark else "run" for mark in lines)
-    assert counts["run"] > 40 and counts["not run"] < 40, counts
+    assert counts["run"] + counts["a minute"] > counts["not run"], counts
 
 
 @pytest.fixture(scope="module")
