@@ -7,7 +7,7 @@ from tiny_training import write_pictures
 
 from stylegan.cli.choosing import Asked, bundled_data, decide
 from stylegan.cli.guidance import advice, closing_lines
-from stylegan.cli.train import SETTINGS, as_overrides
+from stylegan.cli.train import SETTINGS, as_overrides, lead
 from stylegan.config import load_config, to_toml
 from stylegan.data import prepare
 from stylegan.run_folder import RunFolder
@@ -138,3 +138,12 @@ def test_the_end_says_how_to_look_generate_go_on_and_measure(tmp_path):
         "stylegan metrics 'my runs/a'",
     ):
         assert words in text
+
+
+def test_long_lines_are_broken_between_words_and_tables_stay_whole(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    table = f"  {'1 2 3 ' * 10}"
+    lead("left out: 1 image: image file is truncated: broken.jpg", table)
+    lines = ["left out: 1 image: image file", "  is truncated: broken.jpg", table]
+    assert capsys.readouterr().out.splitlines() == lines

@@ -19,6 +19,7 @@ from stylegan.cli.guidance import advice, closing_lines
 from stylegan.cli.measuring import image_bars, measuring_tools
 from stylegan.cli.options import DEVICE, WEIGHTS
 from stylegan.cli.terminal import first_process, say
+from stylegan.destination import name_of
 
 if TYPE_CHECKING:
     import torch
@@ -170,7 +171,7 @@ def train(
     if every_kimg and not names:
         raise ValueError("--metrics-every needs --metrics: what to measure")
     chosen = use_device(device)
-    run = RunFolder(out or Path("runs") / Path(config_name or DEFAULT_CONFIG).stem)
+    run = RunFolder(out or Path("runs") / name_of(Path(config_name or DEFAULT_CONFIG)))
     fits = any(options[name] is not None for name in FITTED)
     plain = as_overrides({name: options.pop(name) for name in PLAIN}, PLAIN)
     settings = as_overrides({name: options.pop(name) for name in SETTINGS}, SETTINGS)
@@ -253,7 +254,7 @@ def lead(*lines: str) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for line in lines:
         long = 0 < width < len(line) and not line.startswith(" ")
-        say(textwrap.fill(line, width, subsequent_indent="  ") if long else line)
+        say(*(textwrap.wrap(line, width, subsequent_indent="  ") if long else [line]))
 
 
 def enable_debugging() -> None:
