@@ -112,11 +112,10 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (  # what must ho
     ("be positive", lambda x: x > 0, "ema_half_life_kimg gp_target adam_eps log_kimg"),
     ("be at least 1", lambda x: x >= 1, "keep_states snapshot_ticks max_skipped r1_interval"),
     ("not be negative", lambda x: x >= 0, "seed r1_gamma r2_gamma gp_weight drift batch_gpu"),
-    ("not be negative", lambda x: x >= 0, "lecam_weight"),
     (
         "not be negative",
         lambda x: x >= 0,
-        "save_minutes milestone_kimg max_saturated_kimg",
+        "lecam_weight save_minutes milestone_kimg max_saturated_kimg",
     ),
     ("be below 2**63", lambda x: x < 2**63, "seed"),
 )

@@ -123,7 +123,6 @@ def include_applies(asked: Asked, name: str, source: Path) -> bool:
 
 def looked_at(source: Path, config: "TrainConfig", *, decode: bool = False) -> "Findings":
     """What the images of a source are like, of which there is at least one."""
-    from stylegan import distributed
     from stylegan.cli.common import progress_bar
     from stylegan.data import check
 
@@ -135,7 +134,7 @@ def looked_at(source: Path, config: "TrainConfig", *, decode: bool = False) -> "
             channels=config.network.image_channels,
             include=config.data.include,
             decode=decode,
-            progress=progress if distributed.rank() == 0 else None,
+            progress=progress,
         )
     if not found.reach():
         raise ValueError("; ".join([f"no image of {source} can be used", *found.left_out_lines()]))

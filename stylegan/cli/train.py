@@ -86,7 +86,10 @@ SETTINGS = {  # likewise, after `-o`
 )
 @click.option("--strict", is_flag=True, help="Refuse data with images that cannot be used.")
 @click.option(
-    "--init-from", metavar="SOURCE", help="Weights to start from: any source of generate."
+    "--init-from",
+    type=values.SOURCE,
+    metavar="SOURCE",
+    help="Weights to start from: any source of generate.",
 )
 @click.option(
     "--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]), help="Arithmetic."
