@@ -283,15 +283,15 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(tmp_path
         (["--layers", "5-2"], "ends before it begins"),
         (["--layers", "a"], "neither a layer nor a range"),
         (["--layers", "0-1,3"], "one range is needed, 0-1,3 are 2"),
-        (["--psi", "nan", "--samples", 10**7], "psi must be"),
+        (["--psi", "nan", "--samples", 10**7], "nan is not a number from"),
         (["--layers", "0-9"], "layers 0 to 5"),
         (["--count", "9"], "from 1 to 8 directions, not 9"),
         (["--figure", "x.tiff"], "it must end in .png, .webp, .jpg"),
         (["--class", "0"], "has no labels"),
         (["--out", "here.npz"], "is a folder"),
         (["--out", "same.png", "--figure", "same.png"], "it must end in .npz"),
-        (["--seed", "-1"], "not in the range 0<=x<=4294967295"),
-        (["--seed", 2**32], "not in the range 0<=x<=4294967295"),
+        (["--seed", "-1"], "not a whole number from 0 to 4294967295"),
+        (["--seed", 2**32], "not a whole number from 0 to 4294967295"),
     ],
 )
 def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, options, message):
