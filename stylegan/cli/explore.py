@@ -1,6 +1,6 @@
 """`stylegan explore`: a local page to play with a generator."""
 
-import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,8 @@ def explore(
     with serving(scene, port=port, browser=browser) as address:
         say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:
-            threading.Event().wait()
+            while True:
+                time.sleep(0.5)  # not for ever: a signal that another thread gets wakes nobody
         except KeyboardInterrupt:
             note("ended")
 
