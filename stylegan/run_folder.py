@@ -76,7 +76,9 @@ class RunFolder:
         }
         self.path.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
-            if text and not (path.is_file() and path.read_bytes() == os.fsencode(text)):
+            if not text:  # of images that were left out before
+                path.unlink(missing_ok=True)
+            elif not (path.is_file() and path.read_bytes() == os.fsencode(text)):
                 write_text(path, text)
 
     def data(self) -> Path | None:

@@ -109,7 +109,7 @@ def test_a_resolution_of_ones_own_is_taken(pictures):
 
 def test_bundled_images_are_trained_as_the_quickstart_says():
     found = decided(None)
-    assert (found.config, found.own, found.lines) == (load_config("quickstart"), False, [])
+    assert (found.config, found.own) == (load_config("quickstart"), False)
 
 
 def test_options_that_are_not_given_change_nothing():
@@ -138,6 +138,13 @@ def test_the_end_says_how_to_look_generate_go_on_and_measure(tmp_path):
         "stylegan metrics 'my runs/a'",
     ):
         assert words in text
+
+
+def test_a_run_that_is_not_there_is_said_to_begin_with_the_bundled_images():
+    assert decided(None, out="typo").lines == [
+        "no --data, and no run in none/typo: the bundled emoji"
+    ]
+    assert decided(None, config="quickstart").lines == []
 
 
 def test_long_lines_are_broken_between_words_and_tables_stay_whole(capsys, monkeypatch):

@@ -187,7 +187,7 @@ def test_latents_that_cannot_be_are_refused_by_their_short_name(port, tmp_path):
 
     for content in (b"", b"PK\x03\x04", os.urandom(1000)):
         status, (found,) = told(content)
-        assert status == 400 and found["error"].startswith("l.npz is damaged")
+        assert status == 400 and found["error"].startswith("l.npz is ")
         assert "/" not in found["error"]
     for name, shape in (("many", (101, 6, 8)), ("foreign", (1, 7, 8))):
         np.savez(tmp_path / f"{name}.npz", ws=np.zeros(shape, np.float32))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stylegan.cli.guidance import chosen_lines, found_lines
+from stylegan.messages import readable
 
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
@@ -77,6 +78,8 @@ def decide(asked: Asked) -> Decision:
         config = load_config(name, overrides, processes)
     elif own and not stored:
         lines = found_lines(looked_at(source, config))
+    elif not (own or stored or asked.config_name):
+        lines = [f"no --data, and no run in {readable(asked.run.path)}: the bundled emoji"]
     if chooses or asked.fits:
         if sized:
             usual = load_config(name, num_processes=processes)

@@ -59,7 +59,9 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
         ]
     if images >= FEW:
         return []
-    lines = [f"{count(images, 'picture')} are few: more help most; stop when samples get worse"]
+    lines = [
+        f"{count(images, 'picture')} are few: more would help most; stop when samples get worse"
+    ]
     passes = 1000 * config.schedule.total_kimg / images
     if passes > MANY_PASSES:
         enough = max(round(images * ENOUGH_PASSES / 1000), 1)
@@ -84,5 +86,5 @@ def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) ->
         f"generate:  stylegan generate {path} --seeds 0-31{of_class} --out pictures/",
         f"go on:     stylegan train --out {path} --kimg {2 * kimg:.10g}",
         f"measure:   stylegan metrics {path}",
-        "How good it is no loss tells: compare samples/ with reals.png, or measure.",
+        "No loss tells how good it is: compare samples/ with reals.png, or measure.",
     ]

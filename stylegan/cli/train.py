@@ -163,6 +163,7 @@ def train(
     """
     from stylegan import distributed
     from stylegan.agreement import in_all
+    from stylegan.files.loading import located
     from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
     from stylegan.training import Stopped, start
@@ -181,6 +182,8 @@ def train(
     asked = [*plain, *overrides, *settings]
     width = options.pop("width")
     with nothing_to_save(), processes(chosen, hang_minutes):
+        if options["init_from"] is not None and not run.saved():
+            in_all(partial(located, options["init_from"]))  # a mistake is found before any work
         wish = Asked(run, config_name, data, asked, width, fits, chosen.type)
         decision = in_all(partial(decide, wish))
         config, source = decision.config, decision.source

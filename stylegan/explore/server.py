@@ -94,8 +94,10 @@ class Handler(BaseHTTPRequestHandler):
         try:
             for part in parts:
                 self.tell(part)
-        except ValueError as error:
-            self.tell({"error": str(error)})
+        except (ConnectionError, TimeoutError):
+            raise
+        except (ValueError, OSError) as error:
+            self.tell({"error": reason_of(error)})
 
     def check_sender(self) -> None:
         """Answers go to this page alone: its own scripts, and whoever types its address.

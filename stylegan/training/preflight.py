@@ -117,7 +117,7 @@ def seconds_between(plan: ScheduleConfig, costs: dict[int, Cost], first: int, en
 
 
 def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
-    """Says so if the states that a run keeps will not fit on the disk of `folder`."""
+    """A warning if the states that a run keeps will not fit on the disk of `folder`."""
     path = folder.path
     begun = next(path for path in (path, *path.absolute().parents) if path.exists())
     one = state_bytes(config)
