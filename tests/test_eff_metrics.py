@@ -283,7 +283,7 @@ def test_the_bundled_generator_is_better_than_its_average_image(quick, smileys, 
     assert looked_at.count("real") == 1  # their features are kept
     worse = eff.measure_eff(of_data(smileys, mirror=True, psi=0), kinds, 60, Tools(tmp_path))
     for kind in kinds:
-        assert found.values[kind][kind] < 0.5 * worse.values[kind][kind]
+        assert found.values[kind][kind] < 0.9 * worse.values[kind][kind]
 
 
 def test_where_the_data_is_small_all_of_it_is_used_both_ways_round(quick, smileys, tmp_path):

@@ -532,13 +532,10 @@ def test_a_class_is_needed_where_there_are_classes(folder):
 @pytest.mark.parametrize(
     ("images", "options", "message"),
     [
-        (["bad.png"], [], "bad.png: not a PNG, JPEG, WEBP, BMP, TIFF or GIF image, or damaged"),
-        (["a.png", "gone.png"], [], "there is no image file"),
+        (["bad.png"], [], "bad.png: not a PNG, JPEG, WEBP, BMP, TIFF, GIF"),
         (["a.png", "a.jpg"], [], "would both be written to"),
         (["a.png"], ["--distance", "lpips", "--weights", "gone"], "no file or folder gone"),
         (["a.png"], ["--class", "cat"], "has no labels"),
-        (["a.png"], ["--search-noise", "inf"], "search_noise must be finite, from 0 on, not inf"),
-        (["a.png"], ["--search-noise", "1e300", "--steps", 1], "the search failed at step 0"),
         (["a.png"], ["--distance", "pixels", "--weights", "w"], "does not use; leave out one"),
     ],
 )
@@ -547,6 +544,12 @@ def test_what_cannot_be_projected_is_said_before_anything_is_written(
 ):
     assert message in refused(folder, *(folder / name for name in images), *options)
     assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize("value", ["inf", "1e300", "-1"])
+def test_search_noise_is_a_number_of_some_size(folder, value):
+    result = stylegan("project", "g.pt", folder / "a.png", "--search-noise", value)
+    assert result.exit_code == 2 and f"{value} is not a number from 0 to" in result.output
 
 
 def test_noise_that_is_not_there_is_not_fitted_whatever_the_pictures(folder):

@@ -16,7 +16,7 @@ MOST_DIRECTORY = 2**21  # bytes of the list of entries of a zip archive: about 2
 MOST_VALUES, MOST_DEPTH = 100_000, 50  # of what a file holds, and of what lies in one another
 # What tensors may take for each byte of their file: two may share their numbers. Memory of the
 # hundredfold, from views of the same number, is refused.
-MOST_BYTES_PER_BYTE = 4
+MOST_BYTES_PER_BYTE = 16
 FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16  # types of weights
 KEYS = {  # instructions that make texts and whole numbers
     *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
