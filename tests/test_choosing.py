@@ -147,6 +147,12 @@ def test_a_run_that_is_not_there_is_said_to_begin_with_the_bundled_images():
     assert decided(None, config="quickstart").lines == []
 
 
+def test_ones_own_pictures_are_refused_in_the_run_of_the_bundled_ones(pictures, tmp_path):
+    run = begin(tmp_path / "run", decided(None))
+    with pytest.raises(ValueError, match=r"run is a run of other images .* choose another --out"):
+        decided(pictures, out=run)
+
+
 def test_long_lines_are_broken_between_words_and_tables_stay_whole(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "30")

@@ -1,6 +1,6 @@
 """Which configuration and data a `train` command means: what is asked, remembered or chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +57,8 @@ def decide(asked: Asked) -> Decision:
     name = asked.config_name or remembered
     source = asked.data or (data_of(asked.run) if stored else bundled_data())
     own = source != bundled_data()
+    if stored and asked.data:
+        check_same_folders(asked.run, stored, source)
     overrides = list(asked.overrides)
     processes = stored.schedule.num_processes if stored else distributed.world_size()
     if own and not (stored and name == remembered) and not include_applies(asked, name, source):
@@ -107,21 +109,40 @@ def data_of(run: "RunFolder") -> Path:
     )
 
 
+def check_same_folders(run: "RunFolder", stored: "TrainConfig", source: Path) -> None:
+    """ValueError if the run is of sub-folders that the data lacks: as `runs/quickstart` is, which
+    has begun with the bundled images."""
+    from stylegan.data import is_store
+
+    include = stored.data.include
+    if include and not is_store(source) and not holds_folders(source, include):
+        folders = ", ".join(map(readable, include))
+        raise ValueError(
+            f"{readable(run.path)} is a run of other images (of the sub-folders {folders}); choose "
+            f"another --out for {readable(source)}"
+        )
+
+
+def holds_folders(source: Path, wanted: Iterable[str]) -> bool:
+    """Whether the data has all of these sub-folders."""
+    from stylegan.data import is_store, open_source
+
+    if is_store(source):
+        return False
+    return {file.partition("/")[0] for file in open_source(source).names} >= set(wanted)
+
+
 def include_applies(asked: Asked, name: str, source: Path) -> bool:
     """Whether the sub-folders that a configuration names are meant: those of a configuration that
     ships belong to the bundled images, and mean other data only if that has all of them."""
     from stylegan.config import config_names, read_config_file
-    from stylegan.data import is_store, open_source
 
     if asked.config_name is None:
         return False
     wanted = read_config_file(name).get("data", {}).get("include", [])
     if not wanted or name not in config_names():
         return True
-    if is_store(source):
-        return False
-    found = {file.partition("/")[0] for file in open_source(source).names}
-    return found >= set(wanted)
+    return holds_folders(source, wanted)
 
 
 def looked_at(source: Path, config: "TrainConfig", *, decode: bool = False) -> "Findings":
