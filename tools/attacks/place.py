@@ -31,7 +31,7 @@ from stylegan.files.loading import load_source
 for room in ("training", "figures", "metrics", "projection", "report", "explore.server", "video"):
     importlib.import_module(f"stylegan.{room}")  # once for all commands
 ROOT = Path(__file__).parents[2]
-LIMIT = 90.0  # seconds of one command
+LIMIT = 300.0  # seconds of one command; the machine may be busy
 MOST_MEMORY = 3 * 2**30  # bytes
 MOST_FILE = 2**28  # bytes, so that a fault does not fill the disk
 SMALL = """\
