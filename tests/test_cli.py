@@ -158,6 +158,18 @@ def test_sigterm_ends_a_command_without_leaving_a_part_of_a_file(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_what_sigterm_makes_of_a_library_is_no_error_of_its_own(dies_of_sigterm):
+    @click.command(cls=Command)
+    def command():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            raise AttributeError("type object 'tqdm' has no attribute '_lock'")
+
+    result = CliRunner().invoke(command, [])
+    assert (result.exit_code, result.stderr) == (143, "ended\n")
+
+
 @pytest.mark.parametrize(
     ("settings", "processes", "own"),
     [({}, "1", False), ({}, "2", True), ({"handles_signals": True}, "1", True)],

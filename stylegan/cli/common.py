@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,8 +39,9 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM raises Terminated here, unless it is handled already.
+def terminable() -> Iterator[list[int]]:
+    """SIGTERM raises Terminated here, unless it is handled already, and is noted: what was under
+    way may turn it into another error.
 
     Not in one process of several (torchrun): Python does not react while it waits for a lost
     process, and such a process must be easy to end.
@@ -50,15 +51,17 @@ def terminable() -> Iterator[None]:
         or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         or int(os.environ.get("WORLD_SIZE", "1")) > 1
     ):
-        yield
+        yield []
         return
+    received: list[int] = []
 
     def end(number: int, frame: object) -> None:
+        received.append(number)
         raise Terminated
 
     signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        yield received
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -90,13 +93,18 @@ class Command(Ending):
     def invoke(self, ctx: click.Context) -> Any:
         if self.handles_signals:
             messages_only()
+        terminated: list[int] = []
         try:
-            with nullcontext() if self.handles_signals else terminable():
+            with ExitStack() as stack:
+                if not self.handles_signals:
+                    terminated = stack.enter_context(terminable())
                 return super().invoke(ctx)
-        except Terminated:
-            note("ended")
-            ctx.exit(128 + signal.SIGTERM)
-        except (ValueError, OSError) as error:
+        except (Exception, Terminated) as error:
+            if terminated:
+                note("ended")
+                ctx.exit(128 + signal.SIGTERM)
+            if not isinstance(error, ValueError | OSError):
+                raise
             if ctx.params.get("debug") or ctx.meta.get(DEBUG):
                 raise
             raise Failure(one_line(error), getattr(error, "exit_code", 1)) from error

@@ -196,6 +196,8 @@ class Place:
             found.append(f"prints raw {raw[0]!r}")
         if ended.memory > MOST_MEMORY:
             found.append(f"takes {ended.memory / 2**30:.1f} GiB")
+        if ended.code < 0:  # killed: the same command takes away what is left
+            return found + self.spoiled(changes)
         return found + self.spoiled(changes) + self.left(ended.code != 0 and not makes, changes)
 
     def spoiled(self, changes: Sequence[str]) -> list[str]:
