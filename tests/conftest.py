@@ -1,12 +1,16 @@
 """Fixtures of several test files; and one thread per process, here and in those that tests start.
 
 Tiny networks gain nothing from a second thread, and beside busy processes two threads that wait for
-each other take ten times as long as one.
+each other take ten times as long as one. Nor do those that tests start inherit that Ctrl-C is
+ignored, as it is in the background of a script.
 """
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 from pathlib import Path
 

@@ -125,7 +125,6 @@ def run(command: list[str], folder: Path, *, stopped: bool = False) -> None:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # else as inherited
         )
         while process.poll() is None and not enough():
             time.sleep(0.2)
