@@ -10,10 +10,11 @@ import torch
 
 from stylegan import augment
 from stylegan.schedule import Stage
+from stylegan.training.draws import draw_transforms
 from stylegan.training.feed import Feed
 from stylegan.training.state import TrainState
 from stylegan.training.step import Metrics
-from stylegan.training.terms import autocast
+from stylegan.training.terms import forward
 
 VALIDATION = "d/validation_logits"
 
@@ -25,10 +26,10 @@ def validation_metrics(state: TrainState, feed: Feed, stage: Stage) -> Metrics:
     if not len(feed.held_out):
         return {}
     images, labels = feed.validation(state.images_seen, stage)
-    transform = feed.draws(state.images_seen, stage).real_transform
-    with autocast(state.config, images.device):
-        seen = augment.apply(images, transform)
-        logits = state.discriminator(seen, labels, alpha=stage.alpha)
+    probability = state.strength.probability
+    of_reals, *_ = draw_transforms(state.config, state.images_seen, stage, probability)
+    transform = augment.mapped(of_reals, feed.share.floats)
+    logits, _ = forward(state.config, state.discriminator, images, labels, stage, False, transform)
     return {VALIDATION: logits.mean()}
 
 
