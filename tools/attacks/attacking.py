@@ -2,6 +2,7 @@
 
 import multiprocessing
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -83,6 +84,7 @@ def attacks(
     \b
     python tools/attacks --seed 1 --attempts 500
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # scripts ignore it in the background
     chosen = list(kinds or KINDS)
     counts = attack(seed, list(only) or list(range(attempts)), chosen, jobs, keep)
     print(f"{'kind':<10} {'attempts':>8} {'failed':>7} {'seconds':>8}")
