@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from tiny_training import step
 
 from stylegan import config as configuration
 from stylegan.config import (
@@ -25,9 +26,10 @@ from stylegan.config import (
     to_dict,
     to_toml,
 )
-from stylegan.networks import Discriminator, Generator
+from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import phases
 from stylegan.toml import parse_toml
+from stylegan.training import TrainState
 
 PROCESSES = (1, 2, 4, 8)
 PAPER = {  # appendix C, and the official program's settings where the paper is silent
@@ -383,3 +385,31 @@ def test_a_plain_number_is_a_table_for_every_resolution():
     plan = load_config("ffhq-256", ["schedule.batch_size=8", "schedule.g_lr=0.01"]).schedule
     assert (plan.batch_size, plan.g_lr) == ({4: 8}, {4: 0.01})
     assert plan.d_lr == load_config("ffhq-256").schedule.d_lr
+
+
+FEW = ["few-128", "few-256", "transfer-256", "transfer-1024"]
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_configurations_for_few_pictures_follow_the_literature(name):
+    config = load_config(name)
+    resolution, batch = config.network.resolution, phases(config.schedule)[-1][2].batch_size
+    assert config.r1_gamma == pytest.approx(0.0002 * resolution**2 / batch, rel=0.03)
+    assert (config.augment.kind, config.augment.adaptive, config.data.mirror) == ("ada", True, True)
+    assert config.network == dataclasses.replace(NetworkConfig(), resolution=resolution)
+    transfer = name.startswith("transfer")
+    assert (config.schedule.start == resolution) == transfer
+    assert config.freeze_d == (resolution // 8 if transfer else 0)  # four blocks
+    _, end, _ = phases(config.schedule)[-1]
+    assert end == config.schedule.total_images
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_configurations_for_few_pictures_train_a_step(name):
+    narrow = ["network.max_channels=2", "schedule.batch_size=1", "batch_gpu=1"]
+    state = TrainState.create(load_config(name, narrow))
+    state.strength.probability = 0.5
+    now = phases(state.config.schedule)[-1][2]
+    metrics = step(state, now)
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert state.images_seen == 1

@@ -63,7 +63,7 @@ def listing() -> list[str]:
         *aligned(rows, left=(0, 3, 4)),
         "",
         f"{KIMG};",
-        "times on GPUs are those published for the official program (V100).",
+        "times on GPUs: published for the official program (V100), or scaled from that.",
         "One in full: stylegan configs NAME. Train with it: stylegan train --config NAME",
     ]
 
