@@ -63,7 +63,7 @@ def listing() -> list[str]:
         *aligned(rows, left=(0, 3, 4)),
         "",
         f"{KIMG};",
-        "times on GPUs: published for the official program (V100), or scaled from that.",
+        "times on GPUs: published for the official program (V100), or scaled from them.",
         "One in full: stylegan configs NAME. Train with it: stylegan train --config NAME",
     ]
 
