@@ -1,19 +1,16 @@
 """Table 1 of the paper in small: trains its rows A to F with equal budgets and compares them."""
 
 import itertools
-import os
 import re
 import statistics
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 import numpy as np
+from running import each, stylegan
 
 from stylegan import sampling
 from stylegan.atomic import write_text
@@ -43,7 +40,6 @@ FACTS = {"kimg": "{:.4g}", "G parameters": "{:,.0f}", "minutes": "{:.1f}"}
 PLAIN = {"psi": 1, "mixed": 1, "noise": "random", "seed": 0}  # defaults of stylegan metrics
 SAMPLES = range(12)  # seeds, of each row
 Scores = Mapping[str, float]
-children: list[subprocess.Popen[bytes]] = []
 
 
 class Job(NamedTuple):
@@ -83,20 +79,6 @@ def row_configs(base: str, overrides: Sequence[str], rows: Sequence[str]) -> dic
         if configs[a] == configs[b]:
             raise ValueError(f"with {base} the rows {a.upper()} and {b.upper()} are the same")
     return configs
-
-
-def stylegan(log: Path, *arguments: object) -> str:
-    """Run a command on one thread. The last line it wrote if it failed, else ''."""
-    command = [sys.executable, "-m", "stylegan", *map(str, arguments)]
-    with log.open("a+", encoding="utf-8", errors="replace") as file:
-        env = os.environ | {"OMP_NUM_THREADS": "1"}
-        # in a session of its own: a Ctrl-C reaches this process alone, which ends its children
-        child = subprocess.Popen(command, stdout=file, stderr=file, env=env, start_new_session=True)
-        children.append(child)
-        child.wait()
-        file.seek(0)
-        last = [line.strip() for line in file if line.strip()][-1:] or ["no message"]
-    return last[0].removeprefix("Error: ") if child.returncode else ""
 
 
 def scores_of(folder: Path, requests: Sequence[Request]) -> dict[str | None, dict[str, float]]:
@@ -247,14 +229,7 @@ def main(
         click.echo(f"{job.name}: {problem or 'finished'}")
         return problem or scores_of(folder, requests)[None] | facts_of(folder)
 
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            outcomes = dict(zip(asked, pool.map(finish, asked), strict=True))
-        except BaseException:  # Ctrl-C or SIGTERM: the runs save their state
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in children:
-                child.terminate()
-            raise
+    outcomes = each(asked, finish, jobs)
     done = {job: out / job.name for job, found in outcomes.items() if not isinstance(found, str)}
     marks = scores_of(done[asked[0]], requests) if asked[0] in done else {}
     text = table(outcomes, requests, {name: found for name, found in marks.items() if name})

@@ -1,0 +1,295 @@
+"""What augmentation does for few pictures, for docs/few-images.md: trains a small network on some
+and all of the bundled emoji, plainly and with each kind of augmentation, and compares them."""
+
+import json
+import statistics
+import zipfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+import torch
+from diagnostics import BLUE, GREY, VERMILION, save
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from PIL import Image
+from running import each, stylegan
+
+from stylegan.atomic import write_text
+from stylegan.cli.choosing import bundled_data
+from stylegan.cli.common import Command
+from stylegan.cli.options import DEVICE, count_option, path_option
+from stylegan.config import build_config, merge, parse_override, read_config_file, to_toml
+from stylegan.data import cached_store
+from stylegan.files.loading import load_run
+from stylegan.metrics import Subject, parse
+from stylegan.metrics.neighbours import comparing, nearest, samples
+from stylegan.report.history import RunHistory, read_run
+from stylegan.run_folder import RunFolder, images_of
+
+BASE = (  # the quickstart with half of its channels, larger batches, and long
+    "ema_half_life_kimg=5",
+    "log_kimg=1",
+    "snapshot_ticks=1",
+    "network.channel_base=128",
+    "network.max_channels=64",
+    "schedule.stable_kimg=8",
+    "schedule.fade_kimg=8",
+    "schedule.total_kimg=400",
+    "schedule.batch_size={4=32}",
+    "schedule.tick_kimg={4=20}",
+    "data.include=[]",
+)
+COLORS = {"none": GREY, "diffaugment": BLUE, "ada": VERMILION}
+SETS = {"91": "91 smileys", "300": "300 of 843 portraits", "3916": "all 3,916 emoji"}
+FOLDERS = {91: "smileys", 300: "portraits", 843: "portraits", 3916: ""}  # pictures of the bundle
+AGAINST = {"91": 91, "300": 843, "3916": 3916}  # the pictures that samples are compared with
+LOGGED = {"r_t": "d/real_signs", "p": "augment/probability"}
+QUANTITIES = {  # that are drawn
+    "eff-fd": "Frechet distance (eff-fd)",
+    "eff-precision": "precision (eff-pr)",
+    "eff-recall": "recall (eff-pr)",
+    "r_t": "r_t, mean sign of D(real)",
+    "p": "p of ada",
+}
+MEAN_KIMG = 10  # that a point of what training logs is the mean of
+SHOWN_KIMG = (40, 80, 160, 240, 320, 400)  # rows of a run's picture
+COPIES = 200  # samples whose nearest training pictures are looked for
+NEAR = 0.5  # of the typical distance between training pictures: nearly a copy
+Points = list[tuple[float, float]]  # kimg, value
+
+
+class Run(NamedTuple):
+    """One training run."""
+
+    size: str  # of SETS
+    kind: str  # of augmentation
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.size}-{self.kind}" + (f"-seed{self.seed}" if self.seed else "")
+
+    def config(self) -> str:
+        """The complete configuration, as TOML."""
+        values = read_config_file("quickstart")
+        for override in (*BASE, f"seed={self.seed}", f'augment.kind="{self.kind}"'):
+            values = merge(values, parse_override(override))
+        return to_toml(build_config(values))
+
+
+def parse_runs(text: str) -> list[Run]:
+    """Names as those of the run folders, in the order given."""
+    known = {run.name: run for run in all_runs(range(100))}
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{unknown[0]!r} is not a run, as 91-none or 300-ada-seed1 are")
+    return [known[name] for name in names]
+
+
+def all_runs(seeds: Sequence[int]) -> list[Run]:
+    return [Run(size, kind, seed) for seed in seeds for size in SETS for kind in COLORS]
+
+
+def unpack(folder: Path) -> None:
+    """A folder of each number of pictures, which are evenly spread over those of their kind."""
+    with zipfile.ZipFile(bundled_data()) as file:
+        pictures = sorted(name for name in file.namelist() if name.endswith(".png"))
+        for number, kind in FOLDERS.items():
+            names = [name for name in pictures if f"{kind}/" in name]
+            chosen = [names[i * len(names) // number] for i in range(number)]
+            file.extractall(folder / f"{number}", chosen)
+
+
+def due(folder: Path, names: Sequence[str], every_kimg: int) -> list[Path]:
+    """Generators that are to be measured and have not been: of every so many kimg, and the last."""
+    history, files = read_run(folder), RunFolder(folder).generators()
+    known = {(one.metric, one.images_seen) for one in history.measurements}
+    wanted = [p for p in files if images_of(p) % (1000 * every_kimg) == 0 or p == files[-1]]
+    return [p for p in wanted if any((name, images_of(p)) not in known for name in names)]
+
+
+def scores(history: RunHistory, names: Sequence[str]) -> dict[str, Points]:
+    """What was measured of the generators, over kimg."""
+    found: dict[str, dict[float, float]] = defaultdict(dict)
+    for one in history.measurements:
+        if one.metric in names and one.kimg is not None and one.yardstick is None:
+            for name, value in one.values.items():
+                if value is not None:
+                    found[name][one.kimg] = float(f"{value:.4g}")
+    return {name: sorted(points.items()) for name, points in found.items()}
+
+
+def logged(history: RunHistory) -> dict[str, Points]:
+    """Means of what training logged, over kimg."""
+    found = {}
+    for name, key in LOGGED.items():
+        parts: dict[float, list[float]] = defaultdict(list)
+        for line in history.progress():
+            if line.get(key) is not None:
+                kimg = -(-line["images_seen"] // (1000 * MEAN_KIMG)) * MEAN_KIMG
+                parts[kimg].append(line[key])
+        found[name] = [(kimg, round(statistics.fmean(ys), 3)) for kimg, ys in parts.items()]
+    return found
+
+
+def copies(folder: Path, data: Path, against: Path) -> dict[str, float]:
+    """How near the newest samples are to training pictures, in units of the typical distance
+    between these: median, share of near copies, and median of pictures not trained on."""
+    loaded, config = load_run(folder), read_run(folder).config
+    size = config.network.resolution
+    subject = Subject.of(loaded, cached_store(data, resolution=size), mirror=config.data.mirror)
+    network = comparing(subject)
+    relative = nearest(samples(subject, COPIES), subject, network, 1).relative
+    found = {"median": float(np.median(relative)), "near": float((relative < NEAR).mean())}
+    trained = {image.tobytes() for image in subject.real_images()}
+    images = cached_store(against, resolution=size).images(size)
+    if others := [image for image in images if image.tobytes() not in trained]:
+        some = torch.from_numpy(np.stack(others[:: -(-len(others) // COPIES)]))
+        found["others"] = float(np.median(nearest(some, subject, network, 1).relative))
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+def over_time(folder: Path) -> Image.Image:
+    """The first samples at SHOWN_KIMG, a row each; white where the run has not come to."""
+    grids = {kimg: np.asarray(Image.open(path)) for kimg, path in RunFolder(folder).grids()}
+    blank = np.full_like(next(iter(grids.values())), 255)
+    rows = [grids.get(kimg, blank)[: len(blank) // 4] for kimg in SHOWN_KIMG]
+    return Image.fromarray(np.concatenate(rows))
+
+
+def draw(results: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """A column for each number of pictures, a row for each quantity, a line for each run."""
+    sizes = [size for size in SETS if any(name.startswith(f"{size}-") for name in results)]
+    figure = Figure(figsize=(2 + 2.8 * len(sizes), 10), dpi=90, layout="constrained")
+    axes = figure.subplots(len(QUANTITIES), len(sizes), sharex=True, sharey="row", squeeze=False)
+    lines: dict[str, Line2D] = {}
+    for row, (quantity, title) in zip(axes, QUANTITIES.items(), strict=True):
+        row[0].set_ylabel(title, fontsize=9)
+        for panel, size in zip(row, sizes, strict=True):
+            for name, result in results.items():
+                its_size, kind, *_ = name.split("-")
+                if its_size == size and (quantity != "p" or kind == "ada"):
+                    x, y = np.array(result.get(quantity, [])).reshape(-1, 2).T
+                    form = "-" if quantity in LOGGED else "o-"
+                    (line,) = panel.plot(x, y, form, color=COLORS[kind], ms=3, lw=1.3)
+                    lines.setdefault(kind, line)
+            style_panel(panel, quantity)
+    for panel, size in zip(axes[0], sizes, strict=True):
+        panel.set_title(SETS[size], fontsize=10, fontweight="bold", loc="left")
+    for panel in axes[-1]:
+        panel.set_xlabel("kimg", fontsize=9)
+    shown, names = list(lines.values()), list(lines)
+    figure.legend(shown, names, loc="outside upper right", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def style_panel(panel: Axes, quantity: str) -> None:
+    """Scales and frame as in docs/diagnostics.md."""
+    if quantity == "eff-fd":
+        panel.set_yscale("log")
+        panel.yaxis.set_major_formatter("{x:.0f}")
+        panel.yaxis.set_minor_formatter("{x:.0f}")
+    else:
+        panel.set_ylim(bottom=0, top=1.02 if quantity == "r_t" else None)
+    if quantity == "r_t":
+        panel.axhline(0.6, color="#CCCCCC", lw=0.8, zorder=0)  # the target of ada
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.tick_params(labelsize=8, which="both")
+
+
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Markdown with a line for each run: its best and its last generator."""
+    lines = ["| run | kimg | best eff-fd | at kimg | last eff-fd | precision | recall | r_t | p "]
+    lines[0] += "| nearest training picture | near copies |"
+    lines.append("|---" * 11 + "|")
+    for name, result in results.items():
+        distances = result.get("eff-fd", [])
+        best = min(distances, key=lambda point: point[1], default=("-", "-"))
+        last = [points[-1][1] if points else "-" for points in map(result.get, QUANTITIES)]
+        found = result.get("copies", {})
+        cells = [name, result["kimg"], best[1], best[0], *last]
+        cells += [found.get("median", "-"), found.get("near", "-")]
+        lines.append(f"| {' | '.join(f'{c:.4g}' if c != str(c) else c for c in cells)} |")
+    return "\n".join(lines)
+
+
+@click.command(cls=Command)
+@click.option("--runs", help="As 91-none,300-ada-seed1.  [default: all nine of seed 0]")
+@click.option("--metrics", default="eff-fd1k,eff-pr1k", help="Measured of the generators.")
+@count_option("--every", "Kimg from one measured generator to the next; 20 or more.", 40)
+@click.option("--train/--no-train", default=True, help="Train what is missing.")
+@count_option("--jobs", "Number of runs at a time.", 2)
+@DEVICE
+@path_option("--out", "Folder of the runs.", "runs/few-images")
+@path_option("--results", "Folder of few-images.json and the pictures.", "docs")
+def main(
+    runs: str | None,
+    metrics: str,
+    every: int,
+    train: bool,
+    jobs: int,
+    device: str,
+    out: Path,
+    results: Path,
+) -> None:
+    """Train each kind of augmentation on each number of pictures, and compare them.
+
+    Each run is an ordinary run folder below OUT, made by `stylegan train` on one thread and
+    measured by `stylegan metrics`. The same command continues where it was stopped. RESULTS gets
+    few-images.json, which keeps what is known of runs that are not here, and pictures made of it.
+
+    \b
+    python tools/few_images.py --runs 91-none,91-ada
+    """
+    asked = parse_runs(runs) if runs else all_runs([0])
+    names, data = [request.name for request in parse(metrics)], out / "data"
+    unpack(data)
+    file = results / "few-images.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+
+    def finish(run: Run) -> dict[str, Any] | None:
+        """Train and measure what is missing, as far as that is possible here."""
+        folder, log = out / run.name, out / f"{run.name}.txt"
+        trained_on, against = data / run.size, data / f"{AGAINST[run.size]}"
+        if train:
+            config = folder.with_suffix(".toml")
+            write_text(config, run.config())
+            options = ["--config", config, "--data", trained_on, "--device", device]
+            problem = stylegan(log, "train", "--out", folder, *options, "--no-tensorboard")
+            if problem:
+                raise ValueError(f"{run.name}: {problem}")
+        if not folder.is_dir() or not RunFolder(folder).generators():
+            return None
+        if files := due(folder, names, every):
+            options = ["--metrics", ",".join(names), "--data", against, "--mirror"]
+            options += ["--device", device, "--out", folder / "metrics.jsonl"]
+            problem = stylegan(log, "metrics", *files, *options)
+            if problem:
+                raise ValueError(f"{run.name}: {problem}")
+        history = read_run(folder)
+        found = {"kimg": history.images_seen / 1000, **logged(history), **scores(history, names)}
+        is_whole = history.images_seen >= history.config.schedule.total_images
+        if is_whole:
+            old = known.get(run.name, {}).get("copies")
+            found["copies"] = old or copies(folder, trained_on, against)
+        click.echo(f"{run.name}: {found['kimg']:.4g} kimg")
+        (results / "few-images").mkdir(parents=True, exist_ok=True)
+        over_time(folder).save(results / "few-images" / f"{run.name}.png", optimize=True)
+        return found
+
+    outcomes = each(asked, finish, jobs)
+    known |= {run.name: found for run, found in outcomes.items() if found}
+    order = [run.name for run in all_runs(range(100)) if run.name in known]
+    known = {name: known[name] for name in order}
+    write_text(file, json.dumps(known).replace("}, ", "},\n") + "\n")
+    save(draw(known), results / "few-images.png")
+    click.echo(table(known))
+
+
+if __name__ == "__main__":
+    main()
