@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_origin
 
 from stylegan.augment import AugmentConfig
+from stylegan.lineage import SECTION as LINEAGE
 from stylegan.loss_registry import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
@@ -222,8 +223,13 @@ def config_file(name: str) -> Path:
 
 
 def read_config_file(name: str) -> dict[str, Any]:
-    """The TOML of a bundled configuration or of a file."""
-    return read_toml(config_file(name))
+    """The options of a bundled configuration or of a file."""
+    return options(read_toml(config_file(name)))
+
+
+def options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration file holds, without where the weights of its run came from."""
+    return {name: value for name, value in values.items() if name != LINEAGE}
 
 
 @contextlib.contextmanager
@@ -345,7 +351,7 @@ def from_dict(values: Mapping[str, Any]) -> TrainConfig:
 
 def read_stored_config(path: Path) -> TrainConfig:
     """The complete configuration that `to_toml` wrote; a ValueError names the file."""
-    values = read_toml(path)
+    values = options(read_toml(path))
     with naming(str(path)):
         return from_dict(values)
 

@@ -12,8 +12,11 @@ from stylegan.agreement import from_first
 from stylegan.atomic import unfinished_name, write_text
 from stylegan.config import TrainConfig, read_stored_config, to_toml
 from stylegan.destination import check_folder
+from stylegan.lineage import SECTION, Lineage, from_plain
+from stylegan.lineage import to_toml as lineage_toml
 from stylegan.messages import readable
 from stylegan.records import read_lines
+from stylegan.toml import read_toml
 
 SAVED = {"saved", "stopped", "resume", "finished"}  # events of the log of which each needs a state
 
@@ -65,12 +68,27 @@ class RunFolder:
             )
         return None
 
-    def create(self, config: TrainConfig, data: Path, skipped: Sequence[tuple[str, str]]) -> None:
-        """Write what the run is, where its images are, and those that it cannot use, each with its
-        reason; what is so already is left as it is."""
+    def lineage(self) -> Lineage:
+        """Where the weights that the run began with came from; empty if they were random."""
+        if not self.config_file.is_file():
+            return ()
+        try:
+            return from_plain(read_toml(self.config_file).get(SECTION, ()))
+        except ValueError as error:
+            raise ValueError(f"{self.config_file}: {error}") from error
+
+    def create(
+        self,
+        config: TrainConfig,
+        data: Path,
+        skipped: Sequence[tuple[str, str]],
+        lineage: Lineage = (),
+    ) -> None:
+        """Write what the run is, where its weights came from, where its images are, and those that
+        it cannot use, each with its reason; what is so already is left as it is."""
         lines = [f"{readable(name, 4096)}\t{readable(why, 4096)}\n" for name, why in skipped]
         texts = {
-            self.config_file: to_toml(config),  # first: it marks a run
+            self.config_file: to_toml(config) + lineage_toml(lineage),  # first: it marks a run
             self.data_file: f"{data.resolve()}\n",
             self.skipped_file: "".join(lines),
         }
@@ -127,7 +145,8 @@ class RunFolder:
         if any(str(line.get("what")).startswith("state-") for line in log):  # none was ever written
             return False
         moments = {images_of(path) // 1000 for path in self.generators()}
-        return len(moments.union(kimg for kimg, _ in self.grids())) > bool(log)
+        starts = any(line.get(SECTION) for line in log)  # with samples of the weights it was given
+        return len(moments.union(kimg for kimg, _ in self.grids())) > bool(log) + starts
 
     def checkpoints(self) -> list[Path]:
         """A file with the generator for each number of images, the smaller if there are two; oldest

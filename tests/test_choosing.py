@@ -121,7 +121,7 @@ def test_options_that_are_not_given_change_nothing():
 def test_few_pictures_are_told_of_with_what_helps(images, words):
     text = "\n".join(advice(images, load_config("quickstart"), started=False))
     assert words in text
-    assert ("--config pretrained/emoji64 --init-from emoji64" in text) == (images == 300)
+    assert ("sooner with --init-from emoji64" in text) == (images == 300)
     assert advice(5000, load_config("quickstart"), started=False) == []
 
 

@@ -1,9 +1,9 @@
 """Which configuration and data a `train` command means: what is asked, remembered or chosen."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stylegan.cli.guidance import chosen_lines, found_lines
 from stylegan.messages import readable
@@ -29,6 +29,7 @@ class Asked:
     width: int | None
     fits: bool  # to the plain options that are FITTED
     device: str  # its type
+    init_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,13 @@ def decide(asked: Asked) -> Decision:
     """The configuration and the data: those of the run that has begun, but for what is asked.
 
     Pictures of a user's own are trained by the quickstart at a resolution that fits them and the
-    device, unless another configuration or resolution is asked for.
+    device, unless another configuration or resolution is asked for. With weights to start from and
+    no configuration asked for, the network has their sizes; growth begins where theirs has ended.
     """
     from stylegan import distributed
-    from stylegan.config import load_config, parse_override
+    from stylegan.config import load_config, parse_override, read_config_file
     from stylegan.fitting import choose, fitted
-    from stylegan.toml import toml_value
+    from stylegan.training.transfer import beginning, opened, sizes
 
     stored = asked.run.stored_config()
     remembered = str(asked.run.config_file) if stored else DEFAULT_CONFIG
@@ -65,6 +67,12 @@ def decide(asked: Asked) -> Decision:
         overrides.insert(0, "data.include=[]")
     usual = config = load_config(name, overrides, processes)
     lines: list[str] = []
+    start = opened(asked.init_from) if asked.init_from and not stored else None
+    whose = DEFAULT_CONFIG
+    if start and not asked.config_name:
+        whose = readable(start.source)
+        overrides = [*as_options(sizes(start, width=asked.width)), *overrides]
+        config = load_config(name, overrides, processes)
     sized = any("resolution" in parse_override(o).get("network", {}) for o in overrides)
     chooses = own and name == DEFAULT_CONFIG and not sized
     if chooses:
@@ -74,14 +82,26 @@ def decide(asked: Asked) -> Decision:
             found = looked_at(source, config)
             choice = choose(found.reach(), found.num_good, asked.device)
             resolution, total_kimg = choice.resolution, choice.total_kimg
-            lines = [*found_lines(found), *chosen_lines(choice, found, asked.device)]
+            lines = [*found_lines(found), *chosen_lines(choice, found, asked.device, whose)]
         chosen = {"network.resolution": resolution, "schedule.total_kimg": total_kimg}
-        overrides = [*(f"{key}={toml_value(v)}" for key, v in chosen.items()), *overrides]
+        overrides = [*as_options(chosen), *overrides]
         config = load_config(name, overrides, processes)
     elif own and not stored:
         lines = found_lines(looked_at(source, config))
     elif not (own or stored or asked.config_name):
         lines = [f"no --data, and no run in {readable(asked.run.path)}: the bundled emoji"]
+    if start or asked.run.lineage():
+        begins = (
+            {"schedule.initial_resolution": stored.schedule.initial_resolution} if stored else {}
+        )
+        files = [read_config_file(name), *map(parse_override, overrides)]
+        wanted = any("initial_resolution" in values.get("schedule", {}) for values in files)
+        if start:
+            begins, line = beginning(start, config, asked=wanted)
+            lines.append(line)
+        if not wanted:
+            overrides = [*as_options(begins), *overrides]
+            config = load_config(name, overrides, processes)
     if chooses or asked.fits:
         if sized:
             usual = load_config(name, num_processes=processes)
@@ -89,6 +109,13 @@ def decide(asked: Asked) -> Decision:
         fits = fitted(config, usual.network.resolution, width=asked.width, begun=begun)
         config = load_config(name, [*fits, *overrides], processes)
     return Decision(config, source, own, lines)
+
+
+def as_options(values: Mapping[str, Any]) -> list[str]:
+    """Values of the configuration, as `-o` has them."""
+    from stylegan.toml import toml_value
+
+    return [f"{name}={toml_value(value)}" for name, value in values.items()]
 
 
 def bundled_data() -> Path:

@@ -81,7 +81,7 @@ def convert(
     own.save_loaded(destination, loaded)
     say(f"written      {described(destination)}")
     if discriminator and critic is not None:
-        own.save_discriminator(discriminator, critic)
+        own.save_discriminator(discriminator, critic, loaded.lineage)
         say(f"written      {described(discriminator)}")
 
 

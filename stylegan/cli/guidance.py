@@ -39,11 +39,13 @@ def reach_lines(findings: "Findings") -> list[str]:
     return aligned(rows, left=[0])
 
 
-def chosen_lines(choice: "Choice", findings: "Findings", device: str) -> list[str]:
+def chosen_lines(
+    choice: "Choice", findings: "Findings", device: str, network: str = "quickstart"
+) -> list[str]:
     """Which network at which resolution, and why."""
     at = f"{choice.resolution}x{choice.resolution}"
     reached = findings.reach()[choice.resolution]
-    lines = [f"taking {at}, which {reached:,} reach, and the network of quickstart"]
+    lines = [f"taking {at}, which {reached:,} reach, and the network of {network}"]
     if choice.possible > choice.resolution:
         kind = "CPU" if device == "cpu" else "GPU"
         lines.append(f"(--resolution {choice.possible} is possible; this {kind} needs long for it)")
@@ -71,7 +73,7 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
     else:
         lines.append("--mirror doubles them, if left and right may be exchanged")
     if not started:
-        lines.append("shapes come sooner with --config pretrained/emoji64 --init-from emoji64")
+        lines.append("shapes come sooner with --init-from emoji64")
     return lines
 
 

@@ -14,6 +14,7 @@ from stylegan.messages import count, readable
 if TYPE_CHECKING:
     from stylegan.files.loaded import LoadedGenerator
     from stylegan.files.snapshot import Snapshot
+    from stylegan.lineage import Lineage
 
 Facts = dict[str, Any]
 
@@ -81,7 +82,16 @@ def generator_facts(loaded: "LoadedGenerator") -> Facts:
     if loaded.active_rectangle is not None:
         top, bottom, left, right = loaded.active_rectangle
         facts["active part"] = f"rows {top} to {bottom}, columns {left} to {right}; rest is padding"
-    return facts
+    return facts | lineage_facts(loaded.lineage)
+
+
+def lineage_facts(lineage: "Lineage") -> Facts:
+    """Where weights came from, and the licence that goes with them."""
+    from stylegan.lineage import described, licence_of
+
+    if not lineage:
+        return {}
+    return {"weights from": "; then ".join(described(lineage)), "licence": licence_of(lineage)}
 
 
 def differences_from_paper(config: Any) -> str:
@@ -100,6 +110,7 @@ def discriminator_facts(path: Path, snapshot: "Snapshot") -> Facts:
         "kind": f"{snapshot.layout} {path}",
         "parameters": f"{sum(p.numel() for p in snapshot.discriminator.parameters()):,}",
         "file size": megabytes(path),
+        **lineage_facts(snapshot.lineage),
         "use": "none by itself; pictures need a generator",
     }
 

@@ -42,6 +42,8 @@ SETTINGS = {  # likewise, after `-o`
     "crop": "data.crop",
     "precision": "precision",
     "batch_gpu": "batch_gpu",
+    "freeze_d": "freeze_d",
+    "freeze_mapping": "freeze_mapping",
     "checkpoint_activations": "checkpoint_activations",
     "deterministic": "deterministic",
     "save_minutes": "save_minutes",
@@ -91,6 +93,13 @@ SETTINGS = {  # likewise, after `-o`
     metavar="SOURCE",
     help="Weights to start from: any source of generate.",
 )
+@click.option(
+    "--freeze-d",
+    type=values.whole_number(4, 1024),
+    metavar="RES",
+    help="Do not train the discriminator's blocks at RES and above.",
+)
+@click.option("--freeze-mapping", is_flag=True, help="Do not train the mapping network.")
 @click.option(
     "--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]), help="Arithmetic."
 )
@@ -184,7 +193,8 @@ def train(
     with nothing_to_save(), processes(chosen, hang_minutes):
         if options["init_from"] is not None and not run.saved():
             in_all(partial(located, options["init_from"]))  # a mistake is found before any work
-        wish = Asked(run, config_name, data, asked, width, fits, chosen.type)
+        source_of_weights = options["init_from"]
+        wish = Asked(run, config_name, data, asked, width, fits, chosen.type, source_of_weights)
         decision = in_all(partial(decide, wish))
         config, source = decision.config, decision.source
         lead(*decision.lines)

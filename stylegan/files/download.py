@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 import torch
 
 from stylegan.atomic import replacing
+from stylegan.lineage import sha256_of
 from stylegan.messages import readable
 
 TIMEOUT = 30  # seconds that a server may take to answer, and between two parts of its answer
@@ -21,6 +22,7 @@ SLOWEST = 1000  # bytes per second, after TIMEOUT
 LARGEST = 10 * 2**30  # bytes
 WEIGHTS = Path(__file__).parent.parent / "weights"
 BUNDLED = ("emoji32", "emoji64")  # ship as `weights/NAME-<8 digits of SHA-256>.pt`
+BUNDLED_LICENCE = "MIT"
 
 
 def bundled_file(name: str) -> Path:
@@ -33,6 +35,14 @@ def bundled_file(name: str) -> Path:
             "should be one; get the whole repository or install the package again"
         )
     return verified(files[0], str(hash_prefix(files[0].name)))
+
+
+def bundled_name(path: Path) -> str | None:
+    """The name of a bundled network if this is its file, or a copy under the same name."""
+    name, digits = path.stem.rpartition("-")[0], hash_prefix(path.name)
+    if digits is None or name not in BUNDLED or not (WEIGHTS / path.name).is_file():
+        return None
+    return name if sha256_of(path).startswith(digits) else None
 
 
 def downloaded(url: str) -> Path:
@@ -141,8 +151,7 @@ def hash_prefix(file_name: str) -> str | None:
 
 def verified(path: Path, promised: str) -> Path:
     """`path`, if the SHA-256 of its content begins with the digits `promised`."""
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = sha256_of(path)
     if not digest.startswith(promised):
         raise ValueError(
             f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not {promised}; "

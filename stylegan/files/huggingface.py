@@ -19,10 +19,13 @@ from stylegan.files.formats import SHARED, save_safetensors
 from stylegan.files.formats.safetensors import check_header
 from stylegan.files.loaded import LoadedGenerator, SeededGenerator
 from stylegan.files.loading import load_file
+from stylegan.lineage import NVIDIA, described, licence_of
+from stylegan.messages import readable
 from stylegan.networks import NetworkConfig
 
 TASK = "unconditional-image-generation"
 README = "README.md"
+NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's licence, as the Hub writes it
 USAGE = """
 ```python
 import torch
@@ -54,7 +57,7 @@ def is_written(folder: Path) -> bool:
 class Card:
     """What the model card says and the file of weights does not."""
 
-    licence: str  # of the weights, as the Hub writes it: "mit", "cc-by-nc-4.0", ...
+    licence: str = ""  # of the weights, as the Hub writes it: "mit"; "" = NVIDIA's, if it is theirs
     data: str = "not specified"  # what it was trained on, in a word or two
     metrics: Mapping[str, float] = field(default_factory=dict)  # by name
     text: str = ""  # anything more, in Markdown
@@ -89,12 +92,20 @@ class HubGenerator(
         return network
 
     def checked_card(self) -> Card:
-        if self.card is None or not self.card.licence:
+        card = self.card or Card()
+        if licence_of(self.loaded.lineage) == NVIDIA:
+            if not (card.licence or NONCOMMERCIAL).startswith(NONCOMMERCIAL[:8]):
+                raise ValueError(
+                    f"these weights began from NVIDIA's, whose licence goes with them: it is "
+                    f"{NONCOMMERCIAL}, so the card cannot say {readable(card.licence)}"
+                )
+            card = dataclasses.replace(card, licence=card.licence or NONCOMMERCIAL)
+        if not card.licence:
             raise ValueError(
                 "a model card says under which licence the weights are: set "
                 '`card = stylegan.files.huggingface.Card("mit", ...)` first'
             )
-        return self.card
+        return card
 
     def save_pretrained(
         self, save_directory: str | Path, *, overwrite: bool = False, **settings: Any
@@ -164,11 +175,13 @@ class HubGenerator(
         number = sum(p.numel() for p in self.parameters())
         size, seen = self.loaded.resolution, self.loaded.images_seen
         height, width = self.loaded.picture_size()
+        sources = described(self.loaded.lineage)
         rows = {
             "images": f"{size}x{size}, {channels} channels",
             "parameters": f"{number:,}",
             "trained on": card.data + ("" if seen is None else f", {seen:,} images seen"),
             "licence of the weights": card.licence,
+            **({"weights from": "; then ".join(sources)} if sources else {}),
             **{f"metric {name}": f"{value:g}" for name, value in card.metrics.items()},
         }
         usage = USAGE.format(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.lineage import Lineage, Source, to_plain
 from stylegan.messages import readable, suggestion
 from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_alpha
@@ -41,6 +42,7 @@ class LoadedGenerator:
     images_seen: int | None = None  # None: unknown
     label_names: Sequence[str] = ()
     active_rectangle: Sequence[int] | None = None  # top, bottom, left, right; the rest is padding
+    lineage: Lineage = ()  # where its weights came from, before this program trained them
 
     def __post_init__(self) -> None:
         """ValueError names what no file should say."""
@@ -63,6 +65,8 @@ class LoadedGenerator:
             raise ValueError(f"{len(names)} label_names are given for {config.label_dim} labels")
         if self.active_rectangle is not None:
             check_rectangle(self.active_rectangle)
+        if not all(isinstance(source, Source) for source in self.lineage):
+            raise ValueError(f"lineage must be sources, not {readable(repr(self.lineage))}")
 
     @property
     def crop(self) -> "Crop":
@@ -82,6 +86,7 @@ class LoadedGenerator:
             "cutoff": self.cutoff,
             "label_names": list(self.label_names),
             "active_rectangle": None if rectangle is None else list(rectangle),
+            "lineage": to_plain(self.lineage),
         }
 
     def adjusted(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.lineage import Lineage
 from stylegan.networks import Discriminator, Generator
 
 Change = Literal[
@@ -42,6 +43,7 @@ class Snapshot:
     images_seen: int | None = None
     label_names: Sequence[str] = ()
     active_rectangle: Sequence[int] | None = None  # the rest is padding
+    lineage: Lineage = ()  # where the weights came from; of a foreign file, that file
     notes: Sequence[str] = ()  # settings, what was taken for granted, what differs
 
     def loaded(self, path: Path) -> LoadedGenerator:

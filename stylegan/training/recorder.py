@@ -12,6 +12,7 @@ from torch import Tensor
 from stylegan import distributed, sampling
 from stylegan.atomic import replacing
 from stylegan.data import Store
+from stylegan.lineage import to_plain
 from stylegan.messages import reason_of
 from stylegan.records import append_line, device_name, hardware, to_line, versions
 from stylegan.run_folder import RunFolder
@@ -96,22 +97,27 @@ class Recorder:
         )
 
     def begin(self) -> None:
-        """Where this part of the run starts; the first one shows the data."""
-        device = self.state.device
+        """Where this part of the run starts; the first one shows the data, and weights from
+        elsewhere as they came."""
+        device, first = self.state.device, self.state.images_seen == 0
+        lineage = self.state.lineage
         self.line(
-            "resume" if self.state.images_seen else "start",
+            "start" if first else "resume",
             images_seen=self.state.images_seen,
             device=str(device),
             device_name=device_name(device),
             processes=distributed.world_size(),
             hardware=hardware(),
             versions=versions(),
+            **({"lineage": to_plain(lineage)} if lineage else {}),
         )
+        if first and lineage:
+            self.write_samples(self.state.stage)
         if not self.writes:
             return
         if not self.folder.reals_file.exists():
             self.write_grid(self.folder.reals_file, self.real_pictures(), "reals")
-        if self.graph and self.state.images_seen == 0:
+        if self.graph and first:
             self.events.graph(self.state.generator_ema)
 
     def line(self, event: str, **values: Any) -> None:

@@ -40,10 +40,17 @@ def open_run(
             tell(line)
     if init_from is not None and newest is not None:
         tell(f"the run has begun already, so the weights of {init_from} are not used")
-    elif init_from is not None:
-        from stylegan.training.transfer import initialize_from
+    elif newest is None:
+        from stylegan.training.transfer import frozen_untrained, initialize_from
 
-        for line in initialize_from(state, init_from):
+        lost = in_all(folder.lineage)
+        if lost and init_from is None:
+            raise ValueError(
+                f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no "
+                "state yet: give --init-from again, or choose another --out"
+            )
+        lines = frozen_untrained(config) if init_from is None else initialize_from(state, init_from)
+        for line in lines:
             tell(line)
     return state, newest
 

@@ -72,7 +72,7 @@ def start(
         state, resumed = open_run(folder, config, store, device, init_from=init_from, tell=say)
         for line in [*announcement(state, store, folder, resumed), *tried]:
             say(line)
-        from_first(lambda: folder.create(config, store.origin, store.skipped))
+        from_first(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
         shows = {"tensorboard": tensorboard, "histograms": histograms, "graph": graph}
         recorder = Recorder(state, store, folder, tell=say, report=report, **shows)
         train(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes)

@@ -77,6 +77,7 @@ class Snapshots:
                 images_seen=state.images_seen,
                 resolution=stage.resolution,
                 alpha=stage.alpha,
+                lineage=state.lineage,
                 **self.about_data,
             )
 

@@ -12,6 +12,7 @@ from stylegan import config as configuration
 from stylegan.augment import Strength
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint
+from stylegan.lineage import Lineage, from_plain, to_plain
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
 from stylegan.schedule import Position, Stage
 from stylegan.training.optimizer import Adam
@@ -44,6 +45,7 @@ class TrainState:
     skipped_in_a_row_d: int = 0
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
     data: str = ""  # what the run was trained on, as its first state says
+    lineage: Lineage = ()  # where the weights that it began with came from
 
     @classmethod
     def create(
@@ -105,6 +107,7 @@ class TrainState:
             "logit_averages": self.logit_averages,
             "strength": dataclasses.asdict(self.strength),
             "scores": [dict(scores) for scores in self.scores],
+            "lineage": to_plain(self.lineage),
             **dataclasses.asdict(self.position),
             **{name: getattr(self, name) for name in COUNTERS},
         }
@@ -123,6 +126,7 @@ class TrainState:
         if "strength" in payload:  # files of before have none, and no augmentation
             self.strength = Strength(**payload["strength"])
         self.scores = [dict(scores) for scores in payload["scores"]]
+        self.lineage = from_plain(payload.get("lineage", ()))
         self.position = Position(**{f.name: payload[f.name] for f in dataclasses.fields(Position)})
         for name in COUNTERS:
             setattr(self, name, payload[name])

@@ -1,49 +1,77 @@
 """A new run that starts from the weights of another one (transfer)."""
 
-from collections.abc import Mapping
+import dataclasses
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from stylegan.agreement import in_all
+from stylegan.config import TrainConfig
 from stylegan.files import checkpoint, loading
+from stylegan.files.download import BUNDLED
 from stylegan.files.formats import SHARED, read
+from stylegan.files.snapshot import Snapshot
+from stylegan.lineage import NVIDIA, Lineage, licence_of, public_address, source_of
+from stylegan.messages import readable
+from stylegan.networks import NetworkConfig
 from stylegan.run_folder import RunFolder
 from stylegan.training.state import TrainState
 
 NAMED_AT_MOST = 5  # tensors that were not copied
+OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the images of a run
+GROWS_AGAIN = "schedule.initial_resolution"
 
 
-def initialize_from(state: TrainState, source: str | Path) -> list[str]:
-    """Copy the weights of another run that fit (transfer); returns what was copied and what not.
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Weights to start from."""
 
-    A state file (or a run folder with one) gives all three networks; a generator file the
-    generator and its average; an official snapshot all three; a file of another program what it
-    has of them. `source` may be all that `loading.load_source` takes.
-    """
-    networks = in_all(lambda: weights_of(source, state.device))
-    lines = []
-    copied = 0  # weights, as noise maps and single biases fit every network
-    for name, weights in networks.items():
-        network = getattr(state, name)
-        problems = checkpoint.load_weights(network, weights, strict=False)
-        refused = {problem.split(":")[0] for problem in problems}
-        wanted = network.state_dict()
-        copied += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
-        fitting = len(wanted.keys() - refused)
-        lines.append(f"{name}: {fitting} of {len(wanted)} tensors copied from {source}")
-        lines += [f"  not copied: {problem}" for problem in problems[:NAMED_AT_MOST]]
-        if len(problems) > NAMED_AT_MOST:
-            lines.append(f"  not copied: {len(problems) - NAMED_AT_MOST} more")
-    if not copied:
-        raise ValueError(f"nothing in {source} fits the networks of this run")
-    return lines
+    source: str | Path  # as it was given
+    path: Path
+    snapshot: Snapshot
+
+    @property
+    def network(self) -> NetworkConfig:
+        assert self.snapshot.generator is not None
+        return self.snapshot.generator.config
+
+    @property
+    def grown(self) -> int:
+        """The resolution that had grown in whole."""
+        fading = self.snapshot.alpha < 1 and self.snapshot.resolution > 4
+        return self.snapshot.resolution // (2 if fading else 1)
+
+    def weights(self) -> dict[str, Mapping[str, Tensor]]:
+        """The networks that there are, by their name in a TrainState."""
+        networks = {name: getattr(self.snapshot, name) for name in checkpoint.NETWORKS["state"]}
+        return {name: n.state_dict() for name, n in networks.items() if n is not None}
+
+    @property
+    def name(self) -> str:
+        """What was given, without the folders that lead to it."""
+        given = str(self.source)
+        if given in BUNDLED or "://" in given:
+            return given if given in BUNDLED else public_address(given)
+        folder, file = self.path.resolve().parent, self.path.name
+        in_run = Path(self.source).is_dir() or RunFolder.at(folder)
+        return f"{folder.name}/{file}" if in_run else file
+
+    def lineage(self, copied: str) -> Lineage:
+        """That of a run that starts here."""
+        known = self.snapshot.lineage
+        own = source_of(self.path, licence_of(known), name=self.name, copied=copied)
+        if known and known[-1].sha256 == own.sha256:  # a foreign or bundled file
+            known, own = known[:-1], dataclasses.replace(own, licence=known[-1].licence)
+        return (*known, own)
 
 
-def weights_of(source: str | Path, device: torch.device) -> dict[str, Mapping[str, Tensor]]:
-    """The networks that `source` holds, by their name in a TrainState."""
-    names = checkpoint.NETWORKS["state"]
+def opened(source: str | Path) -> Start:
+    """The networks of `source`, which may be all that `loading.load_source` takes: of a run those
+    of its newest state."""
     path = loading.located(source)
     if path.is_dir():
         shared = [file for file in [path / SHARED] if file.is_file()]
@@ -54,7 +82,97 @@ def weights_of(source: str | Path, device: torch.device) -> dict[str, Mapping[st
             )
         path = (files or shared)[-1]
     snapshot = read(path)
-    networks = {name: getattr(snapshot, name) for name in names}
     if snapshot.generator is None:
         raise ValueError(f"{path} holds a discriminator; a state or generator is needed here")
-    return {name: network.state_dict() for name, network in networks.items() if network is not None}
+    return Start(source, path, snapshot)
+
+
+def sizes(start: Start, *, width: int | None = None) -> dict[str, Any]:
+    """Options that give a run the network of `start`, at its own resolution, and of its own width
+    if that is asked for."""
+    left = OF_DATA | (set() if width is None else {"channel_base", "max_channels"})
+    fields = dataclasses.asdict(start.network).items()
+    return {f"network.{name}": value for name, value in fields if name not in left}
+
+
+def beginning(start: Start, config: TrainConfig, *, asked: bool) -> tuple[dict[str, Any], str]:
+    """Options that let a run of `config` begin at the resolution that `start` has grown to, unless
+    another is `asked` for; and what a user should know of it."""
+    plan, full = config.schedule, config.network.resolution
+    name, at = readable(start.source), min(start.grown, full)
+    grown = f"{name} has grown to {start.grown}x{start.grown}"
+    above = f"; its layers above {full}x{full} are left out" if start.grown > full else ""
+    if asked or not plan.stable_kimg + plan.fade_kimg > 0:
+        line = f"{grown}{above}; training starts at {plan.start}x{plan.start}, as configured"
+        return {}, line
+    more = f" and grows on to {full}x{full}" if at < full else ""
+    line = (
+        f"{grown}{above}; training starts at {at}x{at}{more}, without growing again "
+        f"(-o {GROWS_AGAIN}=8 does)"
+    )
+    return {GROWS_AGAIN: at}, line
+
+
+def initialize_from(state: TrainState, source: str | Path) -> list[str]:
+    """Copy the weights of another run that fit (transfer); returns what was copied and what not.
+
+    A state file (or a run folder with one) gives all three networks; a generator file the
+    generator and its average; an official snapshot all three; a file of another program what it
+    has of them. The state keeps where they came from.
+    """
+    start = in_all(lambda: opened(source))
+    networks, full = start.weights(), state.config.network.resolution
+    lines, counts = [], []
+    copied = 0  # weights, as noise maps and single biases fit every network
+    for name, weights in networks.items():
+        network = getattr(state, name)
+        problems = checkpoint.load_weights(network, weights, strict=False)
+        above = {f"{part}: surplus" for part in weights if is_above(part, full)}
+        left_out = [problem for problem in problems if problem in above]
+        problems = [problem for problem in problems if problem not in above]
+        refused = {problem.split(":")[0] for problem in problems}
+        wanted = network.state_dict()
+        copied += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
+        fitting = len(wanted.keys() - refused)
+        counts.append(f"{name} {fitting} of {len(wanted)}")
+        lines.append(f"{name}: {fitting} of {len(wanted)} tensors copied from {source}")
+        lines += [f"  not copied: {problem}" for problem in problems[:NAMED_AT_MOST]]
+        if len(problems) > NAMED_AT_MOST:
+            lines.append(f"  not copied: {len(problems) - NAMED_AT_MOST} more")
+        if left_out:
+            lines.append(f"  left out: {len(left_out)} tensors of layers above {full}x{full}")
+    if not copied:
+        raise ValueError(
+            f"nothing in {source} fits the networks of this run; without --config a run takes the "
+            "sizes of its source"
+        )
+    state.lineage = start.lineage(", ".join(counts))
+    if "discriminator" not in networks:
+        lines.append(f"{source} holds no discriminator: it starts untrained (a state-*.pt has one)")
+    lines += frozen_untrained(state.config, networks)
+    if licence_of(state.lineage) == NVIDIA:
+        theirs = next(each.source for each in state.lineage if each.licence == NVIDIA)
+        lines.append(
+            f"licence: {readable(theirs)} is an official snapshot: NVIDIA's licence {NVIDIA} (not "
+            "for commercial purposes) goes with all that is trained from it"
+        )
+    return lines
+
+
+def is_above(name: str, resolution: int) -> bool:
+    """Whether a tensor of that name is of a layer of a higher resolution."""
+    found = re.search(r"(?:blocks|to_rgb|from_rgb)\.(\d+)\.", name)
+    return found is not None and int(found[1]) > resolution
+
+
+def frozen_untrained(config: TrainConfig, given: Collection[str] = ()) -> list[str]:
+    """A warning if parts of networks that are not `given` would stay as they were drawn."""
+    parts = {"freeze_d": "discriminator", "freeze_mapping": "generator"}
+    found = [n for n, part in parts.items() if getattr(config, n) and part not in given]
+    if not found:
+        return []
+    which = "the weights given hold no such network" if given else "there is no --init-from"
+    return [
+        f"warning: {' and '.join(found)} would keep random weights for ever, as {which}; training "
+        "without it is better"
+    ]

@@ -1,5 +1,6 @@
 """Every format of a file of weights: which files are of it, how they are read and written."""
 
+import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from stylegan.destination import check_file
 from stylegan.files import checkpoint
+from stylegan.files.download import BUNDLED_LICENCE, bundled_name
 from stylegan.files.formats import genforce, huangzh13, rosinality
 from stylegan.files.formats.npz import is_npz, load_npz, save_npz
 from stylegan.files.formats.official import load_official
@@ -15,6 +17,7 @@ from stylegan.files.formats.own import snapshot_of
 from stylegan.files.formats.safetensors import is_safetensors, load_safetensors, save_safetensors
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
+from stylegan.lineage import source_of
 from stylegan.networks import NetworkConfig
 
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
@@ -47,9 +50,12 @@ def load_torch(path: Path) -> Snapshot:
     """One of our own files, or of another PyTorch program."""
     content = checkpoint.read(path)
     if checkpoint.is_own(content):
-        return snapshot_of(checkpoint.checked(content, path), path)
+        snapshot, name = snapshot_of(checkpoint.checked(content, path), path), bundled_name(path)
+        if name is None:
+            return snapshot
+        return dataclasses.replace(snapshot, lineage=(source_of(path, BUNDLED_LICENCE, name=name),))
     try:
-        return import_weights(content)
+        return dataclasses.replace(import_weights(content), lineage=(source_of(path),))
     except ValueError as error:
         raise ValueError(f"{path} {error}") from error
 

@@ -28,6 +28,7 @@ from stylegan.files.formats.own import snapshot_of
 from stylegan.files.limits import Refused, entries
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
+from stylegan.lineage import source_of, to_plain
 from stylegan.messages import readable
 from stylegan.networks import NetworkConfig
 
@@ -88,6 +89,7 @@ def load_npz(path: Path) -> Snapshot:
         if meta:
             check_meta(meta, arrays, settings, config)
         said = meta or said_by_officials(arrays, settings, config.resolution)
+        said = said if meta else said | {"lineage": to_plain([source_of(path)])}
     except (ArithmeticError, TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be used: {error}") from error
     payload = HEAD | {"config": dataclasses.asdict(config), "weights": generator.state_dict()}

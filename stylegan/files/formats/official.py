@@ -30,6 +30,7 @@ from stylegan.files.formats.correspondence import (
 from stylegan.files.formats.matching import Match, N, filled
 from stylegan.files.formats.pickles import ForeignFileError, OfficialNetwork, read_networks
 from stylegan.files.snapshot import Account, Snapshot
+from stylegan.lineage import NVIDIA, source_of
 from stylegan.messages import readable
 from stylegan.networks import (
     Discriminator,
@@ -135,6 +136,7 @@ def load_official(path: str | Path) -> Snapshot:
             resolution=resolution,
             alpha=alpha,
             active_rectangle=rectangle,
+            lineage=(source_of(Path(path), NVIDIA),),
             notes=(
                 f"settings given: {readable(given, 1000)}; the rest is as officially",
                 "the name of the file specifies "

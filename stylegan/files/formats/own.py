@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from stylegan.files import checkpoint
 from stylegan.files.loaded import CUTOFF, PSI, LoadedGenerator
 from stylegan.files.snapshot import Snapshot
+from stylegan.lineage import Lineage, from_plain, to_plain
 from stylegan.messages import listed, readable
 from stylegan.networks import (
     Discriminator,
@@ -30,9 +31,11 @@ def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
     kind = payload["kind"]
     layout = f"{kind} file"
     with naming(kind, path):
+        lineage = from_plain(payload.get("lineage", ()))  # older files lack it
         if kind == "discriminator":
             critic = network_of(make_discriminator, payload["config"], payload["weights"])
-            return Snapshot(layout, None, critic, None, resolution=critic.config.resolution)
+            full = critic.config.resolution
+            return Snapshot(layout, None, critic, None, resolution=full, lineage=lineage)
         resolution, alpha = growth_of(payload)
         if kind == "generator":
             said = {"psi": payload["psi"], "cutoff": payload["cutoff"]}
@@ -55,6 +58,7 @@ def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
             images_seen=payload["images_seen"],
             label_names=tuple(payload.get("label_names", ())),
             active_rectangle=payload.get("active_rectangle"),
+            lineage=lineage,
             **said,
         )
         snapshot.loaded(path)  # checks what is said
@@ -108,10 +112,10 @@ def save_loaded(path: Path, loaded: LoadedGenerator) -> None:
     checkpoint.save(path, "generator", payload)
 
 
-def save_discriminator(path: Path, network: Discriminator) -> None:
+def save_discriminator(path: Path, network: Discriminator, lineage: Lineage = ()) -> None:
     """Write a discriminator as a file of its own."""
-    payload = {"config": dataclasses.asdict(network.config), "weights": weights_on_cpu(network)}
-    checkpoint.save(path, "discriminator", payload)
+    about = {"config": dataclasses.asdict(network.config), "lineage": to_plain(lineage)}
+    checkpoint.save(path, "discriminator", about | {"weights": weights_on_cpu(network)})
 
 
 def weights_on_cpu(network: nn.Module) -> dict[str, Tensor]:

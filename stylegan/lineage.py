@@ -1,0 +1,91 @@
+"""Where weights came from: the files that a network began from, their hashes and licences."""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from stylegan.messages import readable
+from stylegan.toml import toml_value
+
+NVIDIA = "CC BY-NC 4.0"  # of the official weights; goes with whatever is trained from them
+UNKNOWN = "unknown"
+SECTION = "lineage"  # of a run's config.toml, beside the options
+MOST_SOURCES, LONGEST = 1000, 4096  # of what is read
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of weights that a network began from."""
+
+    source: str  # a bundled name, an address, or the names of folder and file, as it was given
+    sha256: str  # of the file
+    licence: str = UNKNOWN  # of the weights
+    copied: str = ""  # tensors that each network took over; "" = the file as a whole
+
+
+Lineage = Sequence[Source]  # the oldest first; each began from those before it
+
+
+def source_of(path: Path, licence: str = UNKNOWN, *, name: str = "", copied: str = "") -> Source:
+    """The entry of a file; its name says nothing of the folders that it lies in."""
+    return Source(name or path.name, sha256_of(path), licence, copied)
+
+
+def sha256_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def public_address(url: str) -> str:
+    """An address without its user, query and fragment, which may hold what is secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def licence_of(lineage: Lineage) -> str:
+    """The licence that goes with weights of this lineage: NVIDIA's if any of it was theirs."""
+    found = [source.licence for source in lineage]
+    if NVIDIA in found:
+        return NVIDIA
+    known = dict.fromkeys(licence for licence in found if licence != UNKNOWN)
+    return "; ".join(known) if known and UNKNOWN not in found else UNKNOWN
+
+
+def described(lineage: Lineage) -> list[str]:
+    """A line for each source, the oldest first."""
+    return [
+        f"{readable(s.source)} (SHA-256 {readable(s.sha256[:16])}..., licence "
+        f"{readable(s.licence)}{'; ' if s.copied else ''}{readable(s.copied) if s.copied else ''})"
+        for s in lineage
+    ]
+
+
+def to_plain(lineage: Lineage) -> list[dict[str, str]]:
+    """Plain values for a file; `from_plain` is the inverse."""
+    return [dataclasses.asdict(source) for source in lineage]
+
+
+def from_plain(values: Any) -> tuple[Source, ...]:
+    """The lineage that a file specifies; ValueError for what no file should say."""
+    fields = {field.name for field in dataclasses.fields(Source)}
+    if not isinstance(values, list | tuple) or len(values) > MOST_SOURCES:
+        raise ValueError(f"{SECTION} must be a list of sources, not {readable(repr(values))}")
+    for value in values:
+        texts = isinstance(value, dict) and all(
+            isinstance(text, str) and len(text) <= LONGEST for text in value.values()
+        )
+        if not texts or not {"source", "sha256"} <= value.keys() <= fields:
+            raise ValueError(f"{SECTION} holds {readable(repr(value))}, which is not a source")
+    return tuple(Source(**value) for value in values)
+
+
+def to_toml(lineage: Lineage) -> str:
+    """Sections for a configuration file, which are not options."""
+    lines = []
+    for source in to_plain(lineage):
+        lines += ["", f"[[{SECTION}]]", *(f"{k} = {toml_value(v)}" for k, v in source.items())]
+    return "".join(f"{line}\n" for line in lines)

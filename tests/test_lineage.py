@@ -1,0 +1,212 @@
+"""Where weights came from is never lost: runs, files of every format, cards and `info`."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_generators import random_generator
+from tiny_training import QUIET, SHORT, tiny_config, write_pictures
+
+from stylegan.cli.info import facts_of
+from stylegan.config import load_config, read_stored_config
+from stylegan.data import cached_store
+from stylegan.files import checkpoint
+from stylegan.files.formats import export, own, read
+from stylegan.files.huggingface import Card, HubGenerator
+from stylegan.files.loading import load_source
+from stylegan.lineage import NVIDIA, Source, from_plain, licence_of, public_address, to_plain
+from stylegan.run_folder import RunFolder
+from stylegan.toml import read_toml
+from stylegan.training import start
+from stylegan.training.transfer import opened
+
+SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
+OFFICIAL = Source(SNAPSHOT.name, hashlib.sha256(SNAPSHOT.read_bytes()).hexdigest(), NVIDIA)
+MINE = Source("mine/state-000000012.pt", "0" * 64)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_pictures(folder / "pictures", size=16)
+    return cached_store(folder / "pictures", resolution=16, cache_dir=folder / "cache")
+
+
+def trained(store, out, source, lines=None, **changes):
+    """A run of a few steps from `source`."""
+    config = tiny_config(schedule=SHORT, **changes)
+    tell = (lines if lines is not None else []).append
+    return start(config, store, out, init_from=source, tell=tell, **QUIET)
+
+
+@pytest.fixture(scope="module")
+def tuned(store, tmp_path_factory):
+    """A run from random weights, one from it, and one from that."""
+    folder = tmp_path_factory.mktemp("chain")
+    trained(store, folder / "first", None)
+    trained(store, folder / "second", folder / "first")
+    trained(store, folder / "third", folder / "second" / "generator-000000012.pt")
+    return folder
+
+
+def test_a_run_keeps_what_it_began_from_in_all_that_it_writes(tuned):
+    out = tuned / "second"
+    source = tuned / "first" / "state-000000012.pt"
+    state = checkpoint.load(out / "state-000000012.pt")
+    (entry,) = state["lineage"]
+    assert entry["source"] == "first/state-000000012.pt"  # and no folder above
+    assert entry["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
+    sizes = {name: len(state[name]) for name in ("generator", "discriminator", "generator_ema")}
+    assert entry["copied"] == ", ".join(f"{name} {n} of {n}" for name, n in sizes.items())
+    assert entry["licence"] == "unknown"
+    assert checkpoint.load(out / "generator-000000012.pt")["lineage"] == [entry]
+    assert read_toml(out / "config.toml")["lineage"] == [entry]
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert log[0]["lineage"] == [entry]
+    assert to_plain(RunFolder(out).lineage()) == [entry]
+    assert checkpoint.load(tuned / "first" / "state-000000012.pt")["lineage"] == []
+
+
+def test_the_run_folder_remains_a_configuration_and_a_run_that_resumes(tuned, store):
+    out = tuned / "second"
+    stored = read_stored_config(out / "config.toml")
+    assert load_config(str(out / "config.toml")) == stored
+    before = RunFolder(out).lineage()
+    assert start(stored, store, out, **QUIET).lineage == before == RunFolder(out).lineage()
+
+
+def test_fine_tuning_what_was_fine_tuned_adds_to_the_chain(tuned):
+    chain = load_source(tuned / "third").lineage
+    names = ["first/state-000000012.pt", "second/generator-000000012.pt"]
+    assert [source.source for source in chain] == names
+    assert chain[:1] == load_source(tuned / "second").lineage
+
+
+@pytest.mark.parametrize("ending", [".pt", ".npz", ".safetensors"])
+def test_the_chain_survives_every_format(tmp_path, ending):
+    path = tmp_path / f"g{ending}"
+    fields = {"resolution": 16, "lineage": (OFFICIAL, MINE)}
+    if ending == ".pt":
+        own.save_generator(path, random_generator(), **fields)
+    else:
+        export(own.LoadedGenerator(random_generator(), "memory", **fields), path)
+    loaded = load_source(path)
+    assert loaded.lineage == (OFFICIAL, MINE)
+    facts = facts_of(str(path))
+    assert facts["licence"] == NVIDIA
+    assert f"{SNAPSHOT.name} (SHA-256 {OFFICIAL.sha256[:16]}" in facts["weights from"]
+    assert facts["weights from"].index(SNAPSHOT.name) < facts["weights from"].index("mine/")
+
+
+def test_official_weights_carry_their_licence_through_conversion_and_training(store, tmp_path):
+    assert read(SNAPSHOT).lineage == (OFFICIAL,)
+    own.save_loaded(tmp_path / "ffhq.pt", load_source(SNAPSHOT))
+    critic = tmp_path / "critic.pt"
+    own.save_discriminator(critic, read(SNAPSHOT).discriminator, (OFFICIAL,))
+    assert facts_of(str(critic))["licence"] == NVIDIA
+    network = dataclasses.asdict(read(SNAPSHOT).generator.config)
+    write_pictures(tmp_path / "larger", size=network["resolution"])
+    larger = cached_store(
+        tmp_path / "larger", resolution=network["resolution"], cache_dir=tmp_path / "cache"
+    )
+    lines = []
+    trained(larger, tmp_path / "run", tmp_path / "ffhq.pt", lines, network=network)
+    (said,) = [line for line in lines if NVIDIA in line]
+    assert said.startswith(f"licence: {SNAPSHOT.name} is an official snapshot")
+    assert "not for commercial purposes" in said
+    chain = load_source(tmp_path / "run").lineage
+    assert chain[0] == OFFICIAL
+    assert (chain[1].source, chain[1].licence) == ("ffhq.pt", NVIDIA)
+
+
+def test_what_begins_from_an_official_file_names_it_once(tmp_path):
+    chain = opened(SNAPSHOT).lineage("generator 1 of 1")
+    assert chain == (dataclasses.replace(OFFICIAL, copied="generator 1 of 1"),)
+
+
+def test_bundled_weights_have_their_name_and_licence_and_foreign_ones_are_unknown(tmp_path):
+    (bundled,) = opened("emoji32").lineage("")
+    assert (bundled.source, bundled.licence) == ("emoji32", "MIT")
+    assert load_source("emoji32").lineage == (bundled,)
+    assert facts_of("emoji32")["licence"] == "MIT"
+    foreign = next((Path(__file__).parent / "foreign").glob("*.p*"), None)
+    if foreign is not None:
+        assert facts_of(str(foreign))["licence"] == "unknown"
+
+
+def test_the_licence_of_a_chain_is_the_strictest_that_is_known():
+    assert licence_of((OFFICIAL, MINE)) == licence_of((MINE, OFFICIAL)) == NVIDIA
+    assert licence_of((Source("emoji32", "0", "MIT"),)) == "MIT"
+    assert licence_of((Source("emoji32", "0", "MIT"), MINE)) == "unknown"
+
+
+def test_an_address_loses_what_may_be_secret():
+    address = "https://me:word@example.org/a/ffhq.pt?token=1#sha256=12345678"
+    assert public_address(address) == "https://example.org/a/ffhq.pt"
+
+
+@pytest.mark.parametrize(
+    "value", ["emoji32", [1], [{"source": 1, "sha256": ""}], [{"source": ""}], [{}] * 1001]
+)
+def test_what_is_no_lineage_is_refused(value):
+    with pytest.raises(ValueError, match="lineage"):
+        from_plain(value)
+    with pytest.raises(ValueError, match="lineage"):
+        own.LoadedGenerator(random_generator(), "memory", resolution=16, lineage=[value])
+
+
+def test_a_card_of_nvidias_weights_says_their_licence(tmp_path):
+    loaded = own.LoadedGenerator(
+        random_generator(), "memory", resolution=16, lineage=(OFFICIAL, MINE)
+    )
+    HubGenerator.of(loaded, Card(data="cats")).save_pretrained(tmp_path / "a")
+    text = (tmp_path / "a" / "README.md").read_text()
+    assert "license: cc-by-nc-4.0" in text
+    assert f"| weights from | {SNAPSHOT.name} (SHA-256 " in text
+    assert HubGenerator.from_pretrained(tmp_path / "a").loaded.lineage == (OFFICIAL, MINE)
+    with pytest.raises(ValueError, match=r"NVIDIA's, .* cannot say mit"):
+        HubGenerator.of(loaded, Card("mit")).save_pretrained(tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_run_killed_before_its_first_state_does_not_begin_without_its_weights(
+    tuned, store, tmp_path
+):
+    out = RunFolder(tmp_path / "run")
+    config = tiny_config(schedule=SHORT)
+    out.create(config, store.origin, (), (MINE,))
+    with pytest.raises(ValueError, match=r"was to start from mine/state.* give --init-from again"):
+        start(config, store, out.path, **QUIET)
+    state = start(config, store, out.path, init_from=tuned / "first", **QUIET)
+    assert [source.source for source in state.lineage] == ["first/state-000000012.pt"]
+    assert out.lineage() == state.lineage
+
+
+def test_samples_of_the_start_are_not_results_of_a_run_that_lost_its_states(tmp_path):
+    out = RunFolder(tmp_path)
+    out.samples.mkdir()
+    for kimg in (0, 4):
+        (out.samples / f"{kimg:06d}.png").touch()
+    for entries, lost in (([], True), (to_plain([MINE]), False)):
+        line = {"event": "start", "images_seen": 0, "lineage": entries}
+        out.log_file.write_text(json.dumps(line) + "\n")
+        assert out.has_lost_its_states() == lost
+
+
+def test_samples_at_image_0_are_those_of_the_source(tuned, store, tmp_path, monkeypatch):
+    from stylegan.training.recorder import Recorder
+
+    seen = []
+    monkeypatch.setattr(
+        Recorder,
+        "write_grid",
+        lambda self, path, pictures, name: seen.append((name, self.state.images_seen, pictures)),
+    )
+    trained(store, tmp_path / "run", tuned / "first" / "generator-000000012.pt")
+    first = next(pictures for name, images, pictures in seen if (name, images) == ("samples", 0))
+    wanted = load_source(tuned / "first").pictures(range(4), psi=1, resolution=8)
+    expected = torch.stack([torch.from_numpy(picture).permute(2, 0, 1) for picture in wanted])
+    assert torch.equal(first[:4], expected)
