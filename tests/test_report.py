@@ -188,6 +188,34 @@ def test_the_page_tells_everything_and_fetches_nothing(folder):
     assert not list(folder.glob("*.partial"))
 
 
+@pytest.mark.parametrize("kind", ["none", "ada"])
+def test_overfitting_has_a_chart_with_the_target(folder, kind):
+    augment = {"kind": kind} | ({"target": 0.5} if kind == "ada" else {})
+    (folder / "config.toml").write_text(to_toml(tiny_config(augment=augment)), encoding="utf-8")
+    values = {"d/real_signs": 0.9, "d/validation_gap": 0.1, "augment/probability": 0.25}
+    values |= {f"d/{name}_logits": y for name, y in (("fake", -1), ("real", 2), ("validation", 1))}
+    log(
+        folder,
+        *(("progress", float(i), {"images_seen": 4 * i} | values) for i in range(1, 4)),
+    )
+    write_report(folder)
+    labels = [
+        attributes.get("aria-label") for attributes in Page(folder / "report.html").all("svg")
+    ]
+    augmented = ", p of the augmentation" if kind == "ada" else ""
+    assert f"Overfitting: r_t, r_v{augmented}" in labels
+    assert "Logits: D(training images), D(validation images), D(generated images)" in labels
+    target = "0.5" if kind == "ada" else "0.6"
+    assert f"target of r_t: {target}" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_levels_are_dashed_lines_within_the_chart():
+    drawn = chart("t", [Series("n", [(0, 0.1), (1, 0.2)])], x_name="x", levels={"target": 5.0})
+    (y,) = [float(found) for found in re.findall(r"M 52 ([\d.]+) L 538 \1\"[^>]*dasharray", drawn)]
+    assert TOP <= y < BOTTOM
+    assert ">target<" in drawn
+
+
 def test_the_style_names_no_other_file():
     style = (Path(stylegan.report.__file__).parent / "style.css").read_text(encoding="utf-8")
     assert not re.search(r"url\(|@import|http", style)

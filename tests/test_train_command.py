@@ -14,7 +14,7 @@ from PIL import Image
 from tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan.cli import main
-from stylegan.cli.train import in_columns, status_line, train
+from stylegan.cli.train import in_columns, short_values, status_line, train
 from stylegan.config import from_dict, load_config, to_toml
 from stylegan.data import prepare
 from stylegan.files import checkpoint
@@ -22,7 +22,7 @@ from stylegan.files.loading import load_source
 from stylegan.interop import load_official
 from stylegan.networks import Discriminator
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import phases, stage_at
+from stylegan.schedule import ScheduleConfig, phases, stage_at
 from stylegan.toml import parse_toml
 from stylegan.training import TrainingProgress
 
@@ -230,10 +230,21 @@ def test_the_first_process_alone_shows_the_bar(rank, monkeypatch, capsys):
     config = tiny_config(schedule=SHORT)
     with status_line(config) as show:
         stage = stage_at(4, config.schedule)
-        show(TrainingProgress(4, 12, stage, {"d/real_logits": 0.5}, 4, 10.0, 0.25, 0))
-    text = r" kimg  10 img/s  left \w+  res 16 fade 0.50  data 25%  real_logits 0.50"
+        metrics = {"augment/probability": 0.0, "d/real_logits": 0.5, "d/real_signs": 0.4}
+        show(TrainingProgress(4, 12, stage, metrics, 4, 10.0, 0.25, 0))
+    text = r" kimg  10 img/s  left \w+  res 16 fade 0.50  r_t 0.40  data 25%  D\(real\) 0.50"
     found = bool(re.search(text, capsys.readouterr().err))
     assert found == (rank == 0)
+
+
+def test_the_meters_of_overfitting_come_first_under_short_names():
+    metrics = {"g/nonsaturating": 1.5, "d/fake_logits": -0.5, "d/validation_gap": 0.126}
+    metrics |= {"augment/probability": 0.08, "d/real_signs": 0.61}
+    progress = TrainingProgress(4, 12, stage_at(4, ScheduleConfig()), metrics, 4, 10.0, 0.25, 0)
+    meters = ["r_t 0.61", "p 0.08", "r_v 0.13"]
+    others = ["data 25%", "D(fake) -0.50", "nonsaturating 1.50"]
+    assert short_values(progress, augmented=True) == [*meters, *others]
+    assert short_values(progress, augmented=False) == [meters[0], meters[2], *others]
 
 
 @pytest.mark.parametrize(

@@ -282,8 +282,9 @@ def enable_debugging() -> None:
 
 @contextmanager
 def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress], None]]":
-    """A bar with speed, the time that is left, resolution, fade, waiting for data and losses, as
-    far as they fit into the line; shown by the first process from the first progress on."""
+    """A bar with speed, the time that is left, resolution, fade, how overfitted the discriminator
+    is (r_t), the augmentation's p, logits, waiting for data and losses, as far as they fit into the
+    line; shown by the first process from the first progress on."""
     from tqdm import tqdm
 
     from stylegan.messages import duration
@@ -305,10 +306,10 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
         stage, speed = progress.stage, progress.images_per_second
         left = time_left.seconds(progress.images_seen, stage.resolution, speed)
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
-        values = (f"{k.split('/')[1]} {v:.2f}" for k, v in sorted(progress.metrics.items()))
+        values = short_values(progress, augmented=config.augment.kind != "none")
         bar.n = min(progress.images_seen, total) / 1000
         first = f"{bar.n:.1f}/{total / 1000:.1f} kimg  {speed:.0f} img/s  left {duration(left)}"
-        others = f"res {stage.resolution}{fade}", f"data {100 * progress.data_wait:.0f}%", *values
+        others = f"res {stage.resolution}{fade}", *values
         columns = None if bar.disable else bar.format_dict["ncols"]
         size, text = in_columns(first, others, columns or 1000)
         bar.bar_format = f"{{percentage:3.0f}}%|{{bar:{size}}}| {{desc}}"
@@ -319,6 +320,28 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
     finally:
         if bar is not None:
             bar.close()
+
+
+METERS = {"d/real_signs": "r_t", "augment/probability": "p", "d/validation_gap": "r_v"}
+LOGITS = {
+    "d/real_logits": "D(real)",
+    "d/validation_logits": "D(validation)",
+    "d/fake_logits": "D(fake)",
+}
+
+
+def short_values(progress: "TrainingProgress", *, augmented: bool) -> list[str]:
+    """Names and values: whether the discriminator overfits, waiting for data, logits, losses."""
+    values = dict(progress.metrics)
+    if not augmented:
+        values.pop("augment/probability", None)
+
+    def texts(names: Mapping[str, str]) -> list[str]:
+        return [f"{names[n]} {values.pop(n):.2f}" for n in names if n in values]
+
+    waiting = f"data {100 * progress.data_wait:.0f}%"
+    first = [*texts(METERS), waiting, *texts(LOGITS)]
+    return [*first, *texts({name: name.partition("/")[2] for name in sorted(values)})]
 
 
 def in_columns(first: str, others: Sequence[str], columns: int) -> tuple[int, str]:

@@ -4,7 +4,7 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -93,8 +93,10 @@ def chart(
     bands: Sequence[Band] = (),
     breaks: Sequence[float] = (),
     log: bool = False,
+    levels: Mapping[str, float] | None = None,
 ) -> Html:
-    """A figure with its legend; empty without a number. Lines are interrupted at `breaks`.
+    """A figure with its legend; empty without a number. Lines are interrupted at `breaks`; `levels`
+    are dashed lines with a name.
 
     With `log` the y axis is logarithmic if all values are positive and differ by more than a factor
     of ten. Many points are averaged, and the range of each average is shaded.
@@ -112,8 +114,13 @@ def chart(
         place = (LEFT / WIDTH, 1 - BOTTOM / HEIGHT, (RIGHT - LEFT) / WIDTH, (BOTTOM - TOP) / HEIGHT)
         axes = figure.add_axes(place)
         axes.set_xlabel(x_name, loc="right", labelpad=2, color=PALETTE["soft"])
-        log = scale(axes, lines, bands, log)
+        levels = levels or {}
+        log = scale(axes, lines, bands, log, levels.values())
         draw_bands(axes, bands)
+        for name, y in levels.items():
+            axes.axhline(y, color=PALETTE["soft"], linewidth=1, linestyle=(0, (4, 3)))
+            right = axes.get_yaxis_transform()
+            axes.annotate(name, (1, y), (-2, 3), right, textcoords="offset points", ha="right")
         for line in lines:
             draw_line(axes, line, breaks)
         content = svg_content(figure)
@@ -150,7 +157,13 @@ def rows(one: Series, xs: Sequence[float]) -> np.ndarray:
     return np.array(found).reshape(-1, 4)
 
 
-def scale(axes: "Axes", lines: Sequence[Line], bands: Sequence[Band], log: bool) -> bool:
+def scale(
+    axes: "Axes",
+    lines: Sequence[Line],
+    bands: Sequence[Band],
+    log: bool,
+    levels: Iterable[float] = (),
+) -> bool:
     """Limits and ticks: round ones, from 0 on if the values come near it. Is y logarithmic?"""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -159,7 +172,7 @@ def scale(axes: "Axes", lines: Sequence[Line], bands: Sequence[Band], log: bool)
     margin = 0.5 if min(ends) == max(ends) else 0
     axes.set_xlim(min(ends) - margin, max(ends) + margin)
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
-    values = np.concatenate([line.rows[:, 1:].ravel() for line in lines])
+    values = np.concatenate([*(line.rows[:, 1:].ravel() for line in lines), [*levels]])
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     log = log and 0 < 10 * low < high
     if log:

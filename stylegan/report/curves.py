@@ -22,8 +22,19 @@ class Group(NamedTuple):
     log: bool = False
 
 
+OVERFITTING = {
+    "d/real_signs": "r_t",
+    "d/validation_gap": "r_v",
+    "augment/probability": "p of the augmentation",
+}
+LOGITS = {
+    "d/real_logits": "D(training images)",
+    "d/validation_logits": "D(validation images)",
+    "d/fake_logits": "D(generated images)",
+}
 LOSSES = (
-    Group("Logits", lambda name: name.endswith("_logits")),
+    Group("Overfitting", lambda name: name in OVERFITTING),
+    Group("Logits", lambda name: name in LOGITS),
     Group("Penalties before their weight", lambda name: "penalty" in name, log=True),
     Group("Loss of the discriminator", lambda name: name.startswith("d/")),
     Group("Loss of the generator", lambda name: name.startswith("g/")),
@@ -45,11 +56,15 @@ Points = list[tuple[float, float | None]]
 def losses(history: RunHistory, bands: Sequence[Band]) -> Html:
     """What the networks are trained by, and whatever else is logged."""
     found = logged(history)
+    augment = history.config.augment
+    if augment.kind == "none":
+        found.pop("augment/probability", None)
     groups = (*AXES, *LOSSES, *SPEED)
     others = {name: y for name, y in found.items() if not any(g.holds(name) for g in groups)}
     heads = sorted({name.partition("/")[0] for name in others})
     rest = [Group(head, lambda name, head=head: name.partition("/")[0] == head) for head in heads]  # type: ignore[misc]
-    return side_by_side([*grouped(found, LOSSES, bands), *grouped(others, rest, bands)])
+    levels = {"Overfitting": {f"target of r_t: {augment.target:g}": augment.target}}
+    return side_by_side([*grouped(found, LOSSES, bands, levels), *grouped(others, rest, bands)])
 
 
 def speed(history: RunHistory, bands: Sequence[Band]) -> Html:
@@ -77,14 +92,26 @@ def logged(history: RunHistory) -> dict[str, Points]:
 
 
 def grouped(
-    found: Mapping[str, Points], groups: Iterable[Group], bands: Sequence[Band]
+    found: Mapping[str, Points],
+    groups: Iterable[Group],
+    bands: Sequence[Band],
+    levels: Mapping[str, Mapping[str, float]] | None = None,
 ) -> list[Html]:
-    """A chart for each group; a name belongs to the first that holds it."""
+    """A chart for each group, with the levels of its title; a name belongs to the first that holds
+    it."""
     left, charts = dict(found), []
+    texts = OVERFITTING | LOGITS
     for group in groups:
-        names = [name for name in left if group.holds(name)]
-        lines = [Series(name.partition("/")[2].replace("_", " "), left.pop(name)) for name in names]
-        charts.append(chart(group.title, lines, x_name=KIMG, bands=bands, log=group.log))
+        held = [name for name in left if group.holds(name)]
+        names = [*(n for n in texts if n in held), *(n for n in held if n not in texts)]
+        lines = [
+            Series(texts.get(name, name.partition("/")[2].replace("_", " ")), left.pop(name))
+            for name in names
+        ]
+        own = (levels or {}).get(group.title, {})
+        charts.append(
+            chart(group.title, lines, x_name=KIMG, bands=bands, log=group.log, levels=own)
+        )
     return charts
 
 

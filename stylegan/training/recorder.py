@@ -155,6 +155,7 @@ class Recorder:
         state, meter = self.state, self.meter
         metrics = meter.read()  # waits for the device, so before looking at the clock
         metrics |= validation_gap(metrics)
+        metrics["augment/probability"] = state.strength.probability
         seconds = max(time.perf_counter() - meter.since, 1e-9)
         self.meter = Meter()
         progress = TrainingProgress(
@@ -177,7 +178,6 @@ class Recorder:
             "speed/images_per_second": progress.images_per_second,
             "speed/data_wait_share": progress.data_wait,
             "health/skipped_updates": progress.skipped_updates,
-            "augment/probability": state.strength.probability,
         }
         if torch.cuda.is_initialized():
             scalars["memory/peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
