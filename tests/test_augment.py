@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -11,10 +12,11 @@ from helpers import reference
 from tiny_training import SHORT, differing, run, stage, tiny_config, tiny_store
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
+from two_processes import fixed_signs, strengths
 
 from stylegan.augment import AugmentConfig, Strength, ada, diffaugment, mapped
 from stylegan.data import process_reals, split
-from stylegan.training import TrainState
+from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.feed import Feed
 from stylegan.training.run import fit_to_data
 from stylegan.training.terms import Batch, real_terms
@@ -197,11 +199,25 @@ def test_the_published_rule_moves_the_strength():
     assert strength == Strength(0.0, 32.0, 32, 1)
 
 
+def test_training_moves_the_strength_by_the_rule_also_over_a_resume():
+    expected, probability = [], 0.0
+    for signs in fixed_signs().mean(dim=1).split(4):
+        expected += [probability] * 3
+        probability = max(probability + float(signs.mean().sub(0.6).sign()) * 4 * 8 / 500_000, 0.0)
+        expected.append(probability)
+    assert len(set(expected)) > 3
+    seen = strengths()
+    assert seen == pytest.approx(expected, rel=0, abs=1e-15)
+    for step in (4, 6):  # after a change, and in the middle of an interval
+        assert strengths(resume_before=step) == seen
+
+
 ADA = {"kind": "ada", "target": -0.9, "speed_kimg": 0.04}
 AUGMENTED = {
     "in the middle of an interval of the rule": {"augment": ADA},
     "micro-batches": {"augment": ADA, "batch_gpu": 2},
     "recomputation": {"augment": ADA, "checkpoint_activations": True},
+    "both": {"augment": ADA, "checkpoint_activations": True, "batch_gpu": 2},
     "lecam": {"augment": ADA, "lecam_weight": 0.3, "batch_gpu": 2},
     "penalties": {"augment": {"kind": "diffaugment", "strength": 0.5}, "r2_gamma": 1.0},
     "fixed": {"augment": ADA | {"strength": 0.3, "transforms": ["bgc", "imgfilter", "cutout"]}},
@@ -228,12 +244,27 @@ def test_an_augmented_run_continues_bit_for_bit(name, store, tmp_path):
 
 
 def test_without_probability_training_is_the_same_to_the_last_bit(store, tmp_path):
-    short, changes = {"schedule": SHORT}, {"augment": {"kind": "ada", "target": 0.999}}
-    plain = run(tiny_config(**short), store, tmp_path / "plain").to_payload()
-    rests = run(tiny_config(**short, **changes), store, tmp_path / "rests")
-    assert rests.strength.probability == 0
-    other = [path.split("/")[1] for path in differing(plain, rests.to_payload())]
-    assert set(other) <= {"config", "strength"}
+    plain = run(tiny_config(schedule=SHORT), store, tmp_path / "plain").to_payload()
+    resting = {"kind": "ada", "target": 0.999}
+    off = [{"kind": kind, "strength": 0.0} for kind in ("ada", "diffaugment")]
+    for i, augment in enumerate([resting, *off]):
+        rests = run(tiny_config(schedule=SHORT, augment=augment), store, tmp_path / str(i))
+        assert rests.strength.probability == 0
+        other = [path.split("/")[1] for path in differing(plain, rests.to_payload())]
+        assert set(other) <= {"config", "strength"}
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+@pytest.mark.parametrize("kind", ["ada", "diffaugment"])
+def test_gray_and_transparent_images_are_trained_on(kind, channels):
+    augment = {"kind": kind, "strength": 1.0}
+    config = tiny_config(network={"image_channels": channels}, augment=augment)
+    state, now = TrainState.create(config), stage(8, 1.0)
+    draws = draw(config, 0, now, None, Share(), 1.0)
+    metrics = train_step(state, torch.randn(4, channels, 8, 8), None, now, draws)
+    assert all(value.isfinite() for value in metrics.values())
+    assert metrics["d/r1_penalty"] > 0
+    assert (state.skipped_d, state.skipped_g) == (0, 0)
 
 
 def test_r1_differentiates_by_the_images_before_they_are_transformed():
@@ -263,7 +294,8 @@ def test_images_held_out_are_not_trained_on_but_measured(store, tmp_path):
     feed = Feed(TrainState.create(config), store, workers=0)
     images = torch.from_numpy(store.images(8).copy())
     assert len(feed.label_pool) == 11
-    for read, indices in ((feed.next, training), (feed.validation, held_out)):
+    looks = [partial(feed.look, among) for among in (feed.training, feed.held_out)]
+    for read, indices in zip((feed.next, *looks), (training, training, held_out), strict=True):
         expected = {x.numpy().tobytes() for x in process_reals(images[indices])}
         seen = [read(at, stage(8, 1.0))[0] for at in range(0, 44, 4)]
         assert {x.numpy().tobytes() for batch in seen for x in batch} == expected
@@ -271,8 +303,9 @@ def test_images_held_out_are_not_trained_on_but_measured(store, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     lines = [line for line in lines if line["event"] == "progress"]
     for line in lines:
-        real, fake = line["d/real_logits"], line["d/fake_logits"]
-        gap = (real - line["d/validation_logits"]) / (real - fake)
+        names = ("training", "validation", "generated")
+        real, validation, fake = (line[f"d/{name}_logits"] for name in names)
+        gap = (real - validation) / (real - fake)
         assert line["d/validation_gap"] == pytest.approx(gap)
     assert len(lines) == 3
 

@@ -10,7 +10,17 @@ import torch
 from PIL import Image
 from processes import free_port, spawned
 from tiny_training import differing, flat, run, tiny_config
-from two_processes import BATCH, EXCHANGED, OPTIONS, STAGES, config_of, fed, ten_steps, work
+from two_processes import (
+    BATCH,
+    EXCHANGED,
+    OPTIONS,
+    STAGES,
+    config_of,
+    fed,
+    strengths,
+    ten_steps,
+    work,
+)
 
 from stylegan.data import cached_store
 from stylegan.distributed import meeting, seen
@@ -74,6 +84,13 @@ def test_everything_is_bit_for_bit_the_same_in_both_processes(name, results):
     first, second = (result["steps"][name] for result in results)
     assert differing(first, second) == []
     assert first["generator"]["w_avg"].abs().max() > 0
+
+
+def test_two_processes_move_the_augmentation_as_one(results):
+    alone, first, second = strengths(), results[0]["strengths"], results[1]["strengths"]
+    assert first == second
+    assert first == pytest.approx(alone, rel=0, abs=1e-9)
+    assert max(alone) > 0
 
 
 @pytest.mark.parametrize("name", EXCHANGED)

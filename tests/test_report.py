@@ -193,10 +193,12 @@ def test_overfitting_has_a_chart_with_the_target(folder, kind):
     augment = {"kind": kind} | ({"target": 0.5} if kind == "ada" else {})
     (folder / "config.toml").write_text(to_toml(tiny_config(augment=augment)), encoding="utf-8")
     values = {"d/real_signs": 0.9, "d/validation_gap": 0.1, "augment/probability": 0.25}
-    values |= {f"d/{name}_logits": y for name, y in (("fake", -1), ("real", 2), ("validation", 1))}
+    logits = {"generated": -1, "training": 2, "validation": 1, "real": 2}
+    values |= {f"d/{name}_logits": y for name, y in logits.items()}
     log(
         folder,
         *(("progress", float(i), {"images_seen": 4 * i} | values) for i in range(1, 4)),
+        ("overfitted", 4.0, {"images_seen": 12, "reason": "it looks overfitted at image 12"}),
     )
     write_report(folder)
     labels = [
@@ -204,7 +206,9 @@ def test_overfitting_has_a_chart_with_the_target(folder, kind):
     ]
     augmented = ", p of the augmentation" if kind == "ada" else ""
     assert f"Overfitting: r_t, r_v{augmented}" in labels
-    assert "Logits: D(training images), D(validation images), D(generated images)" in labels
+    kinds = "D(training images), D(validation images), D(generated images)"
+    assert f"Logits at one moment, also of images held out: {kinds}" in labels
+    assert "Logits: real logits" in labels
     target = "0.5" if kind == "ada" else "0.6"
     assert f"target of r_t: {target}" in (folder / "report.html").read_text(encoding="utf-8")
 

@@ -203,6 +203,7 @@ def test_a_step_replayed_with_the_same_draws_is_the_same_bit_for_bit():
 @pytest.mark.parametrize("loss", ["logistic", "wgan_gp", "hinge"])
 def test_micro_batches_equal_the_whole_batch(loss, at_once):
     options = {"discriminator_loss": loss, "r2_gamma": 1.0, "network": {"deviation_group": 0}}
+    options["lecam_weight"] = 0.3
     states = [float64_state(tiny_config(**options, batch_gpu=size)) for size in (0, at_once)]
     for now in (stage(8, 0.5), stage(8, 1.0)):
         metrics = [step(state, now) for state in states]
@@ -316,6 +317,16 @@ def test_lecam_pulls_logits_toward_the_average_of_the_other_kind():
         term = next(t for t in terms(config, network, batch, now) if t.name == f"d/lecam_{name}")
         assert term.weight == 0.3
         assert_close(term.value.detach(), (logits - average).square().mean())
+
+
+def test_a_logit_that_is_not_finite_does_not_enter_the_averages_of_lecam():
+    state, now = TrainState.create(tiny_config(lecam_weight=0.3)), stage(8, 1.0)
+    step(state, now)
+    averages = state.logit_averages.clone()
+    draws = draw(state.config, state.images_seen, now, None, Share())
+    train_step(state, torch.full((4, 3, 8, 8), math.inf), None, now, draws)
+    assert state.skipped_d == 1
+    assert torch.equal(state.logit_averages, averages)
 
 
 def test_frozen_parts_keep_their_weights_and_the_others_move():

@@ -323,11 +323,7 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
 
 
 METERS = {"d/real_signs": "r_t", "augment/probability": "p", "d/validation_gap": "r_v"}
-LOGITS = {
-    "d/real_logits": "D(real)",
-    "d/validation_logits": "D(validation)",
-    "d/fake_logits": "D(fake)",
-}
+LOGITS = {"d/real_logits": "D(real)", "d/fake_logits": "D(fake)"}
 
 
 def short_values(progress: "TrainingProgress", *, augmented: bool) -> list[str]:

@@ -27,14 +27,15 @@ OVERFITTING = {
     "d/validation_gap": "r_v",
     "augment/probability": "p of the augmentation",
 }
-LOGITS = {
-    "d/real_logits": "D(training images)",
+HELD_OUT = {
+    "d/training_logits": "D(training images)",
     "d/validation_logits": "D(validation images)",
-    "d/fake_logits": "D(generated images)",
+    "d/generated_logits": "D(generated images)",
 }
 LOSSES = (
     Group("Overfitting", lambda name: name in OVERFITTING),
-    Group("Logits", lambda name: name in LOGITS),
+    Group("Logits at one moment, also of images held out", lambda name: name in HELD_OUT),
+    Group("Logits", lambda name: name.endswith("_logits")),
     Group("Penalties before their weight", lambda name: "penalty" in name, log=True),
     Group("Loss of the discriminator", lambda name: name.startswith("d/")),
     Group("Loss of the generator", lambda name: name.startswith("g/")),
@@ -100,7 +101,7 @@ def grouped(
     """A chart for each group, with the levels of its title; a name belongs to the first that holds
     it."""
     left, charts = dict(found), []
-    texts = OVERFITTING | LOGITS
+    texts = OVERFITTING | HELD_OUT
     for group in groups:
         held = [name for name in left if group.holds(name)]
         names = [*(n for n in texts if n in held), *(n for n in held if n not in texts)]

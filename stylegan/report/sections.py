@@ -41,6 +41,7 @@ def headline(history: RunHistory, scores: Sequence[tuple[str, str]]) -> Html:
     ]
     tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
     dates = f"{moment(times[0])} to {moment(times[-1])}" if times else "not begun yet"
+    overfitted = history.last_of("overfitted")
     penalty = f", R1 gamma {config.r1_gamma:g}" if config.r1_gamma else ""
     return tag(
         "header",
@@ -48,6 +49,7 @@ def headline(history: RunHistory, scores: Sequence[tuple[str, str]]) -> Html:
         tag("h1", history.name),
         tag("p", *status(history), " ", dates, class_="status"),
         tag("dl", *tiles, class_="tiles"),
+        *([note(overfitted.get("reason"))] if overfitted else []),
         note(
             f"{config.network.resolution}×{config.network.resolution}, "  # noqa: RUF001
             f"{config.network.image_channels} channels, {config.generator_loss} and "

@@ -39,10 +39,11 @@ class Feed:
         self.waited = perf_counter() - started
         return reals, labels
 
-    def validation(self, images_seen: int, stage: Stage) -> tuple[Tensor, Tensor | None]:
-        """As `next`, of images that are not trained on."""
-        loader = self.batches(self.held_out, images_seen, stage, workers=0)
-        images, labels = next(loader)
+    def look(
+        self, among: np.ndarray, images_seen: int, stage: Stage
+    ) -> tuple[Tensor, Tensor | None]:
+        """As `next`, of the images of those indices, without moving on."""
+        images, labels = next(self.batches(among, images_seen, stage, workers=0))
         return self.processed(images, images_seen, stage), labels
 
     def processed(self, images: Tensor, images_seen: int, stage: Stage) -> Tensor:

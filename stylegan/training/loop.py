@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from stylegan.agreement import from_first
 from stylegan.data import Store
 from stylegan.files import checkpoint
+from stylegan.records import read_lines
 from stylegan.schedule import Stage
 from stylegan.training.feed import Feed
 from stylegan.training.health import Health, explained
 from stylegan.training.interrupts import Requests, Stopped, requests
-from stylegan.training.overfitting import validation_metrics
+from stylegan.training.overfitting import Overfitting, validation_metrics
 from stylegan.training.recorder import Recorder
 from stylegan.training.snapshots import Snapshots
 from stylegan.training.state import TrainState
@@ -56,8 +57,13 @@ def train(
     the last files) leaves the last good state.
     """
     feed, snapshots, health = Feed(state, store, workers), Snapshots(store, recorder), Health(state)
+    overfitting = Overfitting(state.config, len(feed.training))
+    if recorder.writes:
+        overfitting.replay(read_lines(recorder.folder.log_file, "event")[0])
+        overfitting.forget_after(state.images_seen)
     with requests() as asked, Watchdog(state, hang_minutes) as watchdog:
-        loop = Loop(state, feed, recorder, snapshots, health, asked, watchdog, evaluation)
+        watches = health, overfitting, asked, watchdog
+        loop = Loop(state, feed, recorder, snapshots, *watches, evaluation)
         try:
             with explained(state):
                 loop.complete() if state.finished else loop.run()
@@ -76,6 +82,7 @@ class Loop:
     recorder: Recorder
     snapshots: Snapshots
     health: Health
+    overfitting: Overfitting
     asked: Requests
     watchdog: Watchdog
     evaluation: Evaluation | None
@@ -119,7 +126,13 @@ class Loop:
     def log(self, stage: Stage) -> None:
         found = validation_metrics(self.state, self.feed, stage)
         self.recorder.meter.add(found, images=0, waited=0.0)
-        self.health.check_logits(self.recorder.write_progress(stage))
+        progress = self.recorder.write_progress(stage)
+        self.health.check_logits(progress)
+        growth = {"schedule/resolution": stage.resolution, "schedule/alpha": stage.alpha}
+        self.overfitting.add(progress.images_seen, progress.metrics | growth)
+        if text := self.overfitting.message():
+            self.recorder.tell(text)
+            self.recorder.line("overfitted", images_seen=progress.images_seen, reason=text)
 
     def save(self, stage: Stage) -> None:
         """The state, unless something seems wrong."""

@@ -96,10 +96,10 @@ def update_discriminator(
     if config.augment.adaptive:
         mean_sign = distributed.mean(metrics["d/real_signs"]).item()
         state.strength.observe(mean_sign, stage.batch_size, config.augment)
-    if config.lecam_weight:
-        move_logit_averages(state, metrics)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
+    if config.lecam_weight and updated:  # a logit that is not finite would stay in the averages
+        move_logit_averages(state, metrics)
     state.skipped_d += not updated
     state.skipped_in_a_row_d = 0 if updated else state.skipped_in_a_row_d + 1
     return metrics

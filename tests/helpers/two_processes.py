@@ -79,6 +79,42 @@ def ten_steps(config):
     return state.to_payload()
 
 
+class Brightness(Discriminator):
+    """Its logits are the mean of an image, so that their signs are known."""
+
+    def forward(self, images, labels=None, **growth):
+        return images.mean(dim=(1, 2, 3)) + 0 * super().forward(images, labels, **growth)
+
+
+def fixed_signs():
+    """Of D(real), (20 steps, images): many positive ones first, fewer later."""
+    chance = torch.linspace(1.0, 0.6, 20)[:, None]
+    rng = torch.Generator().manual_seed(2)
+    return 1 - 2 * (torch.rand(20, BATCH, generator=rng, dtype=torch.float64) > chance).double()
+
+
+def strengths(resume_before=None):
+    """The probability of the published rule after each of 20 steps with those signs; the state is
+    saved and restored in between."""
+    config = config_of("ada", augment={"kind": "ada", "transforms": ["blit"]})
+    share = Share(distributed.rank(), distributed.world_size(), "cpu", torch.float64)
+
+    def new_state():
+        networks = Generator(config.network).double(), Brightness(config.network).double()
+        return TrainState.create(config, *networks)
+
+    state, stage, found = new_state(), STAGES[0], []
+    for i, signs in enumerate(fixed_signs()):
+        if i == resume_before:
+            payload, state = state.to_payload(), new_state()
+            state.restore(payload)
+        reals = share.floats(signs)[:, None, None, None].expand(-1, 3, 4, 4)
+        draws = draw(config, state.images_seen, stage, None, share, state.strength.probability)
+        train_step(state, reals, None, stage, draws)
+        found.append(state.strength.probability)
+    return found
+
+
 def exchanges(config):
     """How often each parameter's gradient was exchanged in 3 steps: {count: parameters}."""
     state, stage = float64_state(config), STAGES[3]
@@ -152,6 +188,7 @@ def work(rank, port, folder):
     with one_of(2, rank, port):
         results = {
             "steps": {name: ten_steps(config_of(name)) for name in OPTIONS},
+            "strengths": strengths(),
             "exchanges": {name: exchanges(config_of(name)) for name in EXCHANGED},
             "fed": fed(store),
             "refused": refused(store, Path(folder) / "refused"),
