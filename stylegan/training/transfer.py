@@ -2,14 +2,17 @@
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from stylegan.agreement import in_all
+from stylegan.agreement import from_first, in_all
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint, loading
 from stylegan.files.download import BUNDLED
@@ -17,13 +20,16 @@ from stylegan.files.formats import SHARED, read
 from stylegan.files.snapshot import Snapshot
 from stylegan.lineage import NVIDIA, Lineage, licence_of, public_address, source_of
 from stylegan.messages import readable
-from stylegan.networks import NetworkConfig
+from stylegan.networks import Generator, NetworkConfig
 from stylegan.run_folder import RunFolder
+from stylegan.sampling import latents
+from stylegan.schedule import resolutions
 from stylegan.training.state import TrainState
 
 NAMED_AT_MOST = 5  # tensors that were not copied
 OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the images of a run
 GROWS_AGAIN = "schedule.initial_resolution"
+FITTED_IMAGES, RIDGE = 32, 1e-6  # for layers to RGB that were out of use
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +128,15 @@ def initialize_from(state: TrainState, source: str | Path) -> list[str]:
     """
     start = in_all(lambda: opened(source))
     networks, full = start.weights(), state.config.network.resolution
+    retired = retired_sizes(start, state.config)
     lines, counts = [], []
     copied = 0  # weights, as noise maps and single biases fit every network
     for name, weights in networks.items():
         network = getattr(state, name)
+        if retired and name != "discriminator":
+            theirs = getattr(start.snapshot, name)
+            fit = partial(refitted_rgb, theirs, start.grown, retired)
+            weights = {**weights, **from_first(fit)}
         problems = checkpoint.load_weights(network, weights, strict=False)
         above = {f"{part}: surplus" for part in weights if is_above(part, full)}
         left_out = [problem for problem in problems if problem in above]
@@ -139,6 +150,9 @@ def initialize_from(state: TrainState, source: str | Path) -> list[str]:
         lines += [f"  not copied: {problem}" for problem in problems[:NAMED_AT_MOST]]
         if len(problems) > NAMED_AT_MOST:
             lines.append(f"  not copied: {len(problems) - NAMED_AT_MOST} more")
+        if retired and name != "discriminator":
+            sizes = ", ".join(f"{r}x{r}" for r in retired)
+            lines.append(f"  fitted: layers to RGB at {sizes}, out of use since, to its pictures")
         if left_out:
             lines.append(f"  left out: {len(left_out)} tensors of layers above {full}x{full}")
     if not copied:
@@ -150,6 +164,12 @@ def initialize_from(state: TrainState, source: str | Path) -> list[str]:
     if "discriminator" not in networks:
         lines.append(f"{source} holds no discriminator: it starts untrained (a state-*.pt has one)")
     lines += frozen_untrained(state.config, networks)
+    if retired and "discriminator" in networks and 0 < state.config.freeze_d <= retired[-1]:
+        lines.append(
+            f"warning: freeze_d keeps the discriminator's layers from RGB up to {retired[-1]}x"
+            f"{retired[-1]} as they were when {source} grew past them; train at {start.grown}x"
+            f"{start.grown}, or without it"
+        )
     if licence_of(state.lineage) == NVIDIA:
         theirs = next(each.source for each in state.lineage if each.licence == NVIDIA)
         lines.append(
@@ -157,6 +177,51 @@ def initialize_from(state: TrainState, source: str | Path) -> list[str]:
             "for commercial purposes) goes with all that is trained from it"
         )
     return lines
+
+
+def retired_sizes(start: Start, config: TrainConfig) -> list[int]:
+    """Resolutions at which a run shows images and its source has not since it grew past them."""
+    if start.network.generator != NetworkConfig.generator:  # one of a user's own
+        return []
+    shown = resolutions(min(config.network.resolution, start.grown // 2))
+    return [r for r in shown if r >= config.schedule.start]
+
+
+@torch.no_grad()
+def refitted_rgb(network: Generator, grown: int, sizes: Sequence[int]) -> dict[str, Tensor]:
+    """Weights with which the layers to RGB of `sizes` show what `network` shows at `grown`.
+
+    Such a layer is as it was when growth went past it, while the blocks that it reads were trained
+    on. These are its least squares to the images, averaged down; named as in the network.
+    """
+    classes, features = network.config.label_dim, dict[int, Tensor]()
+    blocks = {
+        r: network.synthesis.blocks[str(r)] if r > 4 else network.synthesis.input for r in sizes
+    }
+    hooks = [
+        block.register_forward_hook(lambda _, __, x, r=r: features.update({r: x}))
+        for r, block in blocks.items()
+    ]
+    sums = {r: [torch.zeros(()).double(), torch.zeros(()).double()] for r in sizes}
+    for i, z in enumerate(latents(range(FITTED_IMAGES), network.config.z_dim).split(1)):
+        labels = torch.eye(classes)[i % classes][None] if classes else None
+        images = network(z, labels, resolution=grown, noise="const").double()
+        for r in sizes:
+            x = features[r].double().flatten(2)[0]  # (channels, r * r)
+            x = torch.cat([x, torch.ones_like(x[:1])])
+            y = F.avg_pool2d(images, grown // r).flatten(2)[0]
+            sums[r] = [sums[r][0] + x @ x.T, sums[r][1] + x @ y.T]
+    for hook in hooks:
+        hook.remove()
+    found = dict[str, Tensor]()
+    for r, (squares, products) in sums.items():
+        squares += RIDGE * squares.diagonal().mean() * torch.eye(len(squares))
+        solution = torch.linalg.solve(squares, products).T  # (image_channels, channels + 1)
+        layer = network.synthesis.to_rgb[str(r)]
+        weight = solution[:, :-1, None, None] / layer.weight_scale
+        name = f"synthesis.to_rgb.{r}"
+        found |= {f"{name}.weight": weight.float(), f"{name}.bias": solution[:, -1].float()}
+    return found
 
 
 def is_above(name: str, resolution: int) -> bool:

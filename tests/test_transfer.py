@@ -1,0 +1,198 @@
+"""Starting from other weights: grown, in their sizes, shown as they were, frozen if asked for."""
+
+import dataclasses
+
+import pytest
+import torch
+from tiny_generators import TINY, random_generator
+from tiny_training import QUIET, SHORT, tiny_config, write_pictures
+from torch.nn import functional as F
+
+from stylegan.cli.choosing import Asked, decide
+from stylegan.cli.train import SETTINGS, as_overrides
+from stylegan.config import build_config, merge, to_dict, to_toml
+from stylegan.data import cached_store
+from stylegan.files import checkpoint
+from stylegan.files.formats import own
+from stylegan.files.loading import load_source
+from stylegan.lineage import to_toml as lineage_toml
+from stylegan.networks import Generator
+from stylegan.run_folder import RunFolder
+from stylegan.training import start
+from stylegan.training.transfer import opened, refitted_rgb
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Pictures of 32x32, prepared at 16x16, and a finished run of 8x8 and 16x16."""
+    folder = tmp_path_factory.mktemp("transfer")
+    write_pictures(folder / "pictures", size=32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STYLEGAN_CACHE", str(folder / "cache"))
+        train(folder, "run", schedule=SHORT)
+    return folder
+
+
+def train(folder, name, *, resolution=16, init_from=None, **changes):
+    """The state at the end of a run, and what was told."""
+    lines = []
+    config = tiny_config(**merge({"network": {"resolution": resolution}}, changes))
+    store = cached_store(
+        folder / "pictures", resolution=resolution, cache_dir=folder / f"cache{resolution}"
+    )
+    out = folder / name
+    return start(config, store, out, init_from=init_from, tell=lines.append, **QUIET), lines
+
+
+def decided(folder, source, *overrides, config=None, run="none", width=None):
+    asked = (config and str(config), folder / "pictures", overrides, width, bool(width), "cpu")
+    return decide(Asked(RunFolder(folder / run), *asked, init_from=source and str(source)))
+
+
+def sketch(path, **schedule):
+    """A configuration file that leaves out where growing begins, unless given."""
+    values = to_dict(tiny_config(schedule=SHORT))
+    values["schedule"] = {"stable_kimg": 0.002, "fade_kimg": 0.004, "total_kimg": 0.02, **schedule}
+    config = build_config(merge(values, {"network": {"resolution": 32}}))
+    lines = to_toml(config).splitlines()
+    kept = [x for x in lines if schedule or not x.startswith("initial_resolution")]
+    path.write_text("\n".join(kept))
+    return path
+
+
+def test_a_run_begins_where_its_source_has_grown_to_and_says_so(folder):
+    config = sketch(folder / "free.toml")
+    found = decided(folder, folder / "run", config=config)
+    assert found.config.schedule.initial_resolution == 16
+    assert found.config.schedule.start == 16
+    said = f"{folder / 'run'} has grown to 16x16; training starts at 16x16 and grows on to 32x32"
+    assert any(line.startswith(said) for line in found.lines)
+
+
+def test_what_was_fading_in_fades_in_again(folder):
+    generator = random_generator()
+    fields = {"resolution": 16, "alpha": 0.5, "images_seen": 1}
+    own.save_generator(folder / "fading.pt", generator, **fields)
+    config = sketch(folder / "fades.toml")
+    found = decided(folder, folder / "fading.pt", config=config)
+    assert found.config.schedule.initial_resolution == 8
+
+
+@pytest.mark.parametrize("asked", ["option", "file"])
+def test_growing_again_is_asked_for(folder, asked):
+    overrides = ["schedule.initial_resolution=4"] if asked == "option" else []
+    config = sketch(folder / f"{asked}.toml", **({} if overrides else {"initial_resolution": 4}))
+    found = decided(folder, folder / "run", *overrides, config=config)
+    assert found.config.schedule.initial_resolution == 4
+    assert "training starts at 4x4, as configured" in found.lines[-1]
+
+
+def test_a_run_of_a_lower_resolution_begins_at_its_own(folder):
+    config = sketch(folder / "lower.toml")
+    found = decided(folder, folder / "run", "network.resolution=8", config=config)
+    assert found.config.schedule.initial_resolution == 8
+    assert "its layers above 8x8 are left out" in found.lines[-1]
+
+
+def test_without_a_configuration_the_sizes_are_those_of_the_source(folder):
+    usual, found = decided(folder, None).config, decided(folder, "emoji64").config
+    theirs = load_source("emoji64").generator.config
+    assert found.network == dataclasses.replace(theirs, resolution=32)
+    assert found.schedule.initial_resolution == 32
+    for name in ("r1_gamma", "style_mixing", "data", "augment"):
+        assert getattr(found, name) == getattr(usual, name)
+    assert found.schedule.total_kimg == usual.schedule.total_kimg
+    larger = decided(folder, "emoji32", "network.resolution=128").config.network
+    assert larger.channel_base == load_source("emoji32").generator.config.channel_base
+
+
+def test_sizes_that_are_asked_for_win(folder):
+    found = decided(folder, "emoji64", "network.z_dim=16").config.network
+    assert (found.z_dim, found.w_dim, found.max_channels) == (16, 128, 192)
+    assert decided(folder, "emoji64", width=32).config.network.max_channels == 32
+
+
+def test_a_run_that_has_begun_keeps_where_it_began_without_its_source(folder):
+    """`run2` has begun; its source is gone."""
+    config = sketch(folder / "begun.toml")
+    first = decided(folder, folder / "run", config=config).config
+    out = folder / "run2"
+    out.mkdir()
+    lineage = opened(folder / "run").lineage("")
+    (out / "config.toml").write_text(to_toml(first) + lineage_toml(lineage))
+    (out / "data.txt").write_text(f"{folder / 'pictures'}\n")
+    for source in (None, folder / "gone"):
+        assert decided(folder, source, config=config, run="run2").config == first
+        assert decided(folder, source, run="run2").config == first
+
+
+@pytest.mark.parametrize("labels", [0, 2])
+def test_layers_to_rgb_that_were_out_of_use_show_the_pictures_again(labels):
+    network = random_generator(dataclasses.replace(TINY, label_dim=labels))
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    fitted = refitted_rgb(network, 16, [4, 8])
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert {name.split(".")[2] for name in fitted} == {"4", "8"}
+    z, y = torch.randn(64, TINY.z_dim), torch.eye(2)[torch.arange(64) % 2] if labels else None
+    other = Generator(network.config).eval()
+    other.load_state_dict(before | fitted)
+    with torch.no_grad():
+        wanted = network(z, y, noise="const")
+        for r in (4, 8):
+            target = F.avg_pool2d(wanted, 16 // r)
+            stale = (network(z, y, resolution=r, noise="const") - target).square().mean()
+            error = (other(z, y, resolution=r, noise="const") - target).square().mean()
+            assert error < min(0.5 * stale, 1.1 * target.var(unbiased=False))
+        assert torch.equal(other(z, y, noise="const"), wanted)
+
+
+def test_a_run_of_a_lower_resolution_starts_with_fitted_layers_and_names_what_is_left(folder):
+    frozen = {"g_lr": {4: 1e-30}, "d_lr": {4: 1e-30}, "initial_resolution": 8}
+    schedule = {**SHORT, **frozen}
+    state, lines = train(folder, "down", resolution=8, init_from=folder / "run", schedule=schedule)
+    source = opened(folder / "run")
+    wanted = refitted_rgb(source.snapshot.generator, 16, [8])
+    weights = state.generator.state_dict()
+    for name, value in wanted.items():
+        torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-6)
+    assert "  fitted: layers to RGB at 8x8, out of use since, to its pictures" in lines
+    left = [line for line in lines if "left out" in line]
+    assert len(left) == 3
+    assert all(line.endswith("tensors of layers above 8x8") for line in left)
+    assert not any("surplus" in line for line in lines)
+
+
+def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
+    out = folder / "freed"
+    changes = {"freeze_d": 8, "freeze_mapping": True, "schedule": SHORT}
+    train(folder, "freed", init_from=folder / "run", **changes)
+    for path in RunFolder(out).states()[1:]:
+        path.unlink()
+    state, _ = train(folder, "freed", **changes)  # from the middle of the fade
+    given = checkpoint.load(RunFolder(folder / "run").states()[-1])
+    for network in ("generator", "discriminator"):
+        for name, value in getattr(state, network).named_parameters():
+            large = any(f"{part}.{r}." in name for part in ("from_rgb", "blocks") for r in (8, 16))
+            frozen = large if network == "discriminator" else name.startswith("mapping.")
+            if frozen:
+                assert torch.equal(value.cpu(), given[network][name]), name
+    assert not torch.equal(
+        state.discriminator.head.conv.weight, given["discriminator"]["head.conv.weight"]
+    )
+
+
+def test_freezing_what_was_never_trained_is_warned_of_once(folder):
+    changes = {"freeze_d": 8, "freeze_mapping": True, "schedule": SHORT}
+    _, lines = train(folder, "random", **changes)
+    (warning,) = [line for line in lines if line.startswith("warning")]
+    assert "freeze_d and freeze_mapping would keep random weights" in warning
+    source = folder / "run" / "generator-000000012.pt"
+    _, lines = train(folder, "critic", init_from=source, **changes)
+    (warning,) = [line for line in lines if line.startswith("warning")]
+    assert warning.startswith("warning: freeze_d would keep random weights")
+    assert any("holds no discriminator: it starts untrained" in line for line in lines)
+
+
+def test_options_of_the_command_line_freeze():
+    found = as_overrides({"freeze_d": 32, "freeze_mapping": True}, SETTINGS)
+    assert found == ["freeze_d=32", "freeze_mapping=true"]
