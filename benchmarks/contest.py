@@ -152,21 +152,26 @@ class Memory:
         return self.resident("VmHWM") - self.before if self.STATUS.exists() else None
 
 
-def seconds_per_call(trial: Trial, calls: int = 1) -> float:
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}  # cpu: of all threads together
+
+
+def seconds_per_call(
+    trial: Trial, calls: int = 1, clock: Callable[[], float] = time.perf_counter
+) -> float:
     synchronize(trial.device)
-    started = time.perf_counter()
+    started = clock()
     for _ in range(calls):
         trial.once()
     synchronize(trial.device)
-    return (time.perf_counter() - started) / calls
+    return (clock() - started) / calls
 
 
-def warm_up(trial: Trial) -> float:
+def warm_up(trial: Trial, clock: Callable[[], float]) -> float:
     """Seconds of a call once calls no longer become faster."""
     fewest, most = WARM_CALLS
-    seconds = [seconds_per_call(trial)]
+    seconds = [seconds_per_call(trial, clock=clock)]
     while len(seconds) < fewest or (len(seconds) < most and seconds[-1] < 0.9 * seconds[-2]):
-        seconds.append(seconds_per_call(trial))
+        seconds.append(seconds_per_call(trial, clock=clock))
     return seconds[-1]
 
 
@@ -183,14 +188,15 @@ def serve(task: str) -> None:
         module, _, function = task.partition(":")
         trial: Trial = getattr(importlib.import_module(module), function)(settings)
         memory, calls = Memory(trial.device), 1
+        clock = CLOCKS[settings.get("clock", "wall")]
         answer(built=True)
         for line in sys.stdin:
             if line.strip() == "warm":
                 repeat_seconds = float(settings.get("repeat_seconds", 0.3))
-                calls = max(1, round(repeat_seconds / warm_up(trial)))
+                calls = max(1, round(repeat_seconds / warm_up(trial, clock)))
                 answer(calls=calls)
             else:
-                seconds = seconds_per_call(trial, calls)
+                seconds = seconds_per_call(trial, calls, clock)
                 answer(seconds=seconds, peak_bytes=memory.peak(), facts=trial.facts)
         trial.close()
     except Exception as error:

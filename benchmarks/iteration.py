@@ -56,7 +56,7 @@ def stage_of(config: TrainConfig, settings: dict[str, Any]) -> Stage:
 
 def prepare(settings: dict[str, Any]) -> tuple[TrainState, Stage, Tensor, Share]:
     """Our state at its first step, and the images that every step is shown."""
-    config = load_config(None, settings["overrides"])
+    config = load_config(settings["config"], settings["overrides"])
     peaks.set_precision(config.precision)
     stage, share = stage_of(config, settings), Share(device=settings["device"])
     state = TrainState.create(config, device=settings["device"])
@@ -69,7 +69,8 @@ def ours(settings: dict[str, Any]) -> Trial:
     state, stage, reals, share = prepare(settings)
 
     def once() -> None:
-        draws = draw(state.config, state.images_seen, stage, None, share)
+        probability = state.strength.probability
+        draws = draw(state.config, state.images_seen, stage, None, share, probability)
         train_step(state, reals, None, stage, draws)
 
     return Trial(once, settings["device"])
@@ -173,8 +174,10 @@ def profiled(settings: dict[str, Any]) -> Trial:
 class Question:
     """What is compared, at whatever resolution and batch."""
 
+    config: str | None  # a name; None: the paper's
     precisions: Sequence[str]
     alpha: float
+    clock: str
     device: str
     against: str  # textbook, none, ours, or a revision
     settings: Sequence[str]
@@ -182,11 +185,12 @@ class Question:
     tree: Path  # of the opponent
 
     def settings_for(self, resolution: int, batch: int, extra: Sequence[str]) -> dict[str, Any]:
-        """Settings of a worker: the paper's network, full size on a GPU; `extra` options win."""
+        """Settings of a worker: the paper's network is full size on a GPU; `extra` options win."""
         network = 1024 if on_gpu(self.device) else max(SMALL_NETWORK, resolution)
         own = [f"network.resolution={network}", f"schedule.batch_size={{4={batch}}}", *extra]
         place = {"resolution": resolution, "batch": batch, "alpha": self.alpha}
-        return {**place, "device": self.device, "overrides": own}
+        machine = {"device": self.device, "clock": self.clock}
+        return {**place, **machine, "config": self.config, "overrides": own}
 
     def contenders(self, resolution: int, batch: int) -> list[tuple[Contender, Contender | None]]:
         """Ours in each precision with its opponent, which may be the same for all."""
@@ -223,7 +227,7 @@ def measure(
     by_name = {result.name: result for result in results}
     rows = []
     for precision, (ours, theirs) in zip(question.precisions, pairs, strict=True):
-        config = load_config(None, ours.settings["overrides"])
+        config = load_config(question.config, ours.settings["overrides"])
         count = partial(
             work.iteration,
             config.network,
@@ -272,6 +276,7 @@ def show_profile(
 
 @click.command(cls=Command)
 @click.argument("resolutions", type=int, nargs=-1)
+@click.option("--config", help="Name of the configuration.  [default: the paper's]")
 @click.option(
     "--batch",
     type=int,
@@ -317,9 +322,17 @@ def show_profile(
     help="Measure what the machine can do, for shares of it.",
 )
 @click.option("--profile", "profiling", is_flag=True, help="Only show where our time goes.")
+@click.option(
+    "--clock",
+    type=click.Choice(["wall", "cpu"]),
+    default="wall",
+    show_default=True,
+    help="cpu: time of all threads on processors, which other programs disturb less.",
+)
 @common_options
 def main(
     resolutions: Sequence[int],
+    config: str | None,
     batch: Sequence[int],
     precision: Sequence[str],
     alpha: float,
@@ -329,6 +342,7 @@ def main(
     min_rounds: int,
     with_peaks: bool,
     profiling: bool,
+    clock: str,
     device: str,
     threads: int,
     malloc: str,
@@ -350,14 +364,17 @@ def main(
     revision = None if against in ("textbook", "none", "ours") else against
     rows: list[Row] = []
     with tree_of(revision) as tree:
-        question = Question(precision, alpha, device, against, settings, their_settings, tree)
+        question = Question(
+            config, precision, alpha, clock, device, against, settings, their_settings, tree
+        )
         if profiling:
             for resolution, size in cases(resolutions, batch, device):
                 show_profile(question, resolution, size, environment)
             return
         found = peaks.measure(device, precision if with_peaks else [], environment)
-        record = {
-            "conditions": conditions(environment, device),
+        record: dict[str, Any] = {
+            "conditions": conditions(environment, device) | {"clock": clock},
+            "config": config,
             "against": against,
             "alpha": alpha,
             "settings": settings,

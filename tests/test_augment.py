@@ -3,7 +3,6 @@
 import json
 import math
 from functools import partial
-from operator import itemgetter
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 from two_processes import fixed_signs, strengths
 
-from stylegan.augment import AugmentConfig, Strength, ada, diffaugment, mapped
+from stylegan.augment import AugmentConfig, Strength, ada, diffaugment, part, resampling
 from stylegan.data import process_reals, split
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.feed import Feed
@@ -77,7 +76,7 @@ def test_a_part_of_a_batch_is_transformed_as_in_the_whole(module):
     transform = drawn(module, images.shape, names)
     whole = module.apply(images, transform)
     for rows in (slice(0, 2), slice(2, 6)):
-        assert_close(module.apply(images[rows], mapped(transform, itemgetter(rows))), whole[rows])
+        assert_close(module.apply(images[rows], part(transform, rows)), whole[rows])
 
 
 def touched(module, name, n, probability, resolution=16):
@@ -178,6 +177,57 @@ def test_unknown_transforms_are_refused_with_the_known_ones(module):
 def test_groups_are_those_of_the_paper():
     assert ada.names_of(["bgc"]) == tuple(ada.PARAMETERS)[:12]
     assert ada.names_of(["color", "xflip"]) == ("xflip", *ada.COLOR)
+
+
+def test_images_that_geometry_leaves_are_copied_and_their_neighbours_change_nothing():
+    """At 8 px the CPU transforms many images together."""
+    images = torch.randn(12, 3, 8, 8)
+    transform = drawn(ada, images.shape, ["geom"], probability=0.2)
+    rests = [window is None for window in transform.windows]
+    assert 0 < sum(rests) < 12
+    result = ada.apply(images, transform)
+    for i in range(12):
+        alone = ada.apply(images[i : i + 1], part(transform, slice(i, i + 1)))
+        assert_close(alone, result[i : i + 1], rtol=0, atol=5e-6)
+        assert torch.equal(alone, images[i : i + 1]) == rests[i]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_spreading_in_order_is_spreading(dtype):
+    """At pixels, between them, at the last ones and beyond them."""
+    samples = torch.randn(3, 2, 5, 6, dtype=dtype)
+    grid = torch.rand(3, 5, 6, 2, dtype=dtype) * 2.8 - 1.4
+    grid[0] = (torch.randint(-2, 11, (5, 6, 2)) / 4 - 1).to(dtype)  # of 9 x 9 pixels
+    for size in ((9, 9), (7, 4)):
+        expected = resampling.spread(samples, grid, size)
+        assert_close(resampling.spread_in_order(samples, grid, size), expected)
+        images = torch.randn(3, 2, *size, dtype=dtype)
+        products = (resampling.sample(images, grid) * samples).sum(), (images * expected).sum()
+        assert_close(*products)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_gpu_transforms_as_a_cpu_does(deterministic, monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    images = torch.randn(6, 3, 32, 32)
+    transform = drawn(ada, images.shape, ada.PARAMETERS)
+    results = []
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        for device in ("cpu", "cuda", "cuda"):
+            x = images.to(device).requires_grad_()
+            there = part(transform, slice(None), partial(torch.Tensor.to, other=x))
+            y = ada.apply(x, there)
+            (gradient,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
+            (second,) = torch.autograd.grad(gradient.square().sum(), x)
+            results.append([t.detach().cpu() for t in (y, gradient, second)])
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for expected, found, again in zip(*results, strict=True):
+        assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        assert not deterministic or torch.equal(found, again)
 
 
 # In training

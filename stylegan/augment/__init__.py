@@ -38,10 +38,18 @@ def apply(images: Tensor, transform: Transform | None) -> Tensor:
         return diffaugment.apply(wide, transform)
 
 
-def mapped(transform: Transform | None, function: Callable[[Tensor], Tensor]) -> Transform | None:
-    """A transform whose tensors, one row for each image, went through the function."""
+def part(
+    transform: Transform | None, rows: slice, place: Callable[[Tensor], Tensor] | None = None
+) -> Transform | None:
+    """The transform of those images; its tensors go through `place`."""
     if transform is None:
         return None
-    values = {f.name: getattr(transform, f.name) for f in dataclasses.fields(transform)}
-    values |= {k: function(v) for k, v in values.items() if isinstance(v, Tensor)}
+    values = {}
+    for field in dataclasses.fields(transform):
+        value = getattr(transform, field.name)
+        if isinstance(value, Tensor):
+            value = value[rows] if place is None else place(value[rows])
+        elif field.name == "windows":
+            value = value[rows]
+        values[field.name] = value
     return type(transform)(**values)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .resampling import Margins, margins_for, reflected, warp
+from .resampling import Margins, Window, reach_of, reflected, warp
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class Transform:
 
     geometry: Tensor | None = None  # (N, 3, 3): where a pixel comes from, seen from the centre
     margins: Margins = (0, 0, 0, 0)  # of reflection, for the whole batch
+    windows: Sequence[Window] = ()  # of N enlarged images: what is needed
     color: Tensor | None = None  # (N, 4, 4) on (r, g, b, 1)
     bands: Tensor | None = None  # (N, 4) amplification of bands of frequency, lowest first
     noise: Tensor | None = None  # (N, C, H, W), added
@@ -140,13 +141,16 @@ def transform_of(
     has = values.keys()
     if noise is not None:
         noise = noise * values["noise"].abs()[:, :, None, None].float()
-    geometry, margins = None, (0, 0, 0, 0)
+    geometry: Tensor | None = None
+    margins: Margins = (0, 0, 0, 0)
+    windows: Sequence[Window] = ()
     if has & {*BLIT, *GEOMETRY}:
         geometry = geometry_matrices(values, *shape[2:])
-        margins = margins_for(geometry, *shape[2:])
+        margins, windows = reach_of(geometry, *shape[2:])
     return Transform(
         geometry,
         margins,
+        windows,
         color_matrices(values) if has & {*COLOR} else None,
         band_gains(values["imgfilter"]) if "imgfilter" in has else None,
         noise,
@@ -158,7 +162,7 @@ def apply(images: Tensor, transform: Transform) -> Tensor:
     """Transformed images (N, C, H, W), differentiable any number of times; with 2 and 4 channels
     the last is alpha, which colour leaves alone."""
     if transform.geometry is not None:
-        images = warp(images, transform.geometry, transform.margins)
+        images = warp(images, transform.geometry, transform.margins, transform.windows)
     if transform.color is not None:
         images = recolor(images, transform.color.to(images))
     if transform.bands is not None:
@@ -202,9 +206,9 @@ def geometry_matrices(values: dict[str, Tensor], height: int, width: int) -> Ten
 
 def matrix(rows: Sequence[Sequence[Tensor | float]]) -> Tensor:
     """(N, R, C) of entries that are (N,) or numbers."""
-    like = next(e for row in rows for e in row if isinstance(e, Tensor))
-    entries = [[torch.as_tensor(e).to(like).expand_as(like) for e in row] for row in rows]
-    return torch.stack([torch.stack(row, dim=-1) for row in entries], dim=-2)
+    entries = [torch.as_tensor(e, dtype=torch.float64) for row in rows for e in row]
+    stacked = torch.stack(torch.broadcast_tensors(*entries), dim=-1)
+    return stacked.unflatten(-1, (len(rows), -1))
 
 
 def scaling(x: Tensor, y: Tensor) -> Tensor:

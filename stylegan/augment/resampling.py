@@ -1,10 +1,11 @@
 """Images seen through matrices, without aliasing: enlarged, sampled, reduced.
 
-Karras et al. 2020 (limited data), appendix B.1. Linear in the images; both directions of the
-sampling have the other as their derivative, so that R1 may differentiate through it again.
+Karras et al. 2020 (limited data), appendix B.1. Linear in the images: each direction has the other
+as its derivative, so that R1 may differentiate through it again.
 """
 
-import math
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,66 +23,150 @@ SYM6 = torch.tensor(
 ).flatten()
 SYM6 = SYM6 / SYM6.sum()
 REACH = 3  # pixels that the filter needs on every side
+AT_ONCE = {"cpu": 2**11, "cuda": 2**20}  # pixels of the images that are transformed together
 
 
 Margins = tuple[int, int, int, int]  # pixels beyond the border: left, right, top, bottom
+Window = (
+    tuple[int, int, int, int] | None
+)  # left, right, top, bottom in the enlarged; None: as it is
 
 
-def warp(images: Tensor, matrices: Tensor, margins: Margins) -> Tensor:
+def warp(images: Tensor, matrices: Tensor, margins: Margins, windows: Sequence[Window]) -> Tensor:
     """Images (N, C, H, W) whose pixel at p comes from `matrices @ p` (N, 3, 3); p is (x, y, 1) in
-    pixels from the centre. Beyond the border they are reflected, as far as `margins`."""
-    height, width = images.shape[2:]
-    left, right, top, bottom = margins
-    # as products with matrices: on a CPU several times as fast as convolutions of so few channels
-    fine = enlarging(height, top, bottom, images) @ images
-    fine = fine @ enlarging(width, left, right, images).mT
-    grid = sampling_grid(matrices.to(images), height, width)
-    origin = torch.tensor([left, top]).to(images)
-    last = torch.tensor([fine.shape[3] - 1, fine.shape[2] - 1]).to(images)
-    seen = Sampled.apply(fine, 4 * (grid + origin) / last - 1)  # [-1, 1] is the enlarged image
-    return reducing(height, images) @ seen @ reducing(width, images).mT
+    pixels from the centre. Beyond the border they are reflected, as far as `margins`.
+
+    Only the `windows` are enlarged. Both are those of `reach_of`.
+    """
+    return Warp.apply(images, matrices.to(images), margins, windows, False)
 
 
-def margins_for(matrices: Tensor, height: int, width: int) -> Margins:
-    """What the image that needs most of them needs, at most an image's size."""
-    x, y = (width - 1) / 2, (height - 1) / 2
-    corners = torch.tensor([[-x, x, x, -x], [-y, -y, y, y], [1, 1, 1, 1]]).to(matrices)
-    seen = (matrices @ corners)[:, :2]  # (N, 2, 4)
-    needed = torch.cat([-seen, seen]).amax(dim=2)  # (2 N, 2)
-    low, high = needed.unflatten(0, (2, -1)).amax(dim=1).tolist()
-    half, most = (x, y), (width - 1, height - 1)
-    left, right, top, bottom = (
-        math.ceil(min(max(side[axis] - half[axis] + 2 * REACH, 0), most[axis]))
-        for axis in (0, 1)
-        for side in (low, high)
-    )
-    return left, right, top, bottom
+class Warp(torch.autograd.Function):
+    """Images seen through matrices, or the transpose of that."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        images: Tensor,
+        matrices: Tensor,
+        margins: Margins,
+        windows: Sequence[Window],
+        transposed: bool,
+    ) -> Tensor:
+        ctx.save_for_backward(matrices)
+        ctx.arguments = margins, windows, not transposed
+        result = torch.empty_like(images, memory_format=torch.contiguous_format)
+        for rows, window in parts(images, windows):
+            result[rows] = (
+                images[rows]
+                if window is None
+                else Lens(images, matrices[rows], margins, window).seen(images[rows], transposed)
+            )
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return Warp.apply(grad, *ctx.saved_tensors, *ctx.arguments), None, None, None, None
 
 
-def sampling_grid(matrices: Tensor, height: int, width: int) -> Tensor:
-    """Where the samples of the enlarged result lie in the images: (N, 2 H', 2 W', 2), in pixels
-    from the first; H' and W' are larger by the filter's reach."""
-    sizes = torch.tensor([width, height])
-    center = (sizes - 1).to(matrices) / 2
+def parts(images: Tensor, windows: Sequence[Window]) -> Iterator[tuple[slice, Window]]:
+    """Images that are transformed together, and the window that holds all of theirs.
+
+    On a CPU they are few, at least one for each thread, so that its cache holds what is enlarged.
+    """
+    at_once = AT_ONCE["cuda" if images.is_cuda else "cpu"] // (images.shape[2] * images.shape[3])
+    size = max(at_once, 1 if images.is_cuda else torch.get_num_threads())
+    for start in range(0, len(images), size):
+        rows = slice(start, start + size)
+        seen = [window for window in windows[rows] if window is not None]
+        left, right, top, bottom = zip(*seen, strict=True) if seen else [()] * 4
+        yield rows, (min(left), max(right), min(top), max(bottom)) if seen else None
+
+
+class Lens:
+    """The linear maps of some images (N, C, H, W): enlarging, sampling and reducing."""
+
+    def __init__(self, like: Tensor, matrices: Tensor, margins: Margins, window: Window) -> None:
+        assert window is not None
+        height, width = like.shape[2:]
+        before_x, after_x, before_y, after_y = margins
+        left, right, top, bottom = window
+        kind = like.dtype, like.device
+        self.larger_x = enlarging(width, before_x, after_x, *kind)[left:right]
+        self.larger_y = enlarging(height, before_y, after_y, *kind)[top:bottom]
+        self.smaller_x, self.smaller_y = reducing(width, *kind), reducing(height, *kind)
+        origin = 2 * before_x - left, 2 * before_y - top
+        self.grid = sampling_grid(matrices, height, width, origin, (right - left, bottom - top))
+
+    def seen(self, images: Tensor, transposed: bool = False) -> Tensor:
+        """What is seen of them, or the images that were seen so."""
+        if not transposed:
+            fine = self.larger_y @ images @ self.larger_x.mT
+            return self.smaller_y @ sample(fine, self.grid) @ self.smaller_x.mT
+        samples = self.smaller_y.mT @ images @ self.smaller_x
+        size = len(self.larger_y), len(self.larger_x)
+        return self.larger_y.mT @ spread(samples, self.grid, size) @ self.larger_x
+
+
+def reach_of(matrices: Tensor, height: int, width: int) -> tuple[Margins, list[Window]]:
+    """The margins of the image that needs most of them, at most an image's size, and what each
+    image needs of the enlarged and reflected one."""
+    half = torch.tensor([(width - 1) / 2, (height - 1) / 2]).to(matrices)
+    limit = torch.tensor([width - 1, height - 1]).to(matrices)
+    low, high = bounds(matrices, -half, half)
+    before = (-low.amin(dim=0) - half + 2 * REACH).clamp(min=0).minimum(limit).ceil()
+    after = (high.amax(dim=0) - half + 2 * REACH).clamp(min=0).minimum(limit).ceil()
+    low, high = bounds(matrices, -half - REACH, half + REACH + 0.5)  # of the samples
+    origin, size = half + before, 2 * (2 * half + 1 + before + after)
+    first = (2 * (low + origin)).floor().clamp(min=0).minimum(size - 2)
+    end = ((2 * (high + origin)).floor() + 2).clamp(min=2).minimum(size)
+    same = (matrices == torch.eye(3).to(matrices)).all(dim=2).all(dim=1).tolist()
+    left, top = before.int().tolist()
+    right, bottom = after.int().tolist()
+    edges = torch.stack([first, end], dim=2).flatten(1).int().tolist()
+    windows: list[Window] = [None if s else tuple(e) for s, e in zip(same, edges, strict=True)]
+    return (left, right, top, bottom), windows
+
+
+def bounds(matrices: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+    """The least and largest x and y (N, 2) that are seen from a rectangle."""
+    middle, half = (first + last) / 2, (last - first) / 2
+    center = matrices[:, :2, :2] @ middle + matrices[:, :2, 2]
+    reach = matrices[:, :2, :2].abs() @ half
+    return center - reach, center + reach
+
+
+def sampling_grid(
+    matrices: Tensor, height: int, width: int, origin: tuple[int, int], size: tuple[int, int]
+) -> Tensor:
+    """Where the samples of the enlarged result lie in the enlarged images: (N, 2 H', 2 W', 2) from
+    -1, the first pixel, to 1, the last; H' and W' are larger by the filter's reach.
+
+    `origin` (x, y) is the enlarged first pixel of the images themselves, `size` the enlarged size.
+    """
     x, y = (
-        torch.arange(2 * (n + 2 * REACH)).to(matrices) / 2 - REACH - (n - 1) / 2
+        torch.arange(2 * (n + 2 * REACH), dtype=matrices.dtype, device=matrices.device) / 2
+        - (REACH + (n - 1) / 2)
         for n in (width, height)
     )
-    linear, offset = matrices[:, :2, :2], matrices[:, :2, 2]
-    by_x = x[:, None] * linear[:, None, None, :, 0]  # (N, 1, W, 2)
-    by_y = y[:, None, None] * linear[:, None, None, :, 1]  # (N, H, 1, 2)
-    return by_x + by_y + (offset + center)[:, None, None]
+    scale = [4 / (n - 1) for n in size]
+    middle = [(n - 1 + first) / 2 for n, first in zip((width, height), origin, strict=True)]
+    scale, middle = torch.tensor([scale, middle]).to(matrices, non_blocking=True)[..., None, None]
+    by_x, by_y, offset = matrices[:, :2, :, None, None].unbind(2)  # (N, 2, 1, 1)
+    x = by_x * scale * x + (offset + middle) * scale - 1  # (N, 2, 1, W)
+    return (x + by_y * scale * y[:, None]).permute(0, 2, 3, 1)
 
 
-def enlarging(n: int, before: int, after: int, like: Tensor) -> Tensor:
+@functools.lru_cache(maxsize=4)  # both axes of a step and of the one before
+def enlarging(n: int, before: int, after: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Reflects n pixels at their ends and doubles them by the wavelet's filter, so that pixel i of
     `n + before + after` becomes 2 i: a matrix (2 (n + before + after), n)."""
-    columns = reflected(n, before, after, like.device)[:, None]
+    columns = reflected(n, before, after, device)[:, None]
     size = 2 * len(columns)
-    rows = torch.arange(0, size, 2, device=like.device)[:, None]
-    rows = rows + torch.arange(len(SYM6), device=like.device)
-    matrix = like.new_zeros(size + len(SYM6) - 2, n)
-    taps = (2 * SYM6).to(like).expand(rows.shape)
+    rows = torch.arange(0, size, 2, device=device)[:, None]
+    rows = rows + torch.arange(len(SYM6), device=device)
+    matrix = torch.zeros(size + len(SYM6) - 2, n, dtype=dtype, device=device)
+    taps = (2 * SYM6).to(matrix).expand(rows.shape)
     matrix.index_put_((rows, columns.expand_as(rows)), taps, accumulate=True)
     return matrix[5 : 5 + size]
 
@@ -92,45 +177,43 @@ def reflected(n: int, before: int, after: int, device: torch.device) -> Tensor:
     return torch.minimum(places, 2 * n - 2 - places)
 
 
-def reducing(n: int, like: Tensor) -> Tensor:
+@functools.lru_cache(maxsize=4)
+def reducing(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Halves by the filter turned around, without the filter's reach: (n, 2 (n + 2 reach))."""
-    rows = torch.arange(n, device=like.device)[:, None].expand(n, len(SYM6))
-    columns = 1 + 2 * rows + torch.arange(len(SYM6), device=like.device)
-    matrix = like.new_zeros(n, 2 * (n + 2 * REACH))
-    return matrix.index_put_((rows, columns), SYM6.to(like).expand(rows.shape))
-
-
-class Sampled(torch.autograd.Function):
-    """Bilinear samples of images at a grid; zeros beyond them."""
-
-    @staticmethod
-    def forward(ctx: Any, images: Tensor, grid: Tensor) -> Tensor:
-        ctx.save_for_backward(grid)
-        ctx.size = images.shape[2:]
-        return sample(images, grid)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (grid,) = ctx.saved_tensors
-        return Spread.apply(grad, grid, ctx.size), None
-
-
-class Spread(torch.autograd.Function):
-    """The transpose of `Sampled`: samples added to the pixels that they came from."""
-
-    @staticmethod
-    def forward(ctx: Any, samples: Tensor, grid: Tensor, size: torch.Size) -> Tensor:
-        ctx.save_for_backward(grid)
-        images = samples.new_zeros(*samples.shape[:2], *size, requires_grad=True)
-        with torch.enable_grad():
-            (spread,) = torch.autograd.grad(sample(images, grid), images, samples)
-        return spread
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (grid,) = ctx.saved_tensors
-        return Sampled.apply(grad, grid), None, None
+    rows = torch.arange(n, device=device)[:, None].expand(n, len(SYM6))
+    columns = 1 + 2 * rows + torch.arange(len(SYM6), device=device)
+    matrix = torch.zeros(n, 2 * (n + 2 * REACH), dtype=dtype, device=device)
+    return matrix.index_put_((rows, columns), SYM6.to(matrix).expand(rows.shape))
 
 
 def sample(images: Tensor, grid: Tensor) -> Tensor:
+    """Bilinear samples of images (N, C, H, W) at a grid (N, H', W', 2); zeros beyond them."""
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=True)
+
+
+def spread(samples: Tensor, grid: Tensor, size: tuple[int, int]) -> Tensor:
+    """The transpose of `sample`: samples added to the pixels that they came from."""
+    if samples.is_cuda and torch.are_deterministic_algorithms_enabled():
+        return spread_in_order(samples, grid, size)
+    images = samples.new_zeros(1).expand(*samples.shape[:2], *size)  # only its shape is read
+    backward = torch.ops.aten.grid_sampler_2d_backward
+    return backward(samples, images, grid, 0, 0, True, [True, False])[0]
+
+
+def spread_in_order(samples: Tensor, grid: Tensor, size: tuple[int, int]) -> Tensor:
+    """As `spread`, with the same bits every time on a GPU too."""
+    n, channels = samples.shape[:2]
+    height, width = size
+    last = torch.tensor([width - 1, height - 1]).to(grid, non_blocking=True)
+    corners = torch.tensor([[0, 0], [1, 0], [0, 1], [1, 1]]).to(grid, non_blocking=True)
+    places = ((grid + 1) / 2 * last)[..., None, :]  # (N, H', W', 1, 2)
+    pixels = places.floor() + corners  # (N, H', W', 4, 2)
+    weights = (1 - (places - pixels).abs()).prod(dim=-1)
+    weights = weights * ((pixels >= 0) & (pixels <= last)).all(dim=-1)
+    x, y = pixels.clamp(min=0).minimum(last).long().unbind(dim=-1)
+    image = torch.arange(n, device=grid.device)[:, None, None, None]
+    index = (image * height + y) * width + x
+    values = samples.permute(0, 2, 3, 1)[..., None, :] * weights[..., None]
+    images = samples.new_zeros(n * height * width, channels)
+    images.index_put_((index.flatten(),), values.flatten(0, 3), accumulate=True)
+    return images.view(n, height, width, channels).permute(0, 3, 1, 2)

@@ -33,7 +33,7 @@ class PassDraws:
             None if mixing is None else mixing[rows],
             self.mixing_cutoff,
             noise if isinstance(noise, str) else [m if len(m) == 1 else m[rows] for m in noise],
-            augment.mapped(self.transform, lambda values: values[rows]),
+            augment.part(self.transform, rows),
         )
 
 
@@ -61,10 +61,14 @@ class Share:
         """What this process works on."""
         return cls(distributed.rank(), distributed.world_size(), device, dtype)
 
+    def slice_of(self, n: int) -> slice:
+        """Which of a batch's n rows are those of this process."""
+        size = n // self.world_size
+        return slice(self.rank * size, (self.rank + 1) * size)
+
     def rows(self, x: Tensor) -> Tensor:
         """The rows of this process, where it computes."""
-        size = len(x) // self.world_size
-        return x[self.rank * size : (self.rank + 1) * size].to(self.device)
+        return x[self.slice_of(len(x))].to(self.device)
 
     def floats(self, x: Tensor) -> Tensor:
         """As `rows`, in the type in which it computes."""
@@ -88,8 +92,8 @@ def draw(
         )
     rng = streams.step(config.seed, images_seen)
     noise_rng = streams.step_noise(config.seed, images_seen, share.rank, share.device)
-    transforms = draw_transforms(config, images_seen, stage, probability)
-    of_reals, of_fakes, of_generated = (augment.mapped(t, share.floats) for t in transforms)
+    transforms = draw_transforms(config, images_seen, stage, share, probability)
+    of_reals, of_fakes, of_generated = transforms
     return Draws(
         discriminator=draw_pass(config, stage, None, share, rng, noise_rng, of_fakes),
         generator=draw_pass(config, stage, label_pool, share, rng, noise_rng, of_generated),
@@ -99,13 +103,23 @@ def draw(
 
 
 def draw_transforms(
-    config: TrainConfig, images_seen: int, stage: Stage, probability: float
+    config: TrainConfig, images_seen: int, stage: Stage, share: Share, probability: float
 ) -> list[Transform | None]:
-    """For the whole batch: of reals, of fakes in the discriminator's update, in the generator's."""
-    channels, resolution = config.network.image_channels, stage.resolution
-    shape = (stage.batch_size, channels, resolution, resolution)
+    """Of reals, of fakes in the discriminator's update, in the generator's: drawn together, since
+    so many small operations take longer than their numbers."""
+    n, resolution = stage.batch_size, stage.resolution
+    shape = (3 * n, config.network.image_channels, resolution, resolution)
     rng = streams.step_augment(config.seed, images_seen)
-    return [augment.draw(shape, config.augment, probability, rng) for _ in range(3)]
+    drawn = augment.draw(shape, config.augment, probability, rng)
+    own = share.slice_of(n)
+
+    def place(values: Tensor) -> Tensor:
+        return values.to(share.device, share.dtype)
+
+    return [
+        augment.part(drawn, slice(start + own.start, start + own.stop), place)
+        for start in (0, n, 2 * n)
+    ]
 
 
 def draw_pass(

@@ -58,7 +58,7 @@ def validation_metrics(state: TrainState, feed: Feed, stage: Stage) -> Metrics:
                 (VALIDATION, validation, other_labels, real),
                 (GENERATED, fakes, labels, fake),
             ):
-                transform = augment.mapped(transform, take)
+                transform = augment.part(transform, micro.rows)
                 logits, _ = forward(
                     config, state.discriminator, images, classes, stage, False, transform
                 )

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from operator import itemgetter
 from typing import NamedTuple
 
 import torch
@@ -84,7 +83,7 @@ def update_discriminator(
             fakes, w = generate(own, part_labels, stage)
         w_mean += w * micro.weight
         mix = None if draws.penalty_mix is None else draws.penalty_mix[micro.rows]
-        of_reals = augment.mapped(draws.real_transform, itemgetter(micro.rows))
+        of_reals = augment.part(draws.real_transform, micro.rows)
         averages = state.logit_averages
         batch = Batch(reals[micro.rows], fakes, part_labels, mix, averages, of_reals, own.transform)
         for group in groups:
