@@ -218,7 +218,9 @@ def test_a_gpu_transforms_as_a_cpu_does(deterministic, monkeypatch):
     try:
         for device in ("cpu", "cuda", "cuda"):
             x = images.to(device).requires_grad_()
-            there = part(transform, slice(None), partial(torch.Tensor.to, other=x))
+            there = part(
+                transform, slice(None), partial(torch.Tensor.to, device=device, dtype=x.dtype)
+            )
             y = ada.apply(x, there)
             (gradient,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
             (second,) = torch.autograd.grad(gradient.square().sum(), x)
