@@ -13,21 +13,22 @@ from stylegan.config import flatten, load_config, to_dict, to_toml
 from stylegan.report.history import read_run
 
 
-def test_runs_differ_by_their_augmentation_and_seed_alone(tmp_path):
+def test_runs_differ_by_augmentation_weight_of_r1_and_seed_alone(tmp_path):
     flat = []
-    for run in (Run("91", "none"), Run("300", "ada", 2)):
+    for run in (Run("91", "none"), Run("300", "ada", True, 2)):
         path = tmp_path / f"{run.name}.toml"
         path.write_text(run.config())
         flat.append(flatten(to_dict(load_config(str(path)))))
     plain, other = flat
     changed = {name: value for name, value in other.items() if value != plain[name]}
-    assert changed == {"seed": 2, "augment.kind": "ada"}
+    assert changed == {"seed": 2, "augment.kind": "ada", "r1_gamma": 0.0064}
     assert (plain["augment.kind"], plain["data.mirror"]) == ("none", True)
     assert plain["schedule.total_kimg"] == 400
 
 
 def test_runs_are_chosen_by_name():
-    assert parse_runs("91-none, 300-ada-seed1") == [Run("91", "none"), Run("300", "ada", 1)]
+    text = "91-none, 300-ada-rule-seed1"
+    assert parse_runs(text) == [Run("91", "none"), Run("300", "ada", True, 1)]
     with pytest.raises(ValueError, match="'300-lecam' is not a run"):
         parse_runs("300-lecam")
 

@@ -1,6 +1,7 @@
 """What augmentation does for few pictures, for docs/few-images.md: trains a small network on some
 and all of the bundled emoji, plainly and with each kind of augmentation, and compares them."""
 
+import itertools
 import json
 import statistics
 import zipfile
@@ -44,6 +45,7 @@ BASE = (  # the quickstart with half of its channels, larger batches, and long
     "schedule.tick_kimg={4=20}",
     "data.include=[]",
 )
+RULE = "r1_gamma=0.0064"  # 0.0002 * 32**2 / 32: the rule of Karras et al. 2020
 COLORS = {"none": GREY, "diffaugment": BLUE, "ada": VERMILION}
 SETS = {"91": "91 smileys", "300": "300 of 843 portraits", "3916": "all 3,916 emoji"}
 FOLDERS = {91: "smileys", 300: "portraits", 843: "portraits", 3916: ""}  # pictures of the bundle
@@ -68,31 +70,37 @@ class Run(NamedTuple):
 
     size: str  # of SETS
     kind: str  # of augmentation
+    by_rule: bool = False  # r1_gamma: that of the quickstart, or RULE
     seed: int = 0
 
     @property
     def name(self) -> str:
-        return f"{self.size}-{self.kind}" + (f"-seed{self.seed}" if self.seed else "")
+        name = f"{self.size}-{self.kind}" + ("-rule" if self.by_rule else "")
+        return name + (f"-seed{self.seed}" if self.seed else "")
 
     def config(self) -> str:
         """The complete configuration, as TOML."""
         values = read_config_file("quickstart")
-        for override in (*BASE, f"seed={self.seed}", f'augment.kind="{self.kind}"'):
+        own = (RULE,) if self.by_rule else ()
+        for override in (*BASE, *own, f"seed={self.seed}", f'augment.kind="{self.kind}"'):
             values = merge(values, parse_override(override))
         return to_toml(build_config(values))
 
 
 def parse_runs(text: str) -> list[Run]:
     """Names as those of the run folders, in the order given."""
-    known = {run.name: run for run in all_runs(range(100))}
+    known = all_runs(range(100))
     names = [name.strip() for name in text.split(",")]
     if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"{unknown[0]!r} is not a run, as 91-none or 300-ada-seed1 are")
+        raise ValueError(f"{unknown[0]!r} is not a run, as 91-none or 300-ada-rule-seed1 are")
     return [known[name] for name in names]
 
 
-def all_runs(seeds: Sequence[int]) -> list[Run]:
-    return [Run(size, kind, seed) for seed in seeds for size in SETS for kind in COLORS]
+def all_runs(seeds: Sequence[int]) -> dict[str, Run]:
+    """By their names, in the order of tables."""
+    each_way = itertools.product(seeds, SETS, (False, True), COLORS)
+    runs = [Run(size, kind, by_rule, seed) for seed, size, by_rule, kind in each_way]
+    return {run.name: run for run in runs}
 
 
 def unpack(folder: Path) -> None:
@@ -164,7 +172,8 @@ def over_time(folder: Path) -> Image.Image:
 
 def draw(results: Mapping[str, Mapping[str, Any]]) -> Figure:
     """A column for each number of pictures, a row for each quantity, a line for each run."""
-    sizes = [size for size in SETS if any(name.startswith(f"{size}-") for name in results)]
+    runs = all_runs(range(100))
+    sizes = [size for size in SETS if any(runs[name].size == size for name in results)]
     figure = Figure(figsize=(2 + 2.8 * len(sizes), 10), dpi=90, layout="constrained")
     axes = figure.subplots(len(QUANTITIES), len(sizes), sharex=True, sharey="row", squeeze=False)
     lines: dict[str, Line2D] = {}
@@ -172,8 +181,8 @@ def draw(results: Mapping[str, Mapping[str, Any]]) -> Figure:
         row[0].set_ylabel(title, fontsize=9)
         for panel, size in zip(row, sizes, strict=True):
             for name, result in results.items():
-                its_size, kind, *_ = name.split("-")
-                if its_size == size and (quantity != "p" or kind == "ada"):
+                kind = runs[name].kind
+                if runs[name].size == size and (quantity != "p" or kind == "ada"):
                     x, y = np.array(result.get(quantity, [])).reshape(-1, 2).T
                     form = "-" if quantity in LOGGED else "o-"
                     (line,) = panel.plot(x, y, form, color=COLORS[kind], ms=3, lw=1.3)
@@ -219,7 +228,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 @click.command(cls=Command)
-@click.option("--runs", help="As 91-none,300-ada-seed1.  [default: all nine of seed 0]")
+@click.option("--runs", help="As 91-none,300-ada-rule-seed1.  [default: all of seed 0]")
 @click.option("--metrics", default="eff-fd1k,eff-pr1k", help="Measured of the generators.")
 @count_option("--every", "Kimg from one measured generator to the next; 20 or more.", 40)
 @click.option("--train/--no-train", default=True, help="Train what is missing.")
@@ -237,16 +246,17 @@ def main(
     out: Path,
     results: Path,
 ) -> None:
-    """Train each kind of augmentation on each number of pictures, and compare them.
+    """Train each kind of augmentation on each number of pictures, and compare them: with the
+    quickstart's weight of R1, and with that of ADA's rule, which is a hundred times smaller.
 
     Each run is an ordinary run folder below OUT, made by `stylegan train` on one thread and
     measured by `stylegan metrics`. The same command continues where it was stopped. RESULTS gets
     few-images.json, which keeps what is known of runs that are not here, and pictures made of it.
 
     \b
-    python tools/few_images.py --runs 91-none,91-ada
+    python tools/few_images.py --runs 300-none-rule,300-ada-rule
     """
-    asked = parse_runs(runs) if runs else all_runs([0])
+    asked = parse_runs(runs) if runs else list(all_runs([0]).values())
     names, data = [request.name for request in parse(metrics)], out / "data"
     unpack(data)
     file = results / "few-images.json"
@@ -284,10 +294,12 @@ def main(
 
     outcomes = each(asked, finish, jobs)
     known |= {run.name: found for run, found in outcomes.items() if found}
-    order = [run.name for run in all_runs(range(100)) if run.name in known]
-    known = {name: known[name] for name in order}
+    known = {name: known[name] for name in all_runs(range(100)) if name in known}
     write_text(file, json.dumps(known).replace("}, ", "},\n") + "\n")
-    save(draw(known), results / "few-images.png")
+    for by_rule, name in ((False, "few-images.png"), (True, "few-images-rule.png")):
+        some = {n: y for n, y in known.items() if ("-rule" in n) == by_rule}
+        if some:
+            save(draw(some), results / name)
     click.echo(table(known))
 
 
