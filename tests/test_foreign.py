@@ -13,7 +13,8 @@ from foreign_layouts import drawn, kept, latents, noise_maps
 from stylegan.files.formats.foreign import NORM_FACTOR, width_fields
 from stylegan.files.loading import load_source
 from stylegan.interop import import_weights
-from stylegan.training.transfer import weights_of
+from stylegan.lineage import UNKNOWN, licence_of
+from stylegan.training.transfer import opened
 
 FILES = {name: foreign_layouts.load(name) for name in ("rosinality", "genforce", "huangzh13")}
 DOUBLE, SINGLE = torch.float64, torch.float32
@@ -274,7 +275,8 @@ def test_files_old_and_new_load_with_every_command(tmp_path, new):
     loaded = load_source(path)
     assert (loaded.resolution, loaded.psi, loaded.cutoff) == (128, 0.7, None)
     assert not loaded.generator.training
-    assert set(weights_of(path, torch.device("cpu"))) == {"generator", "generator_ema"}
+    assert set(opened(path).weights()) == {"generator", "generator_ema"}
+    assert licence_of(opened(path).lineage("")) == licence_of(loaded.lineage) == UNKNOWN
     text = told("info", path)
     assert "checkpoint of rosinality/style-based-gan-pytorch" in text
     assert f"stylegan convert {path}" in text

@@ -127,14 +127,11 @@ def test_what_begins_from_an_official_file_names_it_once(tmp_path):
     assert chain == (dataclasses.replace(OFFICIAL, copied="generator 1 of 1"),)
 
 
-def test_bundled_weights_have_their_name_and_licence_and_foreign_ones_are_unknown(tmp_path):
+def test_bundled_weights_have_their_name_and_licence():
     (bundled,) = opened("emoji32").lineage("")
     assert (bundled.source, bundled.licence) == ("emoji32", "MIT")
     assert load_source("emoji32").lineage == (bundled,)
     assert facts_of("emoji32")["licence"] == "MIT"
-    foreign = next((Path(__file__).parent / "foreign").glob("*.p*"), None)
-    if foreign is not None:
-        assert facts_of(str(foreign))["licence"] == "unknown"
 
 
 def test_the_licence_of_a_chain_is_the_strictest_that_is_known():

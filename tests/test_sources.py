@@ -18,7 +18,7 @@ from stylegan.files.formats import save_npz, save_safetensors
 from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator
 from stylegan.training import TrainState
-from stylegan.training.transfer import weights_of
+from stylegan.training.transfer import opened
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 FOREIGN = {  # file -> layout, variant without labels
@@ -122,7 +122,7 @@ def test_metrics_measures_every_source_that_makes_16x16_or_more(source_of, folde
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_finds_the_weights_of_every_source(source_of, kind):
     source = source_of(kind)
-    networks = weights_of(source, torch.device("cpu"))
+    networks = opened(source).weights()
     wanted = load_source(source).generator.state_dict()
     assert_same_weights(networks["generator_ema"], wanted)
     assert networks.keys() >= {"generator", "generator_ema"}
