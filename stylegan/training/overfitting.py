@@ -78,10 +78,10 @@ def validation_gap(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 # When the run says that it looks overfitted; docs/diagnostics.md has the measurements
-LARGEST_SIGNS = 0.85  # r_t
-LARGEST_GAP = 0.5  # r_v
+LARGEST_SIGNS = 0.9  # r_t, without images held out
+LARGEST_GAP = 0.5  # r_v, with them
 SATURATED_PROBABILITY = 0.8  # of the augmentation: from there on it leaks into the samples
-PASSES, LEAST_WINDOW = 20, 5000  # over the images, and images, over which it is averaged
+PASSES, LEAST_WINDOW = 20, 10_000  # over the images, and images, over which it is averaged
 
 
 @dataclass
@@ -156,12 +156,17 @@ class Overfitting:
         # logits of the WGAN losses have no zero between reals and fakes, nor perhaps a user's
         comparable = self.config.discriminator_loss.startswith(("logistic", "hinge"))
         rising = augment.adaptive and not saturated  # the augmentation is about to correct r_t
-        signs_high = signs >= LARGEST_SIGNS and comparable and not rising
-        if not signs_high and gap < LARGEST_GAP:
+        if VALIDATION in means:  # what r_t stands for, and tells apart from a weak generator
+            overfitted = gap >= LARGEST_GAP
+        else:
+            overfitted = signs >= LARGEST_SIGNS and comparable and not rising
+        if not overfitted:
             return None
         found = [f"r_t is {signs:.2f} (it recognises {50 + 50 * signs:.0f} % of them)"]
         if VALIDATION in means:
             found.append(f"r_v {gap:.2f} (0: held-out images are to it as these, 1: as generated)")
+        else:
+            found[0] += "; data.holdout would tell for certain"
         if augment.kind == "none":
             advice = "train another run with augmentation (augment.kind), or with more images"
         elif rising:
