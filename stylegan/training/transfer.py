@@ -180,11 +180,13 @@ def initialize_from(state: TrainState, source: str | Path) -> list[str]:
 
 
 def retired_sizes(start: Start, config: TrainConfig) -> list[int]:
-    """Resolutions at which a run shows images and its source has not since it grew past them."""
-    if start.network.generator != NetworkConfig.generator:  # one of a user's own
+    """Resolutions at which a run that ends below its source shows images, and which the source has
+    grown past."""
+    full = config.network.resolution
+    own_class = start.network.generator != NetworkConfig.generator  # of a user's
+    if full >= start.grown or own_class:
         return []
-    shown = resolutions(min(config.network.resolution, start.grown // 2))
-    return [r for r in shown if r >= config.schedule.start]
+    return [r for r in resolutions(full) if r >= config.schedule.start]
 
 
 @torch.no_grad()
