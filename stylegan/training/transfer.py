@@ -130,13 +130,18 @@ def initialize_from(state: TrainState, source: str | Path) -> list[str]:
     networks, full = start.weights(), state.config.network.resolution
     retired = retired_sizes(start, state.config)
     lines, counts = [], []
+    fitted: dict[str, Tensor] = {}
+    fitted_of = None
     copied = 0  # weights, as noise maps and single biases fit every network
     for name, weights in networks.items():
         network = getattr(state, name)
         if retired and name != "discriminator":
             theirs = getattr(start.snapshot, name)
-            fit = partial(refitted_rgb, theirs, start.grown, retired)
-            weights = {**weights, **from_first(fit)}
+            if theirs is not fitted_of:  # a generator file holds one for both
+                theirs.to(state.device if state.device.type == "cuda" else "cpu")  # for float64
+                fitted = from_first(partial(refitted_rgb, theirs, start.grown, retired))
+                fitted_of = theirs
+            weights = {**weights, **fitted}
         problems = checkpoint.load_weights(network, weights, strict=False)
         above = {f"{part}: surplus" for part in weights if is_above(part, full)}
         left_out = [problem for problem in problems if problem in above]
@@ -196,7 +201,8 @@ def refitted_rgb(network: Generator, grown: int, sizes: Sequence[int]) -> dict[s
     Such a layer is as it was when growth went past it, while the blocks that it reads were trained
     on. These are its least squares to the images, averaged down; named as in the network.
     """
-    classes, features = network.config.label_dim, dict[int, Tensor]()
+    config, device = network.config, network.w_avg.device
+    features: dict[int, Tensor] = {}
     blocks = {
         r: network.synthesis.blocks[str(r)] if r > 4 else network.synthesis.input for r in sizes
     }
@@ -204,25 +210,26 @@ def refitted_rgb(network: Generator, grown: int, sizes: Sequence[int]) -> dict[s
         block.register_forward_hook(lambda _, __, x, r=r: features.update({r: x}))
         for r, block in blocks.items()
     ]
-    sums = {r: [torch.zeros(()).double(), torch.zeros(()).double()] for r in sizes}
-    for i, z in enumerate(latents(range(FITTED_IMAGES), network.config.z_dim).split(1)):
-        labels = torch.eye(classes)[i % classes][None] if classes else None
+    zero = torch.zeros((), dtype=torch.float64, device=device)
+    sums = {r: (zero, zero) for r in sizes}
+    kinds = torch.eye(config.label_dim, device=device)
+    for i, z in enumerate(latents(range(FITTED_IMAGES), config.z_dim).to(device).split(1)):
+        labels = kinds[None, i % len(kinds)] if len(kinds) else None
         images = network(z, labels, resolution=grown, noise="const").double()
-        for r in sizes:
+        for r, (squares, products) in sums.items():
             x = features[r].double().flatten(2)[0]  # (channels, r * r)
             x = torch.cat([x, torch.ones_like(x[:1])])
             y = F.avg_pool2d(images, grown // r).flatten(2)[0]
-            sums[r] = [sums[r][0] + x @ x.T, sums[r][1] + x @ y.T]
+            sums[r] = squares + x @ x.T, products + x @ y.T
     for hook in hooks:
         hook.remove()
-    found = dict[str, Tensor]()
+    found: dict[str, Tensor] = {}
     for r, (squares, products) in sums.items():
-        squares += RIDGE * squares.diagonal().mean() * torch.eye(len(squares))
-        solution = torch.linalg.solve(squares, products).T  # (image_channels, channels + 1)
-        layer = network.synthesis.to_rgb[str(r)]
-        weight = solution[:, :-1, None, None] / layer.weight_scale
-        name = f"synthesis.to_rgb.{r}"
-        found |= {f"{name}.weight": weight.float(), f"{name}.bias": solution[:, -1].float()}
+        ridge = RIDGE * squares.diagonal().mean() * torch.eye(len(squares), device=device)
+        solution = torch.linalg.solve(squares + ridge, products).T.cpu()
+        name, scale = f"synthesis.to_rgb.{r}", network.synthesis.to_rgb[str(r)].weight_scale
+        found[f"{name}.weight"] = (solution[:, :-1, None, None] / scale).float()
+        found[f"{name}.bias"] = solution[:, -1].float()
     return found
 
 
