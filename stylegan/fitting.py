@@ -1,38 +1,248 @@
-"""Configurations fitted to a resolution, length and width of one's own, and to pictures."""
+"""Configurations fitted to a resolution, length and width of one's own, and chosen for pictures."""
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from stylegan.config import TrainConfig
-from stylegan.schedule import ScheduleConfig
-from stylegan.toml import toml_value
+from stylegan.config import TrainConfig, check_batches, flatten, load_config
+from stylegan.messages import about, count, gib
+from stylegan.schedule import (
+    MIN_RESOLUTION,
+    ScheduleConfig,
+    batch_size_at,
+    official_batch_sizes,
+    resolutions,
+)
+from stylegan.toml import parse_override, toml_value
 
 FINEST_CHANNELS = 16  # of the paper's networks at 1024x1024
 MOST_GROWING = 0.5  # of a training
 LEAST_TICKS = 12  # grids of samples in a training, unless it is shorter than so many kimg
 LEAST_TICK_KIMG = 1.0  # samples are named by their kimg
+
+AUTO = "auto"  # the name of a configuration that `choose` makes
+RESOLUTION = "network.resolution"
 MOST_REACH = 0.9  # of the pictures reach a resolution that is chosen
-CPU_RESOLUTION, GPU_RESOLUTION = 64, 256  # what one of them trains within about an hour
-KIMG_AT_32 = 48.0  # of a chosen training at 32x32 or less; twice as many at each doubling
+FEW, PLENTY = 1000, 50_000  # pictures
+FEW_RESOLUTION = 256  # few pictures do not teach finer detail
+CPU_BASE = "quickstart"  # whose network and rates are a CPU's
+CPU_RESOLUTION, CPU_KIMG_AT_32 = 64, 48.0  # about an hour on two cores; kimg double with the size
+CPU_BATCH = 8
+GPU_BATCH, AVERAGE_KIMG = 32, 10.0  # the paper's: images per step, half-life of the average
+PUBLISHED_IMAGES, PUBLISHED_KIMG = 70_000, 25_000  # FFHQ, and the length of the paper's training
+PUBLISHED_DAYS = 14.9  # of that at 256x256 on one V100; 1.66 times as many at each doubling
+MOST_DAYS = 15
+R1_RULE, LEAST_GAMMA = 0.0002, 1.0
+MOST_SPEED_KIMG = 500.0  # in which the strength of augmentation goes from 0 to 1, as published
+TRANSFER_KIMG, TRANSFER_SPEED_KIMG = 2000, 100.0  # at most, with other weights to start from
+MEMORY_SHARE = 0.6  # of a device that a step is expected to need: kernels take more than tensors
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What decides how pictures are trained."""
+
+    images: int
+    reach: Mapping[int, int]  # resolution -> pictures that are large enough
+    device: str  # its type: cpu, cuda, mps
+    memory: float  # of the device, for each process [bytes]
+    cores: int = 1  # that a process computes with
+    processes: int = 1
+    grown: int = 0  # resolution of the weights to start from; 0 = none
+
+    @property
+    def possible(self) -> int:
+        """The largest resolution that nine of ten pictures reach."""
+        enough = (r for r, n in self.reach.items() if n >= MOST_REACH * self.images)
+        return max(enough, default=min(self.reach))
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How the quickstart's network is trained on pictures of one's own."""
+    """A configuration; the options that were chosen, as a command line has them, each with why."""
 
-    resolution: int
-    total_kimg: float
-    possible: int  # the resolution that most pictures reach
+    config: TrainConfig
+    reasons: list[tuple[str, str]]
 
 
-def choose(reach: Mapping[int, int], images: int, device: str) -> Choice:
-    """The resolution that nine of ten pictures reach, but at most what the device trains within
-    about an hour; `reach` is the number of pictures that are large enough for each resolution."""
-    possible = max((r for r, n in reach.items() if n >= MOST_REACH * images), default=min(reach))
-    resolution = min(possible, CPU_RESOLUTION if device == "cpu" else GPU_RESOLUTION)
-    return Choice(resolution, KIMG_AT_32 * max(resolution, 32) / 32, possible)
+def choose(
+    facts: Facts,
+    asked: Sequence[str],
+    needed: Callable[[TrainConfig], float],
+    *,
+    width: int | None = None,
+) -> Choice:
+    """All that depends on the number of pictures, their size and the device, as an expert would
+    choose it. What is `asked`, options as `-o` has them, stays, and the rest fits it. `needed` is
+    the memory that a step is expected to take, in bytes for each process."""
+    given = {name for text in asked for name in flatten(parse_override(text))}
+    given |= set() if width is None else {"width"}
+    own = RESOLUTION in given
+    hindrance = ""
+    for resolution in [None] if own else reversed(resolutions(facts.possible)):
+        config = proposal(facts, asked, resolution, width)
+        problem = "" if own else too_large(facts, config)
+        if not problem:
+            config, memory = in_memory(config, facts, given, needed)
+            if memory <= MEMORY_SHARE * facts.memory:
+                break
+            problem = f"takes more memory than {gib(facts.memory)}"
+        hindrance = hindrance or f"{facts.possible} {problem}"
+    return Choice(config, explained(facts, config, given, hindrance, memory))
+
+
+def proposal(
+    facts: Facts, asked: Sequence[str], resolution: int | None, width: int | None
+) -> TrainConfig:
+    """The configuration at a resolution, or at that asked for, with whole batches."""
+    base = CPU_BASE if facts.device == "cpu" else None
+    values: dict[str, Any] = {"data.mirror": facts.images < PLENTY}
+    if resolution is not None:
+        values[RESOLUTION] = resolution
+    if facts.images < PLENTY:
+        values["augment.kind"] = "ada"
+
+    def built(fits: Sequence[str] = ()) -> TrainConfig:
+        return load_config(base, [*as_options(values), *fits, *asked], facts.processes)
+
+    values["schedule.batch_size"] = whole_batches(facts)
+    size = built().network.resolution
+    values["schedule.total_kimg"] = length(facts, size)
+    if facts.grown:
+        values["schedule.initial_resolution"] = min(facts.grown, size)
+    config = built()
+    batch = batch_size_at(size, config.schedule)
+    values["r1_gamma"] = r1_weight(size, batch)
+    values["ema_half_life_kimg"] = AVERAGE_KIMG * batch / GPU_BATCH
+    if config.augment.kind == "ada" and config.augment.adaptive:
+        most = TRANSFER_SPEED_KIMG if facts.grown else MOST_SPEED_KIMG
+        values["augment.speed_kimg"] = min(most, config.schedule.total_kimg / 2)
+    usual = load_config(base).network.resolution
+    return built(fitted(built(), usual, width=width))
+
+
+def whole_batches(facts: Facts) -> dict[int, int]:
+    """Images of a step: many small steps on a CPU; on a GPU the paper's, but where growing is
+    short, without the large batches of its first resolutions."""
+    batches = {MIN_RESOLUTION: CPU_BATCH if facts.device == "cpu" else GPU_BATCH}
+    if facts.device != "cpu" and facts.images >= PLENTY:
+        batches = official_batch_sizes(8)
+    group = 4 * facts.processes  # each has whole groups of the minibatch deviation
+    return {r: -(-batch // group) * group for r, batch in batches.items()}
+
+
+def length(facts: Facts, resolution: int) -> float:
+    """Of a training, in kimg."""
+    if facts.device == "cpu":
+        return CPU_KIMG_AT_32 * max(resolution, 32) / 32
+    kimg = short(PUBLISHED_KIMG * math.sqrt(min(facts.images / PUBLISHED_IMAGES, 1)), digits=2)
+    return min(kimg, TRANSFER_KIMG) if facts.grown and facts.images < PLENTY else kimg
+
+
+def r1_weight(resolution: int, batch_size: int) -> float:
+    """The rule of Karras et al. 2020 ("Training Generative Adversarial Networks with Limited Data",
+    their program's `auto`), at least the 1 that they published for parts of FFHQ at 256x256."""
+    return max(short(R1_RULE * resolution**2 / batch_size, digits=2), LEAST_GAMMA)
+
+
+def too_large(facts: Facts, config: TrainConfig) -> str:
+    """Why the resolution is not sensible, if it is not."""
+    resolution = config.network.resolution
+    if facts.device == "cpu":
+        most = CPU_RESOLUTION if facts.cores * facts.processes > 1 else CPU_RESOLUTION // 2
+        return "takes a CPU many hours" if resolution > most else ""
+    if facts.images < FEW and resolution > max(FEW_RESOLUTION, facts.grown):
+        return f"wants {FEW:,} pictures, or weights to start from"
+    days = published_days(config)
+    return f"takes {v100s(config)} {days:.0f} days" if days > MOST_DAYS else ""
+
+
+def published_days(config: TrainConfig) -> float:
+    """How long V100s take for it, by the times that were published for the official program."""
+    plan, doublings = config.schedule, math.log2(config.network.resolution / 256)
+    share = plan.total_kimg / PUBLISHED_KIMG
+    return PUBLISHED_DAYS * 1.66**doublings * share / plan.num_processes**0.88
+
+
+def v100s(config: TrainConfig) -> str:
+    processes = config.schedule.num_processes
+    return f"{processes} V100s" if processes > 1 else "a V100"
+
+
+def in_memory(
+    config: TrainConfig,
+    facts: Facts,
+    given: Collection[str],
+    needed: Callable[[TrainConfig], float],
+) -> tuple[TrainConfig, float]:
+    """`config` with as many images at once as the memory holds, at least a group of the minibatch
+    deviation, if need be with blocks that are recomputed; and the memory of a step."""
+    share = batch_size_at(config.network.resolution, config.schedule) // facts.processes
+    group = min(max(config.network.deviation_group, 1), share)
+    parts = [n for n in range(share - 1, group - 1, -1) if share % n == n % group == 0]
+    sizes = [config.batch_gpu] if "batch_gpu" in given else [0, *parts]
+    recomputed = [config.checkpoint_activations]
+    if "checkpoint_activations" not in given:
+        recomputed = [False, True]
+    memory = math.inf
+    for again, n in itertools.product(recomputed, sizes):
+        tried = dataclasses.replace(config, batch_gpu=n, checkpoint_activations=again)
+        try:
+            check_batches(tried, facts.processes)
+        except ValueError:  # it does not divide the batch of another resolution
+            continue
+        config, memory = tried, needed(tried)
+        if memory <= MEMORY_SHARE * facts.memory:
+            break
+    return config, memory
+
+
+def explained(
+    facts: Facts, config: TrainConfig, given: Collection[str], hindrance: str, memory: float
+) -> list[tuple[str, str]]:
+    """The reasons of a choice."""
+    cpu, plan, resolution = facts.device == "cpu", config.schedule, config.network.resolution
+    first, last = (batch_size_at(r, plan) for r in (plan.start, resolution))
+    reach = f"{facts.reach.get(resolution, 0):,} of {count(facts.images, 'picture')} reach it"
+    network = "the quickstart's network, for a CPU" if cpu else "the paper's network"
+    time = f"{about(86_400 * published_days(config))} on {v100s(config)}, by published times"
+    if cpu:
+        time = "about an hour on two cores" if resolution > 32 else "minutes on two cores"
+    batch = "many small steps, for a CPU" if cpu else "the paper's"
+    batch += f"; {first} at {plan.start}x{plan.start}" if first > last else ""
+    augment = f"as much as overfitting asks for, below {PLENTY:,} pictures"
+    if facts.images >= PLENTY:
+        augment = f"{PLENTY:,} pictures and more do not need it"
+    rows = [
+        (RESOLUTION, f"--resolution {resolution}", f"{reach}{hindrance and '; '}{hindrance}"),
+        (
+            "width",
+            f"--width {config.network.max_channels}",
+            "of the weights to start from" if facts.grown else network,
+        ),
+        ("schedule.total_kimg", f"--kimg {plan.total_kimg:g}", time),
+        ("schedule.batch_size", f"--batch {last}", batch),
+        (
+            "r1_gamma",
+            f"--gamma {config.r1_gamma:g}",
+            f"{R1_RULE:g} * {resolution}^2 / {last}, at least {LEAST_GAMMA:g}",
+        ),
+        ("augment.kind", f'-o augment.kind="{config.augment.kind}"', augment),
+    ]
+    room = f"a step is expected to take {gib(memory)} of {gib(facts.memory)}"
+    if config.batch_gpu:
+        rows.append(("batch_gpu", f"--batch-gpu {config.batch_gpu}", room))
+    if config.checkpoint_activations:
+        rows.append(("checkpoint_activations", "--checkpoint-activations", room))
+    return [(option, "as asked" if name in given else why) for name, option, why in rows]
+
+
+def as_options(values: Mapping[str, Any]) -> list[str]:
+    """Values of a configuration, as `-o` has them."""
+    return [f"{name}={toml_value(value)}" for name, value in values.items()]
 
 
 def fitted(
@@ -62,7 +272,7 @@ def fitted(
         "schedule.fade_kimg": plan.fade_kimg,
         "schedule.tick_kimg": plan.tick_kimg,
     }
-    return [f"{name}={toml_value(value)}" for name, value in values.items()]
+    return as_options(values)
 
 
 def shortened(plan: ScheduleConfig) -> ScheduleConfig:
@@ -80,5 +290,5 @@ def shortened(plan: ScheduleConfig) -> ScheduleConfig:
     return plan
 
 
-def short(kimg: float) -> float:
-    return float(f"{kimg:.4g}")
+def short(number: float, digits: int = 4) -> float:
+    return float(f"{number:.{digits}g}")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tiny_training import write_pictures
 
-from stylegan.cli.choosing import Asked, bundled_data, decide
+from stylegan.cli.choosing import Asked, bundled_data, decide, usual_folder
 from stylegan.cli.guidance import advice, closing_lines
 from stylegan.cli.train import SETTINGS, as_overrides, lead
 from stylegan.config import load_config, to_toml
@@ -24,7 +24,7 @@ def pictures(tmp_path):
 
 def decided(data, *overrides, config=None, out="run", width=None, fits=False, device="cpu"):
     run = RunFolder(out if isinstance(out, Path) else Path("none") / out)
-    return decide(Asked(run, config, data, overrides, width, fits, device))
+    return decide(Asked(run, config, data, overrides, width, fits, device, cores=2))
 
 
 def begin(folder, decision):
@@ -44,12 +44,37 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
         "  resolution              32  64",
         "  pictures that reach it  50  50",
         "ignored: 1 .txt file",
-        "taking 64x64, which 50 reach, and the network of quickstart",
+        "chosen for them and this machine (what you ask for stays):",
+        "  --resolution 64        50 of 52 pictures reach it",
+        "  --width 128            the quickstart's network, for a CPU",
+        "  --kimg 96              about an hour on two cores",
+        "  --batch 8              many small steps, for a CPU",
+        "  --gamma 1              0.0002 * 64^2 / 8, at least 1",
+        '  -o augment.kind="ada"  as much as overfitting asks for, below 50,000 pictures',
     ]
+    assert found.config.augment.kind == "ada"
 
 
 def test_an_explicit_default_is_the_implicit_one(pictures):
-    assert decided(pictures) == decided(pictures, config="quickstart")
+    assert decided(pictures) == decided(pictures, config="auto")
+    assert decided(None).config == decided(None, config="quickstart").config
+    assert decided(pictures, config="quickstart").config.network.resolution == 32
+
+
+def test_the_bundled_images_may_be_chosen_for_too():
+    found = decided(None, config="auto")
+    assert (found.config.data.include, found.config.network.resolution) == ((), 32)
+    assert found.lines[0].endswith("emoji-32.zip: 3,916 pictures of 32x32")
+
+
+def test_a_run_goes_to_the_folder_of_its_configuration(pictures, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert usual_folder("ffhq-256", pictures) == Path("runs/ffhq-256")
+    assert usual_folder(None, None) == usual_folder(None, bundled_data()) == Path("runs/quickstart")
+    assert usual_folder(None, pictures) == Path("runs/auto")
+    Path("runs").mkdir()
+    begin(Path("runs/quickstart"), decided(pictures, config="quickstart"))
+    assert usual_folder(None, pictures) == Path("runs/quickstart")  # begun by an older version
 
 
 @pytest.mark.parametrize("name", ["quickstart", "pretrained/emoji64", "pretrained/emoji64-start"])
@@ -78,11 +103,16 @@ def test_a_run_alone_is_continued_as_remembered(pictures, tmp_path):
     run = begin(tmp_path / "run", first)
     again = decided(None, out=run)
     assert (again.config, again.source, again.lines) == (first.config, first.source, [])
+    for name in ("auto", "quickstart"):  # the second from when it chose a resolution, too
+        same = decided(pictures, "seed=3", config=name, out=run)
+        assert (same.config, same.lines) == (
+            first.config, [f"{run} keeps the options that it began with"]
+        )  # fmt: skip
     longer = decided(None, "schedule.total_kimg=200", out=run, fits=True).config
     assert longer.schedule.total_kimg == 200
     assert longer.schedule.fade_kimg == first.config.schedule.fade_kimg
     same_command = decided(
-        pictures, "seed=3", "schedule.total_kimg=20", config="quickstart", out=run, fits=True
+        pictures, "seed=3", "schedule.total_kimg=20", config="auto", out=run, fits=True
     )
     assert same_command.config == first.config
 
@@ -122,7 +152,17 @@ def test_few_pictures_are_told_of_with_what_helps(images, words):
     text = "\n".join(advice(images, load_config("quickstart"), started=False))
     assert words in text
     assert ("sooner with --init-from emoji64" in text) == (images == 300)
-    assert advice(5000, load_config("quickstart"), started=False) == []
+    assert advice(5000, load_config("quickstart"), started=False) == [
+        "half of them are shown mirrored; if that is wrong: -o data.mirror=false"
+    ]
+
+
+def test_a_configuration_that_augments_is_not_told_to():
+    plain, augmented = (
+        "\n".join(advice(300, load_config(name), started=True)) for name in ("ffhq-256", "few-256")
+    )
+    assert "-o 'augment.kind=\"ada\"' keeps the discriminator from learning them by heart" in plain
+    assert "by heart" not in augmented and "each would be shown" not in augmented
 
 
 def test_a_length_for_seventy_thousand_pictures_is_questioned_for_three_hundred():

@@ -1,29 +1,166 @@
 """Plain options give plans that make sense; pictures of one's own, a resolution."""
 
+import dataclasses
+import itertools
+from pathlib import Path
+
 import pytest
 
 from stylegan.config import load_config
-from stylegan.fitting import FINEST_CHANNELS, choose, fitted, shortened
-from stylegan.schedule import ScheduleConfig, phases
-
-REACH = {32: 300, 64: 297, 128: 290, 256: 200, 512: 10}
-
-
-@pytest.mark.parametrize(
-    ("reach", "device", "chosen"),
-    [
-        (REACH, "cpu", (64, 96.0, 128)),
-        (REACH, "cuda", (128, 192.0, 128)),  # which nine of ten reach
-        (dict.fromkeys((32, 64, 128, 256, 512), 300), "cuda", (256, 384.0, 512)),
-        ({4: 300, 8: 300, 16: 299}, "cpu", (16, 48.0, 16)),
-        ({4: 300, 8: 30}, "cuda", (4, 48.0, 4)),
-    ],
+from stylegan.fitting import (
+    FINEST_CHANNELS,
+    Facts,
+    choose,
+    fitted,
+    published_days,
+    shortened,
 )
-def test_the_resolution_that_most_pictures_reach_up_to_what_the_device_can_do(
-    reach, device, chosen
-):
-    choice = choose(reach, 300, device)
-    assert (choice.resolution, choice.total_kimg, choice.possible) == chosen
+from stylegan.messages import about
+from stylegan.schedule import ScheduleConfig, batch_size_at, phases, resolutions
+from stylegan.training.cost import largest_step
+
+GIB = 2**30
+MACHINES = {  # device, memory, cores, processes
+    "a CPU, 23 GiB": ("cpu", 23 * GIB, 2, 1),
+    "8 GB": ("cuda", 8 * GIB, 2, 1),
+    "24 GB": ("cuda", 24 * GIB, 2, 1),
+    "8 x 80 GB": ("cuda", 80 * GIB, 2, 8),
+}
+STEP_GIB = {  # of a step, by device, resolution, images at once
+    ("cpu", 64, 8): 0.05,
+    ("cuda", 64, 4): 0.96,
+    ("cuda", 64, 32): 2.06,
+    ("cuda", 256, 4): 1.55,
+    ("cuda", 256, 16): 3.73,
+    ("cuda", 256, 32): 6.63,
+    ("cuda", 1024, 4): 3.89,
+    ("cuda", 1024, 8): 6.95,
+    ("cuda", 1024, 16): 13.06,
+    ("cuda", 1024, 32): 25.29,
+}
+PAGE = Path(__file__).parents[1] / "docs" / "training.md"
+
+
+def facts(images, size, machine="a CPU, 23 GiB", **changes):
+    reach = dict.fromkeys(resolutions(size), images)
+    return dataclasses.replace(Facts(images, reach, *MACHINES[machine]), **changes)
+
+
+def key_of(config):
+    n = batch_size_at(config.network.resolution, config.schedule) // config.schedule.num_processes
+    kind = "cpu" if config.network.max_channels < 512 else "cuda"
+    again = " again" if config.checkpoint_activations else ""
+    return kind + again, config.network.resolution, min(config.batch_gpu or n, n)
+
+
+def known(config):
+    return STEP_GIB[key_of(config)] * GIB
+
+
+def no_memory(config):
+    return 0.0
+
+
+def chosen(*asked, of=None, needed=no_memory, **options):
+    return choose(of or facts(300, 64), asked, needed, **options).config
+
+
+def table():
+    """What is chosen for pictures and machines, as the page has it."""
+    rows = []
+    for name, images, size in itertools.product(MACHINES, (100, 2000, 70_000), (64, 256, 1024)):
+        config = chosen(of=facts(images, size, name), needed=known)
+        device, resolution, at_once = key_of(config)
+        days = "an hour" if device == "cpu" else about(86_400 * published_days(config))
+        gib = f"{known(config) / GIB:.2g} GiB"
+        cells = [name, f"{images:,}", size, resolution, f"{config.schedule.total_kimg:,g}"]
+        cells += [at_once, f"{config.r1_gamma:g}", config.augment.kind, gib, days]
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    return rows
+
+
+def test_the_page_shows_what_is_chosen():
+    assert "\n".join(table()) in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_memory_of_these_choices_is_what_the_plan_expects():
+    for machine, size in itertools.product(MACHINES, (64, 256, 1024)):
+        for images in (2000, 70_000):
+            config = chosen(of=facts(images, size, machine), needed=known)
+            assert known(config) == pytest.approx(largest_step(config), rel=0.02)
+
+
+def test_what_is_asked_for_stays_and_the_rest_fits_it():
+    asked = ["network.resolution=128", "schedule.batch_size=16", "schedule.total_kimg=120"]
+    config = chosen(*asked, 'augment.kind="diffaugment"', of=facts(300, 64, "24 GB"), width=64)
+    assert (config.network.resolution, config.network.max_channels) == (128, 64)
+    assert config.schedule.batch_size == {4: 16}
+    assert (config.ema_half_life_kimg, config.augment.kind) == (5.0, "diffaugment")
+    assert config.schedule.stable_kimg == pytest.approx(7.5)  # four doublings in half of it
+    large = chosen("network.resolution=1024", "schedule.batch_size=16")
+    assert large.r1_gamma == pytest.approx(0.0002 * 1024**2 / 16, rel=0.05)
+    assert chosen("r1_gamma=3.0").r1_gamma == 3
+
+
+def test_the_resolution_is_what_most_pictures_reach_up_to_what_the_device_can_do():
+    reach = {32: 300, 64: 297, 128: 290, 256: 200, 512: 10}
+    few = facts(300, 4, "24 GB", reach=reach)
+    assert chosen(of=few).network.resolution == 128  # which nine of ten reach
+    assert chosen(of=dataclasses.replace(few, device="cpu")).network.resolution == 64
+    one_core = dataclasses.replace(few, device="cpu", cores=1)
+    assert chosen(of=one_core).network.resolution == 32
+    assert chosen(of=facts(300, 4, reach={4: 300, 8: 30})).network.resolution == 4
+    assert chosen(of=facts(300, 1024, "24 GB")).network.resolution == 256
+    assert chosen(of=facts(300, 1024, "24 GB", grown=1024)).network.resolution == 1024
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 6, 8, 16])
+@pytest.mark.parametrize("images", [100, 70_000])
+def test_each_process_has_whole_groups_of_the_minibatch_deviation(images, processes):
+    for machine in ("a CPU, 23 GiB", "24 GB"):
+        config = chosen(of=facts(images, 64, machine, processes=processes))
+        for _, _, stage in phases(config.schedule):
+            assert stage.batch_size % (4 * processes) == 0
+        assert config.schedule.num_processes == processes
+
+
+def test_the_memory_decides_the_images_at_once_then_recomputing_then_the_resolution():
+    def needed(config):
+        at_once = config.batch_gpu or 32
+        work = config.network.resolution * at_once / (3 if config.checkpoint_activations else 1)
+        return work * 0.6  # at 256: 4 GiB of the device for 4 images, a third when recomputed
+
+    def found(memory):
+        config = chosen(of=facts(2000, 256, "24 GB", memory=memory), needed=needed)
+        again = config.checkpoint_activations
+        return config.network.resolution, config.batch_gpu, again
+
+    assert found(256 * 32) == (256, 0, False)
+    assert found(256 * 32 - 1) == (256, 16, False)
+    assert found(256 * 4) == (256, 4, False)
+    assert found(256 * 4 - 1) == (256, 8, True)
+    assert found(256) == (128, 4, True) == found(128 * 4 / 3)
+    own = chosen("batch_gpu=8", of=facts(2000, 256, "24 GB", memory=256), needed=needed)
+    assert (own.batch_gpu, own.network.resolution) == (8, 64)
+
+
+def test_weights_to_start_from_make_a_shorter_training_that_starts_grown():
+    config = chosen(of=facts(4000, 256, "24 GB", grown=256))
+    assert (config.schedule.start, config.schedule.total_kimg) == (256, 2000)
+    assert config.augment.speed_kimg == 100
+    assert chosen(of=facts(4000, 256, "24 GB")).schedule.total_kimg == 6000
+
+
+def test_every_choice_has_a_reason_and_says_what_was_asked():
+    choice = choose(facts(70_000, 1024, "24 GB"), ["r1_gamma=3.0"], known)
+    reasons = dict(choice.reasons)
+    assert reasons["--gamma 3"] == "as asked"
+    assert reasons["--resolution 256"].endswith("; 1024 takes a V100 41 days")
+    assert reasons["--kimg 25000"] == "15 days on a V100, by published times"
+    assert reasons["--batch 32"] == "the paper's; 256 at 8x8"
+    small = dict(choose(facts(2000, 1024, "8 GB"), [], known).reasons)
+    assert small["--batch-gpu 4"] == "a step is expected to take 3.89 GiB of 8.00 GiB"
 
 
 def fit(name, *options, **how):

@@ -1,5 +1,6 @@
 """What will not work is found before the first step, and what is tried leaves nothing behind."""
 
+import math
 import re
 
 import pytest
@@ -9,7 +10,14 @@ from tiny_training import SCHEDULE, flat, step, tiny_config
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training import TrainState
-from stylegan.training.cost import Cost, memory_estimate, state_bytes, step_costs
+from stylegan.training.cost import (
+    Cost,
+    container_memory,
+    installed_memory,
+    memory_estimate,
+    state_bytes,
+    step_costs,
+)
 from stylegan.training.preflight import coming, disk_warning, seconds_between, try_out, try_steps
 
 CPU = torch.device("cpu")
@@ -71,6 +79,26 @@ def test_more_memory_than_is_installed_is_refused_with_what_helps():
     config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 2**28}})
     with pytest.raises(ValueError, match=r"not enough memory at resolution 16, batch 268435456"):
         try_steps(config, CPU)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        ("0::/", {"memory.max": "max"}, math.inf),
+        ("0::/", {"memory.max": "5000"}, 5000),
+        ("0::/jobs/a", {"jobs/memory.max": "7000", "jobs/a/memory.max": "9000"}, 7000),
+        ("0::/elsewhere", {"memory.max": "5000"}, 5000),  # seen from inside a container
+        ("3:cpu:/\n2:memory:/a", {"memory/a/memory.limit_in_bytes": "6000"}, 6000),
+        (None, {}, math.inf),
+    ],
+)
+def test_the_memory_that_a_container_allows_is_known(tmp_path, groups, files, limit):
+    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    for name, text in (files | ({"proc/self/cgroup": groups} if groups else {})).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert container_memory(tmp_path) == limit
+    assert installed_memory() > 2**27
 
 
 def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):

@@ -1,11 +1,13 @@
 """Which configuration and data a `train` command means: what is asked, remembered or chosen."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stylegan.cli.guidance import chosen_lines, found_lines
+from stylegan.destination import name_of
 from stylegan.messages import readable
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ class Asked:
     width: int | None
     fits: bool  # to the plain options that are FITTED
     device: str  # its type
+    memory: float = math.inf  # of the device, for each process [bytes]
+    cores: int = 1  # that a process computes with
     init_from: str | None = None
 
 
@@ -45,56 +49,56 @@ class Decision:
 def decide(asked: Asked) -> Decision:
     """The configuration and the data: those of the run that has begun, but for what is asked.
 
-    Pictures of a user's own are trained by the quickstart at a resolution that fits them and the
-    device, unless another configuration or resolution is asked for. With weights to start from and
-    no configuration asked for, the network has their sizes; growth begins where theirs has ended.
+    Without a configuration a user's own pictures are trained as `fitting.choose` says, the bundled
+    ones by the quickstart. With weights to start from and no configuration asked for, the network
+    has their sizes; growth begins where theirs has ended.
     """
     from stylegan import distributed
     from stylegan.config import load_config, parse_override, read_config_file
-    from stylegan.fitting import choose, fitted
+    from stylegan.fitting import AUTO, Facts, as_options, choose, fitted
+    from stylegan.training.cost import largest_step
     from stylegan.training.transfer import beginning, opened, sizes
 
     stored = asked.run.stored_config()
-    remembered = str(asked.run.config_file) if stored else DEFAULT_CONFIG
-    name = asked.config_name or remembered
     source = asked.data or (data_of(asked.run) if stored else bundled_data())
     own = source != bundled_data()
+    remembered = str(asked.run.config_file)
+    name = asked.config_name or (remembered if stored else AUTO if own else DEFAULT_CONFIG)
     if stored and asked.data:
         check_same_folders(asked.run, stored, source)
+    lines: list[str] = []
+    if stored and (name == AUTO or (own and name == DEFAULT_CONFIG)):  # which once chose, too
+        lines.append(f"{readable(asked.run.path)} keeps the options that it began with")
+        name = remembered
     overrides = list(asked.overrides)
     processes = stored.schedule.num_processes if stored else distributed.world_size()
-    if own and not (stored and name == remembered) and not include_applies(asked, name, source):
+    wide = name == AUTO or not include_applies(asked, name, source)
+    if (own or name == AUTO) and not (stored and name == remembered) and wide:
         overrides.insert(0, "data.include=[]")
-    usual = config = load_config(name, overrides, processes)
-    lines: list[str] = []
     start = opened(asked.init_from) if asked.init_from and not stored else None
-    whose = DEFAULT_CONFIG
-    if start and not asked.config_name:
-        whose = readable(start.source)
+    given = [parse_override(text) for text in overrides]
+    if start and asked.config_name in (None, AUTO):
         overrides = [*as_options(sizes(start, width=asked.width)), *overrides]
-        config = load_config(name, overrides, processes)
-    sized = any("resolution" in parse_override(o).get("network", {}) for o in overrides)
-    chooses = own and name == DEFAULT_CONFIG and not sized
-    if chooses:
-        if stored:
-            resolution, total_kimg = stored.network.resolution, stored.schedule.total_kimg
-        else:
-            found = looked_at(source, config)
-            choice = choose(found.reach(), found.num_good, asked.device)
-            resolution, total_kimg = choice.resolution, choice.total_kimg
-            lines = [*found_lines(found), *chosen_lines(choice, found, asked.device, whose)]
-        chosen = {"network.resolution": resolution, "schedule.total_kimg": total_kimg}
-        overrides = [*as_options(chosen), *overrides]
-        config = load_config(name, overrides, processes)
-    elif own and not stored:
-        lines = found_lines(looked_at(source, config))
+    if name == AUTO:
+        found = looked_at(source, load_config(None, overrides))
+        machine = asked.device, asked.memory, asked.cores, processes
+        facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
+        choice = choose(facts, overrides, largest_step, width=asked.width)
+        lines = [*found_lines(found), *chosen_lines(choice)]
+        if start:
+            wanted = any("initial_resolution" in values.get("schedule", {}) for values in given)
+            lines.append(beginning(start, choice.config, asked=wanted)[1])
+        return Decision(choice.config, source, own, lines)
+    config = load_config(name, overrides, processes)
+    if own and not stored:
+        lines += found_lines(looked_at(source, config))
     elif not (own or stored or asked.config_name):
-        lines = [f"no --data, and no run in {readable(asked.run.path)}: the bundled emoji"]
+        lines.append(f"no --data, and no run in {readable(asked.run.path)}: the bundled emoji")
     if start or asked.run.lineage():
         begins = (
             {"schedule.initial_resolution": stored.schedule.initial_resolution} if stored else {}
         )
-        files = [read_config_file(name), *map(parse_override, overrides)]
+        files = [read_config_file(name), *given]
         wanted = any("initial_resolution" in values.get("schedule", {}) for values in files)
         if start:
             begins, line = beginning(start, config, asked=wanted)
@@ -102,20 +106,26 @@ def decide(asked: Asked) -> Decision:
         if not wanted:
             overrides = [*as_options(begins), *overrides]
             config = load_config(name, overrides, processes)
-    if chooses or asked.fits:
-        if sized:
-            usual = load_config(name, num_processes=processes)
+    if asked.fits:
+        sized = any("resolution" in values.get("network", {}) for values in given)
+        usual = load_config(name, num_processes=processes) if sized else config
         begun = stored.schedule if stored else None
         fits = fitted(config, usual.network.resolution, width=asked.width, begun=begun)
         config = load_config(name, [*fits, *overrides], processes)
     return Decision(config, source, own, lines)
 
 
-def as_options(values: Mapping[str, Any]) -> list[str]:
-    """Values of the configuration, as `-o` has them."""
-    from stylegan.toml import toml_value
+def usual_folder(config_name: str | None, data: Path | None) -> Path:
+    """Where a run goes without --out: `runs/<config>`."""
+    from stylegan.fitting import AUTO
+    from stylegan.run_folder import RunFolder
 
-    return [f"{name}={toml_value(value)}" for name, value in values.items()]
+    quickstart = Path("runs") / DEFAULT_CONFIG
+    if config_name is not None:
+        return Path("runs") / name_of(Path(config_name))
+    if data is None or data == bundled_data() or RunFolder(quickstart).data() == data.resolve():
+        return quickstart  # the last: begun there by a version that had no other folder
+    return Path("runs") / AUTO
 
 
 def bundled_data() -> Path:

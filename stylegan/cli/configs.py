@@ -64,6 +64,7 @@ def listing() -> list[str]:
         "",
         f"{KIMG};",
         "times on GPUs: published for the official program (V100), or scaled from them.",
+        "auto is chosen for your pictures and machine: stylegan train --data PICTURES",
         "One in full: stylegan configs NAME. Train with it: stylegan train --config NAME",
     ]
 

@@ -39,17 +39,10 @@ def reach_lines(findings: "Findings") -> list[str]:
     return aligned(rows, left=[0])
 
 
-def chosen_lines(
-    choice: "Choice", findings: "Findings", device: str, network: str = "quickstart"
-) -> list[str]:
-    """Which network at which resolution, and why."""
-    at = f"{choice.resolution}x{choice.resolution}"
-    reached = findings.reach()[choice.resolution]
-    lines = [f"taking {at}, which {reached:,} reach, and the network of {network}"]
-    if choice.possible > choice.resolution:
-        kind = "CPU" if device == "cpu" else "GPU"
-        lines.append(f"(--resolution {choice.possible} is possible; this {kind} needs long for it)")
-    return lines
+def chosen_lines(choice: "Choice") -> list[str]:
+    """What is chosen for pictures and machine, and why."""
+    rows = [(f"  {option}", why) for option, why in choice.reasons]
+    return ["chosen for them and this machine (what you ask for stays):", *aligned(rows, (0, 1))]
 
 
 def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
@@ -59,19 +52,24 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
             f"WARNING: {count(images, 'picture')}: the network will learn them by heart and show "
             "little else"
         ]
-    if images >= FEW:
-        return []
-    lines = [
-        f"{count(images, 'picture')} are few: more would help most; stop when samples get worse"
-    ]
-    passes = 1000 * config.schedule.total_kimg / images
-    if passes > MANY_PASSES:
-        enough = max(round(images * ENOUGH_PASSES / 1000), 1)
-        lines.append(f"each would be shown {passes:,.0f} times; --kimg {enough} is a better start")
+    lines = ["--mirror doubles them, if left and right may be exchanged"]
     if config.data.mirror:
-        lines.append("half of them are shown mirrored; if that is wrong: -o data.mirror=false")
-    else:
-        lines.append("--mirror doubles them, if left and right may be exchanged")
+        lines = ["half of them are shown mirrored; if that is wrong: -o data.mirror=false"]
+    if images >= FEW:
+        return lines
+    lines.insert(
+        0, f"{count(images, 'picture')} are few: more would help most; stop when samples get worse"
+    )
+    passes = 1000 * config.schedule.total_kimg / images
+    if config.augment.kind == "none":
+        lines.append(
+            "-o 'augment.kind=\"ada\"' keeps the discriminator from learning them by heart"
+        )
+        if passes > MANY_PASSES:
+            enough = max(round(images * ENOUGH_PASSES / 1000), 1)
+            lines.append(
+                f"each would be shown {passes:,.0f} times; --kimg {enough} is a better start"
+            )
     if not started:
         lines.append("shapes come sooner with --init-from emoji64")
     return lines

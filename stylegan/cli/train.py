@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli import values
-from stylegan.cli.choosing import DEFAULT_CONFIG, FITTED, Asked, decide, looked_at
+from stylegan.cli.choosing import DEFAULT_CONFIG, FITTED, Asked, decide, looked_at, usual_folder
 from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.guidance import advice, closing_lines
 from stylegan.cli.measuring import image_bars, measuring_tools
 from stylegan.cli.options import DEVICE, WEIGHTS
 from stylegan.cli.terminal import first_process, say
-from stylegan.destination import name_of
 
 if TYPE_CHECKING:
     import torch
@@ -56,8 +55,8 @@ SETTINGS = {  # likewise, after `-o`
 @click.option(
     "--config",
     "config_name",
-    help="Name (`stylegan configs` lists them), or a TOML file.  [default: that of the run, else "
-    f"{DEFAULT_CONFIG}, at a resolution that fits pictures of your own]",
+    help="Name (`stylegan configs` lists them), TOML file, or auto: fitted to data and machine.  "
+    f"[default: that of the run, else auto with --data, {DEFAULT_CONFIG} without]",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<config>]"
@@ -176,6 +175,7 @@ def train(
     from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
     from stylegan.training import Stopped, start
+    from stylegan.training.cost import memory_and_cores
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.run import fit_to_data, open_store, processes
 
@@ -184,7 +184,7 @@ def train(
     if every_kimg and not names:
         raise ValueError("--metrics-every needs --metrics: what to measure")
     chosen = use_device(device)
-    run = RunFolder(out or Path("runs") / name_of(Path(config_name or DEFAULT_CONFIG)))
+    run = RunFolder(out or usual_folder(config_name, data))
     fits = any(options[name] is not None for name in FITTED)
     plain = as_overrides({name: options.pop(name) for name in PLAIN}, PLAIN)
     settings = as_overrides({name: options.pop(name) for name in SETTINGS}, SETTINGS)
@@ -193,8 +193,8 @@ def train(
     with nothing_to_save(), processes(chosen, hang_minutes):
         if options["init_from"] is not None and not run.saved():
             in_all(partial(located, options["init_from"]))  # a mistake is found before any work
-        source_of_weights = options["init_from"]
-        wish = Asked(run, config_name, data, asked, width, fits, chosen.type, source_of_weights)
+        machine, init_from = memory_and_cores(chosen), options["init_from"]
+        wish = Asked(run, config_name, data, asked, width, fits, chosen.type, *machine, init_from)
         decision = in_all(partial(decide, wish))
         config, source = decision.config, decision.source
         lead(*decision.lines)

@@ -6,6 +6,7 @@ import os
 import time
 import weakref
 from collections import Counter
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -161,10 +162,55 @@ def measure_step(state: TrainState, stage: Stage) -> tuple[float, int]:
 
 
 def installed_memory() -> float:
-    """Bytes; infinite where the system does not tell, as Windows."""
+    """Bytes, or what a container allows of them; infinite where the system does not tell."""
     if not hasattr(os, "sysconf"):
         return math.inf
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), container_memory())
+
+
+def container_memory(root: Path = Path("/")) -> float:
+    """The lowest limit of the control groups (version 1 or 2) that this process is in, in bytes;
+    infinite without one."""
+    limits = [math.inf]
+    mounted, groups = root / "sys/fs/cgroup", root / "proc/self/cgroup"
+    for line in groups.read_text().splitlines() if groups.is_file() else []:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        name, top = (
+            ("memory.limit_in_bytes", mounted / "memory")
+            if controllers
+            else ("memory.max", mounted)
+        )
+        group = top / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(top) and (file := folder / name).is_file():
+                limits += [int(text) for text in [file.read_text().strip()] if text.isdecimal()]
+    return min(limits)
+
+
+def memory_and_cores(device: torch.device) -> tuple[float, int]:
+    """Bytes of the device and cores that each process has at least, of all processes."""
+    if device.type == "cuda":
+        memory: float = torch.cuda.get_device_properties(device).total_memory
+    else:
+        memory = installed_memory() / distributed.processes_of_machine()
+    memories, cores = zip(*distributed.gather((memory, torch.get_num_threads())), strict=True)
+    return min(memories), min(cores)
+
+
+def largest_step(config: TrainConfig) -> int:
+    """Bytes that each process is expected to need for the step with the most pixels at once."""
+    processes = config.schedule.num_processes
+
+    def size(stage: Stage) -> tuple[int, bool]:
+        n = stage.batch_size // processes
+        channels = config.network.channels(stage.resolution)
+        pixels = min(config.batch_gpu or n, n) * stage.resolution**2 * channels
+        return pixels, stage.alpha < 1
+
+    stage = max((stage for _, _, stage in phases(config.schedule)), key=size)
+    return memory_estimate(config, stage, processes)
 
 
 @dataclasses.dataclass(frozen=True)
