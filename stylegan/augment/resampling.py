@@ -56,12 +56,13 @@ class Warp(torch.autograd.Function):
         ctx.save_for_backward(matrices)
         ctx.arguments = margins, windows, not transposed
         result = torch.empty_like(images, memory_format=torch.contiguous_format)
+        rests = (matrices == torch.eye(3, out=torch.empty_like(matrices[0]))).flatten(1).all(dim=1)
         for rows, window in parts(images, windows):
-            result[rows] = (
-                images[rows]
-                if window is None
-                else Lens(images, matrices[rows], margins, window).seen(images[rows], transposed)
-            )
+            if window is None:
+                result[rows] = images[rows]
+                continue
+            seen = Lens(images, matrices[rows], margins, window).seen(images[rows], transposed)
+            result[rows] = torch.where(rests[rows, None, None, None], images[rows], seen)
         return result
 
     @staticmethod
@@ -149,9 +150,10 @@ def sampling_grid(
         - (REACH + (n - 1) / 2)
         for n in (width, height)
     )
-    scale = [4 / (n - 1) for n in size]
-    middle = [(n - 1 + first) / 2 for n, first in zip((width, height), origin, strict=True)]
-    scale, middle = torch.tensor([scale, middle]).to(matrices, non_blocking=True)[..., None, None]
+    scales = [4 / (n - 1) for n in size]
+    middles = [(n - 1 + first) / 2 for n, first in zip((width, height), origin, strict=True)]
+    numbers = torch.tensor([scales, middles], dtype=torch.float64)
+    scale, middle = numbers.to(matrices, non_blocking=True)[..., None, None]
     by_x, by_y, offset = matrices[:, :2, :, None, None].unbind(2)  # (N, 2, 1, 1)
     x = by_x * scale * x + (offset + middle) * scale - 1  # (N, 2, 1, W)
     return (x + by_y * scale * y[:, None]).permute(0, 2, 3, 1)

@@ -90,7 +90,7 @@ def update_discriminator(
             last = micro.last and group is groups[-1]
             with local_gradients(networks.discriminator, last=last):
                 terms = group(config, networks.discriminator, batch, stage)
-                backward(state.d_scaler, terms, micro.weight)
+                backward(state.d_scaler, terms, micro.weight, state.discriminator)
             add_to(metrics, terms, micro.weight)
     if config.augment.adaptive:
         mean_sign = distributed.mean(metrics["d/real_signs"]).item()
@@ -120,7 +120,7 @@ def update_generator(
                 seen = augment.apply(fakes, own.transform)
                 logits = state.discriminator(seen, own.labels, alpha=stage.alpha)
             terms = generator_terms(config, logits)
-            backward(state.g_scaler, terms, micro.weight)
+            backward(state.g_scaler, terms, micro.weight, state.generator)
         w_mean += w * micro.weight
         add_to(metrics, terms, micro.weight)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
@@ -145,10 +145,16 @@ def micro_batches(n: int, at_once: int) -> list[MicroBatch]:
     return [MicroBatch(slice(start, end), (end - start) / n, end == n) for start, end in ends]
 
 
-def backward(scaler: torch.amp.GradScaler, terms: list[Term], weight: float) -> None:
-    """Add the gradients of the terms, of a micro-batch of that weight, to those there are."""
+def backward(
+    scaler: torch.amp.GradScaler, terms: list[Term], weight: float, network: nn.Module
+) -> None:
+    """Add the gradients of the terms, of a micro-batch of that weight, to those there are.
+
+    Only those of the network's weights: images, by which R1 differentiates, need none of the sum.
+    """
     weighted = [term.value * term.weight for term in terms if term.weight]
-    scaler.scale(torch.stack(weighted).sum() * weight).backward()
+    trained = [p for p in network.parameters() if p.requires_grad]
+    scaler.scale(torch.stack(weighted).sum() * weight).backward(inputs=trained)
 
 
 def add_to(metrics: Metrics, terms: list[Term], weight: float) -> None:
