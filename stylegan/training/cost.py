@@ -203,11 +203,11 @@ def largest_step(config: TrainConfig) -> int:
     """Bytes that each process is expected to need for the step with the most pixels at once."""
     processes = config.schedule.num_processes
 
-    def size(stage: Stage) -> tuple[int, bool]:
+    def size(stage: Stage) -> tuple[int, int, bool]:
         n = stage.batch_size // processes
         channels = config.network.channels(stage.resolution)
         pixels = min(config.batch_gpu or n, n) * stage.resolution**2 * channels
-        return pixels, stage.alpha < 1
+        return pixels, stage.resolution, stage.alpha < 1
 
     stage = max((stage for _, _, stage in phases(config.schedule)), key=size)
     return memory_estimate(config, stage, processes)
