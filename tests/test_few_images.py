@@ -5,21 +5,20 @@ import json
 import few_images
 import pytest
 from click.testing import CliRunner
-from few_images import SETS, Run, draw, due, logged, parse_runs, scores, table, unpack
+from few_images import all_runs, draw, due, logged, parse_runs, scores, table, unpack
 from PIL import Image
 from tiny_training import tiny_config
 
 from stylegan.config import flatten, load_config, to_dict, to_toml
+from stylegan.files.download import BUNDLED
 from stylegan.report.history import read_run
 
 
-def test_runs_differ_by_augmentation_weight_of_r1_and_seed_alone(tmp_path):
-    flat = []
-    for run in (Run("91", "none"), Run("300", "ada", True, 2)):
-        path = tmp_path / f"{run.name}.toml"
-        path.write_text(run.config())
-        flat.append(flatten(to_dict(load_config(str(path)))))
-    plain, other = flat
+def test_runs_differ_by_augmentation_weight_of_r1_and_seed_alone():
+    plain, other = (
+        flatten(to_dict(load_config("quickstart", all_runs([0, 2])[name].options)))
+        for name in ("91-none", "300-ada-rule-seed2")
+    )
     changed = {name: value for name, value in other.items() if value != plain[name]}
     assert changed == {"seed": 2, "augment.kind": "ada", "r1_gamma": 0.0064}
     assert (plain["augment.kind"], plain["data.mirror"]) == ("none", True)
@@ -27,18 +26,29 @@ def test_runs_differ_by_augmentation_weight_of_r1_and_seed_alone(tmp_path):
 
 
 def test_runs_are_chosen_by_name():
-    text = "91-none, 300-ada-rule-seed1"
-    assert parse_runs(text) == [Run("91", "none"), Run("300", "ada", True, 1)]
+    chosen = parse_runs("91-none, 300-ada-rule-seed1, heads-from-smileys-freeze16")
+    assert [(run.size, run.label) for run in chosen] == [
+        (91, "none"),
+        (300, "ada"),
+        (78, "from-other-freeze16"),
+    ]
+    assert chosen[2].source == "smileys-scratch-40"
     with pytest.raises(ValueError, match="'300-lecam' is not a run"):
         parse_runs("300-lecam")
+
+
+def test_what_a_transfer_begins_with_is_bundled_or_a_run():
+    runs = all_runs([0])
+    sources = {run.source for run in runs.values()} - {"", *BUNDLED}
+    assert sources == {"heads-scratch-40", "smileys-scratch-40"} <= runs.keys()
 
 
 def test_sets_are_evenly_spread_over_the_pictures_of_their_kind(tmp_path):
     unpack(tmp_path)
     few, whole = (sorted((tmp_path / size).rglob("*.png")) for size in ("300", "843"))
     assert [path.name for path in few] == [whole[i * 843 // 300].name for i in range(300)]
-    found = {size: len(list((tmp_path / size).rglob("*.png"))) for size in SETS}
-    assert found == {"91": 91, "300": 300, "3916": 3916}
+    sizes = {run.size for run in all_runs([0]).values()}
+    assert sizes == {size for size in sizes if len(set(tmp_path.glob(f"{size}/*/*.png"))) == size}
 
 
 @pytest.fixture
@@ -65,7 +75,7 @@ def test_the_last_generator_and_those_of_every_so_many_kimg_are_measured_once(fo
 def test_results_of_a_run_are_over_kimg(folder):
     history = read_run(folder)
     assert scores(history, ["swd20"]) == {"swd": [(40, 1.235)]}
-    assert logged(history) == {"r_t": [(10, 0.55), (20, 1.1)], "p": []}
+    assert logged(history) == {"r_t": [(2, 0.1), (10, 1), (12, 1.1)]}
 
 
 def test_what_is_there_is_drawn():
@@ -73,8 +83,9 @@ def test_what_is_there_is_drawn():
         "91-none": {"kimg": 80, "r_t": [[10, 0.9], [20, 0.8]], "eff-fd": [[40, 900], [80, 500]]},
         "3916-ada-seed1": {"kimg": 20, "r_t": [[10, 0.9]], "p": [[10, 0.1]]},
     }
-    figure = draw(results)
-    assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == [SETS["91"], SETS["3916"]]
+    figure = draw({all_runs([0, 1])[name]: result for name, result in results.items()})
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["91 smileys", "all 3,916 emoji", "", "", "", ""]  # distance, r_t and p
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["none", "ada"]
     assert figure.axes[0].lines[0].get_ydata().tolist() == [900, 500]
     *_, first, second = table(results).splitlines()
@@ -89,12 +100,11 @@ def test_runs_are_trained_measured_and_continued_by_the_same_command(tmp_path, m
     tiny += ("schedule.tick_kimg={4=0.04}", "schedule.stable_kimg=0.02", "schedule.fade_kimg=0.02")
     monkeypatch.setattr(few_images, "BASE", (*few_images.BASE, *tiny))
     monkeypatch.setattr(few_images, "COPIES", 4)
-    monkeypatch.setattr(few_images, "SHOWN_KIMG", (0,))
     results = tmp_path / "docs"
 
     def run(*options):
         places = ["--out", str(tmp_path / "runs"), "--results", str(results), "--device", "cpu"]
-        options = [*options, *places, "--metrics", "swd20", "--every", "1"]
+        options = [*options, *places, "--metrics", "swd20"]
         found = CliRunner().invoke(few_images.main, options)
         assert found.exit_code == 0, found.output
         return json.loads((results / "few-images.json").read_text())

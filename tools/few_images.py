@@ -6,14 +6,14 @@ import json
 import statistics
 import zipfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import numpy as np
 import torch
-from diagnostics import BLUE, GREY, VERMILION, save
+from diagnostics import BLUE, GREEN, GREY, PURPLE, VERMILION, save
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -24,7 +24,6 @@ from stylegan.atomic import write_text
 from stylegan.cli.choosing import bundled_data
 from stylegan.cli.common import Command
 from stylegan.cli.options import DEVICE, count_option, path_option
-from stylegan.config import build_config, merge, parse_override, read_config_file, to_toml
 from stylegan.data import cached_store
 from stylegan.files.loading import load_run
 from stylegan.metrics import Subject, parse
@@ -46,10 +45,12 @@ BASE = (  # the quickstart with half of its channels, larger batches, and long
     "data.include=[]",
 )
 RULE = "r1_gamma=0.0064"  # 0.0002 * 32**2 / 32: the rule of Karras et al. 2020
-COLORS = {"none": GREY, "diffaugment": BLUE, "ada": VERMILION}
-SETS = {"91": "91 smileys", "300": "300 of 843 portraits", "3916": "all 3,916 emoji"}
-FOLDERS = {91: "smileys", 300: "portraits", 843: "portraits", 3916: ""}  # pictures of the bundle
-AGAINST = {"91": 91, "300": 843, "3916": 3916}  # the pictures that samples are compared with
+SETS = (91, 300, 3916)  # numbers of pictures that augmentation is tried on
+TITLES = {91: "91 smileys", 300: "300 of 843 portraits", 3916: "all 3,916 emoji", 78: "78 heads"}
+KINDS = {"none": GREY, "diffaugment": BLUE, "ada": VERMILION}  # of augmentation
+FOLDERS = {91: "smileys", 300: "portraits", 843: "portraits", 3916: "", 78: "heads"}
+AGAINST = {300: 843}  # the pictures that samples are compared with, if not those trained on
+TRANSFERS = {91: ("smileys", "heads"), 78: ("heads", "smileys")}  # and what it begins from
 LOGGED = {"r_t": "d/real_signs", "p": "augment/probability"}
 QUANTITIES = {  # that are drawn
     "eff-fd": "Frechet distance (eff-fd)",
@@ -58,33 +59,67 @@ QUANTITIES = {  # that are drawn
     "r_t": "r_t, mean sign of D(real)",
     "p": "p of ada",
 }
-MEAN_KIMG = 10  # that a point of what training logs is the mean of
-SHOWN_KIMG = (40, 80, 160, 240, 320, 400)  # rows of a run's picture
 COPIES = 200  # samples whose nearest training pictures are looked for
 NEAR = 0.5  # of the typical distance between training pictures: nearly a copy
 Points = list[tuple[float, float]]  # kimg, value
 
 
 class Run(NamedTuple):
-    """One training run."""
+    """One training run, and where it is drawn."""
 
-    size: str  # of SETS
-    kind: str  # of augmentation
-    by_rule: bool = False  # r1_gamma: that of the quickstart, or RULE
-    seed: int = 0
+    name: str
+    figure: str  # file
+    size: int  # number of pictures that it is trained on: the column
+    label: str
+    color: str
+    options: tuple[str, ...]  # of the configuration
+    arguments: tuple[str, ...] = ("--config", "quickstart")  # further ones of stylegan train
+    source: str = ""  # the run whose weights it begins with
+    every_kimg: int = 40  # from one generator that is measured to the next
+    shown_kimg: tuple[int, ...] = (40, 80, 160, 240, 320, 400)  # rows of its picture
 
     @property
-    def name(self) -> str:
-        name = f"{self.size}-{self.kind}" + ("-rule" if self.by_rule else "")
-        return name + (f"-seed{self.seed}" if self.seed else "")
+    def against(self) -> int:
+        return AGAINST.get(self.size, self.size)
 
-    def config(self) -> str:
-        """The complete configuration, as TOML."""
-        values = read_config_file("quickstart")
-        own = (RULE,) if self.by_rule else ()
-        for override in (*BASE, *own, f"seed={self.seed}", f'augment.kind="{self.kind}"'):
-            values = merge(values, parse_override(override))
-        return to_toml(build_config(values))
+
+def all_runs(seeds: Sequence[int]) -> dict[str, Run]:
+    """By their names, in the order of tables."""
+    runs = []
+    for seed, size, by_rule, kind in itertools.product(seeds, SETS, (False, True), KINDS):
+        ending = ("-rule" if by_rule else "") + (f"-seed{seed}" if seed else "")
+        options = (*BASE, *([RULE] if by_rule else []), f"seed={seed}", f'augment.kind="{kind}"')
+        name, figure = f"{size}-{kind}{ending}", f"few-images{'-rule' if by_rule else ''}"
+        runs.append(Run(name, figure, size, kind, KINDS[kind], options))
+    return {run.name: run for run in (*runs, *transfers())}
+
+
+def transfers() -> Iterator[Run]:
+    """The quickstart from scratch, from the other kind of picture, and from bundled weights, whose
+    sizes it takes."""
+    for size, (kind, other) in TRANSFERS.items():
+        options = (f'data.include=["{kind}"]', "snapshot_ticks=1", "schedule.tick_kimg=4")
+        begins = {  # label -> color, length, what it begins with, further arguments
+            "scratch-40": (GREY, 40, "", ()),
+            "scratch-80": (GREY, 80, "", ()),
+            f"from-{other}": (BLUE, 40, f"{other}-scratch-40", ()),
+            f"from-{other}-freeze16": (VERMILION, 40, f"{other}-scratch-40", ("--freeze-d", "16")),
+            "from-emoji32": (GREEN, 40, "emoji32", ()),
+            "from-emoji64": (PURPLE, 40, "emoji64", ()),
+        }
+        for label, (color, kimg, source, arguments) in begins.items():
+            yield Run(
+                f"{kind}-{label}",
+                "few-images-transfer",
+                size,
+                label.replace(other, "other"),
+                color,
+                options,
+                ("--kimg", f"{kimg}", *arguments),
+                source,
+                every_kimg=8,
+                shown_kimg=(0, 4, 8, 16, 24, 40),
+            )
 
 
 def parse_runs(text: str) -> list[Run]:
@@ -92,15 +127,8 @@ def parse_runs(text: str) -> list[Run]:
     known = all_runs(range(100))
     names = [name.strip() for name in text.split(",")]
     if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"{unknown[0]!r} is not a run, as 91-none or 300-ada-rule-seed1 are")
+        raise ValueError(f"{unknown[0]!r} is not a run; as 91-none or 300-ada-rule-seed1 are")
     return [known[name] for name in names]
-
-
-def all_runs(seeds: Sequence[int]) -> dict[str, Run]:
-    """By their names, in the order of tables."""
-    each_way = itertools.product(seeds, SETS, (False, True), COLORS)
-    runs = [Run(size, kind, by_rule, seed) for seed, size, by_rule, kind in each_way]
-    return {run.name: run for run in runs}
 
 
 def unpack(folder: Path) -> None:
@@ -133,15 +161,16 @@ def scores(history: RunHistory, names: Sequence[str]) -> dict[str, Points]:
 
 
 def logged(history: RunHistory) -> dict[str, Points]:
-    """Means of what training logged, over kimg."""
+    """Means of what training logged, over kimg; nothing of what was always 0."""
     found = {}
+    width = 10 if history.config.schedule.total_kimg > 100 else 2
     for name, key in LOGGED.items():
         parts: dict[float, list[float]] = defaultdict(list)
         for line in history.progress():
             if line.get(key) is not None:
-                kimg = -(-line["images_seen"] // (1000 * MEAN_KIMG)) * MEAN_KIMG
-                parts[kimg].append(line[key])
-        found[name] = [(kimg, round(statistics.fmean(ys), 3)) for kimg, ys in parts.items()]
+                parts[-(-line["images_seen"] // (1000 * width)) * width].append(line[key])
+        if any(any(values) for values in parts.values()):
+            found[name] = [(kimg, round(statistics.fmean(ys), 3)) for kimg, ys in parts.items()]
     return found
 
 
@@ -162,34 +191,37 @@ def copies(folder: Path, data: Path, against: Path) -> dict[str, float]:
     return {name: round(value, 3) for name, value in found.items()}
 
 
-def over_time(folder: Path) -> Image.Image:
-    """The first samples at SHOWN_KIMG, a row each; white where the run has not come to."""
+def over_time(folder: Path, shown_kimg: Sequence[int]) -> Image.Image:
+    """The first samples of some moments, a row each; white where the run has not come to."""
     grids = {kimg: np.asarray(Image.open(path)) for kimg, path in RunFolder(folder).grids()}
     blank = np.full_like(next(iter(grids.values())), 255)
-    rows = [grids.get(kimg, blank)[: len(blank) // 4] for kimg in SHOWN_KIMG]
+    rows = [grids.get(kimg, blank)[: len(blank) // 4] for kimg in shown_kimg]
     return Image.fromarray(np.concatenate(rows))
 
 
-def draw(results: Mapping[str, Mapping[str, Any]]) -> Figure:
+def draw(results: Mapping[Run, Mapping[str, Any]]) -> Figure:
     """A column for each number of pictures, a row for each quantity, a line for each run."""
-    runs = all_runs(range(100))
-    sizes = [size for size in SETS if any(runs[name].size == size for name in results)]
-    figure = Figure(figsize=(2 + 2.8 * len(sizes), 10), dpi=90, layout="constrained")
-    axes = figure.subplots(len(QUANTITIES), len(sizes), sharex=True, sharey="row", squeeze=False)
+    sizes = sorted({run.size for run in results})
+    rows = {
+        name: title
+        for name, title in QUANTITIES.items()
+        if any(name in result for result in results.values())
+    }
+    figure = Figure(figsize=(2 + 2.8 * len(sizes), 2 * len(rows)), dpi=90, layout="constrained")
+    axes = figure.subplots(len(rows), len(sizes), sharex=True, sharey="row", squeeze=False)
     lines: dict[str, Line2D] = {}
-    for row, (quantity, title) in zip(axes, QUANTITIES.items(), strict=True):
+    for row, (quantity, title) in zip(axes, rows.items(), strict=True):
         row[0].set_ylabel(title, fontsize=9)
         for panel, size in zip(row, sizes, strict=True):
-            for name, result in results.items():
-                kind = runs[name].kind
-                if runs[name].size == size and (quantity != "p" or kind == "ada"):
+            for run, result in results.items():
+                if run.size == size:
                     x, y = np.array(result.get(quantity, [])).reshape(-1, 2).T
                     form = "-" if quantity in LOGGED else "o-"
-                    (line,) = panel.plot(x, y, form, color=COLORS[kind], ms=3, lw=1.3)
-                    lines.setdefault(kind, line)
+                    (line,) = panel.plot(x, y, form, color=run.color, ms=3, lw=1.3)
+                    lines.setdefault(run.label, line)
             style_panel(panel, quantity)
     for panel, size in zip(axes[0], sizes, strict=True):
-        panel.set_title(SETS[size], fontsize=10, fontweight="bold", loc="left")
+        panel.set_title(TITLES[size], fontsize=10, fontweight="bold", loc="left")
     for panel in axes[-1]:
         panel.set_xlabel("kimg", fontsize=9)
     shown, names = list(lines.values()), list(lines)
@@ -228,9 +260,8 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 @click.command(cls=Command)
-@click.option("--runs", help="As 91-none,300-ada-rule-seed1.  [default: all of seed 0]")
+@click.option("--runs", help="As 300-ada-rule-seed1,heads-from-emoji64.  [default: all of seed 0]")
 @click.option("--metrics", default="eff-fd1k,eff-pr1k", help="Measured of the generators.")
-@count_option("--every", "Kimg from one measured generator to the next; 20 or more.", 40)
 @click.option("--train/--no-train", default=True, help="Train what is missing.")
 @count_option("--jobs", "Number of runs at a time.", 2)
 @DEVICE
@@ -239,7 +270,6 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 def main(
     runs: str | None,
     metrics: str,
-    every: int,
     train: bool,
     jobs: int,
     device: str,
@@ -265,41 +295,43 @@ def main(
     def finish(run: Run) -> dict[str, Any] | None:
         """Train and measure what is missing, as far as that is possible here."""
         folder, log = out / run.name, out / f"{run.name}.txt"
-        trained_on, against = data / run.size, data / f"{AGAINST[run.size]}"
+        trained_on, against = data / f"{run.size}", data / f"{run.against}"
         if train:
-            config = folder.with_suffix(".toml")
-            write_text(config, run.config())
-            options = ["--config", config, "--data", trained_on, "--device", device]
-            problem = stylegan(log, "train", "--out", folder, *options, "--no-tensorboard")
-            if problem:
+            source = out / run.source if (out / run.source).is_dir() else run.source
+            options: list[object] = [] if "--kimg" in run.arguments else ["--data", trained_on]
+            options += [part for option in run.options for part in ("-o", option)]
+            options += [*run.arguments, *(["--init-from", source] if run.source else [])]
+            options += ["--device", device, "--no-tensorboard"]
+            if problem := stylegan(log, "train", "--out", folder, *options):
                 raise ValueError(f"{run.name}: {problem}")
         if not folder.is_dir() or not RunFolder(folder).generators():
             return None
-        if files := due(folder, names, every):
+        if files := due(folder, names, run.every_kimg):
             options = ["--metrics", ",".join(names), "--data", against, "--mirror"]
             options += ["--device", device, "--out", folder / "metrics.jsonl"]
-            problem = stylegan(log, "metrics", *files, *options)
-            if problem:
+            if problem := stylegan(log, "metrics", *files, *options):
                 raise ValueError(f"{run.name}: {problem}")
         history = read_run(folder)
         found = {"kimg": history.images_seen / 1000, **logged(history), **scores(history, names)}
-        is_whole = history.images_seen >= history.config.schedule.total_images
-        if is_whole:
+        if history.images_seen >= history.config.schedule.total_images:
             old = known.get(run.name, {}).get("copies")
             found["copies"] = old or copies(folder, trained_on, against)
         click.echo(f"{run.name}: {found['kimg']:.4g} kimg")
         (results / "few-images").mkdir(parents=True, exist_ok=True)
-        over_time(folder).save(results / "few-images" / f"{run.name}.png", optimize=True)
+        picture = over_time(folder, run.shown_kimg)
+        picture.save(results / "few-images" / f"{run.name}.png", optimize=True)
         return found
 
-    outcomes = each(asked, finish, jobs)
+    sources = [run for run in asked if not run.source]
+    outcomes = each(sources, finish, jobs)  # what others begin with comes first
+    outcomes |= each([run for run in asked if run.source], finish, jobs)
     known |= {run.name: found for run, found in outcomes.items() if found}
-    known = {name: known[name] for name in all_runs(range(100)) if name in known}
+    every = {name: run for name, run in all_runs(range(100)).items() if name in known}
+    known = {name: known[name] for name in every}
     write_text(file, json.dumps(known).replace("}, ", "},\n") + "\n")
-    for by_rule, name in ((False, "few-images.png"), (True, "few-images-rule.png")):
-        some = {n: y for n, y in known.items() if ("-rule" in n) == by_rule}
-        if some:
-            save(draw(some), results / name)
+    for figure in dict.fromkeys(run.figure for run in every.values()):
+        drawn = {run: known[name] for name, run in every.items() if run.figure == figure}
+        save(draw(drawn), results / f"{figure}.png")
     click.echo(table(known))
 
 
