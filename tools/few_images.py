@@ -192,11 +192,10 @@ def copies(folder: Path, data: Path, against: Path) -> dict[str, float]:
 
 
 def over_time(folder: Path, shown_kimg: Sequence[int]) -> Image.Image:
-    """The first samples of some moments, a row each; white where the run has not come to."""
+    """The first samples of some moments, and of the last one, a row each."""
     grids = {kimg: np.asarray(Image.open(path)) for kimg, path in RunFolder(folder).grids()}
-    blank = np.full_like(next(iter(grids.values())), 255)
-    rows = [grids.get(kimg, blank)[: len(blank) // 4] for kimg in shown_kimg]
-    return Image.fromarray(np.concatenate(rows))
+    moments = dict.fromkeys([*(kimg for kimg in shown_kimg if kimg in grids), max(grids)])
+    return Image.fromarray(np.concatenate([grids[k][: len(grids[k]) // 4] for k in moments]))
 
 
 def draw(results: Mapping[Run, Mapping[str, Any]]) -> Figure:
@@ -313,9 +312,9 @@ def main(
                 raise ValueError(f"{run.name}: {problem}")
         history = read_run(folder)
         found = {"kimg": history.images_seen / 1000, **logged(history), **scores(history, names)}
-        if history.images_seen >= history.config.schedule.total_images:
-            old = known.get(run.name, {}).get("copies")
-            found["copies"] = old or copies(folder, trained_on, against)
+        old = known.get(run.name, {})
+        is_new = "copies" not in old or old["kimg"] != found["kimg"]
+        found["copies"] = copies(folder, trained_on, against) if is_new else old["copies"]
         click.echo(f"{run.name}: {found['kimg']:.4g} kimg")
         (results / "few-images").mkdir(parents=True, exist_ok=True)
         picture = over_time(folder, run.shown_kimg)
