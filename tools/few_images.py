@@ -261,7 +261,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 @click.command(cls=Command)
 @click.option("--runs", help="As 300-ada-rule-seed1,heads-from-emoji64.  [default: all of seed 0]")
 @click.option("--metrics", default="eff-fd1k,eff-pr1k", help="Measured of the generators.")
-@click.option("--train/--no-train", default=True, help="Train what is missing.")
+@click.option("--no-train", is_flag=True, help="Only measure and draw the runs that are there.")
 @count_option("--jobs", "Number of runs at a time.", 2)
 @DEVICE
 @path_option("--out", "Folder of the runs.", "runs/few-images")
@@ -269,7 +269,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
 def main(
     runs: str | None,
     metrics: str,
-    train: bool,
+    no_train: bool,
     jobs: int,
     device: str,
     out: Path,
@@ -295,7 +295,7 @@ def main(
         """Train and measure what is missing, as far as that is possible here."""
         folder, log = out / run.name, out / f"{run.name}.txt"
         trained_on, against = data / f"{run.size}", data / f"{run.against}"
-        if train:
+        if not no_train:
             source = out / run.source if (out / run.source).is_dir() else run.source
             options: list[object] = [] if "--kimg" in run.arguments else ["--data", trained_on]
             options += [part for option in run.options for part in ("-o", option)]
