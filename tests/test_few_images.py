@@ -112,7 +112,7 @@ def test_runs_are_trained_measured_and_continued_by_the_same_command(tmp_path, m
     first = run("--runs", "300-none")
     assert first["300-none"]["kimg"] == 0.128  # the schedule is read every four batches
     assert {"median", "near", "others"} == set(first["300-none"]["copies"])
-    trained = {path: path.read_bytes() for path in (tmp_path / "runs" / "300-none").rglob("*.*")}
+    trained = {path: path.read_bytes() for path in (tmp_path / "runs" / "300-none").rglob("*.pt")}
     assert run("--runs", "91-ada,300-none").keys() == {"91-ada", "300-none"}
     assert trained == {path: path.read_bytes() for path in trained}
     assert run("--no-train", "--runs", "3916-none").keys() == {"91-ada", "300-none"}

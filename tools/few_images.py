@@ -138,7 +138,8 @@ def unpack(folder: Path) -> None:
         for number, kind in FOLDERS.items():
             names = [name for name in pictures if f"{kind}/" in name]
             chosen = [names[i * len(names) // number] for i in range(number)]
-            file.extractall(folder / f"{number}", chosen)
+            missing = [name for name in chosen if not (folder / f"{number}" / name).exists()]
+            file.extractall(folder / f"{number}", missing)
 
 
 def due(folder: Path, names: Sequence[str], every_kimg: int) -> list[Path]:
