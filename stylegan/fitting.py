@@ -84,7 +84,7 @@ def choose(
     hindrance = ""
     for resolution in [None] if own else reversed(resolutions(facts.possible)):
         config = proposal(facts, asked, resolution, width)
-        problem = "" if own else too_large(facts, config)
+        problem = "" if own or resolution == MIN_RESOLUTION else too_large(facts, config)
         if not problem:
             config, memory = in_memory(config, facts, given, needed)
             if memory <= MEMORY_SHARE * facts.memory:
@@ -230,7 +230,7 @@ def explained(
             f"--gamma {config.r1_gamma:g}",
             f"{R1_RULE:g} * {resolution}^2 / {last}, at least {LEAST_GAMMA:g}",
         ),
-        ("augment.kind", f'-o augment.kind="{config.augment.kind}"', augment),
+        ("augment.kind", f"-o 'augment.kind=\"{config.augment.kind}\"'", augment),
     ]
     room = f"a step is expected to take {gib(memory)} of {gib(facts.memory)}"
     if config.batch_gpu:

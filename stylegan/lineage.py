@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,8 @@ Lineage = Sequence[Source]  # the oldest first; each began from those before it
 
 def source_of(path: Path, licence: str = UNKNOWN, *, name: str = "", copied: str = "") -> Source:
     """The entry of a file; its name says nothing of the folders that it lies in."""
-    return Source(name or path.name, sha256_of(path), licence, copied)
+    text = os.fsencode(name or path.name).decode(errors="backslashreplace")
+    return Source(text, sha256_of(path), licence, copied)
 
 
 def sha256_of(path: Path) -> str:
@@ -75,12 +77,17 @@ def from_plain(values: Any) -> tuple[Source, ...]:
     if not isinstance(values, list | tuple) or len(values) > MOST_SOURCES:
         raise ValueError(f"{SECTION} must be a list of sources, not {readable(repr(values))}")
     for value in values:
-        texts = isinstance(value, dict) and all(
-            isinstance(text, str) and len(text) <= LONGEST for text in value.values()
-        )
+        texts = isinstance(value, dict) and all(map(is_text, value.values()))
         if not texts or not {"source", "sha256"} <= value.keys() <= fields:
             raise ValueError(f"{SECTION} holds {readable(repr(value))}, which is not a source")
     return tuple(Source(**value) for value in values)
+
+
+def is_text(value: Any) -> bool:
+    """Of a sensible length, which every file can hold."""
+    if not isinstance(value, str) or len(value) > LONGEST:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def to_toml(lineage: Lineage) -> str:

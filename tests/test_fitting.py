@@ -113,6 +113,8 @@ def test_the_resolution_is_what_most_pictures_reach_up_to_what_the_device_can_do
     assert chosen(of=facts(300, 4, reach={4: 300, 8: 30})).network.resolution == 4
     assert chosen(of=facts(300, 1024, "24 GB")).network.resolution == 256
     assert chosen(of=facts(300, 1024, "24 GB", grown=1024)).network.resolution == 1024
+    endless = chosen("schedule.total_kimg=10_000_000", of=facts(300, 16, "24 GB"))
+    assert endless.network.resolution == 4  # all take too long
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 6, 8, 16])

@@ -3,6 +3,8 @@
 import dataclasses
 import hashlib
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,9 @@ from stylegan.files.formats import export, own, read
 from stylegan.files.huggingface import Card, HubGenerator
 from stylegan.files.loading import load_source
 from stylegan.lineage import NVIDIA, Source, from_plain, licence_of, public_address, to_plain
+from stylegan.lineage import to_toml as lineage_toml
 from stylegan.run_folder import RunFolder
-from stylegan.toml import read_toml
+from stylegan.toml import parse_toml, read_toml
 from stylegan.training import start
 from stylegan.training.transfer import opened
 
@@ -140,13 +143,30 @@ def test_the_licence_of_a_chain_is_the_strictest_that_is_known():
     assert licence_of((Source("emoji32", "0", "MIT"), MINE)) == "unknown"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are Unicode")
+def test_a_file_name_that_is_no_text_leaves_the_run_readable(tmp_path):
+    path = tmp_path / os.fsdecode(b"w\xff.pt")
+    own.save_generator(path, random_generator(), resolution=16)
+    chain = opened(path).lineage("")
+    assert chain[0].source == "w\\xff.pt"
+    assert from_plain(parse_toml(lineage_toml(chain), "it")["lineage"]) == chain
+
+
 def test_an_address_loses_what_may_be_secret():
     address = "https://me:word@example.org/a/ffhq.pt?token=1#sha256=12345678"
     assert public_address(address) == "https://example.org/a/ffhq.pt"
 
 
 @pytest.mark.parametrize(
-    "value", ["emoji32", [1], [{"source": 1, "sha256": ""}], [{"source": ""}], [{}] * 1001]
+    "value",
+    [
+        "emoji32",
+        [1],
+        [{"source": 1, "sha256": ""}],
+        [{"source": ""}],
+        [{}] * 1001,
+        [{"source": "\ud800", "sha256": ""}],
+    ],
 )
 def test_what_is_no_lineage_is_refused(value):
     with pytest.raises(ValueError, match="lineage"):
