@@ -71,7 +71,7 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
                 f"each would be shown {passes:,.0f} times; --kimg {enough} is a better start"
             )
     if not started:
-        lines.append("shapes come sooner with --init-from emoji64")
+        lines.append("shapes come sooner with --init-from emoji64, without --config")
     return lines
 
 
