@@ -15,6 +15,7 @@ from stylegan.training.cost import (
     container_memory,
     installed_memory,
     memory_estimate,
+    one_step,
     state_bytes,
     step_costs,
 )
@@ -99,6 +100,19 @@ def test_the_memory_that_a_container_allows_is_known(tmp_path, groups, files, li
         (tmp_path / name).write_text(f"{text}\n")
     assert container_memory(tmp_path) == limit
     assert installed_memory() > 2**27
+
+
+def test_a_step_that_is_tried_is_augmented_as_those_of_the_run():
+    def weights(**augment):
+        torch.manual_seed(0)
+        state = TrainState.create(tiny_config(augment=augment))
+        one_step(state, Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0))
+        return torch.cat([p.detach().flatten() for p in state.discriminator.parameters()])
+
+    plain = weights()
+    assert torch.equal(weights(kind="ada", strength=0.0), plain)
+    for augment in ({"kind": "diffaugment"}, {"kind": "ada"}, {"kind": "ada", "strength": 0.5}):
+        assert not torch.equal(weights(**augment), plain)
 
 
 def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):

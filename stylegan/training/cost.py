@@ -24,6 +24,7 @@ from stylegan.training.step import train_step
 
 MOST_SECONDS = 5.0  # a step that is expected to take longer is made of few images
 LONG_STEP_SECONDS = 1.0  # a longer one is made once
+TRIED_PROBABILITY = 0.5  # of an adaptive augmentation, which begins without any
 CPU_RATE = 2e10  # operations per second of a step on one core, for a first guess
 
 
@@ -130,7 +131,7 @@ def state_bytes(config: TrainConfig) -> int:
 
 
 def one_step(state: TrainState, stage: Stage) -> None:
-    """A training step with random images."""
+    """A training step with random images, augmented as those of a run."""
     config, device = state.config, state.device
     share = Share.of_process(device)
     n = stage.batch_size // share.world_size
@@ -140,7 +141,9 @@ def one_step(state: TrainState, stage: Stage) -> None:
         labels = example_labels(config, n)
         labels = None if labels is None else labels.to(device)
         pool = example_labels(config, 1)
-        train_step(state, reals, labels, stage, draw(config, 0, stage, pool, share))
+        adaptive = config.augment.adaptive
+        probability = TRIED_PROBABILITY if adaptive else state.strength.probability
+        train_step(state, reals, labels, stage, draw(config, 0, stage, pool, share, probability))
 
 
 def measure_step(state: TrainState, stage: Stage) -> tuple[float, int]:
