@@ -104,6 +104,15 @@ def test_it_is_not_said_again_after_a_resume_and_windows_go_on():
     assert list(messages(lines[8:])) == [29]  # without a log it begins anew
 
 
+def test_lines_of_a_log_that_say_nothing_sensible_are_passed_over():
+    lines = [line(kimg, HIGH) for kimg in range(1, 30)]
+    odd = [dict(values) for values in lines[:8]]
+    del odd[0]["schedule/alpha"]
+    odd[3]["d/real_signs"] = "high"
+    odd[5]["images_seen"] = None
+    assert list(messages(lines[8:], before=odd)) == [22]  # the first does not count as grown
+
+
 def test_a_discriminator_that_knows_four_pictures_by_heart_is_told_once(tmp_path):
     """The generator rests, so that reals are always recognised."""
     store = tiny_store(tmp_path, n=4)

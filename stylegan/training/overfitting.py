@@ -124,8 +124,8 @@ class Overfitting:
     def add(self, images_seen: int, values: Mapping[str, Any]) -> None:
         """One line of the log."""
         resolution = self.config.network.resolution
-        grown = values.get("schedule/resolution") == resolution and values["schedule/alpha"] == 1
-        if not grown:
+        growth = values.get("schedule/resolution"), values.get("schedule/alpha")
+        if growth != (resolution, 1):
             self.grown_at, self.rows = None, []
             return
         if self.grown_at is None:
@@ -138,7 +138,7 @@ class Overfitting:
         """Over the window, of what there is."""
         found: dict[str, float] = {}
         for name in (SIGNS, PROBABILITY, *KINDS):
-            values = [row[name] for _, row in self.rows if row.get(name) is not None]
+            values = [row[name] for _, row in self.rows if isinstance(row.get(name), int | float)]
             if values:
                 found[name] = sum(values) / len(values)
         return found
