@@ -36,6 +36,7 @@ PUBLISHED_IMAGES, PUBLISHED_KIMG = 70_000, 25_000  # FFHQ, and the length of the
 PUBLISHED_DAYS = 14.9  # of that at 256x256 on one V100; 1.66 times as many at each doubling
 MOST_DAYS = 15
 R1_RULE, LEAST_GAMMA = 0.0002, 1.0
+LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/few-images.md
 MOST_SPEED_KIMG = 500.0  # in which the strength of augmentation goes from 0 to 1, as published
 TRANSFER_KIMG, TRANSFER_SPEED_KIMG = 2000, 100.0  # at most, with other weights to start from
 MEMORY_SHARE = 0.6  # of a device that a step is expected to need: kernels take more than tensors
@@ -102,8 +103,6 @@ def proposal(
     values: dict[str, Any] = {"data.mirror": facts.images < PLENTY}
     if resolution is not None:
         values[RESOLUTION] = resolution
-    if facts.images < PLENTY:
-        values["augment.kind"] = "ada"
 
     def built(fits: Sequence[str] = ()) -> TrainConfig:
         return load_config(base, [*as_options(values), *fits, *asked], facts.processes)
@@ -114,6 +113,9 @@ def proposal(
     if facts.grown:
         values["schedule.initial_resolution"] = min(facts.grown, size)
     config = built()
+    if facts.images < PLENTY and config.schedule.total_kimg >= LEAST_AUGMENTED_KIMG:
+        values["augment.kind"] = "ada"
+        config = built()
     batch = batch_size_at(size, config.schedule)
     values["r1_gamma"] = r1_weight(size, batch)
     values["ema_half_life_kimg"] = AVERAGE_KIMG * batch / GPU_BATCH
@@ -216,6 +218,8 @@ def explained(
     augment = f"as much as overfitting asks for, below {PLENTY:,} pictures"
     if facts.images >= PLENTY:
         augment = f"{PLENTY:,} pictures and more do not need it"
+    elif plan.total_kimg < LEAST_AUGMENTED_KIMG:
+        augment = f"below {LEAST_AUGMENTED_KIMG:g} kimg there is no overfitting to prevent"
     rows = [
         (RESOLUTION, f"--resolution {resolution}", f"{reach}{hindrance and '; '}{hindrance}"),
         (

@@ -52,6 +52,8 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
             f"WARNING: {count(images, 'picture')}: the network will learn them by heart and show "
             "little else"
         ]
+    from stylegan.fitting import LEAST_AUGMENTED_KIMG
+
     lines = ["--mirror doubles them, if left and right may be exchanged"]
     if config.data.mirror:
         lines = ["half of them are shown mirrored; if that is wrong: -o data.mirror=false"]
@@ -62,9 +64,10 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
     )
     passes = 1000 * config.schedule.total_kimg / images
     if config.augment.kind == "none":
-        lines.append(
-            "-o 'augment.kind=\"ada\"' keeps the discriminator from learning them by heart"
-        )
+        if config.schedule.total_kimg >= LEAST_AUGMENTED_KIMG:
+            lines.append(
+                "-o 'augment.kind=\"ada\"' keeps the discriminator from learning them by heart"
+            )
         if passes > MANY_PASSES:
             enough = max(round(images * ENOUGH_PASSES / 1000), 1)
             lines.append(
