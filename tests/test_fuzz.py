@@ -457,7 +457,7 @@ IMPROPER = {
     "code": lambda path: exec("pass"),
     "process": lambda path: subprocess.run(["true"], check=True),
     "writing outside": lambda path: (path.parents[1] / "outside.txt").write_text("words"),
-    "memory": lambda path: bytearray(2 * MAX_BYTES),
+    "memory": lambda path: bytearray(16 * MAX_BYTES),  # more than tests before have left free
     "hidden lack of memory": fail_to_take_memory,
     "another error": lambda path: {}["words"],
     "error without the name": refuse("words"),
