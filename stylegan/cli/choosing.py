@@ -1,10 +1,10 @@
 """Which configuration and data a `train` command means: what is asked, remembered or chosen."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stylegan.cli.guidance import chosen_lines, found_lines
 from stylegan.destination import name_of
@@ -86,8 +86,7 @@ def decide(asked: Asked) -> Decision:
         choice = choose(facts, overrides, largest_step, width=asked.width)
         lines = [*found_lines(found), *chosen_lines(choice)]
         if start:
-            wanted = any("initial_resolution" in values.get("schedule", {}) for values in given)
-            lines.append(beginning(start, choice.config, asked=wanted)[1])
+            lines.append(beginning(start, choice.config, asked=says_beginning(given))[1])
         return Decision(choice.config, source, own, lines)
     config = load_config(name, overrides, processes)
     if own and not stored:
@@ -98,8 +97,7 @@ def decide(asked: Asked) -> Decision:
         begins = (
             {"schedule.initial_resolution": stored.schedule.initial_resolution} if stored else {}
         )
-        files = [read_config_file(name), *given]
-        wanted = any("initial_resolution" in values.get("schedule", {}) for values in files)
+        wanted = says_beginning([read_config_file(name), *given])
         if start:
             begins, line = beginning(start, config, asked=wanted)
             lines.append(line)
@@ -113,6 +111,11 @@ def decide(asked: Asked) -> Decision:
         fits = fitted(config, usual.network.resolution, width=asked.width, begun=begun)
         config = load_config(name, [*fits, *overrides], processes)
     return Decision(config, source, own, lines)
+
+
+def says_beginning(files: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of these configurations specifies the resolution at which training starts."""
+    return any("initial_resolution" in values.get("schedule", {}) for values in files)
 
 
 def usual_folder(config_name: str | None, data: Path | None) -> Path:

@@ -1,7 +1,6 @@
 """`stylegan convert`: a generator of another program as a file of this one."""
 
 import dataclasses
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from stylegan.cli.common import Command
 from stylegan.cli.info import generator_facts
 from stylegan.cli.terminal import say
 from stylegan.destination import check_file
+from stylegan.lineage import sha256_of
 from stylegan.messages import count
 
 if TYPE_CHECKING:
@@ -136,6 +136,4 @@ def table(network: str, rows: "Sequence[Account]") -> Iterator[str]:
 
 def described(path: Path) -> str:
     """The name, size and hash of a file."""
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return f"{path}: {path.stat().st_size / 2**20:.1f} MiB, SHA-256 {digest[:16]}..."
+    return f"{path}: {path.stat().st_size / 2**20:.1f} MiB, SHA-256 {sha256_of(path)[:16]}..."

@@ -1,6 +1,5 @@
 """Networks that turn images into features, and files of their weights: data, never executed."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from stylegan.agreement import in_all
 from stylegan.files import checkpoint, download
+from stylegan.lineage import sha256_of
 
 FEW_NEIGHBOURS = ", since among 50 they differ by 0.2 between draws of the same data"
 LARGEST = 256  # pixels of images that VGG16 and the attribute classifiers look at, officially
@@ -150,6 +150,4 @@ def read_weights(path: Path) -> Weights:
         checkpoint.check_weights(tensors)
     except ValueError as error:
         raise ValueError(f"{path} holds no weights that can be read safely: {error}") from error
-    with open(path, "rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Weights(dict(tensors), sha256)  # type: ignore[call-overload]
+    return Weights(dict(tensors), sha256_of(path))  # type: ignore[call-overload]

@@ -7,7 +7,6 @@ TensorFlow by the same authors (`vgg16_zhang_perceptual.pkl`), which has not bee
 one here: they should be near, but are not exactly comparable.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from stylegan.files.download import hash_prefix
+from stylegan.lineage import sha256_of
 from stylegan.metrics.features import as_rgb, public_weights
 
 WEIGHTS = "https://download.pytorch.org/models/vgg16-397923af.pth"  # IMAGENET1K_V1
@@ -59,8 +59,7 @@ def load_lpips(weights: Path | None, device: torch.device) -> Lpips:
         network = library._NoTrainLpips(net="vgg", pnet_rand=True)
     load_trunk(network.net, trunk.tensors, weights)
     heads = Path(library.__file__).parent / "lpips_models" / "vgg.pth"
-    heads_sha256 = hashlib.sha256(heads.read_bytes()).hexdigest()
-    return Lpips(network.to(device), trunk.sha256, heads_sha256)
+    return Lpips(network.to(device), trunk.sha256, sha256_of(heads))
 
 
 def load_trunk(trunk: nn.Module, tensors: Mapping[str, Tensor], origin: Path | None) -> None:

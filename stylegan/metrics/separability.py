@@ -7,7 +7,6 @@ are in nats. Its support vector machine, LIBLINEAR's, draws random numbers and m
 the same problem is solved in its primal form, which does neither.
 """
 
-import hashlib
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.agreement import at_once, from_first, in_all
+from stylegan.lineage import sha256_of
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
 from stylegan.metrics.subject import Subject, exact_arithmetic
@@ -64,7 +64,7 @@ def load_classifier(path: Path, device: torch.device) -> tuple[Classifier, str]:
 
     No pickled Python is restored, but the file is a program that is run: use only trusted ones.
     """
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    sha256 = sha256_of(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch would rather have torch.export
