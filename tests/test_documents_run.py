@@ -86,12 +86,12 @@ def clone(tmp_path_factory):
     shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COPIED))
     emoji = folder / "datasets" / "emoji-32.zip"
     shutil.unpack_archive(emoji, folder.parent / "emoji")
-    pictures = sorted((folder.parent / "emoji").rglob("smileys/*.png"))
+    pictures = sorted((folder.parent / "emoji").rglob("portraits/*.png"))
     (folder / "photos").mkdir()
-    for picture in pictures[:48]:
+    for picture in pictures[:240]:  # eff-pr requires 100 pictures, of a half too
         image = Image.open(picture).convert("RGB").resize((256, 256))
         image.save(folder / "photos" / f"{picture.stem}.jpg")
-    shutil.copy(pictures[0], folder / "smile.png")
+    shutil.copy(min((folder.parent / "emoji").rglob("smileys/*.png")), folder / "smile.png")
     return folder
 
 
