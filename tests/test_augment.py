@@ -193,6 +193,21 @@ def test_images_that_geometry_leaves_are_copied_and_their_neighbours_change_noth
         assert torch.equal(alone, images[i : i + 1]) == rests[i]
 
 
+def test_blocks_of_a_band_are_the_whole_matrix(monkeypatch):
+    """At 48 px: some enlarged in one block, some in several."""
+    images = torch.randn(8, 3, 48, 40, dtype=torch.float64, requires_grad=True)
+    transform = drawn(ada, images.shape, ["bg"])
+    results = []
+    for size in (10**6, 64, 7):
+        monkeypatch.setitem(resampling.BLOCK, "cpu", size)
+        resampling.reducing.cache_clear()
+        y = ada.apply(images, transform)
+        results.append([y, *torch.autograd.grad(y.pow(3).sum(), images)])
+    resampling.reducing.cache_clear()
+    for found in results[1:]:
+        assert_close(found, results[0], rtol=0, atol=1e-11)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_spreading_in_order_is_spreading(dtype):
     """At pixels, between them, at the last ones and beyond them."""

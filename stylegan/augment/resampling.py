@@ -5,7 +5,7 @@ as its derivative, so that R1 may differentiate through it again.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ SYM6 = torch.tensor(
 ).flatten()
 SYM6 = SYM6 / SYM6.sum()
 REACH = 3  # pixels that the filter needs on every side
+BLOCK = {"cpu": 64, "cuda": 256}  # rows of a product that leaves zeros out
 AT_ONCE = {"cpu": 2**11, "cuda": 2**20}  # pixels of the images that are transformed together
 
 
@@ -93,8 +94,8 @@ class Lens:
         before_x, after_x, before_y, after_y = margins
         left, right, top, bottom = window
         kind = like.dtype, like.device
-        self.larger_x = enlarging(width, before_x, after_x, *kind)[left:right]
-        self.larger_y = enlarging(height, before_y, after_y, *kind)[top:bottom]
+        self.larger_x = enlarging(width, before_x, after_x, (left, right), kind)
+        self.larger_y = enlarging(height, before_y, after_y, (top, bottom), kind)
         self.smaller_x, self.smaller_y = reducing(width, *kind), reducing(height, *kind)
         origin = 2 * before_x - left, 2 * before_y - top
         self.grid = sampling_grid(matrices, height, width, origin, (right - left, bottom - top))
@@ -102,11 +103,11 @@ class Lens:
     def seen(self, images: Tensor, transposed: bool = False) -> Tensor:
         """What is seen of them, or the images that were seen so."""
         if not transposed:
-            fine = self.larger_y @ images @ self.larger_x.mT
-            return self.smaller_y @ sample(fine, self.grid) @ self.smaller_x.mT
-        samples = self.smaller_y.mT @ images @ self.smaller_x
-        size = len(self.larger_y), len(self.larger_x)
-        return self.larger_y.mT @ spread(samples, self.grid, size) @ self.larger_x
+            fine = self.larger_x.of_rows(self.larger_y.of_columns(images))
+            return self.smaller_x.of_rows(self.smaller_y.of_columns(sample(fine, self.grid)))
+        samples = self.smaller_x.mT.of_rows(self.smaller_y.mT.of_columns(images))
+        fine = spread(samples, self.grid, (self.larger_y.size[0], self.larger_x.size[0]))
+        return self.larger_x.mT.of_rows(self.larger_y.mT.of_columns(fine))
 
 
 def reach_of(matrices: Tensor, height: int, width: int) -> tuple[Margins, list[Window]]:
@@ -159,10 +160,71 @@ def sampling_grid(
     return (x + by_y * scale * y[:, None]).permute(0, 2, 3, 1)
 
 
-@functools.lru_cache(maxsize=4)  # both axes of a step and of the one before
-def enlarging(n: int, before: int, after: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+class Band:
+    """A matrix (M, N) whose entries are near its diagonal, as blocks that leave out its zeros."""
+
+    def __init__(self, size: tuple[int, int], blocks: list[tuple[slice, slice, Tensor]]) -> None:
+        self.size = size
+        self.blocks = blocks  # rows, columns, entries
+
+    @property
+    def mT(self) -> "Band":
+        """The transpose."""
+        turned = [(columns, rows, block.mT) for rows, columns, block in self.blocks]
+        return Band(self.size[::-1], turned)
+
+    def of_columns(self, x: Tensor) -> Tensor:
+        """The product with every column of x (..., N, W): (..., M, W)."""
+        if len(self.blocks) == 1:
+            return self.blocks[0][2] @ x
+        result = x.new_zeros(*x.shape[:-2], self.size[0], x.shape[-1])
+        for rows, columns, block in self.blocks:
+            result[..., rows, :] += block @ x[..., columns, :]
+        return result
+
+    def of_rows(self, x: Tensor) -> Tensor:
+        """The product with every row of x (..., H, N): (..., H, M)."""
+        if len(self.blocks) == 1:
+            return x @ self.blocks[0][2].mT
+        result = x.new_zeros(*x.shape[:-1], self.size[0])
+        for rows, columns, block in self.blocks:
+            result[..., rows] += x[..., columns] @ block.mT
+        return result
+
+
+def enlarging(
+    n: int, before: int, after: int, window: tuple[int, int], like: tuple[torch.dtype, torch.device]
+) -> Band:
     """Reflects n pixels at their ends and doubles them by the wavelet's filter, so that pixel i of
-    `n + before + after` becomes 2 i: a matrix (2 (n + before + after), n)."""
+    `n + before + after` becomes 2 i; of these doubled pixels only the window (first, end)."""
+    matrix = enlarging_matrix(n, before, after, *like)[slice(*window)]
+    seen = reflected(n, before, after, torch.device("cpu")).tolist()
+
+    def columns_of(rows: slice) -> slice:
+        """Pixel i contributes to 2 i - 5 and the next eleven."""
+        first, last = rows.start + window[0], rows.stop - 1 + window[0]
+        near = seen[max((first - 5) // 2, 0) : (last + 5) // 2 + 1]
+        return slice(min(near), max(near) + 1)
+
+    return band(matrix, columns_of)
+
+
+def band(matrix: Tensor, columns_of: Callable[[slice], slice]) -> Band:
+    """A matrix in blocks of rows, if there are many; they reach over some columns."""
+    m, n = matrix.shape
+    size = BLOCK["cuda" if matrix.is_cuda else "cpu"]
+    if m <= 2 * size:
+        return Band((m, n), [(slice(m), slice(n), matrix)])
+    parts = [slice(start, min(start + size, m)) for start in range(0, m, size)]
+    places = [(rows, columns_of(rows)) for rows in parts]
+    return Band((m, n), [(*place, matrix[place]) for place in places])
+
+
+@functools.lru_cache(maxsize=4)  # both axes of a step and of the one before
+def enlarging_matrix(
+    n: int, before: int, after: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """All of `enlarging`: (2 (n + before + after), n)."""
     columns = reflected(n, before, after, device)[:, None]
     size = 2 * len(columns)
     rows = torch.arange(0, size, 2, device=device)[:, None]
@@ -180,12 +242,13 @@ def reflected(n: int, before: int, after: int, device: torch.device) -> Tensor:
 
 
 @functools.lru_cache(maxsize=4)
-def reducing(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def reducing(n: int, dtype: torch.dtype, device: torch.device) -> Band:
     """Halves by the filter turned around, without the filter's reach: (n, 2 (n + 2 reach))."""
     rows = torch.arange(n, device=device)[:, None].expand(n, len(SYM6))
     columns = 1 + 2 * rows + torch.arange(len(SYM6), device=device)
     matrix = torch.zeros(n, 2 * (n + 2 * REACH), dtype=dtype, device=device)
-    return matrix.index_put_((rows, columns), SYM6.to(matrix).expand(rows.shape))
+    matrix.index_put_((rows, columns), SYM6.to(matrix).expand(rows.shape))
+    return band(matrix, lambda rows: slice(2 * rows.start + 1, 2 * rows.stop + len(SYM6) - 1))
 
 
 def sample(images: Tensor, grid: Tensor) -> Tensor:
