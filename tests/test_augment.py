@@ -2,6 +2,7 @@
 
 import json
 import math
+import weakref
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ from helpers import reference
 from tiny_training import SHORT, differing, run, stage, tiny_config, tiny_store
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 from two_processes import fixed_signs, strengths
 
 from stylegan.augment import AugmentConfig, Strength, ada, diffaugment, part, resampling
@@ -398,3 +400,54 @@ def test_a_holdout_of_nothing_or_everything_is_refused(share):
 def test_settings_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         tiny_config(augment=options)
+
+
+class Live(TorchDispatchMode):
+    """Counts the bytes of tensors that are made inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes, self.peak = {}, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        given = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
+        before = [x.untyped_storage() for x in given]
+        result = function(*args, **(kwargs or {}))
+        for x in result if isinstance(result, tuple | list) else [result]:
+            storage = x.untyped_storage() if isinstance(x, torch.Tensor) else None
+            if storage is None or any(storage is other for other in before):
+                continue
+            self.sizes[id(storage)] = storage.nbytes()
+            self.peak = max(self.peak, sum(self.sizes.values()))
+            weakref.finalize(storage, self.sizes.pop, id(storage), None)
+        return result
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("n", [1, 4])
+def test_no_warp_takes_more_memory_than_is_planned(n, transposed, monkeypatch):
+    size = 32
+    monkeypatch.setitem(resampling.AT_ONCE, "cpu", n * size**2)
+    most = 2 * (3 * size - 2)  # the largest margins on both sides
+    turned = torch.tensor([[2.6, 0.9, 0.0], [-0.9, 2.6, 0.0], [0.0, 0.0, 1.0]]).repeat(n, 1, 1)
+    resampling.enlarging.cache_clear()
+    resampling.reducing.cache_clear()
+    with Live() as live:
+        x, windows = torch.zeros(n, 3, size, size), [(0, most, 0, most)] * n
+        resampling.Warp.apply(x, turned, (size - 1,) * 4, windows, transposed)
+    planned = ada.working_bytes((n, 3, size, size), ["bgc"], "cpu")
+    assert 0.7 * planned < live.peak - 2 * x.nbytes < planned  # x itself and the result
+    assert ada.working_bytes((n, 3, size, size), ["color"], "cpu") == 0
+
+
+def test_no_warp_in_order_takes_more_memory_than_is_planned():
+    n, size, most = 2, 32, 2 * (3 * 32 - 2)
+    samples = torch.zeros(n, 3, 2 * size + 12, 2 * size + 12)
+    with Live() as live:
+        grid = torch.zeros(*samples.shape[::2], samples.shape[3], 2)
+        resampling.spread_in_order(samples, grid, (most, most))
+    shape, names = (n, 3, size, size), ["bgc"]
+    planned = ada.working_bytes(shape, names, "cuda", deterministic=True)
+    sorting = 4 * 4 * samples[:, 0].nbytes * 2  # four numbers of 8 bytes for each of four pixels
+    assert live.peak < planned - sorting
+    assert planned > 2 * ada.working_bytes(shape, names, "cuda")

@@ -133,12 +133,27 @@ def test_the_size_of_a_state_is_known_before(tmp_path):
 def test_the_memory_estimate_knows_what_makes_a_step_smaller():
     def estimate(**changes):
         config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 64}}, **changes)
-        return memory_estimate(config, Stage(16, 1.0, 64, 1e-3, 1e-3, 1.0), 1)
+        return memory_estimate(config, Stage(16, 1.0, 64, 1e-3, 1e-3, 1.0), 1, "cpu")
 
-    weights = memory_estimate(tiny_config(), Stage(4, 1.0, 4, 1e-3, 1e-3, 1.0), 1)
+    weights = memory_estimate(tiny_config(), Stage(4, 1.0, 4, 1e-3, 1e-3, 1.0), 1, "cpu")
     graphs = estimate() - weights
     assert estimate(batch_gpu=16) - weights < 0.4 * graphs
     assert estimate(checkpoint_activations=True) - weights < 0.7 * graphs
+
+
+def test_the_memory_estimate_knows_what_augmentation_takes():
+    def estimate(device, n=64, **changes):
+        return memory_estimate(
+            tiny_config(**changes), Stage(16, 1.0, n, 1e-3, 1e-3, 1.0), 1, device
+        )
+
+    ada, noisy = ({"kind": "ada", "transforms": names} for names in (["bgc"], ["bgc", "noise"]))
+    plain, image = estimate("cuda"), 4 * 3 * 16**2
+    assert 64 * 36 * image < estimate("cuda", augment=ada) - plain < 80 * 64 * image
+    assert estimate("cpu", augment=ada) < estimate("cuda", augment=ada)  # few at once
+    assert estimate("cuda", augment=ada, deterministic=True) > estimate("cuda", augment=ada)
+    assert estimate("cuda", augment=noisy) - estimate("cuda", augment=ada) == 3 * 64 * image
+    assert 0 < estimate("cuda", augment={"kind": "diffaugment"}) - plain < 10 * 64 * image
 
 
 def test_the_plan_of_a_network_beyond_the_memory_is_an_estimate_without_a_step():

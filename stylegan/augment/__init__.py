@@ -38,6 +38,16 @@ def apply(images: Tensor, transform: Transform | None) -> Tensor:
         return diffaugment.apply(wide, transform)
 
 
+def working_bytes(
+    shape: Sequence[int], config: AugmentConfig, device: str, *, deterministic: bool = False
+) -> int:
+    """Bytes that `apply` of images (N, C, H, W) takes at most for a moment, on a device of that
+    type, beside its result and what graphs keep."""
+    if config.kind != "ada":
+        return 0  # a few images
+    return ada.working_bytes(shape, config.names, device, deterministic=deterministic)
+
+
 def part(
     transform: Transform | None, rows: slice, place: Callable[[Tensor], Tensor] | None = None
 ) -> Transform | None:

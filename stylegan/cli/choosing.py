@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,8 @@ def decide(asked: Asked) -> Decision:
         found = looked_at(source, load_config(None, overrides))
         machine = asked.device, asked.memory, asked.cores, processes
         facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
-        choice = choose(facts, overrides, largest_step, width=asked.width)
+        needed = partial(largest_step, device=asked.device)
+        choice = choose(facts, overrides, needed, width=asked.width)
         lines = [*found_lines(found), *chosen_lines(choice)]
         if start:
             lines.append(beginning(start, choice.config, asked=says_beginning(given))[1])

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from stylegan import distributed, losses
+from stylegan import augment, distributed, losses
 from stylegan.config import TrainConfig
 from stylegan.networks import make_discriminator, make_generator
 from stylegan.schedule import Stage, phases
@@ -95,11 +95,15 @@ class Held:
         self.tensor = tensor
 
 
-def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
-    """Bytes of weights, optimizer state and the larger graph: of the reals with R1, or of the
-    generator's pass through the discriminator."""
-    n = stage.batch_size // processes
-    n = min(config.batch_gpu or n, n)
+def memory_estimate(config: TrainConfig, stage: Stage, processes: int, device: str) -> int:
+    """Bytes of weights, optimizer state and the larger graph, of the reals with R1 or of the
+    generator's pass through the discriminator, and of what augmentation takes on a device of that
+    type when it is strongest."""
+    batch = stage.batch_size // processes
+    n = min(config.batch_gpu or batch, batch)
+    shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
+    drawn = augment.draw(shape, config.augment, 1.0, torch.Generator().manual_seed(0))
+    transform = augment.part(drawn, slice(None), lambda values: values.to("meta"))
     with torch.device("meta"), torch.autograd.set_detect_anomaly(False):
         generator, discriminator = (
             make_generator(config.network),
@@ -108,17 +112,21 @@ def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
         for network in (generator.synthesis, discriminator):
             network.recompute_blocks = config.checkpoint_activations
         labels = example_labels(config, n)
-        shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
         reals = torch.empty(shape, requires_grad=True)
         with GraphMemory() as reals_kept:
-            losses.r1_penalty(discriminator(reals, labels), reals).backward()
+            logits = discriminator(augment.apply(reals, transform), labels)
+            losses.r1_penalty(logits, reals).backward()
         discriminator.requires_grad_(False)
         z = torch.empty(n, config.network.z_dim)
         with GraphMemory() as fakes_kept:
             fakes = generator(z, labels, resolution=stage.resolution, alpha=stage.alpha)
-            discriminator(fakes, labels).sum().backward()
+            discriminator(augment.apply(fakes, transform), labels).sum().backward()
     g, d = (sum(p.numel() for p in network.parameters()) for network in (generator, discriminator))
     kept = max(reals_kept.peak, fakes_kept.peak)
+    kept += augment.working_bytes(shape, config.augment, device, deterministic=config.deterministic)
+    if transform is not None:  # is drawn for the whole batch and all three passes
+        tensors = [x for x in vars(transform).values() if isinstance(x, Tensor)]
+        kept += 3 * batch * sum(x.nbytes for x in tensors) // n
     return kept + 4 * (4 * g + 3 * d)  # weights, gradients, second moments; and the average
 
 
@@ -202,8 +210,9 @@ def memory_and_cores(device: torch.device) -> tuple[float, int]:
     return min(memories), min(cores)
 
 
-def largest_step(config: TrainConfig) -> int:
-    """Bytes that each process is expected to need for the step with the most pixels at once."""
+def largest_step(config: TrainConfig, device: str) -> int:
+    """Bytes that each process is expected to need, on a device of that type, for the step with the
+    most pixels at once."""
     processes = config.schedule.num_processes
 
     def size(stage: Stage) -> tuple[int, int, bool]:
@@ -213,7 +222,7 @@ def largest_step(config: TrainConfig) -> int:
         return pixels, stage.resolution, stage.alpha < 1
 
     stage = max((stage for _, _, stage in phases(config.schedule)), key=size)
-    return memory_estimate(config, stage, processes)
+    return memory_estimate(config, stage, processes, device)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +249,7 @@ def step_costs(config: TrainConfig, device: torch.device, stages: list[Stage]) -
     all_flops = step_flops(config)
     for stage in stages:
         flops = all_flops[stage.resolution] / processes
-        memory = memory_estimate(config, stage, processes)
+        memory = memory_estimate(config, stage, processes, device.type)
         seconds_per_image, measured = flops / rate, 0
         sizes = [few, stage.batch_size] if device.type == "cpu" else [stage.batch_size]
         too_large = distributed.largest(memory > most_memory)  # a step needs every process
