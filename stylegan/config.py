@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 PACKAGE = Path(__file__).parent
+AUTO = "auto"  # the name of a configuration that `fitting.choose` makes
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 
 
@@ -216,6 +217,11 @@ def config_file(name: str) -> Path:
     if (path := Path(name)).is_file():
         return path
     names = config_names()
+    if name == AUTO:
+        raise FileNotFoundError(
+            f"{AUTO} is not a file: it is chosen for your pictures and machine; `stylegan train --data "
+            "PICTURES --dry-run` shows what is chosen, and why"
+        )
     if name not in names:
         hint = f"{suggestion(name, names).partition('; known')[0]}; `stylegan configs` lists them"
         raise FileNotFoundError(f"no configuration file or name {name!r}{hint}")

@@ -23,7 +23,6 @@ MOST_GROWING = 0.5  # of a training
 LEAST_TICKS = 12  # grids of samples in a training, unless it is shorter than so many kimg
 LEAST_TICK_KIMG = 1.0  # samples are named by their kimg
 
-AUTO = "auto"  # the name of a configuration that `choose` makes
 RESOLUTION = "network.resolution"
 MOST_REACH = 0.9  # of the pictures reach a resolution that is chosen
 FEW, PLENTY = 1000, 50_000  # pictures

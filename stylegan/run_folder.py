@@ -112,7 +112,11 @@ class RunFolder:
         return self.path / f"generator-{images_seen:09d}.pt"
 
     def sample_file(self, images_seen: int) -> Path:
-        return self.samples / f"{images_seen // 1000:06d}.png"
+        """Named by thousands of images; below the first, where 0 shows the weights that the run
+        began with, by images too."""
+        kimg, images = divmod(images_seen, 1000)
+        own = f"_{images:03d}" if kimg == 0 and images and self.lineage() else ""
+        return self.samples / f"{kimg:06d}{own}.png"
 
     def states(self) -> list[Path]:
         """Files to resume from, oldest first."""
@@ -146,7 +150,7 @@ class RunFolder:
             return False
         moments = {images_of(path) // 1000 for path in self.generators()}
         starts = any(line.get(SECTION) for line in log)  # with samples of the weights it was given
-        return len(moments.union(kimg for kimg, _ in self.grids())) > bool(log) + starts
+        return len(moments.union(int(kimg) for kimg, _ in self.grids())) > bool(log) + starts
 
     def checkpoints(self) -> list[Path]:
         """A file with the generator for each number of images, the smaller if there are two; oldest
@@ -160,10 +164,14 @@ class RunFolder:
             )
         return [files[images] for images in sorted(files)]
 
-    def grids(self) -> list[tuple[int, Path]]:
+    def grids(self) -> list[tuple[float, Path]]:
         """Thousands of images and the samples of then, oldest first."""
-        paths = (p for p in self.samples.glob("*.png") if re.fullmatch(r"[0-9]{1,12}", p.stem))
-        return sorted((int(path.stem), path) for path in paths)
+        grids: list[tuple[float, Path]] = []
+        for path in self.samples.glob("*.png"):
+            if found := re.fullmatch(r"([0-9]{1,12})(?:_([0-9]{3}))?", path.stem):
+                kimg, images = found.groups()
+                grids.append((int(kimg) + int(images) / 1000 if images else int(kimg), path))
+        return sorted(grids)
 
     def retain_states(self, images_seen: int, keep: int, milestone_images: int = 0) -> None:
         """Delete all states up to that of `images_seen` but the last `keep` of them and milestones:
@@ -177,7 +185,9 @@ class RunFolder:
 
     def unfinished(self) -> list[Path]:
         """What killed calls of `alone` have left of the files that only they write."""
-        ours = re.compile(r"(config|data|skipped|reals|\d+|(state|generator)-(\d+|best))\.[a-z]+")
+        ours = re.compile(
+            r"(config|data|skipped|reals|\d+(_\d+)?|(state|generator)-(\d+|best))\.[a-z]+"
+        )
         folders = [folder for folder in (self.path, self.samples) if folder.is_dir()]
         paths = [path for folder in folders for path in folder.iterdir()]
         return [path for path in paths if ours.fullmatch(unfinished_name(path))]

@@ -52,6 +52,12 @@ def test_a_wrong_name_leads_to_the_list():
     assert message.endswith("'ffhq25'; did you mean ffhq-256?; `stylegan configs` lists them")
 
 
+def test_auto_is_explained_where_a_file_is_wanted():
+    message = refused("configs", "auto")
+    assert "chosen for your pictures and machine" in message
+    assert "`stylegan train --data PICTURES --dry-run`" in message
+
+
 def test_the_page_of_options_is_up_to_date():
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
     assert page == options_page(), "python tools/options.py writes it"

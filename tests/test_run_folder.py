@@ -6,6 +6,7 @@ import pytest
 
 from stylegan import locks
 from stylegan.config import load_config
+from stylegan.lineage import Source
 from stylegan.records import append_line, to_line
 from stylegan.run_folder import RunFolder, images_of
 
@@ -55,6 +56,20 @@ def test_only_files_with_a_number_count(tmp_path):
     assert (numbers(run), run.generators(), run.grids()) == ([5], [], [])
     assert run.state_file(5) == tmp_path / "state-000000005.pt" and run.saved() == 5
     assert run.sample_file(600_999).name == "000600.png"
+
+
+def test_samples_below_1_kimg_leave_those_of_the_weights_that_a_run_began_with(tmp_path):
+    plain, tuned = RunFolder(tmp_path / "plain"), RunFolder(tmp_path / "tuned")
+    source = Source("first/state-000000012.pt", "0" * 64)
+    for run, lineage in ((plain, ()), (tuned, (source,))):
+        run.create(load_config("quickstart"), tmp_path, [], lineage)
+        run.samples.mkdir()
+        for images in (0, 168, 999, 1000, 2500):
+            run.sample_file(images).touch()
+    assert [path.name for _, path in plain.grids()] == ["000000.png", "000001.png", "000002.png"]
+    assert [kimg for kimg, _ in tuned.grids()] == [0, 0.168, 0.999, 1, 2]
+    assert tuned.sample_file(168).name == "000000_168.png"
+    assert {path.name for _, path in tuned.grids()} > {path.name for _, path in plain.grids()}
 
 
 def test_a_run_knows_its_configuration_its_skipped_images_and_its_data(tmp_path):

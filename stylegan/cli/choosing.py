@@ -55,8 +55,8 @@ def decide(asked: Asked) -> Decision:
     has their sizes; growth begins where theirs has ended.
     """
     from stylegan import distributed
-    from stylegan.config import load_config, parse_override, read_config_file
-    from stylegan.fitting import AUTO, Facts, as_options, choose, fitted
+    from stylegan.config import AUTO, load_config, parse_override, read_config_file
+    from stylegan.fitting import Facts, as_options, choose, fitted
     from stylegan.training.cost import largest_step
     from stylegan.training.transfer import beginning, opened, sizes
 
@@ -122,7 +122,7 @@ def says_beginning(files: Iterable[Mapping[str, Any]]) -> bool:
 
 def usual_folder(config_name: str | None, data: Path | None) -> Path:
     """Where a run goes without --out: `runs/<config>`."""
-    from stylegan.fitting import AUTO
+    from stylegan.config import AUTO
     from stylegan.run_folder import RunFolder
 
     quickstart = Path("runs") / DEFAULT_CONFIG

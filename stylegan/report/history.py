@@ -86,7 +86,7 @@ class RunHistory:
     toml: str
     events: list[Event]
     measurements: list[Measurement]
-    grids: list[tuple[int, Path]]  # thousands of images and the samples of then, oldest first
+    grids: list[tuple[float, Path]]  # thousands of images and the samples of then, oldest first
     unreadable: Mapping[str, int]  # lines left out, by file
 
     @property

@@ -111,7 +111,7 @@ def over_time(history: RunHistory) -> Html:
     figures = [
         captioned(file_picture(path, GRID_SIDE, f"samples after {kimg} kimg"), caption)
         for kimg, path in evenly(history.grids)
-        for stage in [stage_at(kimg * 1000, history.config.schedule)]
+        for stage in [stage_at(round(kimg * 1000), history.config.schedule)]
         for caption in [f"{kimg:,} kimg, {stage.resolution}×{stage.resolution}"]  # noqa: RUF001
     ]
     if not figures:
@@ -120,7 +120,7 @@ def over_time(history: RunHistory) -> Html:
     return joined([text, tag("div", *figures, class_="two")])
 
 
-def evenly(grids: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:
+def evenly(grids: Sequence[tuple[float, Path]]) -> list[tuple[float, Path]]:
     """At most `GRIDS` of them: those nearest to evenly spread times, the first and the last."""
     return [grids[i] for i in spread([kimg for kimg, _ in grids], GRIDS)]
 
