@@ -219,8 +219,8 @@ def config_file(name: str) -> Path:
     names = config_names()
     if name == AUTO:
         raise FileNotFoundError(
-            f"{AUTO} is not a file: it is chosen for your pictures and machine; `stylegan train --data "
-            "PICTURES --dry-run` shows what is chosen, and why"
+            f"{AUTO} is not a file: it is chosen for your pictures and machine; `stylegan train "
+            "--data PICTURES --dry-run` shows what is chosen, and why"
         )
     if name not in names:
         hint = f"{suggestion(name, names).partition('; known')[0]}; `stylegan configs` lists them"

@@ -185,9 +185,8 @@ class RunFolder:
 
     def unfinished(self) -> list[Path]:
         """What killed calls of `alone` have left of the files that only they write."""
-        ours = re.compile(
-            r"(config|data|skipped|reals|\d+(_\d+)?|(state|generator)-(\d+|best))\.[a-z]+"
-        )
+        kinds = r"config|data|skipped|reals|\d+(_\d+)?|(state|generator)-(\d+|best)"
+        ours = re.compile(rf"({kinds})\.[a-z]+")
         folders = [folder for folder in (self.path, self.samples) if folder.is_dir()]
         paths = [path for folder in folders for path in folder.iterdir()]
         return [path for path in paths if ours.fullmatch(unfinished_name(path))]

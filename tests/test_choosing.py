@@ -77,6 +77,20 @@ def test_a_run_goes_to_the_folder_of_its_configuration(pictures, tmp_path, monke
     Path("runs").mkdir()
     begin(Path("runs/quickstart"), decided(pictures, config="quickstart"))
     assert usual_folder(None, pictures) == Path("runs/quickstart")  # begun by an older version
+    write_pictures(tmp_path / "others", n=1, size=64)
+    assert usual_folder(None, tmp_path / "others") == Path("runs/auto")
+
+
+@pytest.mark.parametrize(("of", "folder"), [("photos", "quickstart"), (None, "auto")])
+def test_a_run_that_did_not_write_where_its_images_are_goes_on(
+    pictures, tmp_path, monkeypatch, of, folder
+):
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    begin(Path("runs/quickstart"), decided(of and Path(of), config="quickstart"))
+    Path("runs/quickstart/data.txt").unlink()
+    assert usual_folder(None, pictures) == Path("runs") / folder
+    assert usual_folder(None, None) == Path("runs/quickstart")
 
 
 @pytest.mark.parametrize("name", ["quickstart", "pretrained/emoji64", "pretrained/emoji64-start"])

@@ -128,9 +128,18 @@ def usual_folder(config_name: str | None, data: Path | None) -> Path:
     quickstart = Path("runs") / DEFAULT_CONFIG
     if config_name is not None:
         return Path("runs") / name_of(Path(config_name))
-    if data is None or data == bundled_data() or RunFolder(quickstart).data() == data.resolve():
+    if data is None or data == bundled_data() or is_of(RunFolder(quickstart), data):
         return quickstart  # the last: begun there by a version that had no other folder
     return Path("runs") / AUTO
+
+
+def is_of(run: "RunFolder", data: Path) -> bool:
+    """Whether the run is of these images; where a version did not write which they were, whether
+    they have the sub-folders that its configuration names. Training compares their pixels."""
+    if run.data() is not None or run.at(run.path) is None:
+        return run.data() == data.resolve()
+    wanted = run.config().data.include
+    return not wanted or holds_folders(data, wanted)
 
 
 def bundled_data() -> Path:
