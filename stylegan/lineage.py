@@ -31,10 +31,10 @@ class Source:
 Lineage = Sequence[Source]  # the oldest first; each began from those before it
 
 
-def source_of(path: Path, licence: str = UNKNOWN, *, name: str = "", copied: str = "") -> Source:
+def source_of(path: Path, licence: str = UNKNOWN, *, name: str = "") -> Source:
     """The entry of a file; its name says nothing of the folders that it lies in."""
     text = os.fsencode(name or path.name).decode(errors="backslashreplace")
-    return Source(text, sha256_of(path), licence, copied)
+    return Source(text, sha256_of(path), licence)
 
 
 def sha256_of(path: Path) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stylegan.config import TrainConfig
     from stylegan.data import Findings
     from stylegan.run_folder import RunFolder
+    from stylegan.training.transfer import Start
 
 BUNDLED_DATA = "datasets/emoji-32.zip"
 DEFAULT_CONFIG = "quickstart"
@@ -45,6 +46,7 @@ class Decision:
     source: Path
     own: bool  # data of the user's, not the bundled
     lines: list[str] = field(default_factory=list)  # what was found and chosen
+    start: "Start | None" = None  # the weights that a new run begins with
 
 
 def decide(asked: Asked) -> Decision:
@@ -54,11 +56,9 @@ def decide(asked: Asked) -> Decision:
     ones by the quickstart. With weights to start from and no configuration asked for, the network
     has their sizes; growth begins where theirs has ended.
     """
-    from stylegan import distributed
-    from stylegan.config import AUTO, load_config, parse_override, read_config_file
-    from stylegan.fitting import Facts, as_options, choose, fitted
-    from stylegan.training.cost import largest_step
-    from stylegan.training.transfer import beginning, opened, sizes
+    from stylegan.config import AUTO
+    from stylegan.fitting import as_options
+    from stylegan.training.transfer import opened, sizes
 
     stored = asked.run.stored_config()
     source = asked.data or (data_of(asked.run) if stored else bundled_data())
@@ -72,28 +72,63 @@ def decide(asked: Asked) -> Decision:
         lines.append(f"{readable(asked.run.path)} keeps the options that it began with")
         name = remembered
     overrides = list(asked.overrides)
-    processes = stored.schedule.num_processes if stored else distributed.world_size()
     wide = name == AUTO or not include_applies(asked, name, source)
     if (own or name == AUTO) and not (stored and name == remembered) and wide:
         overrides.insert(0, "data.include=[]")
     start = opened(asked.init_from) if asked.init_from and not stored else None
-    given = [parse_override(text) for text in overrides]
     if start and asked.config_name in (None, AUTO):
         overrides = [*as_options(sizes(start, width=asked.width)), *overrides]
     if name == AUTO:
-        found = looked_at(source, load_config(None, overrides))
-        machine = asked.device, asked.memory, asked.cores, processes
-        facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
-        needed = partial(largest_step, device=asked.device)
-        choice = choose(facts, overrides, needed, width=asked.width)
-        lines = [*found_lines(found), *chosen_lines(choice)]
-        if start:
-            lines.append(beginning(start, choice.config, asked=says_beginning(given))[1])
-        return Decision(choice.config, source, own, lines)
+        config, more = chosen(asked, source, overrides, start)
+    else:
+        config, more = configured(asked, name, source, overrides, start, stored)
+    return Decision(config, source, own, [*lines, *more], start)
+
+
+def chosen(
+    asked: Asked, source: Path, overrides: Sequence[str], start: "Start | None"
+) -> tuple["TrainConfig", list[str]]:
+    """The configuration that `fitting.choose` makes for the images; what was found and chosen."""
+    from stylegan import distributed
+    from stylegan.config import load_config, parse_override
+    from stylegan.fitting import Facts, choose
+    from stylegan.training.cost import largest_step
+    from stylegan.training.transfer import beginning
+
+    found = looked_at(source, load_config(None, overrides))
+    machine = asked.device, asked.memory, asked.cores, distributed.world_size()
+    facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
+    needed = partial(largest_step, device=asked.device)
+    choice = choose(facts, overrides, needed, width=asked.width)
+    lines = [*found_lines(found), *chosen_lines(choice)]
+    if start:
+        wanted = says_beginning(map(parse_override, overrides))
+        lines.append(beginning(start, choice.config, asked=wanted)[1])
+    return choice.config, lines
+
+
+def configured(
+    asked: Asked,
+    name: str,
+    source: Path,
+    overrides: Sequence[str],
+    start: "Start | None",
+    stored: "TrainConfig | None",
+) -> tuple["TrainConfig", list[str]]:
+    """The configuration of that name with `overrides`, where growth begins and what is FITTED to
+    it; what was found."""
+    from stylegan import distributed
+    from stylegan.config import load_config, parse_override, read_config_file
+    from stylegan.fitting import as_options, fitted
+    from stylegan.training.transfer import beginning
+
+    processes = stored.schedule.num_processes if stored else distributed.world_size()
     config = load_config(name, overrides, processes)
-    if own and not stored:
+    given = [parse_override(text) for text in overrides]
+    lines: list[str] = []
+    if source != bundled_data() and not stored:
         lines += found_lines(looked_at(source, config))
-    elif not (own or stored or asked.config_name):
+    elif not (source != bundled_data() or stored or asked.config_name):
         lines.append(f"no --data, and no run in {readable(asked.run.path)}: the bundled emoji")
     if start or asked.run.lineage():
         begins = (
@@ -112,7 +147,7 @@ def decide(asked: Asked) -> Decision:
         begun = stored.schedule if stored else None
         fits = fitted(config, usual.network.resolution, width=asked.width, begun=begun)
         config = load_config(name, [*fits, *overrides], processes)
-    return Decision(config, source, own, lines)
+    return config, lines
 
 
 def says_beginning(files: Iterable[Mapping[str, Any]]) -> bool:

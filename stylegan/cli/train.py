@@ -197,16 +197,17 @@ def train(
         wish = Asked(run, config_name, data, asked, width, fits, chosen.type, *machine, init_from)
         decision = in_all(partial(decide, wish))
         config, source = decision.config, decision.source
+        options["init_from"] = decision.start or init_from
         lead(*decision.lines)
         if dry_run:
-            show_plan(decision, run, chosen, started=options["init_from"] is not None)
+            show_plan(decision, run, chosen, started=init_from is not None)
             return
         with progress_bar("img") as progress:
             store = open_store(source, config, strict=strict, progress=progress, tell=lead)
         config = fit_to_data(config, store)
         begun = run.saved()
         if decision.own and not begun:
-            lead(*advice(store.num_images, config, started=options["init_from"] is not None))
+            lead(*advice(store.num_images, config, started=init_from is not None))
         measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
         options["evaluation"] = evaluation_of(names, every_kimg, *measured) if names else None
         options |= {"device": chosen, "hang_minutes": hang_minutes, "tell": lead}

@@ -64,7 +64,8 @@ def losses(history: RunHistory, bands: Sequence[Band]) -> Html:
     others = {name: y for name, y in found.items() if not any(g.holds(name) for g in groups)}
     heads = sorted({name.partition("/")[0] for name in others})
     rest = [Group(head, lambda name, head=head: name.partition("/")[0] == head) for head in heads]  # type: ignore[misc]
-    levels = {"Overfitting": {f"target of r_t: {augment.target:g}": augment.target}}
+    target = {f"target of r_t: {augment.target:g}": augment.target} if augment.adaptive else {}
+    levels = {"Overfitting": target}
     return side_by_side([*grouped(found, LOSSES, bands, levels), *grouped(others, rest, bands)])
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +16,9 @@ from stylegan.messages import count, readable
 from stylegan.run_folder import RunFolder
 from stylegan.training.state import TrainState
 
+if TYPE_CHECKING:
+    from stylegan.training.transfer import Start
+
 
 def open_run(
     folder: RunFolder,
@@ -23,7 +26,7 @@ def open_run(
     store: Store,
     device: torch.device,
     *,
-    init_from: str | Path | None = None,
+    init_from: "str | Path | Start | None" = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[TrainState, Path | None]:
     """The state to train from, and the file it was read from: None for a new run.

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,6 +23,9 @@ from stylegan.training.recorder import Recorder, TrainingProgress
 from stylegan.training.resume import check_same_options, open_run
 from stylegan.training.state import TrainState
 
+if TYPE_CHECKING:
+    from stylegan.training.transfer import Start
+
 WEEK_MINUTES = 7 * 24 * 60
 MOST_REASONS = 2  # of images that are left out, on the screen
 
@@ -32,7 +36,7 @@ def start(
     out: str | Path,
     *,
     device: str | torch.device = "auto",
-    init_from: str | Path | None = None,
+    init_from: "str | Path | Start | None" = None,
     evaluation: Evaluation | None = None,
     tell: Callable[[str], None] = lambda text: None,
     report: Callable[[TrainingProgress], None] = lambda progress: None,

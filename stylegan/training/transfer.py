@@ -18,7 +18,7 @@ from stylegan.files import checkpoint, loading
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import SHARED, read
 from stylegan.files.snapshot import Snapshot
-from stylegan.lineage import NVIDIA, Lineage, licence_of, public_address, source_of
+from stylegan.lineage import NVIDIA, Lineage, Source, licence_of, public_address, source_of
 from stylegan.messages import readable
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.run_folder import RunFolder
@@ -39,6 +39,10 @@ class Start:
     source: str | Path  # as it was given
     path: Path
     snapshot: Snapshot
+    own: Source  # that of this file
+
+    def __str__(self) -> str:
+        return str(self.source)
 
     @property
     def network(self) -> NetworkConfig:
@@ -56,20 +60,10 @@ class Start:
         networks = {name: getattr(self.snapshot, name) for name in checkpoint.NETWORKS["state"]}
         return {name: n.state_dict() for name, n in networks.items() if n is not None}
 
-    @property
-    def name(self) -> str:
-        """What was given, without the folders that lead to it."""
-        given = str(self.source)
-        if given in BUNDLED or "://" in given:
-            return given if given in BUNDLED else public_address(given)
-        folder, file = self.path.resolve().parent, self.path.name
-        in_run = Path(self.source).is_dir() or RunFolder.at(folder)
-        return f"{folder.name}/{file}" if in_run else file
-
     def lineage(self, copied: str) -> Lineage:
         """That of a run that starts here."""
         known = self.snapshot.lineage
-        own = source_of(self.path, licence_of(known), name=self.name, copied=copied)
+        own = dataclasses.replace(self.own, copied=copied)
         if known and known[-1].sha256 == own.sha256:  # a foreign or bundled file
             known, own = known[:-1], dataclasses.replace(own, licence=known[-1].licence)
         return (*known, own)
@@ -90,7 +84,18 @@ def opened(source: str | Path) -> Start:
     snapshot = read(path)
     if snapshot.generator is None:
         raise ValueError(f"{path} holds a discriminator; a state or generator is needed here")
-    return Start(source, path, snapshot)
+    own = source_of(path, licence_of(snapshot.lineage), name=public_name(source, path))
+    return Start(source, path, snapshot, own)
+
+
+def public_name(source: str | Path, path: Path) -> str:
+    """What was given, without the folders that lead to it."""
+    given = str(source)
+    if given in BUNDLED or "://" in given:
+        return given if given in BUNDLED else public_address(given)
+    folder, file = path.resolve().parent, path.name
+    in_run = Path(source).is_dir() or RunFolder.at(folder)
+    return f"{folder.name}/{file}" if in_run else file
 
 
 def sizes(start: Start, *, width: int | None = None) -> dict[str, Any]:
@@ -119,60 +124,95 @@ def beginning(start: Start, config: TrainConfig, *, asked: bool) -> tuple[dict[s
     return {GROWS_AGAIN: at}, line
 
 
-def initialize_from(state: TrainState, source: str | Path) -> list[str]:
+def initialize_from(state: TrainState, source: str | Path | Start) -> list[str]:
     """Copy the weights of another run that fit (transfer); returns what was copied and what not.
 
     A state file (or a run folder with one) gives all three networks; a generator file the
     generator and its average; an official snapshot all three; a file of another program what it
-    has of them. The state keeps where they came from.
+    has of them. The state keeps where they came from. A `Start` is left without its weights.
     """
-    start = in_all(lambda: opened(source))
-    networks, full = start.weights(), state.config.network.resolution
+    start = source if isinstance(source, Start) else in_all(lambda: opened(source))
     retired = retired_sizes(start, state.config)
-    lines, counts = [], []
+    weights = fitted_weights(start, retired, state.device)
+    copies = {name: copied(state, name, start, of, retired) for name, of in weights.items()}
+    if not any(copy.weights for copy in copies.values()):
+        raise ValueError(
+            f"nothing in {start} fits the networks of this run; without --config a run takes the "
+            "sizes of its source"
+        )
+    state.lineage = start.lineage(", ".join(f"{n} {copy.count}" for n, copy in copies.items()))
+    for name in weights:
+        getattr(start.snapshot, name).to("meta")  # whoever opened it may keep it while training
+    lines = [line for copy in copies.values() for line in copy.lines]
+    return [*lines, *cautions(state, start, retired)]
+
+
+def fitted_weights(
+    start: Start, retired: Sequence[int], device: torch.device
+) -> dict[str, Mapping[str, Tensor]]:
+    """Those of `start`, with layers to RGB that show its pictures at `retired` resolutions."""
+    found = start.weights()
     fitted: dict[str, Tensor] = {}
     fitted_of = None
-    copied = 0  # weights, as noise maps and single biases fit every network
-    for name, weights in networks.items():
-        network = getattr(state, name)
+    for name, weights in found.items():
         if retired and name != "discriminator":
             theirs = getattr(start.snapshot, name)
             if theirs is not fitted_of:  # a generator file holds one for both
-                theirs.to(state.device if state.device.type == "cuda" else "cpu")  # for float64
+                theirs.to(device if device.type == "cuda" else "cpu")  # for float64
                 fitted = from_first(partial(refitted_rgb, theirs, start.grown, retired))
                 fitted_of = theirs
-            weights = {**weights, **fitted}
-        problems = checkpoint.load_weights(network, weights, strict=False)
-        above = {f"{part}: surplus" for part in weights if is_above(part, full)}
-        left_out = [problem for problem in problems if problem in above]
-        problems = [problem for problem in problems if problem not in above]
-        refused = {problem.split(":")[0] for problem in problems}
-        wanted = network.state_dict()
-        copied += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
-        fitting = len(wanted.keys() - refused)
-        counts.append(f"{name} {fitting} of {len(wanted)}")
-        lines.append(f"{name}: {fitting} of {len(wanted)} tensors copied from {source}")
-        lines += [f"  not copied: {problem}" for problem in problems[:NAMED_AT_MOST]]
-        if len(problems) > NAMED_AT_MOST:
-            lines.append(f"  not copied: {len(problems) - NAMED_AT_MOST} more")
-        if retired and name != "discriminator":
-            sizes = ", ".join(f"{r}x{r}" for r in retired)
-            lines.append(f"  fitted: layers to RGB at {sizes}, out of use since, to its pictures")
-        if left_out:
-            lines.append(f"  left out: {len(left_out)} tensors of layers above {full}x{full}")
-    if not copied:
-        raise ValueError(
-            f"nothing in {source} fits the networks of this run; without --config a run takes the "
-            "sizes of its source"
-        )
-    state.lineage = start.lineage(", ".join(counts))
+            found[name] = {**weights, **fitted}
+    return found
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a network took of another."""
+
+    count: str  # of all tensors
+    weights: int  # as noise maps and single biases fit every network
+    lines: list[str]
+
+
+def copied(
+    state: TrainState,
+    name: str,
+    start: Start,
+    weights: Mapping[str, Tensor],
+    retired: Sequence[int],
+) -> Copied:
+    """Copies those that fit into the network of that name."""
+    network, full = getattr(state, name), state.config.network.resolution
+    problems = checkpoint.load_weights(network, weights, strict=False)
+    above = {f"{part}: surplus" for part in weights if is_above(part, full)}
+    left_out = [problem for problem in problems if problem in above]
+    problems = [problem for problem in problems if problem not in above]
+    refused = {problem.split(":")[0] for problem in problems}
+    wanted = network.state_dict()
+    taken = sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
+    count = f"{len(wanted.keys() - refused)} of {len(wanted)}"
+    lines = [f"{name}: {count} tensors copied from {start}"]
+    lines += [f"  not copied: {problem}" for problem in problems[:NAMED_AT_MOST]]
+    if len(problems) > NAMED_AT_MOST:
+        lines.append(f"  not copied: {len(problems) - NAMED_AT_MOST} more")
+    if retired and name != "discriminator":
+        shown = ", ".join(f"{r}x{r}" for r in retired)
+        lines.append(f"  fitted: layers to RGB at {shown}, out of use since, to its pictures")
+    if left_out:
+        lines.append(f"  left out: {len(left_out)} tensors of layers above {full}x{full}")
+    return Copied(count, taken, lines)
+
+
+def cautions(state: TrainState, start: Start, retired: Sequence[int]) -> list[str]:
+    """What a user should know of a run that begins with these weights."""
+    lines, networks = [], start.weights()
     if "discriminator" not in networks:
-        lines.append(f"{source} holds no discriminator: it starts untrained (a state-*.pt has one)")
+        lines.append(f"{start} holds no discriminator: it starts untrained (a state-*.pt has one)")
     lines += frozen_untrained(state.config, networks)
     if retired and "discriminator" in networks and 0 < state.config.freeze_d <= retired[-1]:
         lines.append(
             f"warning: freeze_d keeps the discriminator's layers from RGB up to {retired[-1]}x"
-            f"{retired[-1]} as they were when {source} grew past them; train at {start.grown}x"
+            f"{retired[-1]} as they were when {start} grew past them; train at {start.grown}x"
             f"{start.grown}, or without it"
         )
     if licence_of(state.lineage) == NVIDIA:
