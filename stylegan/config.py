@@ -363,9 +363,12 @@ def read_stored_config(path: Path) -> TrainConfig:
 
 
 def to_toml(config: TrainConfig) -> str:
-    """The complete configuration as TOML text: a configuration file like any other."""
+    """The complete configuration as TOML text: a configuration file like any other. Defaults are
+    written as the code has them, also where a file that was read makes 0.0 of 0."""
     lines, section = [], ""
-    for name, value in flatten(to_dict(config)).items():
+    defaults = flatten(to_dict(TrainConfig()))
+    for name, found in flatten(to_dict(config)).items():
+        value = defaults[name] if found == defaults[name] else found
         if name != DERIVED:
             head, _, key = name.rpartition(".")
             if head != section:

@@ -105,6 +105,7 @@ def test_the_complete_file_of_a_run_gives_the_same_configuration(name):
     for processes in PROCESSES:
         config = load_config(name, ['data.include=["a \\"b\\"", "ü\\u007f"]'], processes)
         text = to_toml(config)
+        assert to_toml(from_dict(parse_toml(text, "text"))) == text  # a second `train` writes it
         assert from_dict(parse_toml(text, "text")) == config
         assert from_dict(to_dict(config)) == config
         assert from_dict(json.loads(json.dumps(to_dict(config)))) == config
@@ -329,6 +330,45 @@ def changed(config: TrainConfig) -> Iterator[tuple[str, TrainConfig]]:
         copy = dataclasses.replace(owner)
         object.__setattr__(copy, key, new)  # some combinations would be refused
         yield name, dataclasses.replace(config, **{section: copy}) if section else copy
+
+
+MANY = ".".join("a" * 20)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'a = "{MANY}"',
+        f"a = '{MANY}'",
+        f'a = """x"{MANY}\n{MANY}"""""',
+        f"a = '''x'{MANY}\n{MANY}'''  # {MANY}",
+        f'a = "\\"{MANY}"\nb = ["{MANY}", \'"{MANY}\']',
+    ],
+)
+def test_dots_within_a_string_or_a_comment_do_not_make_a_name(text):
+    assert parse_toml(text, "text") == tomllib.loads(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{MANY} = 1",
+        f"[{MANY}]",
+        ".".join(['"a.b"'] * 20) + " = 1",
+        f'a = {{ b = "x", {MANY} = 1 }}',
+        f"a = ['''x''''', \"\"\"x\"\"\"\", {{{MANY} = 1}}]",
+        f"a = 1 # 'b\n{MANY} = 1",
+    ],
+)
+def test_a_name_of_many_parts_is_refused_wherever_it_stands(text):
+    with pytest.raises(ValueError, match="text has a name of more than 16 parts"):
+        parse_toml(text, "text")
+
+
+@pytest.mark.parametrize("part", ['"', "'", '"""', "'''", '\\"', '"\\"', '"""\\"'])
+def test_strings_without_an_end_are_looked_through_at_once(part):
+    with pytest.raises(ValueError, match="not valid TOML"):
+        parse_toml("a = " + part * 30_000, "text")
 
 
 def test_differences_name_every_option_that_matters():
