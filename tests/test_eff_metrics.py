@@ -46,7 +46,7 @@ def store(tmp_path_factory):
 
 
 def of_data(store, size=SIZE, **options):
-    return Subject(load_generator("emoji32"), store, resolution=size, **options)
+    return Subject(load_generator("emoji32"), store=store, resolution=size, **options)
 
 
 def coarse_pixels(device=CPU, resolution=SIZE):

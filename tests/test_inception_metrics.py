@@ -82,7 +82,7 @@ def offline(monkeypatch, tmp_path):
 
 
 def subject_of(store, **options):
-    return Subject(load_generator("emoji32"), store, batch=8, **options)
+    return Subject(load_generator("emoji32"), store=store, batch=8, **options)
 
 
 class Images(torch.utils.data.Dataset):

@@ -66,9 +66,9 @@ def test_given_styles_take_the_place_of_the_seeds_own(generator):
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_the_halves_have_no_image_in_common_and_leave_none_out(generator, smileys, mirror):
-    half = OtherHalf.beside(Subject(generator, smileys, mirror=mirror, resolution=8))
+    half = OtherHalf.beside(Subject(generator, store=smileys, mirror=mirror, resolution=8))
     ours, theirs = images(half.fakes(45)), images(half.reals(46, evenly=True))
-    shown = images(Subject(generator, smileys, resolution=8).reals(91))
+    shown = images(Subject(generator, store=smileys, resolution=8).reals(91))
     if mirror:  # either way round
         for part, rows in ((ours, shown[1::2]), (theirs, shown[::2])):
             same, flipped = ((part == r).all(dim=(1, 2, 3)) for r in (rows, rows.flip(3)))
@@ -78,16 +78,16 @@ def test_the_halves_have_no_image_in_common_and_leave_none_out(generator, smiley
         assert torch.equal(ours, shown[1::2])
         assert torch.equal(theirs, shown[::2])
     assert half.about_reals()["images"] == 46
-    assert half.about_reals() != Subject(generator, smileys, mirror=mirror).about_reals()
+    assert half.about_reals() != Subject(generator, store=smileys, mirror=mirror).about_reals()
 
 
 def test_the_average_image_is_that_of_all_reals(generator, smileys):
-    plain = AverageImage.beside(Subject(generator, smileys, resolution=16, batch=7))
+    plain = AverageImage.beside(Subject(generator, store=smileys, resolution=16, batch=7))
     shown = images(plain.fakes(9))
     expected = smileys.images(16)[:].astype(np.float64).mean(axis=0)
     assert shown.shape == (9, 3, 16, 16)
     np.testing.assert_allclose(shown, np.broadcast_to(expected, shown.shape), atol=0.5)
-    mirrored = AverageImage.beside(Subject(generator, smileys, mirror=True, resolution=16))
+    mirrored = AverageImage.beside(Subject(generator, store=smileys, mirror=True, resolution=16))
     (shown,) = mirrored.fakes(1)
     assert torch.equal(shown, shown.flip(3))
 

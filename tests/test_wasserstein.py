@@ -192,7 +192,7 @@ def test_a_full_disk_is_foreseen(tmp_path):
 
 
 def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(smileys, tmp_path):
-    subject = Subject(load_generator("emoji32"), smileys, mirror=True, resolution=16)
+    subject = Subject(load_generator("emoji32"), store=smileys, mirror=True, resolution=16)
     values, about, *_ = measure_swd(subject, ["swd"], 100, Tools(tmp_path))
     assert list(values["swd"]) == ["swd", "swd-16"]
     assert about["reals"]["number"] == len(smileys) == 91

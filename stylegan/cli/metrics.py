@@ -1,4 +1,4 @@
-"""`stylegan metrics`: how good a generator is."""
+"""`stylegan metrics`: how good a generator, or a folder of pictures, is."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import Command, data_option, use_device
+from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools, open_store
 from stylegan.cli.options import BATCH, DEVICE, WEIGHTS, count_option, path_option
 from stylegan.cli.terminal import note, say
 from stylegan.destination import check_file
+from stylegan.messages import readable
 
 if TYPE_CHECKING:
     import torch
 
-    from stylegan.metrics import Request, Result, Subject
+    from stylegan.metrics import Pictures, Request, Result, Samples, Subject
     from stylegan.run_folder import RunFolder
 
 
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     help="Any of fid, kid, pr, is, ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end, ls, swd, eff-fd, "
     "eff-kid, eff-pr; a number of images may follow, as in fid50k.  [default: eff-fd,eff-pr,swd; "
     "swd without stylegan\\[features\\]]",
+)
+@click.option(
+    "--resolution",
+    type=values.whole_number(),
+    help="Size that pictures in the place of a generator, and the reals, are brought to.  "
+    "[default: theirs, if all have one]",
 )
 @click.option(
     "--mirror/--no-mirror", default=None, help="Flip half of the reals.  [default: as the run did]"
@@ -84,6 +91,8 @@ def metrics(
     classifiers: tuple[Path, ...],
     crop_faces: bool,
     out: Path | None,
+    resolution: int | None,
+    noise: str,
     **looked_at: Any,
 ) -> None:
     """Measure how good the generators of SOURCE... are: one line of JSON per result.
@@ -91,15 +100,25 @@ def metrics(
     A generator that is still growing is measured at the resolution it has reached. If there is
     more to compare than one generator as it is, a table follows on stderr.
 
+    A SOURCE may also be a folder, zip or prepared store of pictures, such as samples of another
+    program. All of them are measured, unless a number follows the name of the metric.
+
     \b
     stylegan metrics runs/mine --yardsticks
     stylegan metrics runs/mine --metrics eff-fd,eff-pr --psi 1,0.8,0.6,0.4
     stylegan metrics runs/e runs/f --metrics eff-fd --mixed 1,2,3,4
     stylegan metrics ffhq.pkl --data ffhq/ --metrics fid50k,ppl-w-end --mirror
+    stylegan metrics runs/mine samples/ --data photos/ --metrics eff-fd1k,eff-pr1k
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
     from stylegan import distributed
-    from stylegan.metrics import AgainstHalf, check_results_file, default_names, evaluate, parse
+    from stylegan.metrics import (
+        check_results_file,
+        default_names,
+        evaluate,
+        holds_pictures,
+        parse,
+    )
     from stylegan.metrics import yardsticks as yardsticks_of
     from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
     from stylegan.run_folder import RunFolder
@@ -108,7 +127,17 @@ def metrics(
         check_file(out, overwrite=True)
         check_results_file(out)
         out.parent.mkdir(parents=True, exist_ok=True)
-    requests, chosen = parse(names or default_names()), use_device(device)
+    wanted_names = names or default_names()
+    parse(wanted_names)  # before any work
+    chosen = use_device(device)
+    of_pictures = [source for source in sources if holds_pictures(source)]
+    if of_pictures and (set(psis) != {1} or set(mixed) != {1} or noise != "random"):
+        raise ValueError(
+            f"--psi, --mixed and --noise choose what a generator shows, and "
+            f"{readable(of_pictures[0])} is pictures; measure them in a command of their own"
+        )
+    if resolution is not None and not of_pictures:
+        raise ValueError("--resolution is for pictures; a generator has its own resolution")
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
     tools = measuring_tools(weights, classifiers, crop_faces=crop_faces)
@@ -116,14 +145,22 @@ def metrics(
     with distributed.process_group(chosen):
         for source in sources:
             run = RunFolder.at(source)
-            subject = subject_of(source, run, requests, chosen, **looked_at)
+            plan: list[tuple[Samples, list[Request]]]
+            if source in of_pictures:
+                pictures = pictures_of(source, chosen, resolution=resolution, **looked_at)
+                requests = parse(wanted_names, len(pictures.pictures))
+                note(*fewer_than_usual(source, requests))
+                plan = [(pictures, requests)]
+            else:
+                requests = parse(wanted_names)
+                subject = subject_of(source, run, requests, chosen, noise=noise, **looked_at)
+                plan = [
+                    (replace(subject, psi=psi, mixed=n), requests)
+                    for psi in dict.fromkeys(psis)
+                    for n in dict.fromkeys(mixed)
+                ]
+            plan += yardsticks_of(plan[0][0], requests) if yardsticks else []
             place = out or (run.metrics_file if run else None)
-            plan = [
-                (replace(subject, psi=psi, mixed=n), requests)
-                for psi in dict.fromkeys(psis)
-                for n in dict.fromkeys(mixed)
-            ]
-            plan += yardsticks_of(subject, requests) if yardsticks else []
             for variant, wanted in plan:
                 rows.append(Row(source, variant, wanted, []))
                 for result in evaluate(variant, wanted, tools, tell=note):
@@ -133,17 +170,17 @@ def metrics(
                         result.append_to(place)
         if len(rows) > 1:
             note(*table(rows))
-    asked = [row for row in rows if not isinstance(row.subject, AgainstHalf)]
+    asked = [row for row in rows if not row.subject.half]
     missing = dict.fromkeys(name for row in asked for name in row.missing())
     if missing and (names or not any(row.results for row in rows)):
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
 
 
 class Row(NamedTuple):
-    """What was measured of one generator, looked at in one way."""
+    """What was measured of one source, looked at in one way."""
 
     source: str
-    subject: "Subject"
+    subject: "Samples"
     wanted: "Sequence[Request]"
     results: "list[Result]"
 
@@ -181,9 +218,51 @@ def subject_of(
     )
 
 
+def pictures_of(
+    source: str,
+    device: "torch.device",
+    *,
+    data: Path | None,
+    mirror: bool | None,
+    batch: int | None,
+    resolution: int | None,
+    seed: int,
+) -> "Pictures":
+    """The pictures of a source, and what they are compared with if that is given."""
+    from stylegan.metrics import Pictures
+
+    with progress_bar("img") as preparing:
+        return Pictures.of(
+            Path(source),
+            data,
+            resolution=resolution,
+            tell=note,
+            preparing=preparing,
+            device=device,
+            mirror=bool(mirror),
+            seed=seed,
+            progress=image_bars(),
+            **({"batch": batch} if batch else {}),
+        )
+
+
+def fewer_than_usual(source: str, requests: "Sequence[Request]") -> list[str]:
+    """What to know about metrics of fewer pictures than others take, if some are."""
+    from stylegan.metrics import KINDS
+
+    usual = {request: KINDS[request.kind].images for request in requests}
+    fewer = [f"{r.name} instead of {n:,}" for r, n in usual.items() if r.images < n]
+    if not fewer:
+        return []
+    return [
+        f"{readable(source)}: fewer pictures than usual ({', '.join(fewer)}); compare only with "
+        "numbers of as many"
+    ]
+
+
 def table(rows: Sequence[Row]) -> list[str]:
-    """Markdown with a line for each way of looking at each generator; 95 % intervals in ()."""
-    from stylegan.metrics import AgainstHalf, Yardstick
+    """Markdown with a line for each way of looking at each source; 95 % intervals in ()."""
+    from stylegan.metrics import Subject, Yardstick
     from stylegan.metrics.engine import interval_text, score_name
 
     scores = [
@@ -198,10 +277,12 @@ def table(rows: Sequence[Row]) -> list[str]:
     lines = [["", "psi", "mixed", *columns], ["---"] * (3 + len(columns))]
     for row, found in zip(rows, scores, strict=True):
         name = row.source
-        if isinstance(row.subject, AgainstHalf):
-            name += " against half of the reals"
         if isinstance(row.subject, Yardstick):
             name = row.subject.name
-        cells = (found.get(score, "") for score in columns)
-        lines.append([name, f"{row.subject.psi:g}", f"{row.subject.mixed}", *cells])
+        elif row.subject.half:
+            name += " against half of the reals"
+        looked_at = ["", ""]
+        if isinstance(row.subject, Subject):
+            looked_at = [f"{row.subject.psi:g}", f"{row.subject.mixed}"]
+        lines.append([name, *looked_at, *(found.get(score, "") for score in columns)])
     return [f"| {' | '.join(line)} |" for line in lines]

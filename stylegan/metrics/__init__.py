@@ -12,19 +12,21 @@ from stylegan.metrics.engine import (
     yardsticks,
 )
 from stylegan.metrics.features import FeatureNetwork, Measured, Tools
+from stylegan.metrics.pictures import Pictures, holds_pictures
 from stylegan.metrics.statistics import Moments, frechet_distance
-from stylegan.metrics.subject import AgainstHalf, AverageImage, OtherHalf, Subject, Yardstick
+from stylegan.metrics.subject import AverageImage, OtherHalf, Samples, Subject, Yardstick
 
 __all__ = [
     "KINDS",
-    "AgainstHalf",
     "AverageImage",
     "FeatureNetwork",
     "Measured",
     "Moments",
     "OtherHalf",
+    "Pictures",
     "Request",
     "Result",
+    "Samples",
     "Subject",
     "Tools",
     "Yardstick",
@@ -32,6 +34,7 @@ __all__ = [
     "default_names",
     "evaluate",
     "frechet_distance",
+    "holds_pictures",
     "parse",
     "score_name",
     "yardsticks",

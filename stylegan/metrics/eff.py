@@ -24,7 +24,7 @@ from stylegan.metrics.statistics import (
     kernel_estimate,
     precision_recall,
 )
-from stylegan.metrics.subject import Subject
+from stylegan.metrics.subject import Samples
 
 VERSION = 2  # of what decides the features of reals except for the network
 DISTANCES: dict[str, Callable[[np.ndarray, np.ndarray], Estimate]] = {
@@ -34,7 +34,7 @@ DISTANCES: dict[str, Callable[[np.ndarray, np.ndarray], Estimate]] = {
 LEAST = {"eff-fd": 2 * GROUPS, "eff-kid": 2 * GROUPS, "eff-pr": LEAST_FOR_NEIGHBORHOODS}
 
 
-def measure_eff(subject: Subject, kinds: Collection[str], images: int, tools: Tools) -> Measured:
+def measure_eff(subject: Samples, kinds: Collection[str], images: int, tools: Tools) -> Measured:
     """`kinds` of eff-fd, eff-kid, eff-pr. One pass over the samples serves all.
 
     Where the data has fewer than `images`, all of it is used (mirrored and not, if reals are
@@ -88,7 +88,7 @@ def look(
 
 
 def features_of_reals(
-    subject: Subject, network: FeatureNetwork, num: int, tools: Tools
+    subject: Samples, network: FeatureNetwork, num: int, tools: Tools
 ) -> np.ndarray | None:
     """The same of `num` reals, from the cache of the first process if they are there."""
     about = {**subject.about_reals(), "number": num, "chosen": "evenly", **network.about()}

@@ -5,6 +5,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +16,12 @@ from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.inception import measure_inception
 from stylegan.metrics.path_length import measure_path_length
 from stylegan.metrics.separability import measure_separability
-from stylegan.metrics.subject import AgainstHalf, AverageImage, OtherHalf, Subject
+from stylegan.metrics.subject import AverageImage, OtherHalf, Samples
 from stylegan.metrics.wasserstein import measure_swd
 from stylegan.records import LONGEST_LINE, append_line, device_name, to_line, versions
 
 # of kinds, that many images each; metrics of one function share its passes over images
-Measure = Callable[[Subject, Collection[str], int, Tools], Measured]
+Measure = Callable[[Samples, Collection[str], int, Tools], Measured]
 
 
 class Kind(NamedTuple):
@@ -92,8 +93,9 @@ class Request(NamedTuple):
         return f"{self.kind}{n // 1000}k" if n % 1000 == 0 else f"{self.kind}{n}"
 
 
-def parse(names: str) -> list[Request]:
-    """`fid50k,kid,ppl-z-full10k` as requests, each once. ValueError for what cannot be measured."""
+def parse(names: str, images: int | None = None) -> list[Request]:
+    """`fid50k,kid,ppl-z-full10k` as requests, each once; of `images` where the name has no number,
+    else of as many as usual. ValueError for what cannot be measured."""
     found: dict[Request, None] = {}
     for name in names.split(","):
         match = PATTERN.fullmatch(name.strip())
@@ -108,10 +110,11 @@ def parse(names: str) -> list[Request]:
                 f"{kind} was withdrawn, because it called coloured blobs nearly as good as real "
                 f"images; use {kind.replace('own', 'eff')} ({HOW_TO_GET})"
             )
-        images = int(match[2]) * (1000 if match[3] else 1) if match[2] else KINDS[kind].images
-        if images < 2:
+        number = int(match[2]) * (1000 if match[3] else 1) if match[2] else images
+        request = Request(kind, KINDS[kind].images if number is None else number)
+        if request.images < 2:
             raise ValueError(f"{name.strip()}: at least 2 images are needed")
-        found[Request(kind, images)] = None
+        found[request] = None
     return list(found)
 
 
@@ -179,7 +182,7 @@ def check_results_file(path: Path) -> None:
 
 
 def evaluate(
-    subject: Subject,
+    subject: Samples,
     requests: Sequence[Request],
     tools: Tools,
     *,
@@ -202,7 +205,6 @@ def evaluate(
         "device": device_name(subject.device),
         "processes": distributed.world_size(),
     }
-    labelled = subject.generator.config.label_dim > 0
     for (measure, images), group in groups.items():
         started = time.perf_counter()
         names = ", ".join(request.name for request in group)
@@ -218,7 +220,7 @@ def evaluate(
                 tell(f"{request.name} was refused: {measured.refused[request.kind]}")
                 continue
             protocol = common
-            if subject.store is not None and (KINDS[request.kind].reals or labelled):
+            if subject.store is not None and (KINDS[request.kind].reals or subject.labelled):
                 reals = {"reals": subject.about_reals(), "data": subject.store.meta.source}
                 protocol = protocol | reals
             protocol = protocol | measured.about | measured.of_kinds.get(request.kind, {})
@@ -227,7 +229,7 @@ def evaluate(
 
 
 def attempt(
-    measure: Measure, subject: Subject, kinds: list[str], images: int, tools: Tools
+    measure: Measure, subject: Samples, kinds: list[str], images: int, tools: Tools
 ) -> tuple[Measured | None, str | None]:
     """What was measured, or what a user can do something about."""
     try:
@@ -241,13 +243,16 @@ def attempt(
 
 
 def yardsticks(
-    subject: Subject, requests: Sequence[Request]
-) -> list[tuple[Subject, list[Request]]]:
+    subject: Samples, requests: Sequence[Request]
+) -> list[tuple[Samples, list[Request]]]:
     """What results are read by, with those requests that compare with reals: another half of the
-    reals, the average image and the generator itself, all compared with the same half and with as
+    reals, the average image and the samples themselves, all compared with the same half and with as
     many images as that has, since the number of images changes a distance."""
     compared = [request for request in requests if KINDS[request.kind].reals]
+    if not compared:
+        return []
     most = len(subject.real_images()) // 2 * (2 if subject.mirror else 1)
     fewer = list(dict.fromkeys(r._replace(images=min(r.images, most)) for r in compared))
-    kinds = (AgainstHalf, OtherHalf, AverageImage)
-    return [(kind.beside(subject), fewer) for kind in kinds] if fewer else []
+    against_half = replace(subject, half=True)
+    others: list[Samples] = [kind.beside(subject) for kind in (OtherHalf, AverageImage)]
+    return [(samples, fewer) for samples in (against_half, *others)]

@@ -29,7 +29,7 @@ def evaluation_of(
     def measure(state: TrainState, stage: Stage) -> dict[str, float]:
         subject = Subject(
             state.generator_ema,
-            store,
+            store=store,
             mirror=mirror,
             resolution=stage.resolution,
             alpha=stage.alpha,

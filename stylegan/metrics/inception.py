@@ -28,7 +28,7 @@ from stylegan.metrics.features import (
     too_few,
 )
 from stylegan.metrics.statistics import LEAST_FOR_NEIGHBORHOODS, Moments, frechet_distance
-from stylegan.metrics.subject import Subject
+from stylegan.metrics.subject import Samples
 
 WEIGHTS = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
@@ -47,7 +47,7 @@ DISTANCES_AT_ONCE = 2**26  # of precision and recall, in memory
 
 
 def measure_inception(
-    subject: Subject, kinds: Collection[str], images: int, tools: Tools
+    subject: Samples, kinds: Collection[str], images: int, tools: Tools
 ) -> Measured:
     """`kinds` of fid, kid, pr, is. One pass over the generated images serves all.
 
@@ -141,7 +141,7 @@ def look(
 
 
 def features_of_reals(
-    subject: Subject, network: FeatureNetwork, needs: Collection[str], num: int, tools: Tools
+    subject: Samples, network: FeatureNetwork, needs: Collection[str], num: int, tools: Tools
 ) -> Arrays:
     """The same of the first `num` reals, from the cache of the first process if they are there."""
     about = {**subject.about_reals(), "number": num, **network.about()} if needs else {}

@@ -15,7 +15,7 @@ from torch import Tensor
 from stylegan import streams
 from stylegan.agreement import at_once
 from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
-from stylegan.metrics.subject import Subject, exact_arithmetic
+from stylegan.metrics.subject import Samples, Subject, exact_arithmetic
 from stylegan.paths import slerp
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
@@ -24,13 +24,13 @@ Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (
 
 
 def measure_path_length(
-    subject: Subject, kinds: Collection[str], images: int, tools: Tools
+    samples: Samples, kinds: Collection[str], images: int, tools: Tools
 ) -> Measured:
     """ppl-z-full, ppl-w-full, ppl-z-end and ppl-w-end, of `images` pairs.
 
     8 bytes a pair are kept. OSError if there are no weights of VGG16.
     """
-    subject.require_one_latent()
+    subject = samples.require_latents()
     from stylegan.metrics.lpips import load_lpips  # with torchmetrics, slow to import
 
     lpips = load_lpips(tools.weights, subject.device)

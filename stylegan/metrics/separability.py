@@ -22,7 +22,7 @@ from stylegan.agreement import at_once, from_first, in_all
 from stylegan.lineage import sha256_of
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
-from stylegan.metrics.subject import Subject, exact_arithmetic
+from stylegan.metrics.subject import Samples, Subject, exact_arithmetic
 
 # Float images (n, C, r, r), nominally in [-1, 1], r at most 256 -> logits: (n,) or (n, 1), positive
 # for images with the attribute; or (n, 2), of those without and of those with it.
@@ -30,14 +30,14 @@ Classifier = Callable[[Tensor], Tensor]
 
 
 def measure_separability(
-    subject: Subject, kinds: Collection[str], images: int, tools: Tools
+    samples: Samples, kinds: Collection[str], images: int, tools: Tools
 ) -> Measured:
     """`ls`, of `images` images and the attributes of `tools.classifiers`.
 
     Latents and logits wait in a file. In memory is the half of one space that a machine is fitted
     to, in the first process: 1.4 GB for 200,000 images and 512 numbers each.
     """
-    subject.require_one_latent()
+    subject = samples.require_latents()
     if not tools.classifiers:
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
     names = [path.stem for path in tools.classifiers]

@@ -1,11 +1,11 @@
-"""What is measured: samples of a generator and real images, in an order all processes share."""
+"""What is measured: samples and the real images beside them, in an order all processes share."""
 
-import dataclasses
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from stylegan.metrics.features import in_float32
 from stylegan.networks import Generator, Noise
 from stylegan.ops import truncate
 
+CPU = torch.device("cpu")
 ImageProgress = Callable[[str, int, int], None]  # of what, images done, images in all
 
 
@@ -25,25 +26,118 @@ def quiet(what: str, done: int, total: int) -> None:
     """No progress is shown."""
 
 
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """A generator, the data it is compared with, and how both are looked at.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Samples(ABC):
+    """Images to measure, the data they are compared with, and how both are looked at.
 
-    Image i is a function of `seed` and i alone, not of the batch or the number of processes.
+    Image i depends on `seed` and i alone, not on the batch or the number of processes.
     """
 
-    generator: Generator  # eval mode, on the device that is to be used
     store: Store | None = None
+    half: bool = False  # only every second real image is compared with
     mirror: bool = False  # reals are flipped at random, as training with mirroring shows them
-    resolution: int = 0  # 0: the generator's
+    resolution: int = 0  # 0: the largest there is
+    seed: int = 0
+    batch: int = 32
+    progress: ImageProgress = field(default=quiet)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether samples have labels, drawn from those of the data."""
+        return False
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The resolution of samples and reals."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where features are computed."""
+
+    @abstractmethod
+    def fakes(self, num: int) -> Iterator[Tensor]:
+        """This process's part of the first `num` samples, uint8 (n, C, r, r) each time.
+
+        The parts of all processes, one after the other, are the samples in their order.
+        """
+
+    @abstractmethod
+    def about_generator(self) -> dict[str, Any]:
+        """Where the samples come from, for a result."""
+
+    @abstractmethod
+    def about_fakes(self) -> dict[str, Any]:
+        """What else defines the samples, for a result."""
+
+    def require_latents(self) -> "Subject":
+        """The generator and its latents; ValueError if there are only images."""
+        raise ValueError("this metric looks at latents, so it needs a generator, not pictures")
+
+    def require_store(self) -> Store:
+        if self.store is None:
+            raise ValueError("this metric compares with real images; pass --data")
+        return self.store
+
+    def real_images(self) -> np.ndarray:
+        """Those that are compared with: uint8 (N, C, r, r), in pages of a file."""
+        return self.require_store().images(self.size)[:: 2 if self.half else 1]
+
+    def batches(self, num: int, what: str) -> Iterator[range]:
+        """The numbers of each batch of this process's part of `num` images."""
+        own = share_of(num)
+        for start in range(own.start, own.stop, self.batch):
+            stop = min(start + self.batch, own.stop)
+            yield range(start, stop)
+            self.progress(what, stop - own.start, len(own))
+
+    def reals(self, num: int, *, evenly: bool = False) -> Iterator[Tensor]:
+        """This process's part of `num` reals of the store, uint8 (n, C, r, r) each time.
+
+        Officially these are the first ones. `evenly` takes them from the whole store, which may be
+        sorted; where it has fewer the first follows the last, now mirrored the other way.
+        """
+        images = self.real_images()
+        if num > len(images) and not evenly:
+            raise ValueError(
+                f"{num} real images were asked for, but the data has {len(images)}; "
+                "ask for fewer, as in fid5k"
+            )
+        return self.rows_of(images, num, evenly=evenly)
+
+    def rows_of(self, images: np.ndarray, num: int, *, evenly: bool) -> Iterator[Tensor]:
+        """This process's part of `num` of the images, mirrored as reals are; see `reals`."""
+        step = max(len(images), num) if evenly else num  # over `num`: rows from one to the next
+        for indices in self.batches(num, "real"):
+            turns = [divmod(i * step // num, len(images)) for i in indices]
+            part = torch.from_numpy(images[[row for _, row in turns]])
+            if self.mirror:
+                flips = [streams.real_mirror(self.seed, row) % 2 != turn % 2 for turn, row in turns]
+                part = torch.where(torch.tensor(flips)[:, None, None, None], part.flip(3), part)
+            yield part
+
+    def about_reals(self) -> dict[str, Any]:
+        """What defines the real images, for a result and for the cache."""
+        return {
+            "data": self.require_store().identity(self.size),
+            "images": len(self.real_images()),
+            "mirror": self.mirror,
+            "mirror_seed": self.seed if self.mirror else None,
+            **({"part": "every second one"} if self.half else {}),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Subject(Samples):
+    """Samples of a generator."""
+
+    generator: Generator  # eval mode, on the device that is to be used
     alpha: float = 1.0
     psi: float = 1.0  # officially off for all metrics
     cutoff: int | None = None
     noise: str = "random"
     mixed: int = 1  # latents that the styles of each sample come from
-    seed: int = 0
-    batch: int = 32
-    progress: ImageProgress = field(default=quiet)
     origin: str = ""  # where the generator comes from, for results
     images_seen: int | None = None  # of its training
 
@@ -57,7 +151,7 @@ class Subject:
             "origin": loaded.origin,
             "images_seen": loaded.images_seen,
         }
-        return cls(loaded.generator, store, **given | options)
+        return cls(loaded.generator, store=store, **given | options)
 
     @property
     def size(self) -> int:
@@ -67,28 +161,16 @@ class Subject:
     def device(self) -> torch.device:
         return self.generator.w_avg.device
 
-    def require_store(self) -> Store:
-        if self.store is None:
-            raise ValueError("this metric compares with real images; pass --data")
-        return self.store
+    @property
+    def labelled(self) -> bool:
+        return self.generator.config.label_dim > 0
 
-    def require_one_latent(self) -> None:
+    def require_latents(self) -> "Subject":
         if self.mixed > 1:
             raise ValueError(
                 f"this metric is of images of one latent each, not of {self.mixed} mixed ones"
             )
-
-    def real_images(self) -> np.ndarray:
-        """Those that are compared with: uint8 (N, C, r, r), in pages of a file."""
-        return self.require_store().images(self.size)
-
-    def batches(self, num: int, what: str) -> Iterator[range]:
-        """The numbers of each batch of this process's part of `num` images."""
-        own = share_of(num)
-        for start in range(own.start, own.stop, self.batch):
-            stop = min(start + self.batch, own.stop)
-            yield range(start, stop)
-            self.progress(what, stop - own.start, len(own))
+        return self
 
     def seeds(self, indices: range) -> list[int]:
         """The seeds of samples. Those of other runs' pictures are not avoided, as officially."""
@@ -110,10 +192,6 @@ class Subject:
         return torch.from_numpy(store.one_hot(classes[rows]))
 
     def fakes(self, num: int) -> Iterator[Tensor]:
-        """This process's part of the first `num` samples, uint8 (n, C, r, r) each time.
-
-        The parts of all processes, one after the other, are the samples in their order.
-        """
         for indices in self.batches(num, "generated"):
             seeds, labels = self.seeds(indices), self.labels(indices)
             (pictures,) = sampling.generate(
@@ -174,33 +252,7 @@ class Subject:
         )
         return images
 
-    def reals(self, num: int, *, evenly: bool = False) -> Iterator[Tensor]:
-        """This process's part of `num` reals of the store, uint8 (n, C, r, r) each time.
-
-        Officially these are the first ones. `evenly` takes them from the whole store, which may be
-        sorted; where it has fewer the first follows the last, now mirrored the other way.
-        """
-        images = self.real_images()
-        if num > len(images) and not evenly:
-            raise ValueError(
-                f"{num} real images were asked for, but the data has {len(images)}; "
-                "ask for fewer, as in fid5k"
-            )
-        return self.rows_of(images, num, evenly=evenly)
-
-    def rows_of(self, images: np.ndarray, num: int, *, evenly: bool) -> Iterator[Tensor]:
-        """This process's part of `num` of the images, mirrored as reals are; see `reals`."""
-        step = max(len(images), num) if evenly else num  # over `num`: rows from one to the next
-        for indices in self.batches(num, "real"):
-            turns = [divmod(i * step // num, len(images)) for i in indices]
-            part = torch.from_numpy(images[[row for _, row in turns]])
-            if self.mirror:
-                flips = [streams.real_mirror(self.seed, row) % 2 != turn % 2 for turn, row in turns]
-                part = torch.where(torch.tensor(flips)[:, None, None, None], part.flip(3), part)
-            yield part
-
     def about_generator(self) -> dict[str, Any]:
-        """Which generator it is, for a result."""
         return {
             "origin": self.origin,
             "sha256": weights_sha256(self.generator),
@@ -208,41 +260,20 @@ class Subject:
         }
 
     def about_fakes(self) -> dict[str, Any]:
-        """What defines the samples, except for the generator, for a result."""
         names = ("alpha", "psi", "cutoff", "noise", "mixed", "seed")
         return {"resolution": self.size} | {name: getattr(self, name) for name in names}
 
-    def about_reals(self) -> dict[str, Any]:
-        """What defines the real images, for a result and for the cache."""
-        return {
-            "data": self.require_store().identity(self.size),
-            "images": len(self.real_images()),
-            "mirror": self.mirror,
-            "mirror_seed": self.seed if self.mirror else None,
-        }
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Given(Samples):
+    """Images that are there already, in the place of samples."""
 
-@dataclass(frozen=True, eq=False)
-class AgainstHalf(Subject):
-    """The samples are compared with every second real image, as what they are read by is."""
+    name: str = ""  # what they are, for results
+    device: torch.device = CPU
 
-    @classmethod
-    def beside(cls, subject: Subject) -> Self:
-        """The same, of the subject's data."""
-        return cls(**{f.name: getattr(subject, f.name) for f in dataclasses.fields(Subject)})
-
-    def real_images(self) -> np.ndarray:
-        return super().real_images()[::2]
-
-    def about_reals(self) -> dict[str, Any]:
-        return {**super().about_reals(), "part": "every second one"}
-
-
-@dataclass(frozen=True, eq=False)
-class Yardstick(AgainstHalf):
-    """Images in the place of samples, to read results by."""
-
-    name: ClassVar[str]
+    @property
+    def size(self) -> int:
+        return self.resolution or self.require_store().resolution
 
     def about_generator(self) -> dict[str, Any]:
         return {"origin": self.name, "sha256": None, "images_seen": None}
@@ -251,24 +282,44 @@ class Yardstick(AgainstHalf):
         return {"resolution": self.size, "seed": self.seed}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Yardstick(Given):
+    """Images made of the reals, compared with half of them: results are read by theirs."""
+
+    half: bool = True
+
+    @classmethod
+    def beside(cls, samples: Samples) -> Self:
+        """For samples that are compared with the same half."""
+        return cls(
+            store=samples.store,
+            mirror=samples.mirror,
+            resolution=samples.size,
+            seed=samples.seed,
+            batch=samples.batch,
+            progress=samples.progress,
+            device=samples.device,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class OtherHalf(Yardstick):
     """The other real images take the place of the samples.
 
     No generator should be expected to do better on as many images, unless it copies.
     """
 
-    name = "another half of the reals"
+    name: str = "another half of the reals"
 
     def fakes(self, num: int) -> Iterator[Tensor]:
         return self.rows_of(self.require_store().images(self.size)[1::2], num, evenly=True)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class AverageImage(Yardstick):
     """The average of all real images, again and again: the best that a constant can do."""
 
-    name = "the average of the reals"
+    name: str = "the average of the reals"
 
     def fakes(self, num: int) -> Iterator[Tensor]:
         images = self.require_store().images(self.size)

@@ -21,7 +21,7 @@ from stylegan.agreement import at_once, from_first
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
-from stylegan.metrics.subject import Subject, share_of
+from stylegan.metrics.subject import Samples, share_of
 
 PATCH = 7  # pixels, both ways
 PATCHES = 128  # of every level of every image
@@ -33,7 +33,7 @@ VALUES_AT_ONCE = 2**26  # of projections or patches in memory: few passes over t
 Shape = tuple[int, int, int, int]
 
 
-def measure_swd(subject: Subject, kinds: Collection[str], images: int, tools: Tools) -> Measured:
+def measure_swd(subject: Samples, kinds: Collection[str], images: int, tools: Tools) -> Measured:
     """`swd`, the average of the levels, and each of them, as `swd-32`; all times 1000, as
     officially. Where the data has fewer images they are used again, with patches elsewhere."""
     store = subject.require_store()

@@ -31,7 +31,7 @@ def projection():
 def measured(folder):
     """Everything that must not depend on the number of processes; arrays of the first alone."""
     generator = loading.load_generator("emoji32")
-    subject = Subject(generator, Store(folder / "store"), mirror=True, resolution=4, batch=4)
+    subject = Subject(generator, store=Store(folder / "store"), mirror=True, resolution=4, batch=4)
     rows = torch.randn(IMAGES, 5, generator=torch.Generator().manual_seed(1)) + 100
     moments = Moments(5)
     for indices in subject.batches(IMAGES, "rows"):
@@ -86,7 +86,7 @@ def measured_with_a_full_disk(folder):
     """What all that was asked ends with, and what is still measured."""
     told = []
     subject = FullDisk(
-        loading.load_generator("emoji32"), Store(folder / "store"), resolution=8, batch=1
+        loading.load_generator("emoji32"), store=Store(folder / "store"), resolution=8, batch=1
     )
     results = evaluate(subject, parse("swd9"), Tools(folder / "cache"), tell=told.append)
     return [result.metric for result in results], told
