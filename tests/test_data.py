@@ -3,6 +3,7 @@
 import io
 import os
 import shutil
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from PIL import Image
 
 from stylegan import locks
 from stylegan.data import Skipped, Store, is_store, prepare
-from stylegan.data.prepare import pyramid, store_bytes
+from stylegan.data.prepare import becoming, made_and_held, pyramid, store_bytes
 
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
 
@@ -186,6 +187,35 @@ def test_interrupted_preparation_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         store_of(tmp_path, {f"{i}.png": png() for i in range(9)}, progress=interrupt)
     assert os.listdir(tmp_path) == ["images"]
+
+
+def test_a_preparation_that_is_ended_before_it_writes_leaves_nothing(tmp_path):
+    """A signal's exception comes at every line in turn, up to the first that would write."""
+    codes = {becoming.__wrapped__.__code__, made_and_held.__code__}
+    left, before = 0, sys.gettrace()
+
+    def trace(frame, event, _):
+        nonlocal left
+        if frame.f_code in codes and event == "line":
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace if frame.f_code in codes else None
+
+    for lines in range(100):
+        left = lines
+        try:
+            sys.settrace(trace)
+            with becoming(tmp_path / "store") as made:
+                sys.settrace(None)
+                assert os.listdir(tmp_path) == [made.name]
+                break
+        except KeyboardInterrupt:
+            assert os.listdir(tmp_path) == []
+        finally:
+            sys.settrace(before)
+    assert 8 < lines < 100
 
 
 def test_what_a_killed_preparation_left_is_removed_by_the_next(tmp_path):

@@ -305,8 +305,10 @@ def sync_file(path: Path) -> None:
 def becoming(out: Path) -> Iterator[Path]:
     """A hidden folder beside `out` to write into, which becomes `out` unless there is an error."""
     remove_unfinished(out.parent, unfinished_name(out))
-    folder, held = new_unfinished(out)
+    folder = out.parent / f"{unfinished_name(out)}{secrets.token_hex(4)}"
+    held = None
     try:
+        held = made_and_held(folder)
         yield folder
         if out.is_dir():
             out.rmdir()  # it is empty, or another process was faster: then this fails
@@ -323,17 +325,16 @@ def unfinished_name(out: Path) -> str:
     return f".{out.name[:40]}{UNFINISHED}"
 
 
-def new_unfinished(out: Path) -> tuple[Path, int | None]:
-    """A new folder, locked."""
+def made_and_held(folder: Path) -> int | None:
+    """The lock of a new folder."""
     while True:
-        folder = out.parent / f"{unfinished_name(out)}{secrets.token_hex(4)}"
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         try:
             held = locks.lock(folder)
         except (FileNotFoundError, BlockingIOError):  # taken for a forgotten one before it was held
             continue
         if locks.is_of(held, folder):
-            return folder, held
+            return held
         locks.release(held)
 
 
