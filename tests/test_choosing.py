@@ -57,6 +57,13 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
     assert (longer.augment.kind, longer.augment.speed_kimg) == ("ada", 150)
 
 
+@pytest.mark.parametrize("config", [None, "quickstart"])
+def test_labels_that_are_not_there_are_refused_before_anything_is_told(tmp_path, config):
+    write_pictures(tmp_path / "flat", n=2, size=16)
+    with pytest.raises(ValueError, match="labels were asked for, but the images of "):
+        decided(tmp_path / "flat" / "a", "data.labels=true", config=config)
+
+
 def test_an_explicit_default_is_the_implicit_one(pictures):
     assert decided(pictures) == decided(pictures, config="auto")
     assert decided(None).config == decided(None, config="quickstart").config

@@ -232,9 +232,11 @@ def include_applies(asked: Asked, name: str, source: Path) -> bool:
 
 
 def looked_at(source: Path, config: "TrainConfig", *, decode: bool = False) -> "Findings":
-    """What the images of a source are like, of which there is at least one."""
+    """What the images of a source are like, of which there is at least one, with labels if those
+    are asked for."""
     from stylegan.cli.common import progress_bar
     from stylegan.data import check
+    from stylegan.training.run import fit_to_data
 
     with progress_bar("img") as progress:
         found = check(
@@ -248,4 +250,6 @@ def looked_at(source: Path, config: "TrainConfig", *, decode: bool = False) -> "
         )
     if not found.reach():
         raise ValueError("; ".join([f"no image of {source} can be used", *found.left_out_lines()]))
+    if not found.label_names:
+        fit_to_data(config, found)  # refuses those that are asked for, before anything is told
     return found
