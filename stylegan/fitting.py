@@ -35,6 +35,7 @@ PUBLISHED_IMAGES, PUBLISHED_KIMG = 70_000, 25_000  # FFHQ, and the length of the
 PUBLISHED_DAYS = 14.9  # of that at 256x256 on one V100; 1.66 times as many at each doubling
 MOST_DAYS = 15
 R1_RULE, LEAST_GAMMA = 0.0002, 1.0
+AUGMENTED = 'augment.kind="ada"'
 LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/few-images.md
 MOST_SPEED_KIMG = 500.0  # in which the strength of augmentation goes from 0 to 1, as published
 TRANSFER_KIMG, TRANSFER_SPEED_KIMG = 2000, 100.0  # at most, with other weights to start from
@@ -78,8 +79,8 @@ def choose(
     """All that depends on the number of pictures, their size and the device, as an expert would
     choose it. What is `asked`, options as `-o` has them, stays, and the rest fits it. `needed` is
     the memory that a step is expected to take, in bytes for each process."""
-    given = {name for text in asked for name in flatten(parse_override(text))}
-    given |= set() if width is None else {"width"}
+    asked = [*implied(asked), *asked]
+    given = named(asked) | (set() if width is None else {"width"})
     own = RESOLUTION in given
     hindrance = ""
     for resolution in [None] if own else reversed(resolutions(facts.possible)):
@@ -92,6 +93,19 @@ def choose(
             problem = f"takes more memory than {gib(facts.memory)}"
         hindrance = hindrance or f"{facts.possible} {problem}"
     return Choice(config, explained(facts, config, given, hindrance, memory))
+
+
+def named(asked: Sequence[str]) -> set[str]:
+    """The options that are asked for."""
+    return {name for text in asked for name in flatten(parse_override(text))}
+
+
+def implied(asked: Sequence[str]) -> list[str]:
+    """Options without which those asked for mean nothing: a kind of augmentation for others of
+    it."""
+    names = named(asked)
+    augmented = any(name.startswith("augment.") for name in names - {"augment.kind"})
+    return [AUGMENTED] if augmented and "augment.kind" not in names else []
 
 
 def proposal(

@@ -57,6 +57,11 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
     assert (longer.augment.kind, longer.augment.speed_kimg) == ("ada", 150)
 
 
+def test_a_fixed_strength_may_be_asked_for_where_the_rest_is_chosen(pictures):
+    found = decided(pictures, "augment.strength=0.2").config
+    assert (found.augment.kind, found.augment.strength) == ("ada", 0.2)
+
+
 @pytest.mark.parametrize("config", [None, "quickstart"])
 def test_labels_that_are_not_there_are_refused_before_anything_is_told(tmp_path, config):
     write_pictures(tmp_path / "flat", n=2, size=16)

@@ -104,6 +104,16 @@ def test_what_is_asked_for_stays_and_the_rest_fits_it():
     assert chosen("r1_gamma=3.0").r1_gamma == 3
 
 
+@pytest.mark.parametrize("machine", ["a CPU, 23 GiB", "24 GB"])
+def test_an_option_of_augmentation_asks_for_it(machine):
+    for asked in ("augment.strength=0.2", 'augment.transforms=["blit"]', "augment.target=0.5"):
+        assert chosen(asked, of=facts(300, 64, machine)).augment.kind == "ada"
+    own = chosen("augment.strength=0.2", 'augment.kind="diffaugment"', of=facts(300, 64, machine))
+    assert own.augment.kind == "diffaugment"
+    with pytest.raises(ValueError, match=r"kind is none, so .* given; set it"):
+        chosen("augment.strength=0.2", 'augment.kind="none"')
+
+
 def test_the_resolution_is_what_most_pictures_reach_up_to_what_the_device_can_do():
     reach = {32: 300, 64: 297, 128: 290, 256: 200, 512: 10}
     few = facts(300, 4, "24 GB", reach=reach)

@@ -91,11 +91,11 @@ def chosen(
     """The configuration that `fitting.choose` makes for the images; what was found and chosen."""
     from stylegan import distributed
     from stylegan.config import load_config, parse_override
-    from stylegan.fitting import Facts, choose
+    from stylegan.fitting import Facts, choose, implied
     from stylegan.training.cost import largest_step
     from stylegan.training.transfer import beginning
 
-    found = looked_at(source, load_config(None, overrides))
+    found = looked_at(source, load_config(None, [*implied(overrides), *overrides]))
     machine = asked.device, asked.memory, asked.cores, distributed.world_size()
     facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
     needed = partial(largest_step, device=asked.device)
