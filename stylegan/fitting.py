@@ -166,6 +166,9 @@ def r1_weight(resolution: int, batch_size: int) -> float:
 def too_large(facts: Facts, config: TrainConfig) -> str:
     """Why the resolution is not sensible, if it is not."""
     resolution = config.network.resolution
+    channels = config.network.channels(resolution)
+    if resolution > facts.grown > 0 and channels < FINEST_CHANNELS:
+        return f"would have {count(channels, 'channel')} in the network to start from"
     if facts.device == "cpu":
         most = CPU_RESOLUTION if facts.cores * facts.processes > 1 else CPU_RESOLUTION // 2
         return "takes a CPU many hours" if resolution > most else ""

@@ -182,7 +182,7 @@ def working_bytes(
     if not {*BLIT, *GEOMETRY} & {*names_of(names)}:
         return 0
     n, channels, height, width = shape
-    threads = torch.get_num_threads() if device == "cpu" else 1
+    threads = 1 if device == "cuda" else torch.get_num_threads()
     most = AT_ONCE["cuda" if device == "cuda" else "cpu"] // (height * width)
     high, wide = (2 * (size + 2 * (size - 1)) for size in (height, width))  # margins at most
     samples = 4 * (height + 2 * REACH) * (width + 2 * REACH)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from stylegan.run_folder import RunFolder
 
 HANDFUL, FEW = 10, 2000  # pictures
+BUNDLED_RESOLUTION = 64  # of emoji64, a small network
 MANY_PASSES, ENOUGH_PASSES = 5000, 1000  # times that a training shows each picture
 
 
@@ -74,7 +75,12 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
                 f"each would be shown {passes:,.0f} times; --kimg {enough} is a better start"
             )
     if not started:
-        lines.append("shapes come sooner with --init-from emoji64, without --config")
+        small = config.network.resolution <= BUNDLED_RESOLUTION
+        lines.append(
+            "shapes come sooner with --init-from emoji64, without --config"
+            if small
+            else "trained weights of a similar kind help, too: --init-from, see docs/few-images.md"
+        )
     return lines
 
 
