@@ -196,11 +196,12 @@ def test_images_that_geometry_leaves_are_copied_and_their_neighbours_change_noth
 
 
 def test_blocks_of_a_band_are_the_whole_matrix(monkeypatch):
-    """At 48 px: some enlarged in one block, some in several."""
+    """Some enlarged as a whole, some in several blocks."""
     images = torch.randn(8, 3, 48, 40, dtype=torch.float64, requires_grad=True)
     transform = drawn(ada, images.shape, ["bg"])
     results = []
-    for size in (10**6, 64, 7):
+    for whole, size in ((10**6, 1), (150, 64), (0, 7)):
+        monkeypatch.setattr(resampling, "WHOLE", whole)
         monkeypatch.setitem(resampling.BLOCK, "cpu", size)
         resampling.reducing.cache_clear()
         y = ada.apply(images, transform)

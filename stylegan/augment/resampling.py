@@ -23,7 +23,8 @@ SYM6 = torch.tensor(
 ).flatten()
 SYM6 = SYM6 / SYM6.sum()
 REACH = 3  # pixels that the filter needs on every side
-BLOCK = {"cpu": 64, "cuda": 256}  # rows of a product that leaves zeros out
+WHOLE = 256  # rows of a matrix that is multiplied as it is, with its zeros
+BLOCK = {"cpu": 64, "cuda": 256}  # rows of a product that leaves them out
 AT_ONCE = {"cpu": 2**11, "cuda": 2**20}  # pixels of the images that are transformed together
 
 
@@ -198,13 +199,14 @@ def enlarging(
     """Reflects n pixels at their ends and doubles them by the wavelet's filter, so that pixel i of
     `n + before + after` becomes 2 i; of these doubled pixels only the window (first, end)."""
     matrix = enlarging_matrix(n, before, after, *like)[slice(*window)]
-    seen = reflected(n, before, after, torch.device("cpu")).tolist()
 
     def columns_of(rows: slice) -> slice:
         """Pixel i contributes to 2 i - 5 and the next eleven."""
-        first, last = rows.start + window[0], rows.stop - 1 + window[0]
-        near = seen[max((first - 5) // 2, 0) : (last + 5) // 2 + 1]
-        return slice(min(near), max(near) + 1)
+        first = max((window[0] + rows.start - 5) // 2, 0) - before
+        last = min((window[0] + rows.stop + 4) // 2, n + before + after - 1) - before
+        ends = [min(abs(i), 2 * n - 2 - abs(i)) for i in (first, last)]
+        ends += [i for i in (0, n - 1) if first <= i <= last]
+        return slice(min(ends), max(ends) + 1)
 
     return band(matrix, columns_of)
 
@@ -212,9 +214,9 @@ def enlarging(
 def band(matrix: Tensor, columns_of: Callable[[slice], slice]) -> Band:
     """A matrix in blocks of rows, if there are many; they reach over some columns."""
     m, n = matrix.shape
-    size = BLOCK["cuda" if matrix.is_cuda else "cpu"]
-    if m <= 2 * size:
+    if m <= WHOLE:
         return Band((m, n), [(slice(m), slice(n), matrix)])
+    size = BLOCK["cuda" if matrix.is_cuda else "cpu"]
     parts = [slice(start, min(start + size, m)) for start in range(0, m, size)]
     places = [(rows, columns_of(rows)) for rows in parts]
     return Band((m, n), [(*place, matrix[place]) for place in places])
