@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterator, Sequence
-from functools import partial
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,17 +11,25 @@ from torch import Tensor
 
 from stylegan import streams
 from stylegan.networks import Generator, NetworkConfig, Noise
-from stylegan.ops import at_least_float32, truncate
+from stylegan.ops import at_least_float32, in_float32, truncate
 from stylegan.schedule import check_resolution, resolutions
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_SEED = 2**32 - 1
-# a context in which a GPU computes the same bits each time
-repeatable = partial(torch.backends.cudnn.flags, enabled=True, deterministic=True, allow_tf32=False)
 PICTURE_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """A GPU computes the same bits each time, whatever precision a training run has set."""
+    with (
+        in_float32(),
+        torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False),
+    ):
+        yield
 
 
 def check_seeds(seeds: Sequence[int]) -> None:

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from two_processes import fixed_signs, strengths
 
-from stylegan.augment import AugmentConfig, Strength, ada, diffaugment, part, resampling
+from stylegan.augment import AugmentConfig, Strength, ada, apply, diffaugment, part, resampling
 from stylegan.data import process_reals, split
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.feed import Feed
@@ -193,6 +193,29 @@ def test_images_that_geometry_leaves_are_copied_and_their_neighbours_change_noth
         alone = ada.apply(images[i : i + 1], part(transform, slice(i, i + 1)))
         assert_close(alone, result[i : i + 1], rtol=0, atol=1e-12)
         assert torch.equal(alone, images[i : i + 1]) == rests[i]
+
+
+def test_nothing_is_transformed_in_tf32(monkeypatch):
+    """Nor the derivatives of resampling, of both orders."""
+    matmul, allowed = torch.backends.cuda.matmul, []
+
+    def noting(made, *arguments):
+        allowed.append(matmul.allow_tf32)
+        return made(*arguments)
+
+    for module, name in ((resampling, "sample"), (resampling, "spread"), (ada, "recolor")):
+        monkeypatch.setattr(module, name, partial(noting, getattr(module, name)))
+    images = torch.randn(2, 3, 16, 16, requires_grad=True)
+    transform = drawn(ada, images.shape, ["bgc"])
+    matmul.allow_tf32 = True
+    try:
+        y = apply(images, transform)
+        (gradient,) = torch.autograd.grad(y.pow(3).sum(), images, create_graph=True)
+        gradient.square().sum().backward()
+        assert matmul.allow_tf32
+    finally:
+        matmul.allow_tf32 = False
+    assert len(allowed) >= 5 and not any(allowed)
 
 
 def test_blocks_of_a_band_are_the_whole_matrix(monkeypatch):
@@ -431,7 +454,7 @@ def test_no_warp_takes_more_memory_than_is_planned(n, transposed, monkeypatch):
     monkeypatch.setitem(resampling.AT_ONCE, "cpu", n * size**2)
     most = 2 * (3 * size - 2)  # the largest margins on both sides
     turned = torch.tensor([[2.6, 0.9, 0.0], [-0.9, 2.6, 0.0], [0.0, 0.0, 1.0]]).repeat(n, 1, 1)
-    resampling.enlarging.cache_clear()
+    resampling.enlarging_matrix.cache_clear()
     resampling.reducing.cache_clear()
     with Live() as live:
         x, windows = torch.zeros(n, 3, size, size), [(0, most, 0, most)] * n

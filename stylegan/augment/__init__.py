@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from stylegan.ops import without_autocast
+from stylegan.ops import in_float32, without_autocast
 
 from . import ada, diffaugment
 from .strength import AugmentConfig as AugmentConfig
@@ -28,10 +28,10 @@ def draw(
 
 def apply(images: Tensor, transform: Transform | None) -> Tensor:
     """Transformed images (N, C, H, W), differentiable any number of times; never in half
-    precision."""
+    precision or tf32."""
     if transform is None:
         return images
-    with without_autocast(images):
+    with without_autocast(images), in_float32():
         wide = images.to(torch.promote_types(images.dtype, torch.float32))
         if isinstance(transform, ada.Transform):
             return ada.apply(wide, transform)

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stylegan.ops import in_float32
+
 # Low-pass filter of the orthogonal wavelet sym6 (Daubechies 1992), of sum 1
 SYM6 = torch.tensor(
     (
@@ -59,12 +61,13 @@ class Warp(torch.autograd.Function):
         ctx.arguments = margins, windows, not transposed
         result = torch.empty_like(images, memory_format=torch.contiguous_format)
         rests = (matrices == torch.eye(3, out=torch.empty_like(matrices[0]))).flatten(1).all(dim=1)
-        for rows, window in parts(images, windows):
-            if window is None:
-                result[rows] = images[rows]
-                continue
-            seen = Lens(images, matrices[rows], margins, window).seen(images[rows], transposed)
-            result[rows] = torch.where(rests[rows, None, None, None], images[rows], seen)
+        with in_float32():  # backward calls this too
+            for rows, window in parts(images, windows):
+                if window is None:
+                    result[rows] = images[rows]
+                    continue
+                seen = Lens(images, matrices[rows], margins, window).seen(images[rows], transposed)
+                result[rows] = torch.where(rests[rows, None, None, None], images[rows], seen)
         return result
 
     @staticmethod
@@ -107,8 +110,10 @@ class Lens:
             fine = self.larger_x.of_rows(self.larger_y.of_columns(images))
             return self.smaller_x.of_rows(self.smaller_y.of_columns(sample(fine, self.grid)))
         samples = self.smaller_x.mT.of_rows(self.smaller_y.mT.of_columns(images))
-        fine = spread(samples, self.grid, (self.larger_y.size[0], self.larger_x.size[0]))
-        return self.larger_x.mT.of_rows(self.larger_y.mT.of_columns(fine))
+        size = self.larger_y.size[0], self.larger_x.size[0]
+        return self.larger_x.mT.of_rows(
+            self.larger_y.mT.of_columns(spread(samples, self.grid, size))  # large: not kept
+        )
 
 
 def reach_of(matrices: Tensor, height: int, width: int) -> tuple[Margins, list[Window]]:

@@ -1,7 +1,6 @@
 """Networks that turn images into features, and files of their weights: data, never executed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from torch import Tensor
 from stylegan.agreement import in_all
 from stylegan.files import checkpoint, download
 from stylegan.lineage import sha256_of
+from stylegan.ops import in_float32
 
 FEW_NEIGHBOURS = ", since among 50 they differ by 0.2 between draws of the same data"
 LARGEST = 256  # pixels of images that VGG16 and the attribute classifiers look at, officially
@@ -68,18 +68,6 @@ class Tools:
     classifiers: tuple[Path, ...] = ()  # TorchScript files, images -> logits
     tell: Callable[[str], None] = lambda text: None  # called with what a user should know
     crop_faces: bool = False  # path length of the faces alone, as officially of FFHQ and CelebA-HQ
-
-
-@contextmanager
-def in_float32() -> Iterator[None]:
-    """Without tf32, which is the default of cuDNN and may be that of a training run."""
-    matmul = torch.backends.cuda.matmul
-    before, matmul.allow_tf32 = matmul.allow_tf32, False
-    try:
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            yield
-    finally:
-        matmul.allow_tf32 = before
 
 
 def as_rgb(images: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ from torch import Tensor
 from stylegan import distributed, sampling, streams
 from stylegan.data import Store
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.metrics.features import in_float32
 from stylegan.networks import Generator, Noise
 from stylegan.ops import truncate
 
@@ -357,5 +356,5 @@ def exact_arithmetic() -> Iterator[None]:
 
     TF32 keeps ten binary digits; a step of 1e-4 along a path would drown in its rounding.
     """
-    with torch.inference_mode(), in_float32(), sampling.repeatable():
+    with torch.inference_mode(), sampling.repeatable():
         yield

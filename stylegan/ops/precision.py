@@ -1,6 +1,7 @@
 """Where arithmetic must not be done in half precision."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -18,6 +19,18 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     if kind == "meta" or not torch.is_autocast_enabled(kind):  # the context would take 30 us
         return nullcontext()
     return torch.autocast(kind, enabled=False)
+
+
+@contextmanager
+def in_float32() -> Iterator[None]:
+    """Without tf32, which is the default of cuDNN and may be that of a training run."""
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, False
+    try:
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            yield
+    finally:
+        matmul.allow_tf32 = before
 
 
 def traced() -> bool:
