@@ -96,7 +96,8 @@ def test_bundled_configurations_train_on_1_2_4_and_8_processes(name):
     with torch.device("meta"):
         generator, discriminator = Generator(config.network), Discriminator(config.network)
         images = generator(torch.empty(2, config.network.z_dim))
-        assert images.shape == (2, 3, config.network.resolution, config.network.resolution)
+        size, channels = config.network.resolution, config.network.image_channels
+        assert images.shape == (2, channels, size, size)
         assert discriminator(images).shape == (2,)
 
 

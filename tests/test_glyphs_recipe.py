@@ -1,0 +1,219 @@
+"""The recipe of glyphs64, on the fonts that matplotlib brings."""
+
+import importlib.util
+import io
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("fontTools")
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from fontTools.ttLib import TTFont
+
+from stylegan.data import prepare
+
+DATASETS = Path(__file__).parents[1] / "datasets"
+FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+NAMES = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSerif", "DejaVuSansMono-Oblique", "STIXGeneral")
+
+
+def load_recipe():
+    """The script as a module; it imports its neighbour, as scripts do."""
+    spec = importlib.util.spec_from_file_location("glyphs_recipe", DATASETS / "glyphs.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["glyphs_recipe"] = module  # where dataclasses look
+    sys.path.insert(0, str(DATASETS))
+    spec.loader.exec_module(module)
+    sys.path.remove(str(DATASETS))
+    return module
+
+
+recipe = load_recipe()
+
+
+def font_file(name):
+    return recipe.FontFile("a-package", f"{name}.ttf", (FONTS / f"{name}.ttf").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def faces():
+    return [face for name in NAMES for face in recipe.faces_of(font_file(name), 64)]
+
+
+def package(path, files):
+    """A Debian package of some files."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:xz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(f"./{name}")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    members = {"debian-binary": b"2.0\n", "control.tar.xz": b"odd", "data.tar.xz": data.getvalue()}
+    with open(path, "wb") as file:
+        file.write(b"!<arch>\n")
+        for name, content in members.items():
+            file.write(f"{name:<16}{0:<12}{0:<6}{0:<6}{644:<8}{len(content):<10}`\n".encode())
+            file.write(content + b"\n" * (len(content) % 2))
+    return path
+
+
+def ink(pictures):
+    """Dark pixels, bool."""
+    return pictures < 128
+
+
+def test_characters_are_black_on_white_of_one_scale_and_on_one_line(faces):
+    for face in faces:
+        assert face.pictures.shape == (36, 64, 64) and face.pictures.dtype == np.uint8
+        border = np.ones((64, 64), bool)
+        border[1:-1, 1:-1] = False
+        assert (face.pictures[:, border] == 255).all()
+        assert face.pictures.min() < 60
+    upright = faces[0]
+    letters = {c: ink(upright.pictures[recipe.CHARACTERS.index(c)]) for c in "EHILTXZ"}
+    rows = [np.flatnonzero(letter.any(axis=1))[[0, -1]].tolist() for letter in letters.values()]
+    assert rows == rows[:1] * len(rows)  # equally high, on one line
+    first, last = rows[0]
+    usual = 64 * recipe.CAPITALS  # but for a W that would not fit
+    assert 0.9 * usual <= last - first + 1 <= usual + 1
+    assert first + last == pytest.approx(63, abs=1)  # in the middle
+    columns = np.flatnonzero(letters["H"].any(axis=0))
+    assert columns[0] + columns[-1] == pytest.approx(63, abs=1)
+
+
+def test_a_face_has_a_name_a_licence_and_averages_of_its_ink(faces):
+    coarse = np.stack([face.coarse() for face in faces])
+    assert coarse.shape == (5, 36, 16, 16) and coarse.min() >= 0 and coarse.max() <= 1
+    assert faces[1].coarse().mean() > faces[0].coarse().mean()  # bold
+    assert [face.stem for face in faces[:3]] == [
+        "dejavu-sans-book",
+        "dejavu-sans-bold",
+        "dejavu-serif-book",
+    ]
+    assert "Bitstream" in faces[0].license
+
+
+def test_fonts_of_symbols_and_damaged_files_are_left_out():
+    (symbols,) = recipe.faces_of(font_file("STIXSizOneSymReg"), 64)
+    assert str(symbols) == "lacks a capital letter or digit"
+    (damaged,) = recipe.faces_of(recipe.FontFile("", "x.ttf", b"\0\1\0\0 and no more"), 64)
+    assert str(damaged).startswith("cannot be read")
+
+
+def test_outlines_of_squares_are_left_out():
+    names = [f"c{i}" for i in range(36)]
+    builder = FontBuilder(1000)
+    builder.setupGlyphOrder([".notdef", *names])
+    builder.setupCharacterMap(dict(zip(map(ord, recipe.CHARACTERS), names, strict=True)))
+    pen = TTGlyphPen(None)
+    pen.moveTo((0, 0))
+    for corner in ((0, 700), (500, 700), (500, 0)):
+        pen.lineTo(corner)
+    pen.closePath()
+    box = pen.glyph()
+    builder.setupGlyf(dict.fromkeys([".notdef", *names], box))
+    builder.setupHorizontalMetrics(dict.fromkeys([".notdef", *names], (600, 0)))
+    with pytest.raises(recipe.LeftOut, match="made of squares"):
+        recipe.check_curved(builder.font)
+    recipe.check_curved(TTFont(FONTS / "DejaVuSans.ttf"))
+
+
+def test_the_same_drawing_for_many_characters_is_left_out(faces):
+    recipe.check_distinct(faces[0].pictures)
+    boxes = faces[0].pictures.copy()
+    boxes[:4] = boxes[0]
+    with pytest.raises(recipe.LeftOut, match="same drawing"):
+        recipe.check_distinct(boxes)
+
+
+def test_of_faces_that_look_alike_the_plainest_stays(faces):
+    clone = replace(faces[0], family="A Much Longer Name")
+    kept, out = recipe.distinct([clone, *faces])
+    assert [face.stem for face in kept if face.family == "DejaVu Sans"] == [
+        "dejavu-sans-book",
+        "dejavu-sans-bold",
+    ]
+    assert clone not in kept and out["looks like another"] == 1
+    draws = np.random.default_rng(0)
+    other = [
+        replace(faces[0], style=f"{i}", pictures=draws.integers(0, 256, (36, 64, 64), np.uint8))
+        for i in range(6)
+    ]
+    pictures = [o.pictures // 2 + 40 * i for i, o in enumerate(other[:4])]
+    spread = [
+        replace(o, pictures=p.astype(np.uint8)) for o, p in zip(other, pictures, strict=False)
+    ]
+    kept, out = recipe.distinct([*spread, faces[0], replace(faces[1], style="Bold 2")])
+    assert len(kept) == recipe.OF_FAMILY and out["is more than 4 of a family"] == 2
+
+
+def test_what_a_classifier_does_not_read_is_told(faces):
+    draws = np.random.default_rng(0)
+    shifted = [
+        replace(face, family=f"x{i}y", pictures=np.roll(face.pictures, i % 3 - 1, axis=2))
+        for i, face in enumerate(faces * 3)
+    ]
+    mixed = replace(faces[0], family="mixed up", pictures=draws.permutation(faces[0].pictures))
+    read = recipe.readable([*shifted, mixed])
+    assert read[:-1].min() >= recipe.LEAST_READ
+    assert read[-1] < recipe.LEAST_READ / 2
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("Latin Modern Mono Light Cond 10", "latin-modern-mono"),
+        ("NewComputerModern08", "newcomputermodern"),
+        ("Inter", "inter"),
+        ("Bold", "bold"),
+    ],
+)
+def test_weights_and_sizes_are_no_families(family, name):
+    assert recipe.base(family) == name
+
+
+def test_a_package_becomes_a_folder_for_each_character_and_says_its_licence(tmp_path):
+    fonts = {f"usr/share/fonts/x/{name}.ttf": font_file(name).content for name in NAMES[:3]}
+    notice = {"usr/share/doc/fonts-x/copyright": b"free as in speech"}
+    (tmp_path / "packages").mkdir()
+    package(tmp_path / "packages" / "fonts-x_1.0_all.deb", fonts | notice)
+    out, archive = tmp_path / "out", tmp_path / "glyphs.zip"
+    arguments = [str(tmp_path / "packages"), "--out", str(out), "--zip", str(archive)]
+    found = CliRunner().invoke(recipe.main, [*arguments, "--size", "32"])
+    assert found.exit_code == 0, found.output
+    assert "108 pictures: 3 faces of 2 families from 1 packages" in found.output
+    licenses = (out / "LICENSES.txt").read_text()
+    assert "== fonts-x\nDejaVu Sans: " in licenses and "free as in speech" in licenses
+    stores = [
+        prepare(path, tmp_path / name, channels=1) for path, name in ((out, "a"), (archive, "b"))
+    ]
+    for store in stores:
+        assert store.label_names == list(recipe.CHARACTERS)
+        assert store.images(32).shape == (108, 1, 32, 32)
+    np.testing.assert_array_equal(*[store.images(32) for store in stores])
+    again = CliRunner().invoke(recipe.main, arguments)
+    assert again.exit_code == 1 and "is not empty" in again.output
+    kept = CliRunner().invoke(recipe.main, [arguments[0], "--zip", str(archive)])
+    assert kept.exit_code == 1 and "exists; remove it or name another file" in kept.output
+
+
+def test_mistakes_are_one_line(tmp_path):
+    (tmp_path / "x.deb").write_bytes(b"not a package")
+    (tmp_path / "empty").mkdir()
+    out = ["--out", str(tmp_path / "out")]
+    for arguments, message in (
+        ([str(tmp_path / "x.deb"), *out], "is not a Debian package"),
+        ([str(tmp_path / "empty"), *out], "no font with capital letters and digits in"),
+        ([str(tmp_path / "empty")], "give --out DIR, --zip FILE, or both"),
+    ):
+        found = CliRunner().invoke(recipe.main, arguments)
+        assert found.exit_code != 0 and message in found.output
+    assert not (tmp_path / "out").exists()
