@@ -223,12 +223,14 @@ def write_folder(root: Path, files: Mapping[str, bytes]) -> None:
 def write_zip(path: Path, files: Mapping[str, bytes]) -> None:
     """A zip file whose bytes depend on nothing but `files`; stored, as PNG files do not shrink."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as archive:
+    partial = path.with_name(f"{path.name}.partial")
+    with zipfile.ZipFile(partial, "w") as archive:
         for name in sorted(files):
             info = zipfile.ZipInfo(name)  # dated 1980-01-01
             info.create_system = 3  # Unix, also when made elsewhere
             info.external_attr = 0o100644 << 16  # a plain file
             archive.writestr(info, files[name])
+    partial.replace(path)
 
 
 def report(pictures: Sequence[Picture]) -> str:
