@@ -88,6 +88,7 @@ def test_what_is_there_is_drawn():
     assert titles == ["91 smileys", "all 3,916 emoji", "", "", "", ""]  # distance, r_t and p
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["none", "ada"]
     assert figure.axes[0].lines[0].get_ydata().tolist() == [900, 500]
+    assert all(axes.get_ylim()[1] > 0.1 for axes in figure.axes[4:])  # p, of the second column
     *_, first, second = table(results).splitlines()
     assert first == "| 91-none | 80 | 500 | 80 | 500 | - | - | 0.8 | - | - | - |"
     assert second == "| 3916-ada-seed1 | 20 | - | - | - | - | - | 0.9 | 0.1 | - | - |"

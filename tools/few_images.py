@@ -219,6 +219,7 @@ def draw(results: Mapping[Run, Mapping[str, Any]]) -> Figure:
                     form = "-" if quantity in LOGGED else "o-"
                     (line,) = panel.plot(x, y, form, color=run.color, ms=3, lw=1.3)
                     lines.setdefault(run.label, line)
+        for panel in row:  # after the lines of all, as they share their scale
             style_panel(panel, quantity)
     for panel, size in zip(axes[0], sizes, strict=True):
         panel.set_title(TITLES[size], fontsize=10, fontweight="bold", loc="left")
