@@ -3,6 +3,7 @@
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,7 +54,7 @@ class Pictures(Given):
         crop: Crop = stores[0].meta.crop if stores else "center"
         channels = stores[0].channels if stores else 3
         found = {
-            what: from_first(lambda path=path: check(path, crop=crop, decode=False))  # type: ignore[misc]
+            what: from_first(partial(check, path, crop=crop, decode=False))
             for what, path in given.items()
         }
         size = common_size(found, crop) if resolution is None else resolution
