@@ -126,9 +126,10 @@ def configured(
     config = load_config(name, overrides, processes)
     given = [parse_override(text) for text in overrides]
     lines: list[str] = []
-    if source != bundled_data() and not stored:
+    own = source != bundled_data()
+    if own and not stored:
         lines += found_lines(looked_at(source, config))
-    elif not (source != bundled_data() or stored or asked.config_name):
+    elif not (own or stored or asked.config_name):
         lines.append(f"no --data, and no run in {readable(asked.run.path)}: the bundled emoji")
     if start or asked.run.lineage():
         begins = (
