@@ -38,7 +38,8 @@ class DataConfig:
 
     crop: Literal["center", "pad"] = "center"  # the middle square, or the 4:3 middle with bars
     include: tuple[str, ...] = ()  # sub-folders to use; none = all
-    labels: bool = False  # condition on the sub-folder of each image
+    labels: bool = False  # condition on the class of each image, or its vector of numbers
+    balanced: bool = False  # show each class as often as the others, not each image
     mirror: bool = False  # flip half of the images left to right
     holdout: float = 0.0  # share of the images that is only used to measure overfitting
 

@@ -159,15 +159,17 @@ def test_a_run_is_no_source_but_its_samples_are(tmp_path):
 def test_a_file_of_labels_is_named_and_the_folders_beside_it_are_no_classes(make, tmp_path):
     files = {"00000/img0.png": png(), "00001/img1.png": png(), "dataset.json": b'{"labels": null}'}
     path = make(tmp_path / "images.zip", files)
-    with pytest.raises(ValueError, match=r"labels were asked for, but those of .* dataset\.json"):
+    with pytest.raises(ValueError, match=r"labels were asked for, but the labels in dataset\.json"):
         cached_store(path, cache_dir=tmp_path / "cache", labels=True)
     assert not (tmp_path / "cache").exists()
     store = cached_store(path, cache_dir=tmp_path / "cache")
     assert store.label_names == check(path).label_names == []
     assert len(check(path).notes) == 1
-    assert check(path).notes[0].startswith("the labels in dataset.json are not read yet")
+    assert check(path).notes[0].startswith("no labels: the labels in dataset.json cannot be used")
     for data in (store, check(path)):
-        with pytest.raises(ValueError, match=r"those of .* are in its dataset\.json, which is not"):
+        with pytest.raises(
+            ValueError, match=r"labels in dataset\.json cannot be used: it has none"
+        ):
             fit_to_data(tiny_config(data={"labels": True}), data)
         assert fit_to_data(tiny_config(), data).network.label_dim == 0
 

@@ -223,6 +223,22 @@ def test_a_class_that_is_not_known_is_refused(tmp_path, out, names, given, messa
     assert message in refused("generate", path, *given, "--out", out, *CPU)
 
 
+def test_several_classes_are_mixed_by_their_weights(tmp_path, out):
+    path, generator = tmp_path / "kinds.pt", random_generator(KINDS)
+    save_generator(path, generator, label_names=["smile", "sad"], psi=1.0)
+    told("generate", path, "--seeds", 3, "--class", "smile=0.7, 1=0.3", "--out", out, *CPU)
+    with torch.no_grad():
+        image = generator(latents([3], 4), torch.tensor([[0.7, 0.3]]), noise="const")
+    assert np.array_equal(pixels(out / "seed0003.png"), to_uint8(image)[0])
+    for given, message in (
+        ("smile=0.7,sda=0.3", "no class 'sda'; did you mean sad?"),
+        ("smile=0.7,sad=x", "labels with weights are like smile=0.7,sad=0.3, each name once"),
+        ("smile=0.7,", "labels with weights are like"),
+        ("smile=nan", "labels with weights are like"),
+    ):
+        assert message in refused("generate", path, "--class", given, "--out", out, *CPU)
+
+
 def test_without_a_class_each_seed_has_its_own(tmp_path, out):
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(KINDS), label_names=["cat", "dog\n"])

@@ -21,13 +21,18 @@ COMMANDS = {
     "schedule": "Show the phases of a configuration's training.",
     "prepare": "Make a store of a folder or zip of images.",
     "check": "Check images before training on them.",
+    "export-data": "Write the images of a store to a folder or zip.",
     "cache": "List or remove the stores that training keeps.",
     "explore": "Explore a generator on a local page.",
     "directions": "Find directions of w to move pictures along.",
     "project": "Find the latents of given pictures.",
     "info": "Describe a file or folder and its uses.",
 }
-MODULES = {"prepare": "data", "check": "data"}  # of commands that are not in one of their own name
+MODULES = {
+    "prepare": "data",
+    "check": "data",
+    "export-data": "data",
+}  # of commands that are not in one of their own name
 
 
 class LazyGroup(Ending, click.Group):
@@ -40,7 +45,7 @@ class LazyGroup(Ending, click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"stylegan.cli.{MODULES.get(cmd_name, cmd_name)}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

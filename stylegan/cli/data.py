@@ -1,4 +1,4 @@
-"""`stylegan prepare` and `stylegan check`: images before training."""
+"""`stylegan prepare`, `check` and `export-data`: images before training."""
 
 import shlex
 from pathlib import Path
@@ -34,7 +34,11 @@ READING = together(
         help="1 for gray, 3 for colour, 4 for colour with alpha.",
     ),
     click.option(
-        "--include", multiple=True, metavar="FOLDER", help="Sub-folder to use; may be repeated."
+        "--include",
+        multiple=True,
+        metavar="FOLDER",
+        help="Sub-folder to use, of Parquet files a split, or image=COLUMN or label=COLUMN; may be "
+        "repeated.",
     ),
     click.option(
         "--workers", type=values.whole_number(1, 1000), help="Number of threads that decode."
@@ -48,7 +52,7 @@ READING = together(
 @READING
 @click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
 def prepare(source: Path, out: Path, **settings: Any) -> None:
-    """Make the store OUT of all images of the folder or zip SOURCE.
+    """Make the store OUT of all images of SOURCE: a folder, zip, TFRecords, LMDB or Parquet.
 
     `train --data FOLDER` does this by itself; a store of one's own can be kept, moved and shared.
     Without --resolution, the largest power of two that the first image offers.
@@ -100,3 +104,31 @@ def check(ctx: click.Context, source: Path, strict: bool, every: bool, **setting
             say(f"  {readable(name)}: {readable(reason)}")
     if strict and findings.skipped:
         ctx.exit(1)
+
+
+@click.command("export-data", cls=Command)
+@click.argument("store", type=values.INPUT)
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--resolution",
+    type=values.whole_number(),
+    help="Resolution of the images.  [default: the highest of the store]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a zip that exists.")
+def export_data(store: Path, out: Path, resolution: int | None, overwrite: bool) -> None:
+    """Write the images and labels of STORE to OUT, a new folder or a zip (*.zip).
+
+    Both are laid out for stylegan2-ada and its successors: PNG files and dataset.json. This program
+    reads them, too, with the names of the labels.
+
+    \b
+    stylegan export-data photos-256/ photos-256.zip
+    """
+    from stylegan import data
+
+    opened = data.Store(store)
+    with progress_bar("img") as progress:
+        data.export(opened, out, resolution=resolution, overwrite=overwrite, progress=progress)
+    size = resolution or opened.resolution
+    labels = count(len(opened.label_names), "label")
+    say(f"{readable(out)}: {count(len(opened), 'image')} of {size}x{size}, {labels}")

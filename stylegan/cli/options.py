@@ -81,7 +81,8 @@ CLASS = click.option(
     "--class",
     "class_name",
     metavar="NAME|NUMBER",
-    help="Label, if the network has labels.  [default: of seeds, each class in turn]",
+    help="Label, if the network has labels; several with weights are like smile=0.7,sad=0.3.  "
+    "[default: of seeds, each class in turn]",
 )
 RESOLUTION = click.option(
     "--resolution",

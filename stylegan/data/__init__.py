@@ -1,7 +1,8 @@
-"""Reading code: source (folder or zip) -> store (pyramid of NumPy files) -> endless batches."""
+"""Reading code: source (folder, zip, ...) -> store (pyramid of NumPy files) -> endless batches."""
 
 from .cache import Place, cached_store, default_cache_dir, place_of
 from .check import Findings, check
+from .export import export
 from .images import Crop, read_image
 from .loader import Batch, batches, process_reals, split
 from .prepare import prepare, pyramid
@@ -20,6 +21,7 @@ __all__ = [
     "cached_store",
     "check",
     "default_cache_dir",
+    "export",
     "is_store",
     "open_source",
     "place_of",

@@ -134,7 +134,7 @@ def cached_store(
 
     def prepared() -> Store:
         source = open_source(data, include=include)
-        if labels and source.has_labels_file:
+        if labels and source.labels is None:
             raise ValueError(f"labels were asked for, but {source.why_no_labels()}")
         for note in source.notes():
             say(note)

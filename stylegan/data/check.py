@@ -10,13 +10,14 @@ from pathlib import Path
 from stylegan.messages import aligned, count, listed, readable
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
-from .images import MODES, Crop, head, native_size, normalize, open_image, quiet_decoding
+from .images import MODES, Crop, native_size, normalize, open_image, quiet_decoding
+from .labels import Labels, lines_of
 from .prepare import SMALL, ProgressCallback, check_settings, check_size, ordered_map, unusable
 from .sources import kinds_of, open_source
 from .store import Skipped, Store, is_store
 
 Size = tuple[int, int]  # width, height
-MOST_NAMED, MOST_GROUPS = 12, 8  # labels or files in one line; reasons
+MOST_NAMED, MOST_GROUPS = 12, 8  # files in one line; reasons
 
 
 @dataclass
@@ -33,7 +34,9 @@ class Findings:
     offered: Counter[Size] = field(default_factory=Counter)  # sizes, upright, of all that is read
     sizes: Counter[Size] = field(default_factory=Counter)  # of the usable images among them
     modes: Counter[str] = field(default_factory=Counter)  # Pillow's names: RGB, L, P, ...
-    labels: Counter[str] = field(default_factory=Counter)  # usable images per sub-folder
+    labels: Counter[str] = field(default_factory=Counter)  # usable images that have each
+    num_unlabelled: int = 0  # usable images without a class
+    all_labels: Labels | None = None  # those of all images, with the names in their order
 
     @property
     def num_good(self) -> int:
@@ -41,14 +44,17 @@ class Findings:
         return self.sizes.total()
 
     @property
-    def num_unlabelled(self) -> int:
-        """Usable images outside of any sub-folder."""
-        return self.num_good - self.labels.total()
+    def label_names(self) -> list[str]:
+        """The classes, or the numbers of a vector, that a store of these images has."""
+        if self.all_labels is None or self.num_unlabelled:
+            return []
+        names = self.all_labels.names
+        return names if self.all_labels.vectors else [name for name in names if self.labels[name]]
 
     @property
-    def label_names(self) -> list[str]:
-        """The classes that a store of these images has."""
-        return [] if self.num_unlabelled else sorted(self.labels)
+    def vectors(self) -> bool:
+        """Whether the labels are vectors, not classes."""
+        return self.all_labels is not None and self.all_labels.vectors
 
     @property
     def smallest(self) -> Size | None:
@@ -74,8 +80,9 @@ class Findings:
         enough = (r for r, n in self.reach().items() if n >= share * self.offered.total())
         return max(enough, default=None)
 
-    def add(self, name: str, size: Size, mode: str, resolution: int, label: str | None) -> None:
-        """An image that can be read; it is used if it is as large as the resolution."""
+    def add(self, i: int, name: str, size: Size, mode: str, resolution: int) -> None:
+        """An image that can be read, of place `i`; it is used if it is as large as the
+        resolution."""
         self.offered[size] += 1
         try:
             check_size(*size, self.crop, resolution)
@@ -84,7 +91,9 @@ class Findings:
         else:
             self.sizes[size] += 1
             self.modes[mode] += 1
-            self.labels.update([] if label is None else [label])
+            kinds = None if self.all_labels is None else self.all_labels.kinds(i)
+            self.labels.update(kinds or [])
+            self.num_unlabelled += kinds is None
 
     def lines(self) -> list[str]:
         """All of it, for a user."""
@@ -95,9 +104,9 @@ class Findings:
         if self.modes:
             modes = (f"{n:,} {name}" for name, n in self.modes.most_common())
             lines.append(f"modes: {', '.join(modes)}")
-        if self.labels:
-            named = [f"{n:,} {readable(name)}" for name, n in sorted(self.labels.items())]
-            lines.append(f"{count(len(named), 'label')}: {listed(named, MOST_NAMED, ', ')}")
+        if self.labels and self.all_labels is not None:
+            order = self.label_names or sorted(self.labels)
+            lines += lines_of({name: self.labels[name] for name in order}, self.all_labels)
             if self.num_unlabelled:
                 lines.append(
                     f"not in a sub-folder: {self.num_unlabelled:,}, so there are no labels"
@@ -166,8 +175,7 @@ def check(
     def look(name: str) -> tuple[Size, str] | Skipped:
         try:
             if not decode:
-                with opened.open(name) as file:
-                    width, height, mode = head(file, name)
+                width, height, mode = opened.head(name)
                 return (width, height), mode
             image = open_image(opened.read(name), name)
             return normalize(image, channels=channels, name=name).size, image.mode
@@ -176,14 +184,14 @@ def check(
 
     findings = Findings(opened.path, opened.kind, crop, opened.why_no_labels())
     findings.skipped, findings.ignored = list(opened.unreadable), opened.ignored
-    findings.notes = opened.notes()
+    findings.notes, findings.all_labels = opened.notes(), opened.labels
     with quiet_decoding():
         looks = ordered_map(look, opened.names, workers)
         for done, (name, found) in enumerate(zip(opened.names, looks, strict=True), 1):
             if isinstance(found, Skipped):
                 findings.skipped.append(found)
             else:
-                findings.add(name, *found, resolution or 0, opened.label_of(name))
+                findings.add(done - 1, name, *found, resolution or 0)
             if progress is not None:
                 progress(done, len(opened.names))
     return findings
@@ -198,6 +206,6 @@ def check_store(store: Store, *, verify: bool) -> Findings:
     size = (store.resolution, store.resolution)
     findings.offered[size] = findings.sizes[size] = store.num_images
     findings.modes[MODES[store.channels]] = store.num_images
-    if store.labels is not None:
-        findings.labels.update(store.label_names[i] for i in store.labels)
+    if store.labelled is not None:
+        findings.all_labels, findings.labels = store.labelled, store.labelled.counts()
     return findings

@@ -31,7 +31,7 @@ from .images import (
     quiet_decoding,
 )
 from .sources import Source, open_source, reasons_of
-from .store import META, Skipped, Store, StoreMeta, file_name, in_utf8
+from .store import CLASSES, META, VECTORS, Skipped, Store, StoreMeta, file_name, in_utf8
 
 ProgressCallback = Callable[[int, int], None]  # images done, images in all
 UNFINISHED = ".unfinished-"  # in the name of a store that is being written
@@ -53,12 +53,13 @@ def prepare(
     workers: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Store:
-    """Make a store of all images of a folder or zip, in the order of their names.
+    """Make a store of all images of a folder, zip or database, in the order of their names.
 
     Without a resolution, the largest power of two (at most 1024) that the first readable image
     offers; its shorter side decides, with `pad` the width of its 4:3 part. Images that cannot be
     read or are smaller than the resolution are left out and listed in the store; `strict` refuses
-    them. Labels are stored if every image lies in a sub-folder. `out` appears only when complete.
+    them. Labels are stored if every image has one, of its sub-folder or of a file. `out` appears
+    only when complete.
     """
     out = Path(out)
     check_settings(resolution, crop, channels)
@@ -266,17 +267,12 @@ class StoreWriter(contextlib.ExitStack):
             self.write_header(r)
             file.flush()  # before meta.json: whatever is newer than that was changed afterwards
         skipped = {name for name, _ in self.skipped}
-        names = [name for name in source.names if name not in skipped]
-        lines = [name.replace("\n", "\\n") + "\n" for name in names]
+        kept = [i for i, name in enumerate(source.names) if name not in skipped]
+        lines = [source.names[i].replace("\n", "\\n") + "\n" for i in kept]
         (self.folder / "names.txt").write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
-        labels = [source.label_of(name) for name in names]
-        label_names = sorted({label for label in labels if label is not None})
-        if None in labels:
-            label_names = []
-        if label_names:
-            number = {label: i for i, label in enumerate(label_names)}
-            classes = [number[label] for label in labels if label is not None]
-            np.save(self.folder / "labels.npy", np.array(classes, np.int64))
+        labels = source.labels.of(kept) if source.labels is not None else None
+        if labels is not None:
+            np.save(self.folder / (VECTORS if labels.vectors else CLASSES), labels.rows)
         top, bottom = active_rows(self.resolution, crop)
         StoreMeta(
             source=in_utf8(source.path.name or source.path.resolve().name),
@@ -286,7 +282,7 @@ class StoreWriter(contextlib.ExitStack):
             channels=self.channels,
             crop=crop,
             active_rectangle=None if crop == "center" else (top, bottom, 0, self.resolution),
-            label_names=[in_utf8(name) for name in label_names],
+            label_names=[in_utf8(name) for name in labels.names] if labels else [],
             skipped=[Skipped(in_utf8(name), in_utf8(reason)) for name, reason in self.skipped],
             num_ignored=len(source.ignored),
             pixel_hashes={file_name(r): digest.hexdigest() for r, digest in self.hashes.items()},

@@ -3,12 +3,13 @@
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from .images import Crop, normalize
+from .images import Crop, from_array, normalize
+from .labels import Labels, of_classes
 from .prepare import ProgressCallback, prepare
 from .sources import Source
 from .store import Store
@@ -24,13 +25,14 @@ class SequenceSource(Source):
     def __init__(
         self, images: Sequence[Picture], labels: Sequence[str] | None, channels: int, path: Path
     ) -> None:
-        self.images, self.labels, self.channels = images, labels, channels
+        self.images, self.classes, self.channels = images, labels, channels
         if labels is not None and len(labels) != len(images):
             raise ValueError(f"{len(labels)} labels are given for {len(images)} images")
         super().__init__(path, (f"{i:09}.png" for i in range(len(images))))
 
-    def label_of(self, name: str) -> str | None:
-        return None if self.labels is None else str(self.labels[position(name)])
+    def read_labels(self) -> Labels:
+        classes = [None] * len(self.images) if self.classes is None else map(str, self.classes)
+        return of_classes(list(classes))
 
     def read(self, name: str) -> bytes:
         image = self.images[position(name)]
@@ -41,28 +43,12 @@ class SequenceSource(Source):
         image.save(file, "png", compress_level=1)
         return file.getvalue()
 
-    def open(self, name: str) -> BinaryIO:
-        return io.BytesIO(self.read(name))
-
     def listing(self) -> Iterator[tuple[Any, ...]]:
         yield (len(self.images),)
 
 
 def position(name: str) -> int:
     return int(name.removesuffix(".png"))
-
-
-def from_array(pixels: np.ndarray) -> Image.Image:
-    """Pixels uint8 (H, W), or (H, W, C) with 1, 3 or 4 channels, as an image."""
-    pixels = np.asarray(pixels)
-    if pixels.ndim == 3 and pixels.shape[2] == 1:
-        pixels = pixels[:, :, 0]
-    if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or pixels.shape[2:] in ((3,), (4,))):
-        raise ValueError(
-            f"an array of an image is uint8 (height, width) or (height, width, 1, 3 or 4), not "
-            f"{pixels.dtype} {pixels.shape}"
-        )
-    return Image.fromarray(np.ascontiguousarray(pixels))
 
 
 def prepare_images(

@@ -1,7 +1,9 @@
 """Where images come from: a folder, or a zip that is read without unpacking it."""
 
+import functools
 import hashlib
 import heapq
+import io
 import math
 import os
 import stat
@@ -14,13 +16,13 @@ from typing import Any, BinaryIO, ClassVar, cast
 
 from stylegan.messages import count, listed, readable, reason_of
 
-from .images import AVIF, HEIF, extensions, is_image
+from .images import AVIF, HEIF, extensions, head, is_image
+from .labels import CSV, JSON, Labels, of_classes, read_labels
 from .store import NO_LABELS, Skipped, holds_store
 
 MAX_FILE_BYTES = 2**29  # the largest image that `MAX_PIXELS` allows, without compression
 MAX_RATIO = 200  # unpacked size over packed size; photographs stay near 1
 RATIO_FREE_BYTES = 2**24  # small files may be packed tightly: a flat drawing is
-LABELS_FILE = "dataset.json"  # labels of stylegan2-ada and its successors
 RUN_FILE, RUN_HISTORY = "config.toml", {"data.txt", "log.jsonl"}  # a run has it, and one of these
 KINDS = {  # of files that are not images here
     "HEIC picture": HEIF["HEIF"],
@@ -63,6 +65,8 @@ class Source(ABC):
 
     kind: ClassVar[str]
     unreadable: Sequence[Skipped] = ()  # folders that cannot be listed
+    label_files: Sequence[str] = ()
+    label_fault = ""  # why labels that are there cannot be used
 
     def __init__(self, path: Path, files: Iterable[str], include: Sequence[str] = ()) -> None:
         self.path = path
@@ -77,7 +81,7 @@ class Source(ABC):
             )
         if own := tuple(f"{folder}/" for folder in self.own):
             found = [name for name in found if not name.startswith(own)]
-        self.has_labels_file = LABELS_FILE in found
+        self.label_files = [name for name in (JSON, CSV) if name in found]
         if include:
             labels = {label for name in found if (label := first_folder(name)) is not None}
             if missing := [label for label in include if label not in labels]:
@@ -96,18 +100,27 @@ class Source(ABC):
                 f"images end in {' '.join(extensions())}; see datasets/README.md"
             )
 
-    def label_of(self, name: str) -> str | None:
-        """The label of an image: its first sub-folder, unless labels are in a file."""
-        return None if self.has_labels_file else first_folder(name)
+    @functools.cached_property
+    def labels(self) -> Labels | None:
+        """Labels of `names`, of a file of labels or else of the first sub-folders; None if those of
+        a file cannot be used, for which `label_fault` says why."""
+        try:
+            return self.read_labels()
+        except (OSError, ValueError) as error:
+            self.label_fault = f"{reason_of(error)} ({readable(self.path)})"
+            return None
+
+    def read_labels(self) -> Labels:
+        """ValueError, in one line, for a file of labels with a fault."""
+        if len(self.label_files) > 1:
+            raise ValueError(f"there are labels in {JSON} and in {CSV}; take one of them away")
+        if self.label_files:
+            return read_labels(self.label_files[0], self.read(self.label_files[0]), self.names)
+        return of_classes([first_folder(name) for name in self.names])
 
     def why_no_labels(self) -> str:
         """The reason, for a message, if the images have none."""
-        if self.has_labels_file:
-            return (
-                f"those of {readable(self.path)} are in its {LABELS_FILE}, which is not read yet; "
-                "train without labels, or take that file away to use the sub-folders as classes"
-            )
-        return NO_LABELS.format(readable(self.path))
+        return self.label_fault if self.labels is None else NO_LABELS.format(readable(self.path))
 
     def notes(self) -> list[str]:
         """What a user should know about the files, a sentence each."""
@@ -115,11 +128,9 @@ class Source(ABC):
         if self.own:
             own = [f"{readable(folder)} (a {kind})" for folder, kind in sorted(self.own.items())]
             lines.append(f"not pictures, so left out whole: {listed(own, 4, ', ')}")
-        if self.has_labels_file:
-            lines.append(
-                f"the labels in {LABELS_FILE} are not read yet, and the sub-folders beside it are "
-                "taken as blocks of files, not as classes"
-            )
+        if self.label_files and self.names:
+            of_file = f"labels are those in {self.label_files[0]}, not the sub-folders"
+            lines.append(f"no labels: {self.label_fault}" if self.labels is None else of_file)
         kinds = Counter(kind_of(name) for name in self.ignored)
         if heic := kinds["HEIC picture"]:
             lines.append(f'{count(heic, "HEIC picture")} left out; pip install "stylegan[heic]" '
@@ -129,13 +140,18 @@ class Source(ABC):
                          "to read them")  # fmt: skip
         return lines
 
-    @abstractmethod
     def open(self, name: str) -> BinaryIO:
         """One file, to be read and closed."""
+        return io.BytesIO(self.read(name))
 
     @abstractmethod
     def read(self, name: str) -> bytes:
         """The content of one file."""
+
+    def head(self, name: str) -> tuple[int, int, str]:
+        """Upright width and height, and Pillow's mode, of an image that need not be sound."""
+        with self.open(name) as file:
+            return head(file, name)
 
     def fingerprint(self) -> str:
         """A hash that changes when an image is added, removed, renamed or written again."""
@@ -172,13 +188,13 @@ class FolderSource(Source):
             return file.read()
 
     def listing(self) -> Iterator[tuple[Any, ...]]:
-        for name in self.names:
+        for name in [*self.names, *self.label_files]:
             try:
-                status = (self.path / name).stat()
+                status = status_of(self.path / name)
             except OSError as error:  # a dangling link; reading it fails with the reason
                 yield name, error.errno
             else:
-                yield name, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+                yield name, *status
 
 
 class ZipSource(Source):
@@ -203,15 +219,23 @@ class ZipSource(Source):
             raise ValueError(f"{name}: {readable(reason_of(error))}") from error
 
     def listing(self) -> Iterator[tuple[Any, ...]]:
-        status = self.path.stat()
-        yield status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        for name in self.names:
+        yield status_of(self.path)
+        for name in [*self.names, *self.label_files]:
             yield name, self.members[name].file_size, self.members[name].CRC
 
 
 def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
-    """The images of a folder or zip; `include` keeps only these first-level sub-folders."""
+    """The images of a folder, zip or database; `include` keeps only these first-level sub-folders.
+
+    A database, such as TFRecords, is a file or a folder of its files.
+    """
+    from . import databases, tfrecords  # which are sources, too
+
     path = Path(path)
+    near = files_near(path)
+    for kind in (tfrecords.TFRecordSource, databases.LMDBSource, databases.TableSource):
+        if files := kind.files_of(near):
+            return kind(path, files, include)
     if path.is_dir():
         return FolderSource(path, include)
     if path.is_file():
@@ -219,6 +243,18 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
     raise FileNotFoundError(
         f"there is no folder, zip or store at {readable(path)}; see datasets/README.md"
     )
+
+
+def files_near(path: Path) -> list[Path]:
+    """The file, or the files in the folder and its sub-folders; none if images are among them."""
+    found = [path] if path.is_file() else sorted([*path.glob("*"), *path.glob("*/*")])
+    return [] if any(is_image(file.name) for file in found) else found
+
+
+def status_of(path: Path) -> tuple[int, int, int]:
+    """What changes when a file is written again: size, times of modification and of change."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def first_folder(name: str) -> str | None:

@@ -18,10 +18,12 @@ from stylegan.messages import readable
 from stylegan.schedule import check_resolution, resolutions
 
 from .images import MODES, Crop
+from .labels import Labels
 
 FORMAT: Literal["stylegan-store"] = "stylegan-store"
 VERSION: Literal[1] = 1
 META = "meta.json"
+CLASSES, VECTORS = "labels.npy", "label_vectors.npy"  # a store has one of these, or neither
 LEVEL = re.compile(r"\d{4}\.npy")
 NO_LABELS = (
     "the images of {} do not all lie in sub-folders; put each kind into its own, or train without "
@@ -52,7 +54,7 @@ class StoreMeta:
     crop: Crop
     # rows from top to bottom, columns from left to right, ends excluded; None: the whole square
     active_rectangle: tuple[int, int, int, int] | None
-    label_names: list[str]  # empty: no labels
+    label_names: list[str]  # of classes, or of the numbers of vectors; empty: no labels
     skipped: list[Skipped]
     num_ignored: int  # files that were no images
     pixel_hashes: dict[str, str]  # file name -> SHA-256 of its pixels
@@ -130,7 +132,8 @@ class Store:
     """A prepared data set. Opening one checks that its files are complete.
 
     The files: `0004.npy` ... up to the full resolution, uint8 (N, C, r, r); `labels.npy`, int64
-    (N,), where every image came from a sub-folder; `names.txt`; `meta.json`.
+    (N,), where every image has a class, or `label_vectors.npy`, float32 (N, numbers), where every
+    image has numbers; `names.txt`; `meta.json`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -193,18 +196,38 @@ class Store:
             seen += [self.require_labels().tolist(), self.label_names]
         return seen[0] if len(seen) == 1 else hashlib.sha256(json.dumps(seen).encode()).hexdigest()
 
-    def one_hot(self, classes: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Class indices as label vectors: float32 (len(classes), number of classes).
+    def one_hot(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Class indices as label vectors: float32 (len(labels), number of classes). Vectors are
+        given back as they are.
 
         Those of some images are `one_hot(labels[images])`.
         """
         self.require_labels()
-        rows = np.zeros((len(classes), len(self.label_names)), np.float32)
-        rows[np.arange(len(classes)), np.asarray(classes, np.int64)] = 1
+        if np.ndim(labels) == 2:
+            return np.asarray(labels, np.float32)
+        rows = np.zeros((len(labels), len(self.label_names)), np.float32)
+        rows[np.arange(len(labels)), np.asarray(labels, np.int64)] = 1
         return rows
 
+    def sample_labels(self, n: int) -> np.ndarray:
+        """Labels to show what was learned, float32 (n, label_dim): the classes in turn, or the
+        vectors of images that are evenly spread over the store."""
+        if self.vectors:
+            return self.one_hot(self.require_labels()[np.arange(n) * self.num_images // n])
+        return self.one_hot(np.arange(n) % max(len(self.label_names), 1))
+
+    @property
+    def vectors(self) -> bool:
+        """Whether the labels are vectors, not classes."""
+        return self.labels is not None and self.labels.ndim == 2
+
+    @property
+    def labelled(self) -> Labels | None:
+        """The labels with their names."""
+        return None if self.labels is None else Labels(self.label_names, self.labels)
+
     def require_labels(self) -> np.ndarray:
-        """The class of every image; ValueError if the store has none."""
+        """The class of every image, or its vector; ValueError if the store has none."""
         if self.labels is None:
             raise ValueError(f"labels are asked for, but {self.why_no_labels}")
         return self.labels
@@ -233,9 +256,15 @@ class Store:
     def read_labels(self) -> np.ndarray | None:
         if not self.label_names:
             return None
-        labels = np.array(read_array(self.path / "labels.npy", "<i8", (self.num_images,)))
+        if (self.path / VECTORS).exists():
+            shape = (self.num_images, len(self.label_names))
+            vectors = np.array(read_array(self.path / VECTORS, "<f4", shape))
+            if not np.isfinite(vectors).all():
+                raise ValueError(f"{VECTORS} has numbers that are not finite")
+            return vectors
+        labels = np.array(read_array(self.path / CLASSES, "<i8", (self.num_images,)))
         if labels.min() < 0 or labels.max() >= len(self.label_names):
-            raise ValueError(f"labels.npy goes beyond the {len(self.label_names)} classes")
+            raise ValueError(f"{CLASSES} goes beyond the {len(self.label_names)} classes")
         return labels
 
 

@@ -166,7 +166,8 @@ class LoadedGenerator:
         return truncate(ws.to(average), average, how.psi, how.cutoff)
 
     def label(self, class_name: str | None) -> Tensor | None:
-        """The label (1, label_dim) of a class by name or number; None for a network without labels.
+        """The label (1, label_dim) of a class by name or number, or of several with weights as in
+        `smile=0.7,sad=0.3`; None for a network without labels.
 
         ValueError unless a class is given exactly where there are some.
         """
@@ -183,14 +184,24 @@ class LoadedGenerator:
                 f"the {self.origin} has labels: choose one, as with --class "
                 f"{readable(names[0]) if names else 0}; known: {readable(known, 1000)}"
             )
+        if class_name in names or "=" not in class_name:
+            return torch.eye(count)[[self.class_number(class_name)]]
+        from stylegan.data.labels import weights
+
+        label = torch.zeros(1, count)
+        for name, weight in weights(class_name).items():
+            label[0, self.class_number(name)] += weight
+        return label
+
+    def class_number(self, class_name: str) -> int:
+        """The place of a class, by its name or number, in a label."""
+        count, names = self.generator.config.label_dim, list(self.label_names)
         if class_name in names:
-            index = names.index(class_name)
-        elif class_name.isdecimal() and int(class_name) < count:
-            index = int(class_name)
-        else:
-            hint = suggestion(class_name, [*map(readable, names)] or [known])
-            raise ValueError(f"there is no class {class_name!r}{hint}")
-        return torch.eye(count)[index : index + 1]
+            return names.index(class_name)
+        if class_name.isdecimal() and int(class_name) < count:
+            return int(class_name)
+        hint = suggestion(class_name, [*map(readable, names)] or [f"0 to {count - 1}"])
+        raise ValueError(f"there is no class {class_name!r}{hint}")
 
 
 def check_rectangle(edges: Sequence[int]) -> None:

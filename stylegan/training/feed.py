@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from stylegan.data import Batch, Store, batches, process_reals, split
+from stylegan.data.loader import balanced
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, Share, draw, mirror_flags
 from stylegan.training.state import TrainState
@@ -28,6 +29,8 @@ class Feed:
         self.training, self.held_out = split(store.num_images, holdout, seed)  # indices
         if state.config.data.labels:
             labels = store.require_labels()[self.training]
+            if state.config.data.balanced:
+                labels = labels[balanced(labels, np.random.default_rng(0))]  # whatever is left over
             self.label_pool = torch.from_numpy(store.one_hot(labels))
 
     def next(self, images_seen: int, stage: Stage) -> tuple[Tensor, Tensor | None]:
@@ -87,4 +90,5 @@ class Feed:
             device=self.share.device,
             labels=self.config.data.labels,
             among=among,
+            balance=self.config.data.balanced,
         )

@@ -206,12 +206,12 @@ class Recorder:
         """Pictures of fixed seeds by the average generator, uint8 (N, C, r, r)."""
         generator = self.state.generator_ema
         kinds = generator.config.label_dim
-        labels = [i % kinds for i in range(SAMPLE_IMAGES)] if kinds else None
+        labels = torch.from_numpy(self.store.sample_labels(SAMPLE_IMAGES)) if kinds else None
         pictures = sampling.generate(
             generator,
             range(SAMPLE_IMAGES),
             psi=1.0,
-            labels=None if labels is None else torch.from_numpy(self.store.one_hot(labels)),
+            labels=labels,
             resolution=stage.resolution,
             alpha=stage.alpha,
             batch=GRID_COLUMNS,

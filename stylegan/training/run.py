@@ -13,6 +13,7 @@ from stylegan.agreement import from_first
 from stylegan.config import TrainConfig
 from stylegan.data import Findings, Store, cached_store
 from stylegan.data.check import grouped
+from stylegan.data.labels import lines_of
 from stylegan.messages import count
 from stylegan.run_folder import RunFolder
 from stylegan.training.interrupts import nothing_to_save
@@ -120,6 +121,9 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
             f"network.label_dim is {config.network.label_dim}, but the run uses {classes} labels"
             + ("" if config.data.labels else "; pass --cond to train with labels")
         )
+    if config.data.balanced and (not classes or data.vectors):
+        found = "vectors" if classes else "not used; pass --cond"
+        raise ValueError(f"data.balanced needs a class of each image; the labels are {found}")
     network = dataclasses.replace(config.network, label_dim=classes)
     return dataclasses.replace(config, network=network)
 
@@ -133,6 +137,8 @@ def announcement(
     classes = f", {labels} labels" if conditional else ""
     images = f"{store.num_images} images of {store.meta.source}{classes}"
     lines = [f"{images}; run {folder.path} on {state.device}"]
+    if conditional and store.labelled is not None and resumed is None:
+        lines += lines_of(store.labelled.counts(), store.labelled)
     if labels > 1 and not conditional:
         lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
     if skipped and resumed is None:

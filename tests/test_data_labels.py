@@ -1,0 +1,192 @@
+"""Labels in files: classes, weights and vectors; what is refused; balanced classes."""
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+from pictures import archive, folder, png, store_of
+from tiny_training import tiny_config
+
+from stylegan.data import batches, cached_store, check, prepare
+from stylegan.data.loader import epochs
+from stylegan.training.feed import Feed
+from stylegan.training.run import fit_to_data
+from stylegan.training.state import TrainState
+
+IMAGES = {"00000/img0.png": png(), "00000/img1.png": png(seed=1), "00001/img2.png": png(seed=2)}
+
+
+def with_json(labels, names=tuple(IMAGES), **more):
+    pairs = [list(pair) for pair in zip(names, labels, strict=True)]
+    return IMAGES | {"dataset.json": json.dumps({"labels": pairs, **more}).encode()}
+
+
+def with_csv(*lines):
+    return IMAGES | {"labels.csv": "\n".join(lines).encode()}
+
+
+def fault_of(tmp_path, files):
+    """Why the labels cannot be used, which is one line, told before anything is written."""
+    path = folder(tmp_path / "images", files)
+    with pytest.raises(ValueError, match="labels were asked for, but ") as caught:
+        cached_store(path, cache_dir=tmp_path / "cache", labels=True)
+    assert not (tmp_path / "cache").exists()
+    assert "\n" not in str(caught.value)
+    assert check(path).label_names == cached_store(path, cache_dir=tmp_path / "c").label_names == []
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("make", [folder, archive])
+def test_class_numbers_of_dataset_json_are_the_labels_and_the_folders_are_not(make, tmp_path):
+    path = make(tmp_path / "images.zip", with_json([12, 3, 12]))
+    store = prepare(path, tmp_path / "store")
+    assert (store.label_names, store.labels.tolist()) == (["3", "12"], [1, 0, 1])
+    found = check(path)
+    assert (found.label_names, found.labels) == (["3", "12"], {"12": 2, "3": 1})
+    assert found.notes == ["labels are those in dataset.json, not the sub-folders"]
+    assert "labels of fewer than 50 images are learned poorly: 1 3, 2 12" in found.lines()
+    assert fit_to_data(tiny_config(data={"labels": True}), found).network.label_dim == 2
+
+
+def test_names_beside_class_numbers_are_those_of_the_classes(tmp_path):
+    files = with_json([2, 0, 2], label_names=["cat", "cow", "dog"])
+    store = store_of(tmp_path, files)
+    assert (store.label_names, store.labels.tolist()) == (["cat", "dog"], [1, 0, 1])
+
+
+def test_vectors_are_stored_shown_and_part_of_what_a_run_was_trained_on(tmp_path):
+    numbers = [[0.25, -1], [0, 2], [1, 0.5]]
+    store = store_of(tmp_path, with_json(numbers))
+    assert store.labels.dtype == np.float32 and store.vectors
+    assert store.one_hot(store.labels[[2, 0]]).tolist() == [numbers[2], numbers[0]]
+    assert store.sample_labels(6).tolist() == [numbers[i] for i in (0, 0, 1, 1, 2, 2)]
+    batch = next(batches(store, 8, batch_size=3, start=0, seed=0, labels=True))
+    assert sorted(batch.labels.tolist()) == sorted(numbers)
+    other = store_of(tmp_path / "other", with_json([[0.25, -1], [0, 2], [1, 0.75]]))
+    assert store.identity(16) == other.identity(16)
+    known = [one.training_identity(16, labels=True) for one in (store, other)]
+    assert known[0] != known[1]
+    assert check(tmp_path / "images").labels == check(store.path).labels == {"0": 2, "1": 3}
+    assert fit_to_data(tiny_config(data={"labels": True}), check(store.path)).network.label_dim == 2
+
+
+def test_images_of_which_a_label_says_nothing_are_counted(tmp_path):
+    store = store_of(tmp_path, with_json([[0, 0], [0, 0.5], [0, 0]]))
+    assert check(store.path).lines()[-3].startswith("2 images with zeros only: the discriminator")
+
+
+@pytest.mark.parametrize("lines", [
+    ("file,label", "00000/img0.png,cat", "00000/img1.png,dog", "00001/img2.png, cat"),
+    ("00000\\img0.png,cat", "00000/img1.png,dog", "", "00001/img2.png,cat"),
+])  # fmt: skip
+def test_a_csv_names_the_class_of_each_image(lines, tmp_path):
+    store = store_of(tmp_path, with_csv(*lines))
+    assert (store.label_names, store.labels.tolist()) == (["cat", "dog"], [0, 1, 0])
+
+
+def test_a_csv_of_columns_or_of_weights_gives_vectors_with_names(tmp_path):
+    columns = with_csv(
+        "file,smile,age", "00000/img0.png,0.7,30", "00000/img1.png,0,4", "00001/img2.png,1,5.5"
+    )
+    store = store_of(tmp_path / "columns", columns)
+    assert store.label_names == ["smile", "age"]
+    np.testing.assert_array_equal(store.labels, np.float32([[0.7, 30], [0, 4], [1, 5.5]]))
+    several = with_csv(
+        '00000/img0.png,"smile=0.7,sad=0.3"', "00000/img1.png,sad", "00001/img2.png,hat=2"
+    )
+    store = store_of(tmp_path / "weights", several)
+    assert store.label_names == ["hat", "sad", "smile"]
+    np.testing.assert_array_equal(store.labels, np.float32([[0, 0.3, 0.7], [0, 1, 0], [2, 0, 0]]))
+
+
+def test_vectors_with_a_single_one_are_classes(tmp_path):
+    store = store_of(tmp_path, with_json([[0, 1, 0], [1, 0, 0], [0, 1, 0]]))
+    assert (store.label_names, store.labels.tolist()) == (["0", "1"], [1, 0, 1])
+
+
+def test_an_image_that_is_left_out_takes_its_label_along(tmp_path):
+    files = with_json([7, 8, 9]) | {"00000/img1.png": b"damaged"}
+    store = store_of(tmp_path, files)
+    assert (store.label_names, store.labels.tolist()) == (["7", "9"], [0, 1])
+
+
+@pytest.mark.parametrize(("files", "message"), [
+    (with_json([1, 2, 3]) | with_csv("00000/img0.png,1"), "in dataset.json and in labels.csv"),
+    (with_json([0, 1], list(IMAGES)[:2]), "1 image without a label in it: 00001/img2.png"),
+    (with_json([0, 1, -1]), "class numbers are 0 to 1048575, not -1 to 1"),
+    (with_json([0, 1, 2**40]), "class numbers are 0 to 1048575"),
+    (with_json([0, 1, 2], label_names=["a", "b"]), "class 2 has no name: there are 2"),
+    (with_json([0, 1, 2], label_names=["a", "a"]), "not a list of different names"),
+    (with_json([0, 1, None]), "not None as of 00001/img2.png"),
+    (with_json([0, 1, True]), "not True as of 00001/img2.png"),
+    (with_json([[0.5], [1], 2]), "not 2 as of 00001/img2.png"),
+    (with_json([[0.5, 1], [1, 1], [2]]), "00001/img2.png has 1 numbers, the first image 2"),
+    (with_json([[0.5], [float("nan")], [2]]), "00000/img1.png has nan, not finite numbers"),
+    (with_json([[0.5], ["x"], [2]]), "00000/img1.png has x, not finite numbers"),
+    (with_json([[], [], []]), "has 0 numbers"),
+    (with_json([0, 1, 2], ["00000/img0.png"] * 3), "00000/img0.png has two labels"),
+    (IMAGES | {"dataset.json": b'{"labels": null}'}, "it has none"),
+    (IMAGES | {"dataset.json": b"[1, 2"}, "Expecting"),
+    (IMAGES | {"dataset.json": b"[" * 100_000}, "recursion"),
+    (IMAGES | {"dataset.json": b'{"labels": {"a": 1}}'}, "not a list of pairs"),
+    (IMAGES | {"dataset.json": b"\xff\xfe\x00"}, "decode"),
+    (with_csv("file,a,b", "00000/img0.png,1,2", "00000/img1.png,1"), "2 columns, not 3: 00000"),
+    (with_csv("00000/img0.png"), "its lines are not `file,label`"),
+    (with_csv(""), "its lines are not `file,label`"),
+    (with_csv(*(f"{name},a=nan" for name in IMAGES)), "labels with weights are like smile=0.7"),
+    (with_csv(*(f"{name},\"a=1,a=2\"" for name in IMAGES)), "each name once"),
+    (with_csv(*(f"{name}," for name in IMAGES)), "not '' as of 00000/img0.png"),
+    (with_csv(*(f"{name},\"" for name in IMAGES)), "two labels|unexpected end|without a label"),
+])  # fmt: skip
+def test_labels_that_cannot_be_used_are_refused_in_one_line(files, message, tmp_path):
+    found = fault_of(tmp_path, files)
+    assert re.search(message if "|" in message else re.escape(message), found), found
+
+
+def test_other_labels_make_another_store_in_the_cache(tmp_path):
+    path = folder(tmp_path / "images", with_json([0, 1, 1]))
+    first = cached_store(path, cache_dir=tmp_path / "cache", labels=True)
+    folder(path, {"dataset.json": with_json([1, 1, 0])["dataset.json"]})
+    second = cached_store(path, cache_dir=tmp_path / "cache", labels=True)
+    assert (first.labels.tolist(), second.labels.tolist()) == ([0, 1, 1], [1, 1, 0])
+
+
+def test_a_damaged_file_of_vectors_is_named(tmp_path):
+    store = store_of(tmp_path, with_json([[0.5], [1], [2]]))
+    path = store.path / "label_vectors.npy"
+    content = path.read_bytes()
+    for damage in (content[:-1], content[:-4] + np.float32(np.nan).tobytes()):
+        path.write_bytes(damage)
+        with pytest.raises(ValueError, match=r"damaged \(label_vectors.npy has"):
+            type(store)(store.path)
+
+
+CLASSES = np.array([0] * 7 + [1] * 3 + [2])
+
+
+@pytest.mark.parametrize("start", [0, 5, 21, 30])
+def test_the_balanced_order_shows_each_class_alike_and_goes_on_anywhere(start):
+    endless = itertools.chain.from_iterable(epochs(11, 4, 0, CLASSES))
+    order = np.array(list(itertools.islice(endless, 63))).reshape(3, 21)
+    for epoch in order:
+        assert np.bincount(CLASSES[epoch]).tolist() == [7, 7, 7]
+        shown = np.bincount(epoch, minlength=11)
+        assert shown[:7].tolist() == [1] * 7 and set(shown[7:10]) == {2, 3} and shown[10] == 7
+    assert len({tuple(epoch) for epoch in order}) == 3
+    later = itertools.chain.from_iterable(epochs(11, 4, start, CLASSES))
+    assert list(itertools.islice(later, 20)) == order.reshape(-1)[start : start + 20].tolist()
+
+
+def test_balanced_training_draws_the_labels_of_fakes_alike_too(tmp_path):
+    files = {f"{'aaab'[i % 4]}/{i}.png": png(4, 4, seed=i) for i in range(8)}
+    store = store_of(tmp_path, files)
+    config = tiny_config(data={"labels": True, "balanced": True}, network={"label_dim": 2})
+    feed = Feed(TrainState.create(config), store, workers=0)
+    assert feed.label_pool.sum(dim=0).tolist() == [6, 6]
+    with pytest.raises(ValueError, match="labels are not used; pass --cond"):
+        fit_to_data(tiny_config(data={"balanced": True}), store)
+    vectors = store_of(tmp_path / "vectors", with_json([[0.5], [1], [2]]))
+    with pytest.raises(ValueError, match=r"data\.balanced needs a class of each image"):
+        fit_to_data(tiny_config(data={"labels": True, "balanced": True}), vectors)
