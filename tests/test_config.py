@@ -57,9 +57,10 @@ PAPER = {  # appendix C, and the official program's settings where the paper is 
         4: 160, 8: 140, 16: 120, 32: 100, 64: 80, 128: 60, 256: 40, 512: 30, 1024: 20
     },
     "schedule.minibatch_repeats": 4, "schedule.num_processes": 1,
-    "data.mirror": False, "data.labels": False, "data.balanced": False,  # mirroring is switched on for faces
+    "data.mirror": False, "data.labels": False,  # mirroring is switched on for faces
 }  # fmt: skip
 OWN = {  # the official program has nothing like them
+    "data.balanced",
     "network.bias_before_blur", "network.generator", "network.discriminator", "seed",
     "log_kimg", "keep_states", "data.crop", "data.include",
     "checkpoint_activations", "deterministic", "save_minutes", "milestone_kimg", "max_skipped",
@@ -191,7 +192,7 @@ def test_data_sets_of_the_paper():
         ("kimg=5", "or schedule.total_kimg"),
         ("network.noises=1", "did you mean network.noise?"),
         ("nois=1", "did you mean noise?"),
-        ("data.xyz=1", "known: data.balanced, data.crop, data.include, data.labels"),
+        ("data.xyz=1", "known: data.crop, data.include, data.labels, data.balanced"),
         ("schedule.resolution=64", "schedule.resolution cannot be set: it follows from"),
         ("network=5", "network is a section, not a value: give its options, as network."),
         ("seed", "'seed' is not of the form section.key=value"),

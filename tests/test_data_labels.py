@@ -7,10 +7,11 @@ import re
 import numpy as np
 import pytest
 from pictures import archive, folder, png, store_of
-from tiny_training import tiny_config
+from tiny_training import differing, run, tiny_config
 
 from stylegan.data import batches, cached_store, check, prepare
 from stylegan.data.loader import epochs
+from stylegan.files.loading import load_source
 from stylegan.training.feed import Feed
 from stylegan.training.run import fit_to_data
 from stylegan.training.state import TrainState
@@ -128,6 +129,7 @@ def test_an_image_that_is_left_out_takes_its_label_along(tmp_path):
     (with_json([[], [], []]), "has 0 numbers"),
     (with_json([0, 1, 2], ["00000/img0.png"] * 3), "00000/img0.png has two labels"),
     (IMAGES | {"dataset.json": b'{"labels": null}'}, "it has none"),
+    (with_json(["a", "b", "\ud800"]), "surrogates not allowed"),
     (IMAGES | {"dataset.json": b"[1, 2"}, "Expecting"),
     (IMAGES | {"dataset.json": b"[" * 100_000}, "recursion"),
     (IMAGES | {"dataset.json": b'{"labels": {"a": 1}}'}, "not a list of pairs"),
@@ -161,6 +163,31 @@ def test_a_damaged_file_of_vectors_is_named(tmp_path):
         path.write_bytes(damage)
         with pytest.raises(ValueError, match=r"damaged \(label_vectors.npy has"):
             type(store)(store.path)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_a_run_on_vectors_or_balanced_classes_goes_on_exactly(balanced, tmp_path):
+    files = {f"{'aaab'[i % 4]}/{i}.png": png(seed=i) for i in range(8)}
+    if not balanced:
+        numbers = [[0.3 * i, 1 - 0.3 * i] for i in range(8)]
+        rows = [f"{name},{a},{b}" for name, (a, b) in zip(files, numbers, strict=True)]
+        files["labels.csv"] = "\n".join(["file,sad,smile", *rows]).encode()
+    store, data = store_of(tmp_path, files), {"labels": True, "balanced": balanced, "holdout": 0.2}
+    config = tiny_config(data=data, schedule={"total_kimg": 0.036}, batch_gpu=2)
+    run(config, store, tmp_path / "run", stop_at=20)
+    continued = run(config, store, tmp_path / "run")
+    once = run(config, store, tmp_path / "once")
+    assert differing(continued.to_payload(), once.to_payload()) == []
+    loaded = load_source(tmp_path / "run")
+    assert loaded.label_names == (("a", "b") if balanced else ("sad", "smile"))
+    label = loaded.label(f"{loaded.label_names[1]}=0.25,0=0.75")
+    assert label.tolist() == [[0.75, 0.25]]
+    lines = (f'{name},"x=1,y=2"' for name in files if name.endswith("png"))
+    folder(tmp_path / "images", {"labels.csv": "\n".join(lines).encode()})
+    other = prepare(tmp_path / "images", tmp_path / "other")
+    why = "balanced needs a class" if balanced else "was trained on other"
+    with pytest.raises(ValueError, match=why):
+        run(config, other, tmp_path / "run")
 
 
 CLASSES = np.array([0] * 7 + [1] * 3 + [2])

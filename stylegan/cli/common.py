@@ -161,7 +161,8 @@ def data_option(default: str) -> Any:
     return click.option(
         "--data",
         type=values.INPUT,
-        help=f"Folder of images, zip, or prepared store.  [default: {default}]",
+        help=f"Folder of images, zip, TFRecords, LMDB, Parquet, or prepared store.  "
+        f"[default: {default}]",
     )
 
 

@@ -80,7 +80,7 @@ SETTINGS = {  # likewise, after `-o`
     metavar="KEY=VALUE",
     help="Any other option (`stylegan configs quickstart` shows all).",
 )
-@click.option("--cond", is_flag=True, help="Condition on the labels of the images: their sub-folders, or those of a file.")
+@click.option("--cond", is_flag=True, help="Condition on the label of each image.")
 @click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
 @click.option(
     "--crop", type=click.Choice(["center", "pad"]), help="Middle square, or 4:3 with bars."

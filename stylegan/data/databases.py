@@ -159,7 +159,8 @@ class TableSource(Source):
                              "--include label=COLUMN")  # fmt: skip
         if self.label is None:
             return of_classes([None] * len(self.names))
-        names = features_of(schema_of(self.files[0])).get(self.label, {}).get("names")
+        noted = features_of(schema_of(self.files[0])).get(self.label, {}).get("names")
+        names = list(map(str, noted)) if isinstance(noted, list) else None
         values: list[Any] = []
         for file, group in self.parts:
             values += column_of(file, group, self.label).to_pylist()

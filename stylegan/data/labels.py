@@ -147,6 +147,8 @@ def unique(pairs: Any) -> dict[str, Any]:
 def combined(found: Mapping[str, Any], names: list[str] | None) -> Labels:
     """Labels of one kind for all images, in their order."""
     values = list(found.values())
+    for name in [*(names or []), *(value for value in values if isinstance(value, str))]:
+        name.encode()  # a ValueError for what is not text
     if all(type(value) is int for value in values):
         return numbered(values, names)
     if all(isinstance(value, str) and value for value in values):

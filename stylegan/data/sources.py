@@ -248,7 +248,8 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
 def files_near(path: Path) -> list[Path]:
     """The file, or the files in the folder and its sub-folders; none if images are among them."""
     found = [path] if path.is_file() else sorted([*path.glob("*"), *path.glob("*/*")])
-    return [] if any(is_image(file.name) for file in found) else found
+    pictures = any(is_image(file.name) for file in found)
+    return [] if pictures else [file for file in found if file.is_file()]
 
 
 def status_of(path: Path) -> tuple[int, int, int]:
