@@ -37,7 +37,7 @@ class DataConfig:
     """Which images, and how they become squares."""
 
     crop: Literal["center", "pad"] = "center"  # the middle square, or the 4:3 middle with bars
-    include: tuple[str, ...] = ()  # sub-folders to use; none = all
+    include: tuple[str, ...] = ()  # sub-folders to use, of tables splits; none = all
     labels: bool = False  # condition on the class of each image, or its vector of numbers
     balanced: bool = False  # show each class as often as the others, not each image
     mirror: bool = False  # flip half of the images left to right

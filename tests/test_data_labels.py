@@ -81,6 +81,7 @@ def test_images_of_which_a_label_says_nothing_are_counted(tmp_path):
 @pytest.mark.parametrize("lines", [
     ("file,label", "00000/img0.png,cat", "00000/img1.png,dog", "00001/img2.png, cat"),
     ("00000\\img0.png,cat", "00000/img1.png,dog", "", "00001/img2.png,cat"),
+    ("\ufefffile;kind\r", "00000/img0.png;cat\r", "00000/img1.png;dog\r", "00001/img2.png;cat"),
 ])  # fmt: skip
 def test_a_csv_names_the_class_of_each_image(lines, tmp_path):
     store = store_of(tmp_path, with_csv(*lines))

@@ -36,7 +36,8 @@ class Findings:
     modes: Counter[str] = field(default_factory=Counter)  # Pillow's names: RGB, L, P, ...
     labels: Counter[str] = field(default_factory=Counter)  # usable images that have each
     num_unlabelled: int = 0  # usable images without a class
-    all_labels: Labels | None = None  # those of all images, with the names in their order
+    # those of all images, with the names in their order
+    all_labels: Labels | None = field(default=None, compare=False)
 
     @property
     def num_good(self) -> int:

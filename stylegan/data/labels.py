@@ -123,7 +123,9 @@ def in_json(content: bytes) -> tuple[dict[str, Any], list[str] | None]:
 def in_csv(content: bytes) -> tuple[dict[str, Any], list[str] | None]:
     """Image -> class name, `name=weight` pairs or list of numbers; and the names of numbers, by the
     first line unless that begins with an image."""
-    rows = list(csv.reader(io.StringIO(content.decode("utf-8-sig")), strict=True))
+    text = content.decode("utf-8-sig")
+    between = next((one for one in ",;\t" if one in text.partition("\n")[0]), ",")
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=between, strict=True))
     lines = [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
     if not lines or len(lines[0]) < 2:
         raise ValueError("its lines are not `file,label` or `file,number,number,...`")
