@@ -195,8 +195,9 @@ def test_several_sets_in_a_folder_must_be_chosen_from(tmp_path):
 
 def test_pictures_beside_a_database_are_the_source(tmp_path):
     path = official_set(tmp_path / "records", images())
-    (path / "a.png").write_bytes(png())
-    assert open_source(path).names == ["a.png"]
+    for name in ("b/c/d.png", "a.png"):
+        folder(path, {name: png()})
+        assert name in open_source(path).names
 
 
 # LMDB

@@ -234,7 +234,8 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
     path = Path(path)
     near = files_near(path)
     for kind in (tfrecords.TFRecordSource, databases.LMDBSource, databases.TableSource):
-        if files := kind.files_of(near):
+        files = [file for file in kind.files_of(near) if file.is_file()]
+        if files and not (path.is_dir() and any(map(is_image, walk(path, [])))):
             return kind(path, files, include)
     if path.is_dir():
         return FolderSource(path, include)
@@ -246,10 +247,9 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
 
 
 def files_near(path: Path) -> list[Path]:
-    """The file, or the files in the folder and its sub-folders; none if images are among them."""
+    """The file, or what is in the folder and its sub-folders; nothing if images are among that."""
     found = [path] if path.is_file() else sorted([*path.glob("*"), *path.glob("*/*")])
-    pictures = any(is_image(file.name) for file in found)
-    return [] if pictures else [file for file in found if file.is_file()]
+    return [] if any(is_image(file.name) for file in found) else found
 
 
 def status_of(path: Path) -> tuple[int, int, int]:
