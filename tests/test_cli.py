@@ -292,7 +292,8 @@ def test_check_counts_sizes_modes_and_labels_and_lists_the_bad(photos):
     text = told("check", photos)
     assert text.splitlines()[0] == f"folder {photos}: 4 usable images"
     assert "sizes: 20x16 to 20x19, 4 different" in text
-    assert text.splitlines()[4:6] == [
+    assert text.splitlines()[4:7] == [
+        "labels of fewer than 50 images are learned poorly: 2 cats, 2 dogs",
         "resolution  images that reach it",
         "     16x16                     4",
     ]
