@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_SEED = 2**32 - 1
+LATENTS_AT_ONCE = 4096
 PICTURE_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
 
@@ -50,6 +51,21 @@ def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
     check_seeds(seeds)
     rows = [streams.latent(seed).randn(z_dim) for seed in seeds]
     return torch.from_numpy(np.array(rows, np.float32).reshape(-1, z_dim))
+
+
+@torch.inference_mode()
+def mapped_samples(generator: Generator, samples: int) -> Tensor:
+    """w (samples, w_dim) of the seeds 0, 1, ...; with labels, the classes take turns."""
+    config, average = generator.config, generator.w_avg
+    rows = []
+    for start in range(0, samples, LATENTS_AT_ONCE):
+        seeds = range(start, min(start + LATENTS_AT_ONCE, samples))
+        labels = None
+        if config.label_dim:
+            labels = torch.eye(config.label_dim)[[i % config.label_dim for i in seeds]].to(average)
+        z = latents(seeds, config.z_dim).to(average)
+        rows.append(generator.mapping(z, labels))
+    return torch.cat(rows)
 
 
 def seed_noise(
@@ -99,6 +115,7 @@ def generate(
     alpha: float = 1.0,
     batch: int | None = None,
     ws: Tensor | None = None,
+    move: Tensor | None = None,
 ) -> Iterator[np.ndarray]:
     """Pictures of the seeds in their order, in chunks uint8 (n, H, W, C) with n <= `batch`.
 
@@ -106,7 +123,8 @@ def generate(
     each image's noise comes from its own seed. Pictures made one at a time are always the same
     bits; in a larger batch arithmetic may differ in the last bit, a picture by one gray level.
     `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles. Given
-    `noise` maps are (1, 1, r, r), or (N, 1, r, r) with one per picture.
+    `noise` maps are (1, 1, r, r), or (N, 1, r, r) with one per picture. `move` (num_styles, w_dim)
+    is added to all styles after truncation: see `edits.total_move`.
     """
     check_seeds(seeds)
     config, average, n = generator.config, generator.w_avg, len(seeds)
@@ -141,6 +159,7 @@ def generate(
             else:
                 styles = some(part, ws)
             styles = truncate(styles, average, psi, cutoff)
+            styles = styles if move is None else styles + move.to(styles)
             # without a name of their own, the images are gone before the next ones are made
             pictures = to_uint8(
                 generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps)

@@ -21,12 +21,11 @@ from stylegan.directions import (
     draw_directions,
     find_directions,
     load_directions,
-    mapped_samples,
-    moved,
     save_directions,
     spectrum,
     style_matrix,
 )
+from stylegan.edits import edited
 from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator
 
@@ -126,7 +125,7 @@ def test_the_style_matrix_gives_the_styles_less_their_offset():
 def test_samples_are_the_seeds_and_classes_take_turns():
     config = dataclasses.replace(TINY, label_dim=3)
     generator = tiny(config)
-    w = mapped_samples(generator, 5)
+    w = sampling.mapped_samples(generator, 5)
     z, labels = sampling.latents(range(5), 8), torch.eye(3)[[0, 1, 2, 0, 1]]
     assert_close(w, generator.mapping(z, labels).detach())
 
@@ -172,14 +171,16 @@ def test_layers_that_are_not_there_are_refused(layers):
         find_directions(tiny(), layers=layers, samples=100)
 
 
-def test_a_move_is_so_many_deviations_in_its_layers_alone():
-    d = directions_by(count=3, layers=range(2, 4))
+def test_an_edit_is_so_many_deviations_in_its_layers_alone():
+    d, config = directions_by(count=3, layers=range(2, 4)), TINY
     ws = torch.randn(2, 6, 8)
-    change = moved(ws, d, [0, -1.5]) - ws
+    change = edited(ws, [d.edit("2", -1.5)], config) - ws
     assert_close(change[:, 2:4], (-1.5 * d.deviations[1] * d.vectors[1]).expand(2, 2, 8))
     assert not change[:, :2].any() and not change[:, 4:].any()
-    with pytest.raises(ValueError, match="4 amounts for 3 directions"):
-        moved(ws, d, [0, 0, 0, 1])
+    other = edited(ws, [d.edit("2", 1, range(5, 6))], config) - ws
+    assert other[:, 5].any() and not other[:, :5].any()
+    with pytest.raises(ValueError, match="no direction pca:4; there are 1 to 3"):
+        d.edit("4")
 
 
 def test_directions_come_back_from_their_file(tmp_path):

@@ -13,8 +13,13 @@ from PIL import Image
 from torch.testing import assert_close
 
 from stylegan import sampling
-from stylegan.cli.explore import directions_of
-from stylegan.directions import default_path, find_directions, moved, save_directions
+from stylegan.directions import (
+    default_path,
+    find_directions,
+    known_directions,
+    save_directions,
+)
+from stylegan.edits import edited, total_move
 from stylegan.explore import Mixing, View, final_styles, grown, growth_of, render
 from stylegan.explore.controls import (
     POINTS,
@@ -58,8 +63,20 @@ def values(scene, **changes):
         "between": 0,
         "pca": [0, 0],
         "sefa": [0, 0],
+        "edit_first": 0,
+        "edit_last": config.num_styles() - 1,
+        "saved": {},
     }
     return first | changes
+
+
+def edits_of(scene, **strengths):
+    """Edits along some directions of the scene."""
+    return [
+        scene.directions[method].edit(name, strength)
+        for method, some in strengths.items()
+        for name, strength in some.items()
+    ]
 
 
 def difference(picture, other):
@@ -100,11 +117,12 @@ def test_mixing_takes_the_layers_of_the_other_seed(scene):
     assert_close(found[[0, 3, 4, 5]], own[[0, 3, 4, 5]])
 
 
-def test_moves_come_after_truncation(scene):
-    view = View(seed=4, label=1, psi=0.5, moves={"pca": [0, 2], "sefa": [-1, 0]})
+def test_edits_come_after_truncation(scene):
+    edits = edits_of(scene, pca={"2": 2}, sefa={"1": -1})
+    view = View(seed=4, label=1, psi=0.5, edits=edits)
     ws = final_styles(scene, View(seed=4, label=1, psi=1))[None]
     ws = truncate(ws, scene.generator.w_avg, 0.5, None)
-    ws = moved(moved(ws, scene.directions["pca"], [0, 2]), scene.directions["sefa"], [-1])
+    ws = edited(ws, edits, scene.generator.config)
     assert_close(final_styles(scene, view), ws[0])
 
 
@@ -160,14 +178,16 @@ def test_the_active_rectangle_alone_is_shown():
 
 
 def test_a_point_is_seen_again_as_it_was(scene):
-    view = View(seed=9, label=0, psi=0.4, moves={"pca": [3, 0]})
+    view = View(seed=9, label=0, psi=0.4, edits=edits_of(scene, pca={"1": 3}))
     point = View(styles=final_styles(scene, view))
     assert difference(render(scene, point), render(scene, view)) <= 1
 
 
 @pytest.mark.parametrize("noise", ["const", "random"])
 def test_latents_give_the_picture_again(scene, tmp_path, noise):
-    view = View(seed=2, label=1, noise=noise, noise_seed=5, moves={"pca": [1, 1]})
+    view = View(
+        seed=2, label=1, noise=noise, noise_seed=5, edits=edits_of(scene, pca={"1": 1, "2": 1})
+    )
     (tmp_path / "l.npz").write_bytes(latents_file(scene, view))
     latents = read_latents(tmp_path / "l.npz", scene.generator)
     (again,) = sampling.generate(
@@ -192,7 +212,12 @@ def test_latents_of_a_lower_growth_hold_the_noise_of_all_layers(scene, tmp_path,
 def test_controls_become_a_view(scene):
     given = values(scene, seed=3.0, label=2, psi=1, cutoff=2, noise="none", noise_seed=4)
     found = view_of(scene, given | {"pca": [1, 0]})
-    expected = View(3, 2, 1.0, 2, None, None, {"pca": [1, 0], "sefa": [0, 0]}, 4.0, "none", 4)
+    edits = edits_of(scene, pca={"1": 1})
+    expected = View(3, 2, 1.0, 2, None, None, edits, ["pca:1=+1"], 4.0, "none", 4)
+    found, expected = (
+        dataclasses.replace(view, edits=total_move(view.edits, scene.generator.config).tolist())
+        for view in (found, expected)
+    )
     assert dataclasses.asdict(found) == dataclasses.asdict(expected)
 
 
@@ -250,6 +275,10 @@ def of_point(*numbers):
         ({"pca": [0]}, "pca is a list of 2 numbers"),
         ({"pca": [0, None]}, "direction 2 of pca is a number from -100 to 100, not empty"),
         ({"sefa": 0}, "sefa is a list of 2 numbers"),
+        ({"edit_first": 6}, "edit_first is a whole number from 0 to 5, not 6"),
+        ({"saved": []}, "saved are strengths of saved edits by name"),
+        ({"saved": {"a": "1"}}, "a is a number from -100 to 100, not '1'"),
+        ({"saved": {"a": 1}}, "there is no saved edit 'a'"),
         ({"start": "x" * 999}, r"start is one of 'seed', 'points', not 'x*\.\.\.$"),
         ({"start": POINTS}, "choose two saved points"),
         (of_point(1.0), "the saved point is of another network"),
@@ -288,7 +317,8 @@ def test_of_a_files_name_only_the_last_part_is_used():
         ({"seed": 7}, "seed0007-a_b", "seed 7 · a/b · ψ 0.7 · 16×16"),  # noqa: RUF001
         ({"growth": 3.25, "psi": 1}, "seed0000-a_b", "25 % grown in"),
         ({"mix": True}, "seed0000-a_b-mixed1", "layers 1 to 2 of seed 1"),
-        ({"sefa": [0, 1]}, "seed0000-a_b-moved", "seed 0"),
+        ({"sefa": [0, 1]}, "seed0000-a_b-edited", "16 · --edit sefa:2=+1"),
+        ({"pca": [-2, 0], "edit_last": 3}, "seed0000-a_b-edited", "--edit pca:1=-2@0-3"),
         (of_point(*[0.0] * 48) | {"to": of_point(*[0.0] * 48)["from"]}, "point", "16"),
     ],
 )
@@ -345,19 +375,20 @@ def test_a_search_takes_its_time_but_no_more(scene, steps):
         next(searched(scene, torch.zeros(1, 3, 16, 16), steps=steps, each_layer=False, label=0))
 
 
-def test_the_command_takes_kept_directions_and_finds_others_anew(scene, tmp_path, capsys):
+def test_kept_directions_are_taken_and_others_found_anew(scene, tmp_path):
     path = tmp_path / "g.pt"
     path.touch()
     found = find_directions(scene.generator, ["pca"], count=1, samples=50)
     save_directions(default_path(path), found, scene.generator)
-    kept = directions_of(str(path), scene.loaded, None)
-    assert [(d.method, d.samples) for d in kept] == [("pca", 50)]
-    other = explored(seed=1)
-    anew = directions_of(str(path), other.loaded, None)
+    kept = known_directions(path, scene.loaded)
+    assert [(d.method, d.samples) for d in kept] == [("pca", 50), ("sefa", 10_000)]
+    assert [d.method for d in known_directions(path, scene.loaded, default_path(path))] == ["pca"]
+    other, told = explored(seed=1), []
+    anew = known_directions(path, other.loaded, tell=told.append)
     assert [(d.method, len(d.vectors)) for d in anew] == [("pca", 8), ("sefa", 8)]
-    assert "directions of other weights" in capsys.readouterr().err
+    assert "directions of other weights" in told[0]
     with pytest.raises(ValueError, match="directions of other weights"):
-        directions_of(str(path), other.loaded, default_path(path))
+        known_directions(path, other.loaded, default_path(path))
 
 
 def test_networks_without_styles_or_noise_have_their_pictures():

@@ -235,11 +235,22 @@ def test_every_control_shows_what_render_says(user, scene):
     user.slide("mix_first", 1)
     now |= {"mixing": Mixing(6, range(1, 4))}
     assert user.sees(scene, View(5, **now))
-    user.open("Directions")
+    user.open("Edits")
     user.slide("pca_2", 2)
     user.slide("sefa_3", -1.5)
-    moves = {"pca": [0, 2, 0], "sefa": [0, 0, -1.5]}
-    assert user.sees(scene, View(5, moves=moves, **now))
+    edits = [scene.directions["pca"].edit("2", 2), scene.directions["sefa"].edit("3", -1.5)]
+    assert user.sees(scene, View(5, edits=edits, **now))
+    user.slide("edit_last", 2)
+    layers = range(3)
+    edits = [dataclasses.replace(edit, layers=layers) for edit in edits]
+    assert user.sees(scene, View(5, edits=edits, **now))
+    user.page.fill("#edit_name", "mine")
+    user.page.click("#keep_edit")
+    user.page.get_by_text("Saved as mine in").wait_for()
+    assert user.sees(scene, View(5, edits=edits, **now))
+    user.slide("edit_0", -0.5)
+    half = [dataclasses.replace(edit, strength=-0.5 * edit.strength) for edit in edits]
+    assert user.sees(scene, View(5, edits=half, **now))
     user.page.click("#reset")
     assert user.sees(scene, View(5, **now))
     user.open("Picture")
@@ -276,9 +287,9 @@ def test_it_opens_with_seeds_to_choose_from(user, scene):
 
 
 def test_points_are_saved_walked_between_removed_and_loaded(user, scene, tmp_path):
-    user.open("Directions")
+    user.open("Edits")
     user.slide("pca_1", 3)
-    moved = View(FIRST_SEED, label=0, cutoff="all", moves={"pca": [3, 0, 0]})
+    moved = View(FIRST_SEED, label=0, cutoff="all", edits=[scene.directions["pca"].edit("1", 3)])
     assert user.sees(scene, moved)
     user.save(1)
     user.page.click("#reset")
@@ -391,7 +402,7 @@ def test_only_controls_that_can_do_something_are_shown(browser, label_dim, style
     with serving(scene) as address, contextlib.closing(User(browser, address)) as user:
         assert user.page.is_visible("#label") == (label_dim > 0)
         assert user.page.is_visible("#mixing") == styles
-        user.open("Directions")
+        user.open("Edits")
         assert user.page.is_visible("#pca_1")
         assert bool(user.page.query_selector("#sefa_1")) == styles
         assert user.sees(scene, View(FIRST_SEED, 0 if label_dim else None, cutoff="all"))

@@ -25,9 +25,10 @@ FIRST = {
     **{"start": "seed", "seed": 0, "label": 0, "psi": 0.7, "cutoff": 6, "growth": 4, "between": 0},
     **{"noise": "const", "noise_seed": 0, "mix": False, "mix_seed": 1, "mix_first": 0},
     **{"mix_last": 5, "from": None, "to": None, "pca": [0, 0], "sefa": [0, 0]},
+    **{"edit_first": 0, "edit_last": 5, "saved": {}},
 }
 ADDRESSES = ["/", "/page.js", "/page.css"]
-QUESTIONS = ["/scene", "/picture", "/latents", "/load", "/search"]
+QUESTIONS = ["/scene", "/picture", "/latents", "/load", "/search", "/keep"]
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ COMMANDS = {
     "cache": "List or remove the stores that training keeps.",
     "explore": "Explore a generator on a local page.",
     "directions": "Find directions of w to move pictures along.",
+    "edits": "Save moves along directions under names.",
     "project": "Find the latents of given pictures.",
     "info": "Describe a file or folder and its uses.",
 }

@@ -2,20 +2,13 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import Command, one_line, use_device
+from stylegan.cli.common import Command, use_device
 from stylegan.cli.options import DEVICE
 from stylegan.cli.terminal import note, say
-
-if TYPE_CHECKING:
-    from stylegan.directions import Directions
-    from stylegan.files.loaded import LoadedGenerator
-
-QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
 
 
 @click.command(cls=Command)
@@ -40,12 +33,15 @@ def explore(
     stylegan explore emoji32
     stylegan explore runs/mine --port 8000 --no-browser
     """
+    from stylegan.directions import edits_path, known_directions
     from stylegan.explore import Scene
     from stylegan.explore.server import serving
     from stylegan.files.loading import load_source
 
     loaded = load_source(source, map_location=use_device(device))
-    scene = Scene(loaded, directions_of(source, loaded, directions_file), Path(source).name)
+    directions = known_directions(source, loaded, directions_file, tell=note)
+    scene = Scene(loaded, directions, Path(source).name, edits_path(source))
+    scene.saved()  # a damaged file is told before the page is there
     with serving(scene, port=port, browser=browser) as address:
         say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:
@@ -53,30 +49,3 @@ def explore(
                 time.sleep(0.5)  # not for ever: a signal that another thread gets wakes nobody
         except KeyboardInterrupt:
             note("ended")
-
-
-def directions_of(source: str, loaded: "LoadedGenerator", file: Path | None) -> "list[Directions]":
-    """Those of the file, of the one kept with the source, or new ones."""
-    from stylegan.directions import (
-        COUNT,
-        METHODS,
-        default_path,
-        find_directions,
-        load_directions,
-    )
-
-    if file is not None:
-        return load_directions(file, loaded.generator)
-    kept = default_path(source)
-    if kept.exists():
-        try:
-            return load_directions(kept, loaded.generator)
-        except ValueError as error:
-            note(f"not used: {one_line(error)}")
-    config = loaded.generator.config
-    return find_directions(
-        loaded.generator,
-        METHODS if config.styles else ["pca"],
-        count=min(COUNT, config.w_dim),
-        samples=QUICK_SAMPLES,
-    )

@@ -46,6 +46,7 @@ def generate(
 
     \b
     python generate.py runs/mine --seeds 0-35 --psi 0.7 --out out/
+    python generate.py emoji32 --seeds 0-7 --edit pca:2=+2@0-3 --out moved/
     python generate.py karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
     from stylegan import figures

@@ -16,6 +16,7 @@ from stylegan.messages import listed, readable
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from stylegan.edits import Edit
     from stylegan.figures import Points
     from stylegan.files.loaded import Cutoff, LoadedGenerator
 
@@ -95,12 +96,21 @@ LAYERS = click.option(
     help="Layers that are mixed, from 0, two for each resolution: 0-3,4-7,8-17.  "
     "[default: coarse, middle and fine]",
 )
+EDIT = click.option(
+    "--edit",
+    "edits",
+    metavar="NAME[=STRENGTH][@LAYERS]",
+    type=values.EDIT,
+    multiple=True,
+    help="Move along a direction, such as pca:2=+3@0-3 (also sefa:1, label:CLASS, svm:NAME; "
+    "standard deviations of w), or a saved edit by its name. Several are added.",
+)
 BATCH = count_option("--batch", "Images at once; fewer need less memory.")
 DEVICE = click.option(
     "--device", type=values.DEVICE, default="auto", help="Device: cpu, cuda, cuda:1, mps."
 )
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist.")
-LOOK = (LATENTS, PSI, CUTOFF, NOISE, CLASS, RESOLUTION)
+LOOK = (LATENTS, PSI, CUTOFF, EDIT, NOISE, CLASS, RESOLUTION)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +128,7 @@ class Selection:
     noise: Literal["const", "random", "none"] | None = None
     class_name: str | None = None
     resolution: int | None = None
+    edits: tuple[str, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -142,7 +153,8 @@ class Selection:
                 "have not been trained"
             )
         psi = 1.0 if self.psi is None and self.latents is not None else self.psi
-        return loaded.adjusted(psi=psi, cutoff=self.cutoff, resolution=self.resolution)
+        loaded = loaded.adjusted(psi=psi, cutoff=self.cutoff, resolution=self.resolution)
+        return loaded.adjusted(edits=edits_of(self.source, loaded, self.edits))
 
     def points(self, loaded: "LoadedGenerator") -> "Points":
         """The seeds, or the latents of the file, of which all if none are chosen."""
@@ -177,6 +189,15 @@ class Selection:
         """The class (1, label_dim); latents of a file need one only if they are z."""
         without = self.latents is not None and self.class_name is None
         return None if without else loaded.label(self.class_name)
+
+
+def edits_of(source: str, loaded: "LoadedGenerator", texts: tuple[str, ...]) -> "list[Edit]":
+    """What `--edit` says."""
+    if not texts:
+        return []
+    from stylegan.directions import read_edits
+
+    return read_edits(texts, loaded, source, tell=note_once)
 
 
 def note_once(text: str) -> None:

@@ -11,10 +11,12 @@ from stylegan.cli.options import (
     BATCH,
     CLASS,
     DEVICE,
+    EDIT,
     OVERWRITE,
     SOURCE,
     WEIGHTS,
     count_option,
+    edits_of,
     path_option,
 )
 from stylegan.cli.terminal import say
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     "LPIPS if its weights are on this machine, else pixels.",
 )
 @WEIGHTS
+@EDIT
 @click.option(
     "--crop",
     type=click.Choice(["center", "pad"]),
@@ -83,6 +86,7 @@ def project(
     seed: int,
     distance_name: Literal["auto", "lpips", "eff", "pixels"],
     weights: Path | None,
+    edits: tuple[str, ...],
     crop: "Crop | None",
     class_name: str | None,
     video: Literal["mp4", "webp", "gif", "none"] | None,
@@ -96,6 +100,7 @@ def project(
     OUT/<name of an image>/ gets latents.npz, target.png (what was searched), projection.png (what
     was found), a film of the search, log.jsonl and result.json. Of several images OUT/latents.npz
     has all latents, for --latents of generate, figure and video; OUT/projections.png shows them.
+    With --edit there is edited.png, what was found after the edit; latents are those before it.
     Images that cannot be read are left out, and named at the end; the exit code is then 1.
 
     \b
@@ -110,8 +115,9 @@ def project(
         steps=steps, space=space, fit_noise=noise, search_noise=search_noise
     )
     film = projection.film_name(video)
-    projection.check_free(images, out, film, overwrite=overwrite)
+    projection.check_free(images, out, film, overwrite=overwrite, edited=bool(edits))
     loaded = load_source(source, map_location=use_device(device))
+    loaded = loaded.adjusted(edits=edits_of(source, loaded, edits))
     loaded.label(class_name)  # what is wrong is found before the weights of a distance are loaded
     projection.check_noise(options, loaded.generator.config)
     distance, why = projection.choose_distance(

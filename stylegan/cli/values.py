@@ -132,6 +132,14 @@ def device(text: str) -> str:
     return text
 
 
+def edit(text: str) -> str:
+    """The text of an edit; whether there is what it names is not known yet."""
+    from stylegan.edits import parsed
+
+    parsed(text)
+    return text
+
+
 def source(text: str) -> str:
     """A name, an address, or the path of a file or folder: nothing that waits or never ends."""
     if not text:
@@ -164,5 +172,6 @@ GRID = Parsed("columns x rows", grid)
 SEED = whole_number(most=LARGEST_SEED)
 NUMBER = real_number()
 DEVICE = Parsed("device", device)
+EDIT = Parsed("edit", edit)
 SOURCE = Parsed("source", source)
 INPUT = Parsed("path", lambda text: Path(source(text)))  # a file or folder to read

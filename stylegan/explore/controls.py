@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.edits import Edit, EditText, text_of
 from stylegan.explore.scene import Mixing, Scene, View, growth_in, growth_of
 from stylegan.messages import readable
 
@@ -35,6 +36,7 @@ def view_of(scene: Scene, values: Values) -> View:
         start, end = (styles_of(scene, values.get(name)) for name in ("from", "to"))
         styles = torch.lerp(start, end, number(values, "between", 0, 1))
     cutoff = whole(values, "cutoff", 0, layers)
+    texts, edits = edits_in(scene, values)
     kinds: tuple[Literal["const", "random", "none"], ...] = ("const", "random", "none")
     return View(
         seed=seed_of(values, "seed"),
@@ -43,10 +45,8 @@ def view_of(scene: Scene, values: Values) -> View:
         cutoff="all" if cutoff == layers else cutoff,
         mixing=mixing if switch(values, "mix") else None,
         styles=styles,
-        moves={
-            method: moves_of(values.get(method), len(found.vectors), method)
-            for method, found in scene.directions.items()
-        },
+        edits=edits,
+        edit_texts=texts,
         growth=number(values, "growth", 2, growth_of(loaded.resolution, loaded.alpha)),
         noise=choice(values, "noise", kinds),
         noise_seed=seed_of(values, "noise_seed"),
@@ -98,6 +98,37 @@ def class_of(scene: Scene, values: Values) -> int | None:
     """The class that is chosen, None where there are none."""
     count = scene.generator.config.label_dim
     return whole(values, "label", 0, count - 1) if count else None
+
+
+def edits_in(scene: Scene, values: Values) -> tuple[list[str], list[Edit]]:
+    """The moves of the sliders that are not at 0, in the chosen layers, and of saved edits; with
+    what `--edit` says for each."""
+    layers = scene.generator.config.num_styles()
+    first, last = sorted(whole(values, name, 0, layers - 1) for name in ("edit_first", "edit_last"))
+    chosen = (
+        range(first, last + 1) if last - first + 1 < layers else None
+    )  # None: a direction's own
+    texts, edits = [], []
+    for method, found in scene.directions.items():
+        called = found.called()
+        for name, amount in zip(
+            called, moves_of(values.get(method), len(called), method), strict=True
+        ):
+            if amount:
+                texts.append(text_of(EditText(f"{method}:{name}", amount, chosen)))
+                edits.append(found.edit(name, amount, chosen))
+    given = values.get("saved")
+    if not isinstance(given, dict):
+        raise ValueError(f"saved are strengths of saved edits by name, not {shown(given)}")
+    saved = scene.saved() if any(given.values()) else {}
+    for name, strength in given.items():
+        amount = number({name: strength}, name, -LARGEST_MOVE, LARGEST_MOVE)
+        if amount and name not in saved:
+            raise ValueError(f"there is no saved edit {shown(name)}; load this page anew")
+        if amount:
+            texts.append(text_of(EditText(name, amount)))
+            edits += saved[name].times(amount)
+    return texts, edits
 
 
 def moves_of(given: Any, count: int, method: str) -> list[float]:
@@ -152,7 +183,7 @@ def name_of(scene: Scene, view: View) -> str:
         return "point"
     label = "" if view.label is None else f"-{class_names(scene)[view.label]}"
     mixed = "" if view.mixing is None else f"-mixed{view.mixing.seed}"
-    moves = "-moved" if any(map(any, view.moves.values())) else ""
+    moves = "-edited" if view.edits else ""
     name = f"seed{view.seed:04d}{label}{mixed}{moves}"
     return "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
 
@@ -169,12 +200,13 @@ def described(scene: Scene, view: View) -> str:
     size = f"{resolution}×{resolution}"  # noqa: RUF001
     if alpha < 1:
         size += f", {100 * alpha:.0f} % grown in"
+    edits = [f"--edit {text}" for text in view.edit_texts]
     if view.styles is not None:
-        return size
+        return " · ".join([size, *edits])
     words = [f"seed {view.seed}", f"ψ {view.psi:g}", size]
     if view.label is not None:
         words.insert(1, class_names(scene)[view.label])
     if view.mixing is not None:
         layers = view.mixing.layers
         words.append(f"layers {layers.start} to {layers.stop - 1} of seed {view.mixing.seed}")
-    return " · ".join(words)
+    return " · ".join([*words, *edits])

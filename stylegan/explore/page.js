@@ -8,15 +8,19 @@ const REACH = 4; // standard deviations either way
 const SEEDS = 12; // pictures to choose from at once
 const OF_SEED = ["seed", "label", "psi", "cutoff", "mix"];
 const OF_MIXING = ["mix_seed", "mix_first", "mix_last"];
+const OF_EDITS = ["edit_first", "edit_last"];
 const OF_POINTS = ["from", "to", "between"];
 const METHODS = {
   pca: "Principal components of w: what varies most",
   sefa: "Factors of the style layers: what they amplify most",
+  label: "Classes: towards each of them",
+  svm: "Learnt from examples",
 };
 
 const $ = (id) => document.getElementById(id);
 const boxes = {}; // the element with the value of each control, by name
 const moves = {}; // names of the sliders of each method of directions
+let edits = []; // names of the saved edits, whose sliders are called edit_0, edit_1, ...
 let points = []; // saved: title, picture, styles
 let shown = null; // the answer whose picture is seen
 let firstSeed = 0; // of the pictures to choose from
@@ -107,11 +111,12 @@ function start(what = undefined) {
 
 function values() {
   const given = { start: start(), mix: boxes.mix.checked, noise: boxes.noise.value };
-  for (const name of ["seed", "label", "psi", "cutoff", "growth", "noise_seed", ...OF_MIXING, "between"]) {
+  for (const name of ["seed", "label", "psi", "cutoff", "growth", "noise_seed", ...OF_MIXING, ...OF_EDITS, "between"]) {
     given[name] = number(name);
   }
   for (const name of ["from", "to"]) given[name] = points[boxes[name].value]?.styles ?? null;
   for (const method in moves) given[method] = moves[method].map(number);
+  given.saved = Object.fromEntries(edits.map((name, i) => [name, number(`edit_${i}`)]));
   return given;
 }
 
@@ -154,6 +159,13 @@ async function draw(note = "") {
 // Points hold what the sliders of directions did, so these go back to 0.
 function reset() {
   Object.values(moves).flat().forEach((name) => set(name, 0));
+  edits.forEach((_, i) => set(`edit_${i}`, 0));
+}
+
+function showEdits(names) {
+  edits = names;
+  $("of_saved").replaceChildren();
+  names.forEach((name, i) => slider($("of_saved"), `edit_${i}`, name, -2, 2, 0, 0.05));
 }
 
 function fromPoints(always = true) {
@@ -206,6 +218,7 @@ async function showSeeds() {
   $("seeds").replaceChildren();
   const given = { ...values(), start: "seed", mix: false };
   for (const method in moves) given[method] = moves[method].map(() => 0);
+  given.saved = {};
   for (let seed = firstSeed; seed < firstSeed + SEEDS; seed++) {
     const answer = await ask("picture", { ...given, seed });
     if (mine !== choosing) return;
@@ -280,12 +293,16 @@ function build(scene) {
   slider($("of_mixing"), "mix_seed", "Other seed", 0, SLIDER_SEEDS, 1, 1, seeds);
   slider($("of_mixing"), "mix_first", "First layer", 0, layers - 1, Math.floor(layers / 2), 1);
   slider($("of_mixing"), "mix_last", "Last layer", 0, layers - 1, layers - 1, 1);
-  $("directions").hidden = Object.keys(scene.directions).length === 0;
-  for (const [method, count] of Object.entries(scene.directions)) {
+  $("directions").hidden = Object.keys(scene.directions).length === 0 && scene.saved.length === 0;
+  slider($("of_edits"), "edit_first", "First layer that moves", 0, layers - 1, 0, 1);
+  slider($("of_edits"), "edit_last", "Last layer that moves", 0, layers - 1, layers - 1, 1,
+    { hint: "Layers are counted from 0, the coarsest. A saved edit keeps its own." });
+  showEdits(scene.saved);
+  for (const [method, names] of Object.entries(scene.directions)) {
     made("h2", $("of_directions"), { textContent: METHODS[method] ?? method });
     const sliders = made("div", $("of_directions"), { className: "sliders" });
-    moves[method] = Array.from({ length: count }, (_, i) => `${method}_${i + 1}`);
-    moves[method].forEach((name, i) => slider(sliders, name, `${i + 1}`, -REACH, REACH, 0, 0.1));
+    moves[method] = names.map((_, i) => `${method}_${i + 1}`);
+    moves[method].forEach((name, i) => slider(sliders, name, names[i], -REACH, REACH, 0, 0.1));
   }
   for (const name of ["from", "to"]) {
     boxes[name] = $(name);
@@ -304,6 +321,15 @@ function wire() {
       moved("seed");
     },
     reset: () => { reset(); return draw(); },
+    keep_edit: async () => {
+      const name = $("edit_name").value.trim();
+      const { saved, file } = await ask("keep", { ...values(), name });
+      $("edit_name").value = "";
+      showEdits(saved);
+      reset();
+      set(`edit_${saved.indexOf(name)}`, 1);
+      await draw(`Saved as ${name} in ${file}.`);
+    },
     save: async () => {
       keep(shown);
       say($("message").textContent, `Saved as point ${points.length}.`);

@@ -4,6 +4,7 @@ import base64
 import io
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Lock
@@ -12,13 +13,16 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stylegan import sampling
+from stylegan.directions import SavedEdit, with_edit, write_edits
 from stylegan.explore.controls import (
     Values,
     class_names,
     class_of,
     described,
+    edits_in,
     file_of,
     name_of,
+    seed_of,
     styles_text,
     switch,
     view_of,
@@ -45,6 +49,7 @@ class Page:
         self.scene = scene
         self.painter = ThreadPoolExecutor(1, "painter")  # pictures one at a time, by one thread
         self.searching = Lock()  # one search at a time
+        self.keeping = Lock()  # one edit is saved at a time
         self.closing = Event()  # ends a search
         self.answers: dict[str, Callable[[Values], Parts]] = {
             "/scene": self.about,
@@ -52,6 +57,7 @@ class Page:
             "/latents": self.latents,
             "/load": self.load,
             "/search": self.search,
+            "/keep": self.keep,
         }
 
     def close(self) -> None:
@@ -73,6 +79,8 @@ class Page:
         config, loaded = self.scene.generator.config, self.scene.loaded
         layers = config.num_styles()
         directions = self.scene.directions.items()
+        with self.keeping:
+            saved = list(self.scene.saved())
         yield {
             "name": self.scene.name,
             "seed": FIRST_SEED,
@@ -85,7 +93,8 @@ class Page:
             "styles": config.styles,
             "noise": config.noise,
             "classes": class_names(self.scene),
-            "directions": {method: len(found.vectors) for method, found in directions},
+            "directions": {method: found.called() for method, found in directions},
+            "saved": saved,
             "steps": MOST_STEPS,
         }
 
@@ -125,6 +134,21 @@ class Page:
         for i, styles in enumerate(ws):
             title = name if len(ws) == 1 else f"{name}, {i}"
             yield {"title": title, "noise": noise is not None, **self.drawn(View(styles=styles))}
+
+    def keep(self, values: Values) -> Parts:
+        """Save the edit that the controls specify beside the source, under a name of the user's."""
+        scene, name = self.scene, values.get("name")
+        if scene.edits_file is None or not isinstance(name, str):
+            raise ValueError("an edit needs a name to be saved under")
+        texts, edits = edits_in(scene, values)
+        if not edits:
+            raise ValueError("all directions are at 0; move some first")
+        seed, labels = seed_of(values, "seed"), scene.one_hot(class_of(scene, values))
+        with self.keeping:
+            saved = with_edit(scene.edits_file, name, SavedEdit(texts, edits), scene.loaded)
+            write = partial(write_edits, scene.edits_file, saved, scene.loaded)
+            self.painted(partial(write, seed=seed, labels=labels))
+        yield {"saved": list(saved), "file": str(scene.edits_file)}
 
     def search(self, values: Values) -> Parts:
         """Look for a picture that was brought, showing how it goes; the last part is the result."""

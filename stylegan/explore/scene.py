@@ -1,8 +1,9 @@
-"""What is looked at (a generator, its directions) and how (a view), and the picture of both."""
+"""What is looked at (a generator, its directions and edits) and how (a view), and the picture."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.directions import Directions, Method, moved
+from stylegan.directions import Directions, SavedEdit, load_edits
+from stylegan.edits import Edit, edited
 from stylegan.figures import mixed
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator
@@ -39,22 +41,33 @@ class View:
     cutoff: int | Literal["all"] = "all"  # layers that truncation reaches
     mixing: Mixing | None = None
     styles: Tensor | None = None  # final ones (num_styles, w_dim), in place of all above
-    moves: Mapping[Method, Sequence[float]] = field(default_factory=dict)  # standard deviations
+    edits: Sequence[Edit] = ()  # after truncation, also of given styles
+    edit_texts: Sequence[str] = ()  # what `--edit` says for them
     growth: float | None = None  # see `grown`; None: as far as training came
     noise: Literal["const", "random", "none"] = "const"
     noise_seed: int = 0  # of "random"
 
 
 class Scene:
-    """A generator, which many look at at once, and its directions. Nothing of it changes."""
+    """A generator, which many look at at once, and its directions. Only saved edits change."""
 
     def __init__(
-        self, loaded: LoadedGenerator, directions: Sequence[Directions] = (), name: str = ""
+        self,
+        loaded: LoadedGenerator,
+        directions: Sequence[Directions] = (),
+        name: str = "",
+        edits_file: Path | None = None,
     ) -> None:
         loaded.generator.requires_grad_(False)
         self.loaded = loaded
         self.name = name  # what the user calls it
         self.directions = {found.method: found for found in directions}
+        self.edits_file = edits_file  # where saved edits are kept; None: nowhere
+
+    def saved(self) -> dict[str, SavedEdit]:
+        """The edits that are saved beside the source, by name."""
+        kept = self.edits_file is not None and self.edits_file.exists()
+        return load_edits(self.edits_file, self.loaded) if kept and self.edits_file else {}
 
     @property
     def generator(self) -> Generator:
@@ -99,7 +112,7 @@ def growth_in(scene: Scene, view: View) -> Growth:
 def final_styles(scene: Scene, view: View) -> Tensor:
     """Input of the synthesis network, on the CPU: float32 (num_styles, w_dim).
 
-    The seed's styles, mixed and truncated, or those given; then moved along the directions.
+    The seed's styles, mixed and truncated, or those given; then edited.
     """
     if view.styles is not None:
         ws = view.styles[None].to(scene.generator.w_avg)
@@ -109,9 +122,7 @@ def final_styles(scene: Scene, view: View) -> Tensor:
             other = scene.styles(view.mixing.seed, view.label)[:, 0]
             ws = mixed(ws, other, view.mixing.layers)
         ws = scene.loaded.truncated(ws, psi=view.psi, cutoff=view.cutoff)
-    for method, amounts in view.moves.items():
-        if any(amounts):
-            ws = moved(ws, scene.directions[method], amounts)
+    ws = edited(ws, view.edits, scene.generator.config)
     return ws[0].float().cpu().clone()
 
 

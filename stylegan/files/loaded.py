@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.edits import Edit, total_move
 from stylegan.lineage import Lineage, Source, to_plain
 from stylegan.messages import readable, suggestion
 from stylegan.networks import Generator, NetworkConfig, Noise
@@ -27,7 +28,7 @@ Cutoff = int | Literal["all"] | None  # layers that truncation reaches; None: as
 
 @dataclass(frozen=True, eq=False)
 class LoadedGenerator:
-    """A generator in eval mode with what its file says about it.
+    """A generator in eval mode with what its file says about it, and the edits of its pictures.
 
     Whatever is not given to a method is as the file says.
     """
@@ -43,6 +44,7 @@ class LoadedGenerator:
     label_names: Sequence[str] = ()
     active_rectangle: Sequence[int] | None = None  # top, bottom, left, right; the rest is padding
     lineage: Lineage = ()  # where its weights came from, before this program trained them
+    edits: Sequence[Edit] = ()  # of all its pictures, after truncation; not of a file
 
     def __post_init__(self) -> None:
         """ValueError names what no file should say."""
@@ -96,8 +98,9 @@ class LoadedGenerator:
         cutoff: Cutoff = None,
         resolution: int | None = None,
         alpha: float | None = None,
+        edits: Sequence[Edit] | None = None,
     ) -> Self:
-        """The same with another truncation or growth; another resolution is fully grown."""
+        """The same with another truncation, growth or edits; another resolution is fully grown."""
         given: dict[str, Any] = {} if psi is None else {"psi": float(psi)}
         if cutoff is not None:
             if isinstance(cutoff, str) and cutoff != "all":
@@ -107,6 +110,9 @@ class LoadedGenerator:
             given |= {"resolution": resolution, "alpha": 1.0}
         if alpha is not None:
             given["alpha"] = alpha
+        if edits is not None:
+            total_move(edits, self.generator.config)  # what does not fit is refused
+            given["edits"] = tuple(edits)
         return dataclasses.replace(self, **given) if given else self
 
     def pictures(
@@ -120,14 +126,16 @@ class LoadedGenerator:
         noise: Noise | None = None,
         resolution: int | None = None,
         alpha: float | None = None,
+        edits: Sequence[Edit] | None = None,
         batch: int | None = None,
     ) -> Iterator[np.ndarray]:
         """Pictures uint8 (H, W, C) one by one, without padding: see `sampling.generate`.
 
         Of the seeds, or of styles `ws` (N, num_styles, w_dim), which are not yet truncated; the
         seeds are then those of random noise, by default 0, 1, ... `noise` is "const" by default.
+        `edits` move what truncation leaves.
         """
-        how = self.adjusted(psi=psi, cutoff=cutoff, resolution=resolution, alpha=alpha)
+        how = self.adjusted(psi=psi, cutoff=cutoff, resolution=resolution, alpha=alpha, edits=edits)
         if seeds is None:
             if ws is None:
                 raise ValueError("pictures need seeds or ws")
@@ -143,6 +151,7 @@ class LoadedGenerator:
             alpha=how.alpha,
             batch=batch,
             ws=ws,
+            move=total_move(how.edits, how.generator.config),
         ):
             yield from sampling.crop(chunk, how.active_rectangle)
 
@@ -251,6 +260,7 @@ class SeededGenerator(Generator):
         cutoff: Cutoff = None,
         labels: Tensor | None = None,
         noise: Noise = "const",
+        edits: Sequence[Edit] | None = None,
         batch: int | None = None,
     ) -> Tensor:
         """The pictures that `stylegan generate` writes for these seeds: uint8 (N, C, H, W), on the
@@ -260,12 +270,13 @@ class SeededGenerator(Generator):
         else 0.7 and 8. `labels` (N or 1, label_dim) exactly when the network has labels. `noise`
         "random" draws each image's from its own seed. A network that is still growing is shown as
         far as it has grown; padding is cut off, so that pictures of cars are 384 high, 512 wide.
-        `batch` images are made at once.
+        `edits` move what truncation leaves (`stylegan.directions.read_edits`); `batch` images are
+        made at once.
         """
         sampling.check_seeds(seeds)
         if not len(seeds):
             raise ValueError("there are no seeds, so there is nothing to make")
         pictures = self.loaded.pictures(
-            seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, batch=batch
+            seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, edits=edits, batch=batch
         )
         return torch.from_numpy(np.stack(list(pictures))).permute(0, 3, 1, 2).contiguous()

@@ -54,5 +54,5 @@ class Snapshot:
                 "state-*.pt or the run folder"
             )
         names = [field.name for field in dataclasses.fields(LoadedGenerator)][2:]
-        said = {name: getattr(self, name) for name in names}
+        said = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return LoadedGenerator(self.generator_ema.eval(), f"{self.layout} {path}", **said)

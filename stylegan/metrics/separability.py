@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from stylegan.lineage import sha256_of
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
 from stylegan.metrics.subject import Samples, Subject, exact_arithmetic
+
+if TYPE_CHECKING:
+    from sklearn.svm import LinearSVC
 
 # Float images (n, C, r, r), nominally in [-1, 1], r at most 256 -> logits: (n,) or (n, 1), positive
 # for images with the attribute; or (n, 2), of those without and of those with it.
@@ -150,17 +154,22 @@ def most_confident(logits: np.ndarray, keep: int) -> np.ndarray:
     return np.argsort(-probability.numpy(), kind="stable")[:keep]
 
 
-def sides_of_plane(latents: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Which rows of `latents` lie on the side of `present`, bool (n,), by the best plane.
+def best_plane(latents: np.ndarray, present: np.ndarray) -> "LinearSVC":
+    """The plane that separates the rows with the attribute from the others, bool (n,), both there.
 
-    Officially a linear support vector machine, with squared hinge and C = 1. With a single
-    class all lie on one side.
+    Officially a linear support vector machine, with squared hinge and C = 1.
     """
     from sklearn.svm import LinearSVC
 
+    return LinearSVC(dual=False).fit(latents, present)
+
+
+def sides_of_plane(latents: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """Which rows of `latents` lie on the side of `present`, bool (n,), by the best plane. With a
+    single class all lie on one side."""
     if present.all() or not present.any():
         return present
-    sides: np.ndarray = LinearSVC(dual=False).fit(latents, present).predict(latents)
+    sides: np.ndarray = best_plane(latents, present).predict(latents)
     return sides
 
 

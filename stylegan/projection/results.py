@@ -26,6 +26,7 @@ from stylegan.projection.target import read_target
 from stylegan.video import check_video, write_video
 
 LATENTS, TARGET, PICTURE = "latents.npz", "target.png", "projection.png"
+EDITED = "edited.png"
 RESULT, LOG = "result.json", "log.jsonl"
 OVERVIEW = "projections.png"  # of all pictures, if there are several
 PAIRS = 4  # of target and result in a row of the overview
@@ -109,7 +110,8 @@ def project_files(
     left_out: Callable[[ValueError | OSError], None] | None = None,
 ) -> list[Projection]:
     """Search each picture of `images`, `batch` at a time, and write a folder for each below `out`,
-    with a film of that name; of several also what `write_all` writes.
+    with a film of that name; of several also what `write_all` writes. If the generator has edits,
+    there is also the picture after them.
 
     Files are replaced: see `check_free`. `tell` gets a line for each picture, `progress` the steps.
     An image that cannot be read is left out, if `left_out` is there to get the error.
@@ -153,6 +155,9 @@ def project_files(
         found += followed(states, some, options.steps, rectangle=rectangle, progress=advance)
         for path, folder, one in list(zip(images, folders, found, strict=False))[before:]:
             write_projection(folder, one, options, {"image": str(path), **about}, film)
+            if loaded.edits:
+                pictures = loaded.pictures(ws=one.ws, noise=one.noise, psi=1)
+                save_picture(folder / EDITED, sampling.picture(next(pictures)), overwrite=True)
             tell(f"{path}: distance {one.distances[-1]:.4g}, PSNR {one.decibels:.1f} dB")
     if len(found) > 1:
         write_all(out, [folder.name for folder in folders], found)
@@ -199,11 +204,14 @@ def folders_of(images: Sequence[Path], out: Path) -> list[Path]:
     return list(folders)
 
 
-def check_free(images: Sequence[Path], out: Path, film: str | None, *, overwrite: bool) -> None:
+def check_free(
+    images: Sequence[Path], out: Path, film: str | None, *, overwrite: bool, edited: bool = False
+) -> None:
     """ValueError if `project_files` would replace something, unless that is wanted, or cannot."""
     folders = folders_of(images, out)
     check_folder(out)
     of_each = [LATENTS, TARGET, PICTURE, LOG, RESULT, *([film] if film else [])]
+    of_each += [EDITED] if edited else []
     files = [folder / name for folder in folders for name in of_each]
     for path in [*([out / LATENTS, out / OVERVIEW] if len(folders) > 1 else []), *files]:
         check_file(path, overwrite=overwrite)

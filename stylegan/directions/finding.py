@@ -1,0 +1,192 @@
+"""Directions in the space of w that change pictures in ways of their own, found without examples.
+
+"pca": the principal components of w, which vary most over random latents (GANSpace, Harkonen et
+al. 2020). "sefa": the directions that the style layers amplify most, in closed form from their
+weights (Shen and Zhou 2021). "label" and "svm" are those of `supervised`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from PIL.Image import Image
+from torch import Tensor
+
+from stylegan import sampling
+from stylegan.edits import Edit, check_layers
+from stylegan.figures import chart
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.messages import readable, suggestion
+from stylegan.networks import Generator
+
+Method = Literal["pca", "sefa", "label", "svm"]
+KNOWN: tuple[Method, ...] = get_args(Method)
+METHODS: tuple[Method, ...] = KNOWN[:2]  # that need no examples
+COUNT = 10
+SAMPLES = 50_000
+AMOUNTS = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)  # standard deviations, columns of a figure
+
+
+class Spectrum(NamedTuple):
+    """The first eigenvectors of a symmetric matrix, of unit length, by falling eigenvalue."""
+
+    eigenvalues: Tensor  # (K,)
+    vectors: Tensor  # (K, D)
+
+
+@dataclass(frozen=True, eq=False)
+class Directions:
+    """Directions of one method, the most important first; float32 on the CPU."""
+
+    method: Method
+    layers: range  # rows of ws that they are for
+    samples: int  # latents that covariance and deviations were measured on
+    vectors: Tensor  # (K, w_dim), of unit length
+    deviations: Tensor  # (K,) standard deviation of w along each: the unit of a move
+    eigenvalues: Tensor | None = None  # (K,): pca: variance along each; sefa: |A v|^2 of styles A v
+    accuracies: Tensor | None = None  # (K,) of the planes of supervised ones, on held-out samples
+    names: Sequence[str] = ()  # of supervised ones; the others are numbered from 1
+
+    def called(self) -> list[str]:
+        """The name or number of each."""
+        return list(self.names) or [str(i + 1) for i in range(len(self.vectors))]
+
+    def edit(self, name: str, strength: float = 1.0, layers: range | None = None) -> Edit:
+        """The move along one of them, by its name or number; `layers` None: those it is for."""
+        called = self.called()
+        if name in called:
+            i = called.index(name)
+        elif name.isdecimal() and 1 <= int(name) <= len(called):
+            i = int(name) - 1
+        else:
+            known = suggestion(name, called) if self.names else f"; there are 1 to {len(called)}"
+            raise ValueError(f"there is no direction {self.method}:{readable(name, 60)}{known}")
+        return Edit(
+            self.deviations[i] * self.vectors[i],
+            strength,
+            self.layers if layers is None else layers,
+        )
+
+
+def spectrum(matrix: Tensor, count: int) -> Spectrum:
+    """The `count` largest eigenvalues of a symmetric matrix (D, D) and their eigenvectors.
+
+    A vector's largest number by magnitude is positive, so that its sign depends on nothing else.
+    """
+    if not 1 <= count <= len(matrix):
+        raise ValueError(f"w has from 1 to {len(matrix)} directions, not {count}")
+    eigenvalues, columns = torch.linalg.eigh(matrix)
+    vectors = columns.T.flip(0)[:count]
+    largest = vectors.gather(1, vectors.abs().argmax(dim=1, keepdim=True))
+    return Spectrum(eigenvalues.flip(0)[:count], vectors * largest.sign())
+
+
+def covariance(w: Tensor, groups: int = 1) -> Tensor:
+    """Covariance (D, D) in float64 of the rows of w (N, D).
+
+    Row i belongs to group i mod `groups`; what differs is measured from the mean of its group.
+    """
+    if len(w) < 2 * groups:
+        raise ValueError(f"a covariance needs at least {2 * groups} samples, not {len(w)}")
+    total = torch.zeros(w.shape[1], w.shape[1], dtype=torch.float64, device=w.device)
+    for first in range(groups):
+        rows = w[first::groups].double()
+        rows = rows - rows.mean(dim=0)
+        total += rows.T @ rows
+    return total / len(w)
+
+
+def closed_form_factors(styles: Tensor, count: int) -> Spectrum:
+    """The orthogonal unit vectors v with the largest |A v|^2, for the matrix A (S, D) that turns w
+    into styles: eigenvectors of A^T A. Equation 6 of Shen and Zhou."""
+    return spectrum(styles.T @ styles, count)
+
+
+def style_matrix(generator: Generator, layers: range) -> Tensor:
+    """What turns w into the styles of `layers`, one under the other: float64 (S, w_dim)."""
+    epilogues = generator.synthesis.noise_layers(generator.config.resolution)
+    affines = [epilogues[i].style.affine for i in layers]  # type: ignore[union-attr]
+    return torch.cat([a.weight.detach().double() * a.weight_scale for a in affines])
+
+
+def deviations_along(vectors: Tensor, covariance_: Tensor) -> Tensor:
+    """Standard deviation along unit vectors (K, D), given the covariance (D, D)."""
+    return torch.einsum("kd,de,ke->k", vectors, covariance_, vectors).clamp_min(0).sqrt()
+
+
+def spread_of(generator: Generator, samples: int) -> Tensor:
+    """Covariance of w (w_dim, w_dim), without what differs between classes; float64 on the CPU."""
+    w = sampling.mapped_samples(generator, samples)
+    return covariance(w, max(generator.config.label_dim, 1)).cpu()
+
+
+def find_directions(
+    generator: Generator,
+    methods: Sequence[Method] = METHODS,
+    *,
+    count: int = COUNT,
+    layers: range | None = None,
+    samples: int = SAMPLES,
+) -> list[Directions]:
+    """Directions of a generator, by each of the methods.
+
+    `layers` (default: all) are the rows of ws that moves reach, and for "sefa" the layers whose
+    styles count. In a network with labels, what differs between classes is left out.
+    """
+    config = generator.config
+    layers = check_layers(range(config.num_styles()) if layers is None else layers, config)
+    if "sefa" in methods and not config.styles:
+        raise ValueError("the network has no style layers, so only pca finds directions in it")
+    spread = spread_of(generator, samples)
+    found = []
+    for method in methods:
+        if method == "pca":
+            eigenvalues, vectors = spectrum(spread, count)
+        else:
+            eigenvalues, vectors = closed_form_factors(style_matrix(generator, layers).cpu(), count)
+        deviations = deviations_along(vectors, spread).float()
+        numbers = vectors.float(), deviations, eigenvalues.float()
+        found.append(Directions(method, layers, samples, *numbers))
+    return found
+
+
+def draw_directions(
+    loaded: LoadedGenerator,
+    directions: Directions,
+    *,
+    seed: int = 0,
+    psi: float | None = None,
+    labels: Tensor | None = None,
+    amounts: Sequence[float] = AMOUNTS,
+) -> Image:
+    """A row for each direction: the picture of a seed, moved by `amounts` standard deviations.
+
+    `psi` truncates before the move; None: as the file of the generator says. `labels` (1,
+    label_dim) are for a network that has labels.
+    """
+    called = directions.called()
+    rows = [[[directions.edit(name, amount)] for amount in amounts] for name in called]
+    return chart(
+        [swept(loaded, row, seed=seed, psi=psi, labels=labels) for row in rows],
+        columns=[f"{amount:+g}" if amount else "0" for amount in amounts],
+        names=[f"{directions.method} {name}" for name in called],
+        title="standard deviations",
+    )
+
+
+def swept(
+    loaded: LoadedGenerator,
+    edits: Sequence[Sequence[Edit]],
+    *,
+    seed: int = 0,
+    psi: float | None = None,
+    labels: Tensor | None = None,
+) -> list[np.ndarray]:
+    """The picture of a seed after each of several lists of edits."""
+    return [
+        picture
+        for some in edits
+        for picture in loaded.pictures([seed], psi=psi, labels=labels, edits=some)
+    ]
