@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stylegan import streams
 from stylegan.networks import Generator, NetworkConfig, Noise
-from stylegan.ops import at_least_float32, in_float32, truncate
+from stylegan.ops import at_least_float32, in_float32, nearest, truncate
 from stylegan.schedule import check_resolution, resolutions
 
 if TYPE_CHECKING:
@@ -103,6 +103,14 @@ def default_batch(resolution: int) -> int:
     return max(1, min(32, 4096 // resolution))
 
 
+def truncated(
+    ws: Tensor, average: Tensor, psi: float, cutoff: int | None, centers: Tensor | None = None
+) -> Tensor:
+    """Styles (N, num_styles, w_dim), pulled toward the average, or, of `centers` (K, w_dim), each
+    row toward its nearest."""
+    return truncate(ws, average if centers is None else nearest(ws, centers), psi, cutoff)
+
+
 def generate(
     generator: Generator,
     seeds: Sequence[int],
@@ -116,6 +124,7 @@ def generate(
     batch: int | None = None,
     ws: Tensor | None = None,
     move: Tensor | None = None,
+    centers: Tensor | None = None,
 ) -> Iterator[np.ndarray]:
     """Pictures of the seeds in their order, in chunks uint8 (n, H, W, C) with n <= `batch`.
 
@@ -124,7 +133,8 @@ def generate(
     bits; in a larger batch arithmetic may differ in the last bit, a picture by one gray level.
     `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles. Given
     `noise` maps are (1, 1, r, r), or (N, 1, r, r) with one per picture. `move` (num_styles, w_dim)
-    is added to all styles after truncation: see `edits.total_move`.
+    is added to all styles after truncation: see `edits.total_move`. `centers` (K, w_dim) take the
+    place of the average: see `truncated`.
     """
     check_seeds(seeds)
     config, average, n = generator.config, generator.w_avg, len(seeds)
@@ -158,7 +168,7 @@ def generate(
                 styles = generator.broadcast(generator.mapping(z, kinds))
             else:
                 styles = some(part, ws)
-            styles = truncate(styles, average, psi, cutoff)
+            styles = truncated(styles, average, psi, cutoff, centers)
             styles = styles if move is None else styles + move.to(styles)
             # without a name of their own, the images are gone before the next ones are made
             pictures = to_uint8(

@@ -5,19 +5,21 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from stylegan.cli import values
 from stylegan.cli.common import Command
 from stylegan.cli.info import generator_facts
+from stylegan.cli.options import centers_of
 from stylegan.cli.terminal import say
 from stylegan.destination import check_file
 from stylegan.lineage import sha256_of
 from stylegan.messages import count
 
 if TYPE_CHECKING:
+    from stylegan.centers import Centers
     from stylegan.files.loaded import LoadedGenerator
     from stylegan.files.snapshot import Account
 
@@ -36,12 +38,19 @@ if TYPE_CHECKING:
     help="Size of the part of the images, in their middle, that is not padding.  "
     "[default: as in SOURCE or a name like ...-512x384.pkl, else everything]",
 )
+@click.option(
+    "--centers",
+    type=values.CENTERS,
+    help="Keep so many centres of w, or the means of classes ('class'), that truncation pulls "
+    "toward in place of the average.  [default: as in SOURCE]",
+)
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 def convert(
     source: str,
     destination: Path,
     discriminator: Path | None,
     active: tuple[int, int] | None,
+    centers: "Centers | Literal['none'] | None",
     overwrite: bool,
 ) -> None:
     """Write the generator of SOURCE as a file of this project, DESTINATION (.pt).
@@ -66,6 +75,7 @@ def convert(
     if discriminator and critic is None:
         critic = load_discriminator(path)
     loaded = dataclasses.replace(loaded, active_rectangle=active_rectangle(loaded, active))
+    loaded = loaded.adjusted(centers=centers_of(loaded, centers))
     for network, accounts in (
         ("generator", snapshot.accounts if snapshot else ()),
         ("discriminator", snapshot.discriminator_accounts if snapshot else ()),

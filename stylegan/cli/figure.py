@@ -104,7 +104,7 @@ def mixing(selection: Selection, columns: list[int] | None, layers: list[range] 
         default="1,0.7,0.5,0,-0.5,-1",
         help="Truncation psi of each column.",
     ),
-    *(options.LATENTS, options.CUTOFF_ALL, options.EDIT),
+    *(options.LATENTS, options.CUTOFF_ALL, options.CENTERS, options.EDIT),
     *(options.NOISE, options.CLASS, options.RESOLUTION),
 )
 def truncation(selection: Selection, psis: list[float]) -> "Image":

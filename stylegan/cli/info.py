@@ -71,7 +71,8 @@ def generator_facts(loaded: "LoadedGenerator") -> Facts:
         "images": f"{config.resolution}x{config.resolution}, {config.image_channels} channels"
         + ("" if finished else grown),
         "parameters": f"{number:,} in the generator",
-        "truncation": f"psi {loaded.psi:g}, cutoff {cutoff}",
+        "truncation": f"psi {loaded.psi:g}, cutoff {cutoff}"
+        + (f", toward {len(loaded.centers)} centres" if loaded.centers is not None else ""),
         "config": differences_from_paper(config),
     }
     if loaded.images_seen is not None:

@@ -3,14 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
 from stylegan.cli import values
 from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.measuring import image_bars, measuring_tools, open_store
-from stylegan.cli.options import BATCH, DEVICE, WEIGHTS, count_option, path_option
+from stylegan.cli.options import (
+    BATCH,
+    CENTERS,
+    DEVICE,
+    WEIGHTS,
+    centers_of,
+    count_option,
+    path_option,
+)
 from stylegan.cli.terminal import note, say
 from stylegan.destination import check_file
 from stylegan.messages import readable
@@ -18,6 +26,7 @@ from stylegan.messages import readable
 if TYPE_CHECKING:
     import torch
 
+    from stylegan.centers import Centers
     from stylegan.metrics import Pictures, Request, Result, Samples, Subject
     from stylegan.run_folder import RunFolder
 
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--mirror/--no-mirror", default=None, help="Flip half of the reals.  [default: as the run did]"
 )
+@CENTERS
 @click.option(
     "--psi",
     "psis",
@@ -83,6 +93,7 @@ if TYPE_CHECKING:
 def metrics(
     sources: tuple[str, ...],
     names: str | None,
+    centers: "Centers | Literal['none'] | None",
     psis: list[float],
     mixed: list[int],
     yardsticks: bool,
@@ -131,9 +142,10 @@ def metrics(
     parse(wanted_names)  # before any work
     chosen = use_device(device)
     of_pictures = [source for source in sources if holds_pictures(source)]
-    if of_pictures and (set(psis) != {1} or set(mixed) != {1} or noise != "random"):
+    shown = set(psis) != {1} or set(mixed) != {1} or noise != "random" or centers is not None
+    if of_pictures and shown:
         raise ValueError(
-            f"--psi, --mixed and --noise choose what a generator shows, and "
+            f"--psi, --centers, --mixed and --noise choose what a generator shows, and "
             f"{readable(of_pictures[0])} is pictures; measure them in a command of their own"
         )
     if resolution is not None and not of_pictures:
@@ -153,7 +165,9 @@ def metrics(
                 plan = [(pictures, requests)]
             else:
                 requests = parse(wanted_names)
-                subject = subject_of(source, run, requests, chosen, noise=noise, **looked_at)
+                subject = subject_of(
+                    source, run, requests, chosen, noise=noise, centers=centers, **looked_at
+                )
                 plan = [
                     (replace(subject, psi=psi, mixed=n), requests)
                     for psi in dict.fromkeys(psis)
@@ -198,6 +212,7 @@ def subject_of(
     data: Path | None,
     mirror: bool | None,
     batch: int | None,
+    centers: "Centers | Literal['none'] | None",
     **options: Any,
 ) -> "Subject":
     """The generator of a source, and what it is compared with if a request asks for that."""
@@ -206,6 +221,7 @@ def subject_of(
     from stylegan.metrics import KINDS, Subject
 
     loaded = in_all(lambda: load_source(source, map_location=device))
+    loaded = loaded.adjusted(centers=centers_of(loaded, centers))
     reals = any(KINDS[request.kind].reals for request in requests)
     options |= {"batch": batch} if batch else {}
     return Subject.of(
@@ -213,6 +229,7 @@ def subject_of(
         open_store(data, run, loaded) if reals or loaded.generator.config.label_dim else None,
         mirror=run.config().data.mirror if mirror is None and run else bool(mirror),
         cutoff=loaded.cutoff,
+        centers=loaded.centers,
         progress=image_bars(),
         **options,
     )

@@ -16,6 +16,7 @@ from stylegan.messages import listed, readable
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from stylegan.centers import Centers
     from stylegan.edits import Edit
     from stylegan.figures import Points
     from stylegan.files.loaded import Cutoff, LoadedGenerator
@@ -72,6 +73,13 @@ CUTOFF_ALL = click.option(
     default="all",
     help="Number of layers that truncation reaches, from the coarsest, or 'all'.",
 )
+CENTERS = click.option(
+    "--centers",
+    type=values.CENTERS,
+    help="Truncate toward the nearest of so many centres of w, which keeps variety; 'class': of "
+    "the means of classes, with --class toward that of the class; 'none': toward the average.  "
+    "[default: as in the file, else none]",
+)
 NOISE = click.option(
     "--noise",
     type=click.Choice(["const", "random", "none"]),
@@ -110,7 +118,7 @@ DEVICE = click.option(
     "--device", type=values.DEVICE, default="auto", help="Device: cpu, cuda, cuda:1, mps."
 )
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist.")
-LOOK = (LATENTS, PSI, CUTOFF, EDIT, NOISE, CLASS, RESOLUTION)
+LOOK = (LATENTS, PSI, CUTOFF, CENTERS, EDIT, NOISE, CLASS, RESOLUTION)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +137,7 @@ class Selection:
     class_name: str | None = None
     resolution: int | None = None
     edits: tuple[str, ...] = ()
+    centers: "Centers | Literal['none'] | None" = None
 
     @property
     def unit(self) -> str:
@@ -154,7 +163,10 @@ class Selection:
             )
         psi = 1.0 if self.psi is None and self.latents is not None else self.psi
         loaded = loaded.adjusted(psi=psi, cutoff=self.cutoff, resolution=self.resolution)
-        return loaded.adjusted(edits=edits_of(self.source, loaded, self.edits))
+        return loaded.adjusted(
+            edits=edits_of(self.source, loaded, self.edits),
+            centers=centers_of(loaded, self.centers, self.class_name),
+        )
 
     def points(self, loaded: "LoadedGenerator") -> "Points":
         """The seeds, or the latents of the file, of which all if none are chosen."""
@@ -189,6 +201,20 @@ class Selection:
         """The class (1, label_dim); latents of a file need one only if they are z."""
         without = self.latents is not None and self.class_name is None
         return None if without else loaded.label(self.class_name)
+
+
+def centers_of(
+    loaded: "LoadedGenerator",
+    centers: "Centers | Literal['none'] | None",
+    class_name: str | None = None,
+) -> "Tensor | Literal['none'] | None":
+    """What `--centers` says; with a class the centres are of its latents alone."""
+    if centers is None or centers == "none":
+        return centers
+    from stylegan.centers import find_centers
+
+    label = None if class_name is None else loaded.label(class_name)
+    return find_centers(loaded.generator, centers, label)
 
 
 def edits_of(source: str, loaded: "LoadedGenerator", texts: tuple[str, ...]) -> "list[Edit]":

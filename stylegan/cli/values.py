@@ -5,13 +5,14 @@ import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from stylegan.messages import readable
 
 if TYPE_CHECKING:
+    from stylegan.centers import Centers
     from stylegan.files.loaded import Cutoff
 
 MOST_SEEDS = 1_000_000
@@ -109,6 +110,13 @@ def cutoff(text: str) -> "Cutoff":
     return "all" if text == "all" else whole(text)
 
 
+def centers(text: str) -> "Centers | Literal['none']":
+    """A number of centres, `class` or `none`."""
+    if text in ("class", "none"):
+        return text  # type: ignore[return-value]
+    return whole(text, 1, 1000)
+
+
 def size(text: str) -> tuple[int, int]:
     """`512x384`: how many across, how many down."""
     found = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text, re.ASCII)
@@ -167,6 +175,7 @@ LAYER_RANGES = Parsed("ranges", layer_ranges)
 NUMBERS = Parsed("numbers", numbers)
 COUNTS = Parsed("counts", counts)
 CUTOFF = Parsed("layers", cutoff)
+CENTERS = Parsed("n|class|none", centers)
 SIZE = Parsed("WxH", size)
 GRID = Parsed("columns x rows", grid)
 SEED = whole_number(most=LARGEST_SEED)

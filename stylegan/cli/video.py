@@ -10,7 +10,7 @@ import click
 
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, progress_bar
-from stylegan.cli.options import CUTOFF, EDIT, LATENTS, LAYERS, PSI, RESOLUTION, Selection
+from stylegan.cli.options import CENTERS, CUTOFF, EDIT, LATENTS, LAYERS, PSI, RESOLUTION, Selection
 from stylegan.cli.terminal import say
 from stylegan.destination import check_file
 from stylegan.messages import count
@@ -135,7 +135,7 @@ def kind(seeds: str, *own: Any, length: str, of_run: bool = False) -> Callable[[
         help="Columns and rows of walks, each through its part of the seeds, in their order; by "
         f"default {POINTS} seeds each.",
     ),
-    *(PSI, CUTOFF, EDIT, RESOLUTION),
+    *(PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
     length=f"{SECONDS_PER_POINT:g} for each seed of a walk",
 )
 def walk(
@@ -182,7 +182,7 @@ def walk(
     "0",
     LATENTS,
     options.source_b_option(OTHERS),
-    *(LAYERS, INTERPOLATION, LOOP, PSI, CUTOFF, EDIT, RESOLUTION),
+    *(LAYERS, INTERPOLATION, LOOP, PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
     length=f"{SECONDS_PER_POINT:g} for each seed of source B",
 )
 def mixing(
@@ -237,7 +237,7 @@ def mixing(
         default="1,-1",
         help="The first and the last psi.",
     ),
-    *(LOOP, options.CUTOFF_ALL, EDIT, RESOLUTION),
+    *(LOOP, options.CUTOFF_ALL, CENTERS, EDIT, RESOLUTION),
     length=f"{MORPH_SECONDS:g}",
 )
 def truncation(selection: Selection, shot: Shot, psis: list[float], loop: bool) -> "Film":

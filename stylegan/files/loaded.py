@@ -16,7 +16,7 @@ from stylegan.messages import readable, suggestion
 from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_alpha
 from stylegan.networks.registry import check_class
-from stylegan.ops import LARGEST_PSI, truncate
+from stylegan.ops import LARGEST_PSI
 from stylegan.schedule import check_resolution
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class LoadedGenerator:
     label_names: Sequence[str] = ()
     active_rectangle: Sequence[int] | None = None  # top, bottom, left, right; the rest is padding
     lineage: Lineage = ()  # where its weights came from, before this program trained them
+    centers: Tensor | None = None  # (K, w_dim) that truncation pulls toward; None: the average
     edits: Sequence[Edit] = ()  # of all its pictures, after truncation; not of a file
 
     def __post_init__(self) -> None:
@@ -67,6 +68,8 @@ class LoadedGenerator:
             raise ValueError(f"{len(names)} label_names are given for {config.label_dim} labels")
         if self.active_rectangle is not None:
             check_rectangle(self.active_rectangle)
+        if self.centers is not None:
+            object.__setattr__(self, "centers", checked_centers(self.centers, config.w_dim))
         if not all(isinstance(source, Source) for source in self.lineage):
             raise ValueError(f"lineage must be sources, not {readable(repr(self.lineage))}")
 
@@ -78,7 +81,7 @@ class LoadedGenerator:
     def description(self) -> dict[str, Any]:
         """All but the weights, as plain values, for a file."""
         check_class(self.generator)
-        rectangle = self.active_rectangle
+        rectangle, centers = self.active_rectangle, self.centers
         return {
             "config": dataclasses.asdict(self.generator.config),
             "images_seen": self.images_seen,
@@ -89,6 +92,7 @@ class LoadedGenerator:
             "label_names": list(self.label_names),
             "active_rectangle": None if rectangle is None else list(rectangle),
             "lineage": to_plain(self.lineage),
+            **({} if centers is None else {"centers": centers.double().tolist()}),
         }
 
     def adjusted(
@@ -99,8 +103,10 @@ class LoadedGenerator:
         resolution: int | None = None,
         alpha: float | None = None,
         edits: Sequence[Edit] | None = None,
+        centers: Tensor | Literal["none"] | None = None,
     ) -> Self:
-        """The same with another truncation, growth or edits; another resolution is fully grown."""
+        """The same with another truncation, growth or edits; another resolution is fully grown.
+        `centers` "none" truncates toward the average, whatever the file says."""
         given: dict[str, Any] = {} if psi is None else {"psi": float(psi)}
         if cutoff is not None:
             if isinstance(cutoff, str) and cutoff != "all":
@@ -110,6 +116,8 @@ class LoadedGenerator:
             given |= {"resolution": resolution, "alpha": 1.0}
         if alpha is not None:
             given["alpha"] = alpha
+        if centers is not None:
+            given["centers"] = None if isinstance(centers, str) else centers
         if edits is not None:
             total_move(edits, self.generator.config)  # what does not fit is refused
             given["edits"] = tuple(edits)
@@ -152,6 +160,7 @@ class LoadedGenerator:
             batch=batch,
             ws=ws,
             move=total_move(how.edits, how.generator.config),
+            centers=how.centers,
         ):
             yield from sampling.crop(chunk, how.active_rectangle)
 
@@ -172,7 +181,7 @@ class LoadedGenerator:
     def truncated(self, ws: Tensor, *, psi: float | None = None, cutoff: Cutoff = None) -> Tensor:
         """Styles (N, num_styles, w_dim) that are pulled toward the average."""
         average, how = self.generator.w_avg, self.adjusted(psi=psi, cutoff=cutoff)
-        return truncate(ws.to(average), average, how.psi, how.cutoff)
+        return sampling.truncated(ws.to(average), average, how.psi, how.cutoff, how.centers)
 
     def label(self, class_name: str | None) -> Tensor | None:
         """The label (1, label_dim) of a class by name or number, or of several with weights as in
@@ -211,6 +220,19 @@ class LoadedGenerator:
             return int(class_name)
         hint = suggestion(class_name, [*map(readable, names)] or [f"0 to {count - 1}"])
         raise ValueError(f"there is no class {class_name!r}{hint}")
+
+
+def checked_centers(centers: Any, w_dim: int) -> Tensor:
+    """Centres (K, w_dim), K from 1, as float32. ValueError for what no file should say."""
+    try:
+        found = torch.as_tensor(centers).float()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError("centers must be rows of numbers") from error
+    if found.ndim != 2 or not len(found) or found.shape[1] != w_dim or not found.isfinite().all():
+        raise ValueError(
+            f"centers must be rows of {w_dim} finite numbers, not {tuple(found.shape)}"
+        )
+    return found
 
 
 def check_rectangle(edges: Sequence[int]) -> None:

@@ -6,6 +6,8 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Literal
 
+from torch import Tensor
+
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.lineage import Lineage
 from stylegan.networks import Discriminator, Generator
@@ -44,6 +46,7 @@ class Snapshot:
     label_names: Sequence[str] = ()
     active_rectangle: Sequence[int] | None = None  # the rest is padding
     lineage: Lineage = ()  # where the weights came from; of a foreign file, that file
+    centers: Tensor | None = None  # of truncation, in place of the average
     notes: Sequence[str] = ()  # settings, what was taken for granted, what differs
 
     def loaded(self, path: Path) -> LoadedGenerator:

@@ -15,7 +15,6 @@ from stylegan import distributed, sampling, streams
 from stylegan.data import Store
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator, Noise
-from stylegan.ops import truncate
 
 CPU = torch.device("cpu")
 ImageProgress = Callable[[str, int, int], None]  # of what, images done, images in all
@@ -135,6 +134,7 @@ class Subject(Samples):
     alpha: float = 1.0
     psi: float = 1.0  # officially off for all metrics
     cutoff: int | None = None
+    centers: Tensor | None = None  # (K, w_dim) that truncation pulls toward; None: the average
     noise: str = "random"
     mixed: int = 1  # latents that the styles of each sample come from
     origin: str = ""  # where the generator comes from, for results
@@ -204,6 +204,7 @@ class Subject(Samples):
                 resolution=self.size,
                 alpha=self.alpha,
                 batch=self.batch,
+                centers=self.centers,
             )
             yield torch.from_numpy(pictures).permute(0, 3, 1, 2)
 
@@ -245,7 +246,8 @@ class Subject(Samples):
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
         """w (n, w_dim) -> images (n, C, r, r), nominally in [-1, 1], not clamped."""
         ws = self.generator.broadcast(w)
-        ws = truncate(ws, self.generator.w_avg, self.psi, self.cutoff)
+        average = self.generator.w_avg
+        ws = sampling.truncated(ws, average, self.psi, self.cutoff, self.centers)
         images: Tensor = self.generator.synthesis(
             ws, resolution=self.size, alpha=self.alpha, noise=noise
         )
@@ -260,7 +262,8 @@ class Subject(Samples):
 
     def about_fakes(self) -> dict[str, Any]:
         names = ("alpha", "psi", "cutoff", "noise", "mixed", "seed")
-        return {"resolution": self.size} | {name: getattr(self, name) for name in names}
+        centers = {} if self.centers is None else {"centers": len(self.centers)}
+        return {"resolution": self.size} | {n: getattr(self, n) for n in names} | centers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -20,6 +20,7 @@ from .formulas import Activation as Activation
 from .formulas import downsample as downsample
 from .formulas import fade as fade
 from .formulas import minibatch_deviation as minibatch_deviation
+from .formulas import nearest as nearest
 from .formulas import pixel_norm as pixel_norm
 from .formulas import style_modulation as style_modulation
 from .formulas import truncate as truncate

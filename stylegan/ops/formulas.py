@@ -142,9 +142,17 @@ def minibatch_deviation(x: Tensor, group_size: int, features: int = 1) -> Tensor
     return torch.cat([x, deviation.expand(n, features, h, w)], dim=1)
 
 
+def nearest(ws: Tensor, centers: Tensor) -> Tensor:
+    """The nearest of centers (K, w_dim) for each row of ws (N, rows, w_dim)."""
+    exact = "donot_use_mm_for_euclid_dist"
+    distances = torch.cdist(ws.flatten(0, 1), centers.to(ws), compute_mode=exact)
+    return centers.to(ws)[distances.argmin(dim=1)].view_as(ws)
+
+
 def truncate(ws: Tensor, w_avg: Tensor, psi: float, cutoff: int | None) -> Tensor:
     """Pull the first `cutoff` rows of `ws` (N, rows, w_dim) toward the average: section B.
 
+    `w_avg` is (w_dim,), or (N, rows, w_dim) with what each row is pulled toward.
     psi = 1 changes nothing, 0 gives the average image; None as cutoff means every row. ValueError
     for a psi that float32 cannot hold, and for a cutoff that is not a number of rows.
     """
@@ -156,5 +164,6 @@ def truncate(ws: Tensor, w_avg: Tensor, psi: float, cutoff: int | None) -> Tenso
         raise ValueError(f"cutoff must be None or at least 0, not {cutoff}")
     if psi == 1 or cutoff == 0:
         return ws
-    near = torch.lerp(w_avg.to(ws.dtype), ws[:, :cutoff], psi)
+    toward = w_avg if w_avg.ndim == 1 else w_avg[:, :cutoff]
+    near = torch.lerp(toward.to(ws.dtype), ws[:, :cutoff], psi)
     return near if cutoff is None else torch.cat([near, ws[:, cutoff:]], dim=1)

@@ -160,6 +160,12 @@ def export(
             f"a {path.suffix} file holds the paper's generator, not one of your own ({network}); "
             "write .safetensors, or .pt2, which runs without its code"
         )
+    if loaded.centers is not None and kind.read is None:
+        raise ValueError(
+            f"a {path.suffix} program truncates toward the average, and {loaded.origin} has "
+            f"{len(loaded.centers)} centres; write .safetensors or .npz, or convert it with "
+            "--centers none"
+        )
     given = {"noise": noise, "half": half, "check": check}
     options = {
         name: default if given[name] is None else given[name]

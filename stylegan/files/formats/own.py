@@ -39,6 +39,7 @@ def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
         resolution, alpha = growth_of(payload)
         if kind == "generator":
             said = {"psi": payload["psi"], "cutoff": payload["cutoff"]}
+            said["centers"] = payload.get("centers")  # most files lack it
             network = average = network_of(make_generator, payload["config"], payload["weights"])
             discriminator = None
         else:

@@ -1,0 +1,67 @@
+"""Centres that truncation pulls toward in place of the average: Mokady et al. 2022, section 4.
+
+One average stands for one kind of picture; of varied pictures truncation makes it blend what does
+not go together. Centres are those of clusters of w, or the means of the classes.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from stylegan import sampling
+from stylegan.networks import Generator
+
+Centers = int | Literal["class"]
+SAMPLES = 10_000  # w of the seeds 0, 1, ...
+MOST = 1000
+ROUNDS = 100
+SEED = 0  # of the first centres
+
+
+def find_centers(generator: Generator, centers: Centers, label: Tensor | None = None) -> Tensor:
+    """Centres of w (K, w_dim), where the generator is: of K clusters, or for "class" the mean of
+    each class, of which `label` (1, label_dim) takes one. The same each time.
+
+    ValueError for classes of a network without labels.
+    """
+    classes = generator.config.label_dim
+    w = sampling.mapped_samples(generator, SAMPLES)
+    if label is not None and classes:
+        w = w[int(label.argmax()) :: classes]
+    elif centers == "class":
+        if not classes:
+            raise ValueError("the network has no labels, so there are no means of classes")
+        return torch.stack([w[i::classes].double().mean(dim=0) for i in range(classes)]).to(w)
+    return clusters(w, 1 if centers == "class" else centers)
+
+
+def clusters(w: Tensor, count: int) -> Tensor:
+    """The centres (count, D) of k-means of rows w (N, D), the largest cluster first.
+
+    Its first centres are rows drawn far from one another (k-means++, Arthur and Vassilvitskii
+    2007).
+    """
+    if not 1 <= count <= min(MOST, len(w)):
+        raise ValueError(f"centres are 1 to {min(MOST, len(w))}, not {count}")
+    draws = torch.Generator().manual_seed(SEED)
+    rows = w.double().cpu()
+    first = int(torch.randint(len(rows), (1,), generator=draws))
+    chosen = rows[first : first + 1]
+    distances = (rows - chosen).square().sum(dim=1)
+    while len(chosen) < count:
+        far = distances if distances.any() else torch.ones_like(distances)
+        new = rows[torch.multinomial(far, 1, generator=draws)]
+        chosen = torch.cat([chosen, new])
+        distances = torch.minimum(distances, (rows - new).square().sum(dim=1))
+    sides = torch.full((len(rows),), -1)
+    for _ in range(ROUNDS):
+        found = torch.cdist(rows, chosen).argmin(dim=1)
+        if torch.equal(found, sides):
+            break
+        sides = found
+        sums = torch.zeros_like(chosen).index_add_(0, sides, rows)
+        sizes = sides.bincount(minlength=count)[:, None]
+        chosen = torch.where(sizes > 0, sums / sizes.clamp_min(1), chosen)  # an empty one stays
+    order = sides.bincount(minlength=count).argsort(descending=True, stable=True)
+    return chosen[order].to(w)

@@ -1,0 +1,159 @@
+"""Truncation toward several centres: k-means, the nearest one, files, commands."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from commands import pixels, refused, told
+from tiny_generators import TINY, random_generator
+from torch.testing import assert_close
+
+from stylegan import sampling
+from stylegan.centers import clusters, find_centers
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loading import load_source, save_generator
+from stylegan.metrics import Subject
+from stylegan.ops import nearest, truncate
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "g.pt"
+    save_generator(path, random_generator())
+    return path
+
+
+def blobs(sizes=(30, 20, 10), spread=0.1, apart=10.0):
+    """Rows around the points 10, 20, 30, ... of the first axis, and the means of each."""
+    noise = torch.randn(sum(sizes), 3, generator=torch.Generator().manual_seed(1)) * spread
+    kinds = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    rows = noise + apart * torch.eye(3)[0] * (kinds[:, None] + 1)
+    return rows, torch.stack([rows[kinds == i].mean(dim=0) for i in range(len(sizes))])
+
+
+def test_clusters_are_found_the_largest_first():
+    rows, means = blobs()
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(2))
+    assert_close(clusters(rows[order], 3), means)
+    assert_close(clusters(rows, 1)[0], rows.mean(dim=0))
+    assert torch.equal(clusters(rows, 5), clusters(rows, 5))
+
+
+def test_equal_rows_and_as_many_centres_as_rows_are_no_trouble():
+    assert_close(clusters(torch.ones(4, 2), 2), torch.ones(2, 2))
+    rows = torch.randn(5, 2)
+    assert_close(clusters(rows, 5).sort(dim=0).values, rows.sort(dim=0).values)
+    with pytest.raises(ValueError, match="centres are 1 to 5, not 6"):
+        clusters(rows, 6)
+
+
+def test_each_row_is_pulled_toward_its_nearest_centre():
+    centers = torch.tensor([[0.0, 0.0], [10.0, 0.0]])
+    ws = torch.tensor([[[1.0, 1.0], [8.0, 2.0]], [[-4.0, 0.0], [6.0, 6.0]]])
+    assert_close(nearest(ws, centers)[..., 0], torch.tensor([[0.0, 10.0], [0.0, 10.0]]))
+    found = sampling.truncated(ws, torch.full((2,), 99.0), 0.5, None, centers)
+    assert_close(found, (ws + nearest(ws, centers)) / 2)
+    half = sampling.truncated(ws, torch.zeros(2), 0.5, 1, centers)
+    assert_close(half[:, 0], found[:, 0])
+    assert_close(half[:, 1], ws[:, 1])
+
+
+def test_one_centre_that_is_the_average_changes_nothing():
+    loaded = LoadedGenerator(random_generator(), "memory", resolution=16)
+    same = loaded.adjusted(centers=loaded.generator.w_avg[None])
+    for plain, centred in zip(loaded.pictures([1, 2]), same.pictures([1, 2]), strict=True):
+        assert np.array_equal(plain, centred)
+    ws = loaded.styles(sampling.latents([3], 8))
+    assert_close(same.truncated(ws), truncate(ws, loaded.generator.w_avg, 0.7, 8))
+
+
+def test_centres_keep_more_variety_than_the_average_does():
+    generator = random_generator()
+    w = sampling.mapped_samples(generator, 2000)
+    ws = w[:, None]
+
+    def spread(centers):
+        pulled = sampling.truncated(ws, w.mean(dim=0), 0.5, None, centers)
+        return float(pulled.var(dim=0).sum())
+
+    kept = [spread(None), *(spread(clusters(w, k)) for k in (4, 16))]
+    assert kept == sorted(kept) and kept[2] > 1.2 * kept[0]
+
+
+def test_the_mean_of_a_class_is_that_of_its_latents():
+    generator = random_generator(dataclasses.replace(TINY, label_dim=3))
+    means = find_centers(generator, "class")
+    w = sampling.mapped_samples(generator, 10_000)
+    assert_close(means[1], w[1::3].mean(dim=0), rtol=1e-4, atol=1e-5)
+    one = find_centers(generator, "class", torch.eye(3)[1:2])
+    assert_close(one, means[1:2], rtol=1e-4, atol=1e-5)
+    assert find_centers(generator, 4, torch.eye(3)[1:2]).shape == (4, 8)
+    with pytest.raises(ValueError, match="no labels, so there are no means"):
+        find_centers(random_generator(), "class")
+
+
+def test_a_class_at_psi_0_is_the_picture_of_its_mean(tmp_path):
+    path = tmp_path / "g.pt"
+    save_generator(path, random_generator(dataclasses.replace(TINY, label_dim=2)))
+    told(
+        *("generate", path, "--seeds", 0, "--class", 1, "--psi", 0, "--cutoff", "all"),
+        *("--centers", "class", "--out", tmp_path / "out"),
+    )
+    loaded = load_source(path)
+    mean = find_centers(loaded.generator, "class")[1]
+    (expected,) = loaded.pictures([0], ws=mean.expand(1, 6, 8), psi=1)
+    assert np.abs(pixels(tmp_path / "out" / "seed0000.png") - expected.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("ending", [".pt", ".safetensors", ".npz"])
+def test_a_file_keeps_its_centres_and_uses_them(source, tmp_path, ending):
+    told("convert", source, tmp_path / "c.pt", "--centers", 4)
+    path = tmp_path / f"c{ending}"
+    if ending != ".pt":
+        told("export", tmp_path / "c.pt", path)
+    loaded = load_source(path)
+    assert_close(loaded.centers, find_centers(loaded.generator, 4))
+    assert "toward 4 centres" in told("info", path)
+    for name, file, options in [("a", path, []), ("b", source, ["--centers", 4])]:
+        told("generate", file, "--seeds", 3, *options, "--out", tmp_path / name)
+    assert (
+        pixels(tmp_path / "a" / "seed0003.png") == pixels(tmp_path / "b" / "seed0003.png")
+    ).all()
+    told("generate", path, "--seeds", 3, "--centers", "none", "--out", tmp_path / "c")
+    told("generate", source, "--seeds", 3, "--out", tmp_path / "d")
+    assert (
+        pixels(tmp_path / "c" / "seed0003.png") == pixels(tmp_path / "d" / "seed0003.png")
+    ).all()
+
+
+def test_a_program_of_a_generator_with_centres_is_refused(source, tmp_path):
+    told("convert", source, tmp_path / "c.pt", "--centers", 2)
+    assert "toward the average" in refused("export", tmp_path / "c.pt", tmp_path / "c.pt2")
+
+
+def test_centres_that_cannot_be_are_refused(source):
+    for wrong in ("0", "1001", "x", "classes"):
+        assert "is not a whole number from 1 to 1000" in refused(
+            "generate", source, "--centers", wrong, exit_code=2
+        )
+    assert "no means of classes" in refused("generate", source, "--centers", "class")
+    loaded = load_source(source)
+    for centers in (torch.zeros(2, 7), torch.zeros(8), torch.full((1, 8), torch.inf)):
+        with pytest.raises(ValueError, match="centers must be rows of 8 finite numbers"):
+            loaded.adjusted(centers=centers)
+    with pytest.raises(ValueError, match="must be rows of numbers"):
+        dataclasses.replace(loaded, centers="many")
+
+
+def test_what_metrics_measure_is_truncated_toward_centres(source):
+    loaded = load_source(source)
+    plain = Subject.of(loaded, None, psi=0.5, noise="const")
+    centers = find_centers(loaded.generator, 4)
+    centred = dataclasses.replace(plain, centers=centers)
+    (found,) = centred.fakes(3)
+    pictures = loaded.pictures(range(3), psi=0.5, cutoff="all")
+    assert "centers" not in plain.about_fakes() and centred.about_fakes()["centers"] == 4
+    expected = loaded.adjusted(centers=centers).pictures(range(3), psi=0.5, cutoff="all")
+    assert_close(found.permute(0, 2, 3, 1), torch.from_numpy(np.stack(list(expected))))
+    assert (found.permute(0, 2, 3, 1).numpy() != np.stack(list(pictures))).any()
