@@ -26,6 +26,7 @@ COMMANDS = {
     "explore": "Explore a generator on a local page.",
     "directions": "Find directions of w to move pictures along.",
     "edits": "Save moves along directions under names.",
+    "blend": "Make a generator of the layers of two.",
     "project": "Find the latents of given pictures.",
     "info": "Describe a file or folder and its uses.",
 }

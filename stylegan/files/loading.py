@@ -43,8 +43,17 @@ def load_source(source: str | Path, *, map_location: str | torch.device = "cpu")
     Of a run the newest generator file is taken, else the newest state that can be read; of a
     state its average generator. Nothing in a file is ever executed.
     """
+    return load_with_file(source, map_location=map_location)[0]
+
+
+def load_with_file(
+    source: str | Path, *, map_location: str | torch.device = "cpu"
+) -> tuple[LoadedGenerator, Path]:
+    """The same, and the file that it was read from."""
     path = located(source)
-    return load_run(path, map_location) if path.is_dir() else load_file(path, map_location)
+    if path.is_dir():
+        return newest_of_run(path, map_location)
+    return load_file(path, map_location), path
 
 
 def located(source: str | Path) -> Path:
@@ -61,6 +70,13 @@ def located(source: str | Path) -> Path:
 
 def load_run(folder: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
     """The newest generator of a run that can be read, else that of the newest state."""
+    return newest_of_run(folder, map_location)[0]
+
+
+def newest_of_run(
+    folder: Path, map_location: str | torch.device = "cpu"
+) -> tuple[LoadedGenerator, Path]:
+    """The same, and its file."""
     run = RunFolder(folder)
     shared = [path for path in [folder / SHARED] if path.is_file()]
     damaged: list[str] = []
@@ -71,7 +87,7 @@ def load_run(folder: Path, map_location: str | torch.device = "cpu") -> LoadedGe
             damaged.append(str(error))
         else:
             note = "".join(f"; not used: {problem}" for problem in damaged)
-            return dataclasses.replace(loaded, origin=loaded.origin + note)
+            return dataclasses.replace(loaded, origin=loaded.origin + note), path
     if damaged:
         raise ValueError(damaged[0])
     raise FileNotFoundError(

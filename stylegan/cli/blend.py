@@ -1,0 +1,70 @@
+"""`stylegan blend`: a generator made of two."""
+
+from pathlib import Path
+
+import click
+
+from stylegan.cli import values
+from stylegan.cli.common import Command
+from stylegan.cli.options import OVERWRITE, count_option
+from stylegan.cli.terminal import note, say
+from stylegan.destination import check_file
+
+
+@click.command(cls=Command)
+@click.argument("a", type=values.SOURCE)
+@click.argument("b", type=values.SOURCE)
+@click.option(
+    "--from",
+    "from_",
+    type=values.whole_number(1),
+    help="First resolution whose layers are taken from B.  [default: whole network]",
+)
+@count_option("--until", "Last of these resolutions.  [default: the finest]")
+@click.option(
+    "--share",
+    type=values.real_number(0, 1),
+    help="Share of B in these layers, from 0 to 1.  [default: 1 with --from]",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Generator file to write, .pt."
+)
+@OVERWRITE
+def blend(
+    a: str,
+    b: str,
+    from_: int | None,
+    until: int | None,
+    share: float | None,
+    out: Path,
+    overwrite: bool,
+) -> None:
+    """Write a generator with layers of B and the rest of A, or with weights between both.
+
+    Coarse layers decide pose and shape, fine ones colours and texture. It makes sense where one
+    network was trained on from the other (`train --init-from`), or both from a third. A and B are
+    sources as of generate.
+
+    \b
+    stylegan blend runs/faces runs/cartoons --from 32 --out blend.pt
+    stylegan blend runs/faces runs/cartoons --share 0.5 --out between.pt
+    """
+    from stylegan import blending
+    from stylegan.files.formats.own import save_loaded
+
+    if from_ is None and (until is not None or share is None):
+        raise click.UsageError(
+            "pass --from RESOLUTION (then --until and --share), or --share alone"
+        )
+    check_file(out, overwrite=overwrite, endings=[".pt"])
+    parents = blending.Parent.of(a), blending.Parent.of(b)
+    share = 1.0 if share is None else share
+    found = blending.blend(*parents, first=from_, last=until, share=share)
+    if not blending.related(*parents):
+        note(
+            "neither network records that it began from the other, nor both from the same file: "
+            "their layers may not fit one another"
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_loaded(out, found)
+    say(f"{out}: {found.origin}; {found.lineage[-1].copied}")

@@ -1,0 +1,145 @@
+"""Blending: which layers come from where, strangers, history and the command."""
+
+import dataclasses
+
+import pytest
+import torch
+from commands import pixels, refused, stylegan, told
+from tiny_generators import TINY, random_generator
+from torch.testing import assert_close
+
+from stylegan import sampling
+from stylegan.blending import Parent, blended, related, resolution_of
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loading import load_source, save_generator
+from stylegan.lineage import NVIDIA, Source, sha256_of
+
+
+def loaded(seed, config=TINY, **about):
+    about = {"resolution": config.resolution} | about
+    return LoadedGenerator(random_generator(config, seed), f"network {seed}", **about)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two networks, the second of which began from the first."""
+    a, b = tmp_path / "a.pt", tmp_path / "b.pt"
+    save_generator(a, random_generator(seed=0), psi=0.6)
+    began = Source("a.pt", sha256_of(a), NVIDIA, "generator 65 of 65")
+    save_generator(b, random_generator(seed=1), lineage=(began,))
+    return a, b
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "taken"), [(8, None, {8, 16}), (4, 8, {4, 8}), (16, 16, {16})]
+)
+def test_layers_of_some_resolutions_are_the_others(first, last, taken):
+    a, b = loaded(0), loaded(1)
+    found = blended(a, b, first=first, last=last).state_dict()
+    for name, ours in a.generator.state_dict().items():
+        theirs = b.generator.state_dict()[name]
+        assert torch.equal(found[name], theirs if resolution_of(name) in taken else ours), name
+
+
+def test_a_share_is_between_both_and_leaves_the_parents_alone():
+    a, b = loaded(0), loaded(1)
+    before = {name: t.clone() for name, t in a.generator.state_dict().items()}
+    found = blended(a, b, first=8, share=0.25).state_dict()
+    name = "synthesis.blocks.8.conv1.weight"
+    theirs = b.generator.state_dict()[name]
+    assert_close(found[name], 0.75 * before[name] + 0.25 * theirs)
+    assert torch.equal(found["mapping.layers.0.weight"], before["mapping.layers.0.weight"])
+    assert all(torch.equal(t, before[n]) for n, t in a.generator.state_dict().items())
+
+
+def test_a_whole_network_between_two_has_an_average_of_its_own():
+    a, b = loaded(0), loaded(1)
+    network = blended(a, b, share=0.5)
+    weights = network.state_dict()
+    for name in ("mapping.layers.1.weight", "synthesis.input.const"):
+        assert_close(
+            weights[name], (a.generator.state_dict()[name] + b.generator.state_dict()[name]) / 2
+        )
+    mean = sampling.mapped_samples(network, 10_000).mean(dim=0)
+    assert_close(network.w_avg, mean, rtol=1e-4, atol=1e-5)
+    for share, parent in ((0, a), (1, b)):
+        same = blended(a, b, share=share).state_dict()
+        assert all(torch.equal(same[n], t) for n, t in parent.generator.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"first": 5}, "the network has the resolutions 4, 8, 16, not 5"),
+        ({"first": 16, "last": 8}, "end at 8, before they begin"),
+        ({"last": 8, "share": 0.5}, "needs a first one"),
+        ({"share": 1.5}, "a share is a number from 0 to 1"),
+    ],
+)
+def test_what_cannot_be_blended_so_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        blended(loaded(0), loaded(1), **options)
+
+
+def test_strangers_are_refused():
+    wide = dataclasses.replace(TINY, w_dim=4, max_channels=4)
+    with pytest.raises(ValueError, match=r"w_dim 8 and 4, max_channels 8 and 4"):
+        blended(loaded(0), loaded(1, wide), share=0.5)
+    with pytest.raises(ValueError, match=r"has reached 16x16 .* in the one, 8x8"):
+        blended(loaded(0), loaded(1, resolution=8), first=8)
+
+
+def test_the_command_writes_a_generator_with_the_history_of_both(files, tmp_path):
+    a, b = files
+    said = stylegan("blend", a, b, "--from", 8, "--until", 8, "--out", tmp_path / "c.pt")
+    assert said.exit_code == 0 and "may not fit" not in said.stderr
+    found = load_source(tmp_path / "c.pt")
+    assert (found.psi, found.images_seen) == (0.6, None)
+    assert [s.source for s in found.lineage] == ["a.pt", "b.pt"]
+    assert found.lineage[1].copied == "layers 8 to 8, share 1"
+    assert "licence" in told("info", tmp_path / "c.pt") and NVIDIA in told(
+        "info", tmp_path / "c.pt"
+    )
+    told("generate", tmp_path / "c.pt", "--seeds", 1, "--out", tmp_path / "c")
+    told("generate", a, "--seeds", 1, "--out", tmp_path / "a")
+    assert (
+        pixels(tmp_path / "c" / "seed0001.png") != pixels(tmp_path / "a" / "seed0001.png")
+    ).any()
+
+
+def test_networks_without_a_common_origin_are_blended_with_a_warning(files, tmp_path):
+    a, b = files
+    save_generator(tmp_path / "s.pt", random_generator(seed=2))
+    said = stylegan("blend", a, tmp_path / "s.pt", "--share", 0.5, "--out", tmp_path / "c.pt")
+    assert said.exit_code == 0 and "may not fit one another" in said.stderr
+    assert related(Parent.of(str(tmp_path / "c.pt")), Parent.of(str(b)))
+
+
+def test_a_run_that_began_from_the_state_beside_a_generator_is_related(files, tmp_path):
+    a, _ = files
+    run = tmp_path / "smileys"
+    run.mkdir()
+    generator = (tmp_path / "s.pt", run / "generator-000000040.pt")
+    save_generator(generator[0], random_generator(seed=2))
+    generator[0].rename(generator[1])
+    state = run / "state-000000040.pt"
+    state.write_bytes(b"a state")
+    began = Source(f"smileys/{state.name}", sha256_of(state))
+    save_generator(tmp_path / "heads.pt", random_generator(seed=3), lineage=(began,))
+    parents = Parent.of(str(run)), Parent.of(str(tmp_path / "heads.pt"))
+    assert related(*parents) and related(*parents[::-1])
+    assert not related(parents[0], Parent.of(str(a)))
+    assert parents[0].name == "smileys/generator-000000040.pt"
+
+
+def test_the_command_says_what_is_wrong(files, tmp_path):
+    a, b = files
+    out = ["--out", tmp_path / "c.pt"]
+    assert "or --share alone" in refused("blend", a, b, *out, exit_code=2)
+    assert "or --share alone" in refused(
+        "blend", a, b, "--until", 8, "--share", 1, *out, exit_code=2
+    )
+    assert "must end in .pt" in refused("blend", a, b, "--share", 1, "--out", tmp_path / "c.npz")
+    assert "exists; pass --overwrite" in refused("blend", a, b, "--from", 8, "--out", a)
+    assert "different shapes" in refused("blend", a, "emoji32", "--from", 8, *out)
+    assert not (tmp_path / "c.pt").exists()
