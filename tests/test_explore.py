@@ -13,6 +13,7 @@ from PIL import Image
 from torch.testing import assert_close
 
 from stylegan import sampling
+from stylegan.blending import blended
 from stylegan.directions import (
     default_path,
     find_directions,
@@ -20,7 +21,7 @@ from stylegan.directions import (
     save_directions,
 )
 from stylegan.edits import edited, total_move
-from stylegan.explore import Mixing, View, final_styles, grown, growth_of, render
+from stylegan.explore import Blend, Mixing, Scene, View, final_styles, grown, growth_of, render
 from stylegan.explore.controls import (
     POINTS,
     SEED,
@@ -396,3 +397,25 @@ def test_networks_without_styles_or_noise_have_their_pictures():
     scene = explored(config=config, methods=["pca"])
     a, b = (render(scene, View(seed=s, psi=1, noise="random")) for s in (0, 1))
     assert difference(a, b) > 1
+
+
+def test_layers_of_another_network_take_part(scene):
+    other = explored(seed=1).loaded
+    both = Scene(scene.loaded, list(scene.directions.values()), other=other)
+    given = values(both, seed=3, share=0.5, blend_from=3)
+    view = view_of(both, given)
+    assert view.blend == Blend(8, 0.5) and "blend --from 8 --share 0.5" in described(both, view)
+    network = blended(scene.loaded, other, first=8, share=0.5)
+    mixture = dataclasses.replace(scene.loaded, generator=network)
+    label = torch.eye(3)[:1]
+    (expected,) = mixture.pictures([3], labels=label, psi=0.7, cutoff="all")
+    assert difference(render(both, view), expected) <= 1
+    plain = view_of(both, given | {"share": 0})
+    assert plain.blend is None
+    assert (
+        difference(render(both, plain), render(scene, view_of(scene, values(scene, seed=3)))) == 0
+    )
+    with pytest.raises(ValueError, match="blend_from is a whole number from 2 to 4, not 5"):
+        view_of(both, given | {"blend_from": 5})
+    with pytest.raises(ValueError, match="different shapes"):
+        Scene(scene.loaded, other=explored(config=dataclasses.replace(TINY, w_dim=4)).loaded)

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from stylegan.cli.explore import directions_of
+from stylegan.directions import known_directions
 from stylegan.explore import Scene
 from stylegan.explore.server import serving
 from stylegan.files.loading import LoadedGenerator, load_source
@@ -121,7 +121,7 @@ def shots(source: str, out: Path, seed: int) -> None:
     """
     out.mkdir(parents=True, exist_ok=True)
     loaded = load_source(source)
-    with opened(Scene(loaded, directions_of(source, loaded, None), source)) as page:
+    with opened(Scene(loaded, known_directions(source, loaded), source)) as page:
 
         def slide(name: str, value: float) -> None:
             page.eval_on_selector(f"#{name} input[type=range]", MOVE, str(value))
@@ -135,7 +135,7 @@ def shots(source: str, out: Path, seed: int) -> None:
         for number in range(4):
             slide("seed", seed + number)
             page.click("#save")
-        show("Directions")
+        show("Edits")
         slide("pca_1", 2)
         shoot(page, out / "directions.webp")
         page.click("#reset")

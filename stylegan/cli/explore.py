@@ -23,24 +23,38 @@ from stylegan.cli.terminal import note, say
     type=values.INPUT,
     help="A file of `stylegan directions`.  [default: that of SOURCE, else found anew]",
 )
+@click.option(
+    "--blend",
+    metavar="SOURCE",
+    type=values.SOURCE,
+    help="Another generator, of the same shape, whose layers can take part: see stylegan blend.",
+)
 @DEVICE
 def explore(
-    source: str, port: int | None, browser: bool, directions_file: Path | None, device: str
+    source: str,
+    port: int | None,
+    browser: bool,
+    directions_file: Path | None,
+    blend: str | None,
+    device: str,
 ) -> None:
     """Play with a generator on a page of this computer, until Ctrl-C.
 
     \b
     stylegan explore emoji32
     stylegan explore runs/mine --port 8000 --no-browser
+    stylegan explore runs/faces --blend runs/cartoons
     """
     from stylegan.directions import edits_path, known_directions
     from stylegan.explore import Scene
     from stylegan.explore.server import serving
     from stylegan.files.loading import load_source
 
-    loaded = load_source(source, map_location=use_device(device))
+    where = use_device(device)
+    loaded = load_source(source, map_location=where)
+    other = None if blend is None else load_source(blend, map_location=where)
     directions = known_directions(source, loaded, directions_file, tell=note)
-    scene = Scene(loaded, directions, Path(source).name, edits_path(source))
+    scene = Scene(loaded, directions, Path(source).name, edits_path(source), other)
     scene.saved()  # a damaged file is told before the page is there
     with serving(scene, port=port, browser=browser) as address:
         say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.edits import Edit, EditText, text_of
-from stylegan.explore.scene import Mixing, Scene, View, growth_in, growth_of
+from stylegan.explore.scene import Blend, Mixing, Scene, View, growth_in, growth_of
 from stylegan.messages import readable
 
 SEED, POINTS = "seed", "points"  # what a picture starts from
@@ -50,7 +50,17 @@ def view_of(scene: Scene, values: Values) -> View:
         growth=number(values, "growth", 2, growth_of(loaded.resolution, loaded.alpha)),
         noise=choice(values, "noise", kinds),
         noise_seed=seed_of(values, "noise_seed"),
+        blend=blend_of(scene, values),
     )
+
+
+def blend_of(scene: Scene, values: Values) -> Blend | None:
+    """What is taken from the other network; None where there is none, or nothing of it is."""
+    if scene.other is None:
+        return None
+    share = number(values, "share", 0, 1)
+    doublings = whole(values, "blend_from", 2, growth_of(scene.loaded.resolution))
+    return Blend(2**doublings, share) if share else None
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
@@ -65,12 +75,12 @@ def number(values: Values, name: str, least: float, most: float) -> float:
     raise ValueError(f"{name} is a number from {least:g} to {most:g}, not {shown(value)}")
 
 
-def whole(values: Values, name: str, least: int, most: int) -> int:
+def whole(values: Values, name: str, least: int, most: float) -> int:
     """A number without a fraction; JavaScript has only one kind of numbers."""
     value = values.get(name)
     if is_number(value) and least <= value <= most and value == math.floor(value):
         return int(value)
-    raise ValueError(f"{name} is a whole number from {least} to {most}, not {shown(value)}")
+    raise ValueError(f"{name} is a whole number from {least} to {most:.0f}, not {shown(value)}")
 
 
 def shown(value: Any) -> str:
@@ -201,6 +211,8 @@ def described(scene: Scene, view: View) -> str:
     if alpha < 1:
         size += f", {100 * alpha:.0f} % grown in"
     edits = [f"--edit {text}" for text in view.edit_texts]
+    if view.blend is not None:
+        edits.append(f"blend --from {view.blend.first} --share {view.blend.share:g}")
     if view.styles is not None:
         return " · ".join([size, *edits])
     words = [f"seed {view.seed}", f"ψ {view.psi:g}", size]

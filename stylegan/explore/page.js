@@ -111,7 +111,7 @@ function start(what = undefined) {
 
 function values() {
   const given = { start: start(), mix: boxes.mix.checked, noise: boxes.noise.value };
-  for (const name of ["seed", "label", "psi", "cutoff", "growth", "noise_seed", ...OF_MIXING, ...OF_EDITS, "between"]) {
+  for (const name of ["seed", "label", "psi", "cutoff", "growth", "noise_seed", ...OF_MIXING, ...OF_EDITS, "share", "blend_from", "between"]) {
     given[name] = number(name);
   }
   for (const name of ["from", "to"]) given[name] = points[boxes[name].value]?.styles ?? null;
@@ -287,6 +287,9 @@ function build(scene) {
   menu($("of_picture"), "noise", "Noise", [["stored", "const"], ["random", "random"], ["off", "none"]], scene.noise);
   slider($("of_picture"), "noise_seed", "Seed of random noise", 0, SLIDER_SEEDS, 0, 1,
     { ...seeds, visible: scene.noise });
+  slider($("of_picture"), "share", "Share of the other network", 0, 1, 0, 0.01, { visible: scene.blend });
+  slider($("of_picture"), "blend_from", "Its layers begin at", 2, Math.floor(growth), Math.ceil(growth / 2), 1,
+    { hint: "2 is 4x4 pixels, 3 is 8x8 and so on.", visible: scene.blend });
   $("mixing").hidden = !scene.styles;
   boxes.mix = $("mix");
   $("mix").addEventListener("input", () => moved("mix"));

@@ -92,6 +92,7 @@ class Page:
             "growing": loaded.alpha < 1,
             "styles": config.styles,
             "noise": config.noise,
+            "blend": self.scene.other is not None,
             "classes": class_names(self.scene),
             "directions": {method: found.called() for method, found in directions},
             "saved": saved,

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.blending import blended, check_alike
 from stylegan.directions import Directions, SavedEdit, load_edits
 from stylegan.edits import Edit, edited
 from stylegan.figures import mixed
@@ -31,6 +32,14 @@ class Mixing:
     layers: range
 
 
+@dataclass(frozen=True)
+class Blend:
+    """The layers from a resolution on that are, to a share, those of another network."""
+
+    first: int
+    share: float
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """All that a picture depends on beside the scene."""
@@ -46,10 +55,12 @@ class View:
     growth: float | None = None  # see `grown`; None: as far as training came
     noise: Literal["const", "random", "none"] = "const"
     noise_seed: int = 0  # of "random"
+    blend: Blend | None = None
 
 
 class Scene:
-    """A generator, which many look at at once, and its directions. Only saved edits change."""
+    """A generator, which many look at at once, its directions, and perhaps another to blend it
+    with. Only saved edits change."""
 
     def __init__(
         self,
@@ -57,12 +68,17 @@ class Scene:
         directions: Sequence[Directions] = (),
         name: str = "",
         edits_file: Path | None = None,
+        other: LoadedGenerator | None = None,
     ) -> None:
         loaded.generator.requires_grad_(False)
         self.loaded = loaded
         self.name = name  # what the user calls it
         self.directions = {found.method: found for found in directions}
         self.edits_file = edits_file  # where saved edits are kept; None: nowhere
+        if other is not None:
+            check_alike(loaded, other)
+        self.other = other  # whose layers can take part
+        self.mixture: tuple[Blend, LoadedGenerator] | None = None  # the last one
 
     def saved(self) -> dict[str, SavedEdit]:
         """The edits that are saved beside the source, by name."""
@@ -72,6 +88,16 @@ class Scene:
     @property
     def generator(self) -> Generator:
         return self.loaded.generator
+
+    def made_of(self, blend: "Blend | None") -> LoadedGenerator:
+        """The generator with layers of the other one; of one thread at a time."""
+        if blend is None or self.other is None:
+            return self.loaded
+        kept = self.mixture
+        if kept is None or kept[0] != blend:
+            network = blended(self.loaded, self.other, first=blend.first, share=blend.share)
+            kept = self.mixture = blend, replace(self.loaded, generator=network)
+        return kept[1]
 
     def one_hot(self, label: int | None) -> Tensor | None:
         """The label (1, label_dim) of a class."""
@@ -135,7 +161,7 @@ def render_with_styles(scene: Scene, view: View) -> tuple[np.ndarray, Tensor]:
     """The picture, and its `final_styles`."""
     resolution, alpha = growth_in(scene, view)
     ws = final_styles(scene, view)
-    (picture,) = scene.loaded.pictures(
+    (picture,) = scene.made_of(view.blend).pictures(
         [view.noise_seed], ws=ws[None], psi=1, noise=view.noise, resolution=resolution, alpha=alpha
     )
     return picture, ws
