@@ -302,3 +302,13 @@ def test_files_of_weights_hold_no_edits(source, tmp_path):
     latents = dataclasses.replace(loaded, edits=moves).styles(sampling.latents([1], 8))
     write_latents(tmp_path / "l.npz", latents)  # of files neither
     assert_close(latents, loaded.styles(sampling.latents([1], 8)))
+
+
+def test_a_page_without_a_usable_file_of_edits_says_so(source):
+    loaded = load_source(source)
+    page = Page(Scene(loaded, known_directions(source, loaded)))
+    try:
+        with pytest.raises(ValueError, match="edits cannot be saved"):
+            list(page.keep({"name": "x"}))
+    finally:
+        page.close()

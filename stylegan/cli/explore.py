@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import Command, use_device
+from stylegan.cli.common import Command, one_line, use_device
 from stylegan.cli.options import DEVICE
 from stylegan.cli.terminal import note, say
 
@@ -55,7 +55,11 @@ def explore(
     other = None if blend is None else load_source(blend, map_location=where)
     directions = known_directions(source, loaded, directions_file, tell=note)
     scene = Scene(loaded, directions, Path(source).name, edits_path(source), other)
-    scene.saved()  # a damaged file is told before the page is there
+    try:
+        scene.saved()
+    except ValueError as error:  # a run that trained on has other weights now
+        note(f"not used: {one_line(error)}")
+        scene.edits_file = None
     with serving(scene, port=port, browser=browser) as address:
         say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:

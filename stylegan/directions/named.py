@@ -184,7 +184,8 @@ def load_edits(path: Path, loaded: LoadedGenerator) -> dict[str, SavedEdit]:
         )
     if about.get("generator_sha256") != weights_sha256(loaded.generator):
         raise ValueError(
-            f"{path} has edits of other weights; stylegan edits saves those of this generator"
+            f"{path} has edits of other weights; pass the generator that they are of, or move "
+            "the file away"
         )
     try:
         edits = about["edits"]

@@ -139,7 +139,12 @@ class Page:
     def keep(self, values: Values) -> Parts:
         """Save the edit that the controls specify beside the source, under a name of the user's."""
         scene, name = self.scene, values.get("name")
-        if scene.edits_file is None or not isinstance(name, str):
+        if scene.edits_file is None:
+            raise ValueError(
+                "edits cannot be saved: the file of edits could not be used; move it away, then "
+                "start stylegan explore again"
+            )
+        if not isinstance(name, str):
             raise ValueError("an edit needs a name to be saved under")
         texts, edits = edits_in(scene, values)
         if not edits:
