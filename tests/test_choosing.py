@@ -185,9 +185,10 @@ def test_few_pictures_are_told_of_with_what_helps(images, words):
     ]
 
 
-def test_the_small_bundled_network_is_recommended_for_small_pictures_only():
-    large = "\n".join(advice(300, load_config("few-256"), started=False))
-    assert "emoji64" not in large and "of a similar kind help, too: --init-from" in large
+@pytest.mark.parametrize("others", ["few-256", "glyphs-64"])
+def test_the_small_bundled_network_is_recommended_for_small_coloured_pictures_only(others):
+    text = "\n".join(advice(300, load_config(others), started=False))
+    assert "emoji64" not in text and "of a similar kind help, too: --init-from" in text
 
 
 def test_a_configuration_that_augments_is_not_told_to():

@@ -120,6 +120,26 @@ def test_classes(tmp_path):
         assert not np.array_equal(cat, dog)
 
 
+def test_a_column_for_each_class(tmp_path):
+    path = tmp_path / "g.pt"
+    config = NetworkConfig(resolution=8, z_dim=4, label_dim=3, max_channels=4)
+    save_generator(path, random_generator(config), label_names=["ant", "bee", "cat"])
+    seeds = ["classes", path, "--seeds", "4,5"]
+    every, bees = (
+        drawn(tmp_path / "a.png", *seeds),
+        drawn(tmp_path / "b.png", *seeds, "--classes=bee"),
+    )
+    assert every.shape[1] - bees.shape[1] == 2 * 100
+    assert np.array_equal(every[:, -200:-100], bees[:, -100:])
+    loaded = load_source(path)
+    whole = list(loaded.pictures([5], labels=loaded.label("bee")))
+    assert np.array_equal(bees[-100:-4:12, -100:-4:12], whole[0])
+    assert "has no labels" in refused("classes", "emoji32", "--out", tmp_path / "c.png")
+    assert "there is no class 'dog'" in refused(
+        *seeds, "--classes=dog", "--out", tmp_path / "c.png"
+    )
+
+
 def test_a_timelapse_has_so_many_moments(run_folder, tmp_path):
     for images in range(3_000, 9_000, 1_000):
         path = run_folder / f"generator-{images:09d}.pt"

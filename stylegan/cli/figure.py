@@ -74,6 +74,36 @@ def grid(selection: Selection, columns: int | None) -> "Image":
 
 
 @kind(
+    "0-7",
+    click.option(
+        "--classes",
+        metavar="NAME,...",
+        default="",
+        help="Classes of the columns, by name or number.  [default: all]",
+    ),
+    *(
+        options.PSI,
+        options.CUTOFF,
+        options.CENTERS,
+        options.EDIT,
+        options.NOISE,
+        options.RESOLUTION,
+    ),
+)
+def classes(selection: Selection, classes: str) -> "Image":
+    """The same seeds in every class of a network with labels: rows of one latent each.
+
+    \b
+    stylegan figure classes runs/letters --seeds 0-9 --psi 0.7 --out alphabets.png
+    stylegan figure classes runs/cats --classes tabby,siamese --out breeds.png
+    """
+    from stylegan.figures import classes as of_classes
+
+    chosen = [name for name in classes.split(",") if name]
+    return of_classes(selection.loaded, selection.chosen_seeds, chosen, selection.noise or "const")
+
+
+@kind(
     "0-2",
     options.source_b_option(COLUMNS),
     options.LAYERS,

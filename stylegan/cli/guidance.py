@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stylegan.run_folder import RunFolder
 
 HANDFUL, FEW = 10, 2000  # pictures
-BUNDLED_RESOLUTION = 64  # of emoji64, a small network
+BUNDLED_RESOLUTION = 64  # of emoji64, a small network of coloured pictures
 MANY_PASSES, ENOUGH_PASSES = 5000, 1000  # times that a training shows each picture
 
 
@@ -75,7 +75,8 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
                 f"each would be shown {passes:,.0f} times; --kimg {enough} is a better start"
             )
     if not started:
-        small = config.network.resolution <= BUNDLED_RESOLUTION
+        network = config.network
+        small = network.resolution <= BUNDLED_RESOLUTION and network.image_channels == 3
         lines.append(
             "shapes come sooner with --init-from emoji64, without --config"
             if small

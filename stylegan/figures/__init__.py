@@ -4,6 +4,7 @@ from stylegan.figures.layout import GAP, chart, default_columns, grid
 from stylegan.figures.noise import noise_components, noise_detail
 from stylegan.figures.points import (
     Points,
+    classes,
     labelled_grid,
     of_latents,
     of_seeds,

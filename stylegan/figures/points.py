@@ -98,6 +98,23 @@ def truncation(
     return chart(list(zip(*columns, strict=True)), columns=names, names=points.names)
 
 
+def classes(
+    loaded: LoadedGenerator,
+    seeds: Sequence[int],
+    chosen: Sequence[str] = (),
+    noise: Noise = "const",
+) -> Image.Image:
+    """A row for each seed, a column for each class, or each that is chosen by name or number: the
+    same latent with every label. ValueError for a network without labels."""
+    count = loaded.generator.config.label_dim
+    if not count:
+        raise ValueError(f"the {loaded.origin} has no labels, so there are no classes to compare")
+    chosen = chosen or list(loaded.label_names) or [str(i) for i in range(count)]
+    points = [of_seeds(loaded, seeds, loaded.label(name), noise) for name in chosen]
+    columns = [pictures(loaded, of_class) for of_class in points]
+    return chart(list(zip(*columns, strict=True)), columns=chosen, names=points[0].names)
+
+
 def swept(loaded: LoadedGenerator, points: Points, psis: Sequence[float]) -> list[np.ndarray]:
     """The pictures uint8 (N, H, W, C) of the points at each psi."""
     return [pictures(loaded.adjusted(psi=psi), points) for psi in psis]
