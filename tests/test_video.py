@@ -16,6 +16,7 @@ from tiny_generators import random_generator
 from torch.testing import assert_close
 
 from stylegan import sampling
+from stylegan.directions import read_edits
 from stylegan.figures import StyleRange, of_seeds, style_ranges
 from stylegan.files.latents import write_latents
 from stylegan.files.loading import LoadedGenerator, save_generator
@@ -23,12 +24,12 @@ from stylegan.ops import truncate
 from stylegan.paths import places
 from stylegan.video import (
     Stage,
+    between,
     check_frame,
     check_length,
     check_video,
     filmed,
     mixing_scene,
-    psi_at,
     truncation_scene,
     walk_in_w,
     walk_in_z,
@@ -287,9 +288,9 @@ def test_in_a_mixing_morph_only_the_layers_of_the_range_move(loaded):
 
 def test_psi_goes_there_and_back():
     assert_close(
-        psi_at(numbers(0, 0.25, 0.5, 0.75, 1), 1, -1, closed=True), numbers(1, 0, -1, 0, 1)
+        between(numbers(0, 0.25, 0.5, 0.75, 1), 1, -1, closed=True), numbers(1, 0, -1, 0, 1)
     )
-    assert_close(psi_at(numbers(0, 0.25, 1), 1, -1, closed=False), numbers(1, 0.5, -1))
+    assert_close(between(numbers(0, 0.25, 1), 1, -1, closed=False), numbers(1, 0.5, -1))
 
 
 def test_a_truncation_morph_is_truncation(loaded):
@@ -419,6 +420,15 @@ def test_a_truncation_morph_begins_at_the_first_psi(loaded, source, tmp_path):
     assert np.abs(frames[5][:96] - middle).mean() < 8
 
 
+def test_an_edit_film_goes_from_one_strength_to_the_other_and_back(loaded, source, tmp_path):
+    options = ["--seeds", 3, "--edit", "pca:1=+2@0-1", "--seconds", 1, "--strengths", "-1,0.5"]
+    frames = film(tmp_path / "a.webp", "edit", source, *options)
+    for frame, strength in ((frames[0], -2), (frames[5], 1)):
+        edits = read_edits([f"pca:1={strength}@0-1"], loaded, source)
+        (picture,) = loaded.pictures([3], edits=edits)
+        assert np.abs(frame[:96] - picture.repeat(12, axis=0).repeat(12, axis=1)).mean() < 8
+
+
 def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
     for images, resolution in ((1_000, 4), (5_000, 8), (6_000, 8)):
         path = tmp_path / "run" / f"generator-{images:09d}.pt"
@@ -471,6 +481,8 @@ def test_what_exists_is_refused_before_any_work(tmp_path, source):
         (["walk", "--grid", "100x100"], "100x100 is not a grid", 2),
         (["walk", "--space", "z", "--interpolation", "linear"], "is for walks in w", 2),
         (["truncation", "--psis", "1,0,-1"], "two numbers, not 3", 2),
+        (["edit", "--edit", "pca:1", "--strengths", "1"], "two numbers, not 1", 2),
+        (["edit"], "pass --edit", 2),
         (["mixing", "--layers", "3-4"], "at 8x8 there are layers 0-3", 1),
         (["timelapse"], "of a run folder, but", 1),
     ],

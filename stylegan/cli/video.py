@@ -16,7 +16,7 @@ from stylegan.destination import check_file
 from stylegan.messages import count
 
 if TYPE_CHECKING:
-    from stylegan.video import Film, Interpolation
+    from stylegan.video import Film, Interpolation, Moves, Sound
 
 POINTS = 4  # of a walk, unless seeds are chosen
 SECONDS_PER_POINT = 2.0
@@ -42,28 +42,70 @@ INTERPOLATION = click.option(
 )
 
 
+AUDIO = click.option(
+    "--audio",
+    type=values.INPUT,
+    help="Sound of the film (.mp4): any file with sound, whose length the film has unless "
+    "--seconds is shorter.",
+)
+REACT = click.option(
+    "--react",
+    "reactions",
+    metavar="FEATURE:EDIT",
+    type=values.REACTION,
+    multiple=True,
+    help="Move along an edit with the sound, such as onset-low:pca:1=+3: none of it in silence, "
+    "all of it where the feature is largest. Features are loudness and onset (where notes and "
+    "beats begin), of all or as loudness-low (below 250 Hz), -mid, -high (from 4 kHz). Several "
+    "are added.",
+)
+
+
 @dataclass(frozen=True)
 class Shot:
-    """How long a film is to be, and how large its pictures."""
+    """How long a film is to be, how large its pictures, and what is heard."""
 
     fps: float
     seconds: float | None
     scale: int | None
+    sound: "Sound | None" = None
+    reactions: tuple[tuple[str, str], ...] = ()
 
     def frames(self, default_seconds: float) -> int:
         from stylegan.video import check_length
 
-        seconds = default_seconds if self.seconds is None else self.seconds
+        longest = default_seconds if self.sound is None else self.sound.seconds
+        seconds = longest if self.seconds is None else self.seconds
         check_length(seconds)
+        if self.sound is not None and round((seconds - longest) * self.fps) > 0:
+            raise ValueError(
+                f"{self.sound.path} lasts {longest:.1f} s, so the film cannot last {seconds:g} s; "
+                "leave --seconds out"
+            )
         return max(1, round(seconds * self.fps))
+
+    def moves(self, selection: Selection, frames: int) -> "Moves | None":
+        """What the sound does to so many frames."""
+        import numpy as np
+        import torch
+
+        from stylegan.video import Moves, feature
+
+        if self.sound is None or not self.reactions:
+            return None
+        loaded, source = selection.loaded, selection.source
+        edits = [options.edits_of(source, loaded, (text,)) for _, text in self.reactions]
+        heard = [feature(self.sound, name, self.fps, frames) for name, _ in self.reactions]
+        return Moves(torch.from_numpy(np.stack(heard, axis=1)), edits)
 
 
 @click.group()
 def video() -> None:
-    """Film a walk through latent space, a morph, or the training of a run.
+    """Film a walk through latent space, a morph, an edit, or the training of a run.
 
     \b
     stylegan video walk emoji32 --seeds 0-7 --out walk.mp4
+    stylegan video walk emoji32 --audio song.mp3 --react onset-low:pca:1=+3 --out song.mp4
     stylegan video timelapse runs/mine --out timelapse.webp
     """
 
@@ -86,6 +128,7 @@ def kind(seeds: str, *own: Any, length: str, of_run: bool = False) -> Callable[[
             help=f"Length of the film.  [default: {length}]",
         )
         @options.count_option("--scale", SCALE)
+        @options.together(*([] if of_run else [AUDIO, REACT]))
         @options.path_option("--out", FILE, f"{name}.mp4")
         @options.OVERWRITE
         @functools.wraps(make)
@@ -96,18 +139,33 @@ def kind(seeds: str, *own: Any, length: str, of_run: bool = False) -> Callable[[
             scale: int | None,
             out: Path,
             overwrite: bool,
+            audio: Path | None = None,
+            reactions: tuple[tuple[str, str], ...] = (),
             **given: Any,
         ) -> None:
-            from stylegan.video import check_frame, check_video, write_video
+            from stylegan.video import (
+                check_frame,
+                check_holds_sound,
+                check_video,
+                read_sound,
+                write_video,
+            )
 
             check_video(out, fps)
             check_file(out, overwrite=overwrite)
-            shot = Shot(fps, seconds, scale)
+            if reactions and audio is None:
+                raise click.UsageError("--react needs a sound to move with: pass --audio FILE")
+            if audio is not None:
+                check_holds_sound(out)
+            sound = None if audio is None else read_sound(audio)
+            shot = Shot(fps, seconds, scale, sound, reactions)
             shot.frames(default_seconds=1)  # what cannot be is refused before the work
             film = make(selection, shot, **given)
             check_frame(out, film.size)
             with progress_bar("frame") as progress:
-                write_video(out, film.frames, count=film.count, fps=fps, progress=progress)
+                write_video(
+                    out, film.frames, count=film.count, fps=fps, sound=audio, progress=progress
+                )
             took = f"{film.count / fps:.1f} s at {fps:g} frames per second"
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             say(f"{out}, {took}, from the {origin}")
@@ -175,7 +233,15 @@ def walk(
     else:
         scene = walk_in_z(loaded, knots, selection.label(loaded), closed=loop)
     t = places(shot.frames(SECONDS_PER_POINT * each), each, closed=loop)
-    return film(loaded, scene, t, columns=grid[0], scale=shot.scale, noise=points.noise)
+    return film(
+        loaded,
+        scene,
+        t,
+        columns=grid[0],
+        scale=shot.scale,
+        noise=points.noise,
+        moves=shot.moves(selection, len(t)),
+    )
 
 
 @kind(
@@ -225,6 +291,7 @@ def mixing(
         labels=labels,
         scale=shot.scale,
         noise=sources.noise,
+        moves=shot.moves(selection, len(t)),
     )
 
 
@@ -252,7 +319,54 @@ def truncation(selection: Selection, shot: Shot, psis: list[float], loop: bool) 
         raise click.UsageError(f"--psis are the first and the last, two numbers, not {len(psis)}")
     points, n = selection.points(selection.loaded), shot.frames(MORPH_SECONDS)
     return truncation_film(
-        selection.loaded, points, (psis[0], psis[1]), n, closed=loop, scale=shot.scale
+        selection.loaded,
+        points,
+        (psis[0], psis[1]),
+        n,
+        closed=loop,
+        scale=shot.scale,
+        moves=shot.moves(selection, n),
+    )
+
+
+@kind(
+    "0-5",
+    LATENTS,
+    EDIT,
+    click.option(
+        "--strengths",
+        type=values.NUMBERS,
+        default="-1,1",
+        help="How many times the edits, the first and the last.",
+    ),
+    *(LOOP, PSI, CUTOFF, CENTERS, RESOLUTION),
+    length=f"{MORPH_SECONDS:g}",
+)
+def edit(selection: Selection, shot: Shot, strengths: list[float], loop: bool) -> "Film":
+    """Edits from one strength to another, and back.
+
+    \b
+    stylegan video edit emoji32 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.mp4
+    """
+    from stylegan.video import edit_film
+
+    if len(strengths) != 2:
+        raise click.UsageError(
+            f"--strengths are the first and the last, two numbers, not {len(strengths)}"
+        )
+    if not selection.edits:
+        raise click.UsageError("pass --edit, for instance --edit pca:1=+2")
+    loaded, n = selection.loaded.adjusted(edits=[]), shot.frames(MORPH_SECONDS)
+    edits = {text: options.edits_of(selection.source, loaded, (text,)) for text in selection.edits}
+    return edit_film(
+        loaded,
+        selection.points(loaded),
+        edits,
+        (strengths[0], strengths[1]),
+        n,
+        closed=loop,
+        scale=shot.scale,
+        moves=shot.moves(selection, n),
     )
 
 

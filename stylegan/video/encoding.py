@@ -1,6 +1,5 @@
 """Frames into a file: .mp4 through PyAV, .gif and .webp through Pillow."""
 
-import importlib.util
 import itertools
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -12,6 +11,7 @@ from PIL import Image
 
 from stylegan.atomic import replacing
 from stylegan.destination import check_file
+from stylegan.video.track import Track, check_pyav
 
 
 class Limits(NamedTuple):
@@ -49,6 +49,12 @@ def check_video(path: Path, fps: float) -> None:
         check_h264()
 
 
+def check_holds_sound(path: Path) -> None:
+    """ValueError if films of that format have no sound."""
+    if path.suffix.lower() != ".mp4":
+        raise ValueError(f"{path} would have no sound: films with sound end in .mp4")
+
+
 def check_length(seconds: float) -> None:
     """ValueError unless a film can last so long."""
     if not 0 < seconds <= LONGEST:
@@ -71,11 +77,7 @@ def check_frame(path: Path, size: tuple[int, int]) -> None:
 
 def check_h264() -> None:
     """ValueError unless PyAV is installed and can write H.264."""
-    if importlib.util.find_spec("av") is None:
-        raise ValueError(
-            'writing .mp4 needs PyAV: pip install ".[video]" in a clone, or '
-            "pip install 'stylegan[video]'; .gif and .webp need nothing more"
-        )
+    check_pyav("writing .mp4", "; .gif and .webp need nothing more")
     import av
 
     if H264 not in av.codecs_available:
@@ -91,9 +93,11 @@ def write_video(
     *,
     count: int,
     fps: float,
+    sound: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Write `count` frames uint8 (H, W, 3), all of one size, as they come.
+    """Write `count` frames uint8 (H, W, 3), all of one size, as they come, and in an .mp4 the
+    beginning of the `sound` of a file.
 
     No more than one of them is kept, but a .gif is gathered with one byte for a pixel, a .webp as
     it is compressed. The same frames give the same bytes. `path` is never half a file. Frames of
@@ -101,12 +105,14 @@ def write_video(
     frames that are fewer or more, or of several sizes.
     """
     check_video(path, fps)
+    if sound is not None:
+        check_holds_sound(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     checked = checked_frames(frames, count, progress)
     with replacing(path) as file:
         match path.suffix.lower():
             case ".mp4":
-                write_h264(file.name, checked, fps)
+                write_h264(file.name, checked, fps, sound, count / fps)
             case ".gif":
                 write_gif(file, checked, durations(count, fps, unit_ms=10))
             case ".webp":
@@ -134,8 +140,11 @@ def checked_frames(
         raise ValueError(f"{count} frames were promised, at least 1, but {found} came")
 
 
-def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
-    """An .mp4 that every player shows: H.264 in 8 bits with halved colours, BT.709."""
+def write_h264(
+    name: str, frames: Iterator[np.ndarray], fps: float, sound: Path | None, seconds: float
+) -> None:
+    """An .mp4 that every player shows: H.264 in 8 bits with halved colours, BT.709, and the first
+    `seconds` of a sound as AAC."""
     import av
     from av.video.reformatter import ColorRange, Colorspace, Interpolation
 
@@ -147,6 +156,7 @@ def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
         context = stream.codec_context
         context.color_primaries = context.color_trc = context.colorspace = BT709
         context.color_range = LIMITED
+        track = None if sound is None else Track(container, sound, seconds)
         for number, pixels in enumerate(frames):
             odd = [(0, pixels.shape[0] % 2), (0, pixels.shape[1] % 2), (0, 0)]
             rgb = av.VideoFrame.from_ndarray(np.pad(pixels, odd, mode="edge"), format="rgb24")
@@ -160,7 +170,11 @@ def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
                 stream.width, stream.height = frame.width, frame.height
             frame.pts, frame.time_base = number, 1 / rate
             container.mux(stream.encode(frame))
+            if track is not None:
+                track.write_until((number + 1) / fps)
         container.mux(stream.encode(None))
+        if track is not None:
+            track.end()
 
 
 def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:

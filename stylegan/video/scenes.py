@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.edits import Edit, total_move
 from stylegan.figures import (
     Points,
     StyleRange,
@@ -23,7 +24,7 @@ from stylegan.figures import (
     pictures,
 )
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.networks import Noise
+from stylegan.networks import NetworkConfig, Noise
 from stylegan.paths import linear, places, spherical, spline
 from stylegan.run_folder import images_of
 from stylegan.video.stage import Stage
@@ -74,8 +75,8 @@ def mixing_scene(
     return at
 
 
-def psi_at(t: Tensor, first: float, last: float, *, closed: bool) -> Tensor:
-    """psi at places from 0 to 1: evenly from `first` to `last`, or if `closed` there and back,
+def between(t: Tensor, first: float, last: float, *, closed: bool) -> Tensor:
+    """A number at places from 0 to 1: evenly from `first` to `last`, or if `closed` there and back,
     slowly at both ends."""
     if closed:
         t = (1 - torch.cos(2 * math.pi * t)) / 2
@@ -85,13 +86,30 @@ def psi_at(t: Tensor, first: float, last: float, *, closed: bool) -> Tensor:
 def truncation_scene(
     loaded: LoadedGenerator, ws: Tensor, psis: tuple[float, float], *, closed: bool
 ) -> Scene:
-    """ws (cells, num_styles, w_dim) at changing psi: see `psi_at`. They are truncated already."""
+    """ws (cells, num_styles, w_dim) at changing psi: see `between`. They are truncated already."""
 
     def at(t: Tensor) -> Tensor:
-        there = psi_at(t, *psis, closed=closed).tolist()
+        there = between(t, *psis, closed=closed).tolist()
         return torch.stack([loaded.truncated(ws, psi=psi) for psi in there])
 
     return at
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """Edits whose strengths change from frame to frame."""
+
+    strengths: Tensor  # float64 (frames, edits), times those of the edits
+    edits: Sequence[Sequence[Edit]]  # each of one or several moves
+
+    def at(self, part: slice, config: NetworkConfig) -> Tensor:
+        """What is added to the styles of some frames: (n, 1, num_styles, w_dim)."""
+        moves = torch.zeros(len(self.edits), config.num_styles(), config.w_dim).double()
+        for row, edit in zip(moves, self.edits, strict=True):
+            move = total_move(edit, config)
+            if move is not None:
+                row += move
+        return torch.tensordot(self.strengths[part].double(), moves, dims=1)[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,28 +131,42 @@ def film(
     labels: Sequence[str] | None = None,
     captions: Sequence[str] = (),
     noise: Noise = "const",
+    moves: Moves | None = None,
 ) -> Film:
-    """The scene at each place t (n,): its cells in rows of `columns`, each over its label, all over
-    the caption of the frame. See `Stage` for the scale."""
+    """The scene at each place t (n,), moved along with the frames: its cells in rows of `columns`,
+    each over its label, all over the caption of the frame. See `Stage` for the scale."""
     stage = Stage.of(loaded.picture_size(), columns, scale, labels)
     cells = scene(t[:1]).shape[1]
-    shots = filmed(loaded, scene, t, noise=noise)
+    shots = filmed(loaded, scene, t, noise=noise, moves=moves)
     texts = captions or itertools.repeat("")
     frames = (stage.frame(shot, text) for shot, text in zip(shots, texts, strict=False))
     return Film(frames, len(t), stage.frame_size(cells, captions=bool(captions)))
 
 
 def filmed(
-    loaded: LoadedGenerator, scene: Scene, t: Tensor, *, noise: Noise = "const"
+    loaded: LoadedGenerator,
+    scene: Scene,
+    t: Tensor,
+    *,
+    noise: Noise = "const",
+    moves: Moves | None = None,
 ) -> Iterator[np.ndarray]:
     """The pictures uint8 (cells, H, W, C) of the scene at each place t (n,), made as they are asked
-    for. Random noise is another in every picture."""
+    for, and moved after truncation. Random noise is another in every picture."""
     cells = scene(t[:1]).shape[1]
     at_once = max(1, sampling.default_batch(loaded.resolution) // cells)
     for start in range(0, len(t), at_once):
-        ws = scene(t[start : start + at_once]).flatten(0, 1)
+        part = slice(start, start + at_once)
+        ws, how = scene(t[part]), loaded
+        if moves is not None:
+            move = moves.at(part, loaded.generator.config)
+            ws = loaded.truncated(ws.flatten(0, 1)).unflatten(0, ws.shape[:2]) + move.to(
+                loaded.generator.w_avg
+            )
+            how = loaded.adjusted(psi=1)
+        ws = ws.flatten(0, 1)
         seeds = range(start * cells, start * cells + len(ws))
-        pictures = list(loaded.pictures(seeds, ws=ws, noise=noise))
+        pictures = list(how.pictures(seeds, ws=ws, noise=noise))
         for i in range(0, len(pictures), cells):
             yield np.stack(pictures[i : i + cells])
 
@@ -147,10 +179,11 @@ def truncation_film(
     *,
     closed: bool,
     scale: int | None = None,
+    moves: Moves | None = None,
 ) -> Film:
-    """`count` frames of the points at changing psi, which is written below them: see `psi_at`."""
-    t = places(count, 1, closed=True) if closed else places(count, 2, closed=False)
-    there = psi_at(t, *psis, closed=closed).tolist()
+    """`count` frames of the points at changing psi, which is written below them: see `between`."""
+    t = there_and_back(count, closed=closed)
+    there = between(t, *psis, closed=closed).tolist()
     return film(
         loaded.adjusted(psi=1),  # the scene has truncated
         truncation_scene(loaded, points.ws, psis, closed=closed),
@@ -159,7 +192,42 @@ def truncation_film(
         scale=scale,
         captions=[f"psi {round(psi, 2) + 0:.2f}" for psi in there],
         noise=points.noise,
+        moves=moves,
     )
+
+
+def edit_film(
+    loaded: LoadedGenerator,
+    points: Points,
+    edits: Mapping[str, Sequence[Edit]],
+    strengths: tuple[float, float],
+    count: int,
+    *,
+    closed: bool,
+    scale: int | None = None,
+    moves: Moves | None = None,
+) -> Film:
+    """`count` frames of the points along edits, given by the names that are written below: the
+    strengths go from the first to the last, see `between`."""
+    t = there_and_back(count, closed=closed)
+    now = between(t, *strengths, closed=closed)
+    columns = [now[:, None].expand(-1, len(edits)), *([] if moves is None else [moves.strengths])]
+    every = [*edits.values(), *([] if moves is None else moves.edits)]
+    return film(
+        loaded,
+        lambda t: points.ws[None].expand(len(t), -1, -1, -1),
+        t,
+        columns=default_columns(len(points.names)),
+        scale=scale,
+        captions=[f"{round(x, 2) + 0:+.2f} x {' '.join(edits)}" for x in now.tolist()],
+        noise=points.noise,
+        moves=Moves(torch.cat(columns, dim=1), every),
+    )
+
+
+def there_and_back(count: int, *, closed: bool) -> Tensor:
+    """Places from 0 to 1 of evenly spread frames: see `places`."""
+    return places(count, 1, closed=True) if closed else places(count, 2, closed=False)
 
 
 def timelapse_film(
