@@ -54,7 +54,7 @@ SCHEDULE = {**SHORT, "g_lr": {4: 0.002, 16: 0.003}, "d_lr": {4: 0.001}}
 def recorded(store, out, options=None, **changes):
     """A run with events, and with what else is asked for."""
     config = tiny_config(schedule=SCHEDULE, r2_gamma=1.0, **changes)
-    run(config, store, out, **{"tensorboard": True} | (options or {}))
+    run(config, store, out, **{"track": "tensorboard"} | (options or {}))
     return out
 
 
@@ -218,6 +218,6 @@ def test_images_of_other_channels_are_shown(store, tmp_path, channels):
 
 
 def test_without_tensorboard_there_are_no_events(store, tmp_path):
-    recorded(store, tmp_path, {"tensorboard": False, "histograms": True, "graph": True})
+    recorded(store, tmp_path, {"track": "none", "histograms": True, "graph": True})
     assert not (tmp_path / "tensorboard").exists()
     assert (tmp_path / "log.jsonl").exists()

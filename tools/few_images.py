@@ -302,7 +302,7 @@ def main(
             options: list[object] = [] if "--kimg" in run.arguments else ["--data", trained_on]
             options += [part for option in run.options for part in ("-o", option)]
             options += [*run.arguments, *(["--init-from", source] if run.source else [])]
-            options += ["--device", device, "--no-tensorboard"]
+            options += ["--device", device, "--track=none"]
             if problem := stylegan(log, "train", "--out", folder, *options):
                 raise ValueError(f"{run.name}: {problem}")
         if not folder.is_dir() or not RunFolder(folder).generators():

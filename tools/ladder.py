@@ -218,7 +218,7 @@ def main(
         folder, log = out / job.name, out / f"{job.name}.txt"
         options = ["--config", out / f"{job.row}.toml", "--seed", job.seed, "--device", device]
         options += ["--data", data] if data else []
-        problem = stylegan(log, "train", "--out", folder, *options, "--no-tensorboard")
+        problem = stylegan(log, "train", "--out", folder, *options, "--track=none")
         scores = {} if problem else scores_of(folder, requests)[None]
         known = {name.partition("/")[0] for name in scores}
         missing = [request.name for request in requests if request.name not in known]

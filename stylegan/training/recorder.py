@@ -1,4 +1,4 @@
-"""What a run records as it goes: log.jsonl, TensorBoard events, grids of samples, progress."""
+"""What a run records as it goes: log.jsonl, events, grids of samples, progress."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from stylegan import distributed, sampling
+from stylegan.agreement import from_first
 from stylegan.atomic import replacing
 from stylegan.data import Store
 from stylegan.lineage import to_plain
@@ -20,7 +21,7 @@ from stylegan.schedule import Stage
 from stylegan.training.overfitting import validation_gap
 from stylegan.training.state import TrainState
 from stylegan.training.step import Metrics
-from stylegan.training.tensorboard import TensorBoard
+from stylegan.training.trackers import Kind, tracker
 
 SAMPLE_IMAGES = 32  # in the grids that a run writes
 GRID_COLUMNS = 8
@@ -80,7 +81,7 @@ class Recorder:
         *,
         tell: Callable[[str], None],
         report: Callable[[TrainingProgress], None],
-        tensorboard: bool = True,
+        track: Kind = "tensorboard",
         histograms: bool = False,
         graph: bool = False,
     ) -> None:
@@ -89,12 +90,8 @@ class Recorder:
         self.writes = distributed.rank() == 0
         self.unwritten: list[str] = []  # lines of the log that the disk has refused
         self.meter = Meter()
-        self.events = TensorBoard(
-            folder.tensorboard,
-            tell,
-            enabled=tensorboard and self.writes,
-            start=state.images_seen,
-        )
+        kind = track if self.writes else "none"
+        self.events = tracker(kind, folder, state.config, tell, start=state.images_seen)
 
     def begin(self) -> None:
         """Where this part of the run starts; the first one shows the data, and weights from
@@ -111,6 +108,7 @@ class Recorder:
             versions=versions(),
             **({"lineage": to_plain(lineage)} if lineage else {}),
         )
+        from_first(self.events.begin)
         if first and lineage:
             self.write_samples(self.state.stage)
         if not self.writes:
@@ -243,3 +241,4 @@ class Recorder:
     def end(self, event: str, **values: Any) -> None:
         """The last line of this part of the run."""
         self.line(event, images_seen=self.state.images_seen, **values)
+        self.events.end(event)

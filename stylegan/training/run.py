@@ -23,6 +23,7 @@ from stylegan.training.preflight import try_losses, try_out
 from stylegan.training.recorder import Recorder, TrainingProgress
 from stylegan.training.resume import check_same_options, open_run
 from stylegan.training.state import TrainState
+from stylegan.training.trackers import Kind, package_of
 
 if TYPE_CHECKING:
     from stylegan.training.transfer import Start
@@ -44,7 +45,7 @@ def start(
     strict: bool = False,
     preflight: bool = True,
     workers: int = 1,
-    tensorboard: bool = True,
+    track: Kind = "tensorboard",
     histograms: bool = False,
     graph: bool = False,
     hang_minutes: float = 30.0,
@@ -55,7 +56,9 @@ def start(
     be used. A new run starts from the weights of `init_from` that fit. Without `preflight` no
     steps are tried before the first. The first process calls `tell` with what a user should know;
     each calls `report` with the progress at every line of the log. `workers` threads read images
-    ahead. `histograms` of weights and gradients and the `graph` go to TensorBoard. A process of
+    ahead. `track` shows curves and pictures in files of TensorBoard, in Weights & Biases or in
+    MLflow, beside the run's own files; `histograms` of weights and gradients and the `graph` only
+    the first. A process of
     several that makes no progress for `hang_minutes` ends; 0: never.
 
     SIGINT and SIGTERM stop training after the step in progress: the state is saved, and `Stopped`,
@@ -67,6 +70,7 @@ def start(
     folder = RunFolder(out)
     with nothing_to_save(), processes(device, hang_minutes), kernels(config), folder.alone():
         say = tell if distributed.rank() == 0 else lambda text: None
+        package_of(track)
         try_losses(config, device)
         store = (
             data if isinstance(data, Store) else open_store(data, config, strict=strict, tell=tell)
@@ -78,8 +82,8 @@ def start(
         for line in [*announcement(state, store, folder, resumed), *tried]:
             say(line)
         from_first(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
-        shows = {"tensorboard": tensorboard, "histograms": histograms, "graph": graph}
-        recorder = Recorder(state, store, folder, tell=say, report=report, **shows)
+        shows = {"histograms": histograms, "graph": graph}
+        recorder = Recorder(state, store, folder, tell=say, report=report, track=track, **shows)
         train(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes)
     return state
 

@@ -8,42 +8,30 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from stylegan.messages import reason_of
 from stylegan.networks import Generator
+from stylegan.training.trackers import Tracker
 
 if TYPE_CHECKING:
     from stylegan.training.events import EventWriter
 
 
-class TensorBoard:
-    """Event files, opened when first written to. What the disk refuses is reported and lost."""
+class TensorBoard(Tracker):
+    """Event files, opened when first written to."""
 
-    def __init__(
-        self, folder: Path, tell: Callable[[str], None], *, enabled: bool = True, start: int = 0
-    ) -> None:
-        self.folder, self.tell, self.enabled = folder, tell, enabled
-        self.start = start  # images seen: what the files hold beyond was never saved
+    name, faults = "TensorBoard", OSError
+
+    def __init__(self, folder: Path, tell: Callable[[str], None], *, start: int = 0) -> None:
+        super().__init__(tell)
+        self.folder, self.start = folder, start
         self.writer: EventWriter | None = None
-        self.refused = False
 
     def write(self, add: Callable[["EventWriter"], object]) -> None:
-        if not self.enabled:
-            return
         if self.writer is None:
             from stylegan.training.events import EventFile, EventWriter
 
             self.writer = EventWriter(EventFile(self.folder, self.start or None))
         add(self.writer)
-        try:
-            self.writer.file.write()
-            self.refused = False
-        except OSError as error:
-            if not self.refused:
-                self.tell(
-                    f"could not write TensorBoard's events: {reason_of(error)}; going on, and "
-                    "trying again"
-                )
-            self.refused = True
+        self.attempt(self.writer.file.write)
 
     def scalars(self, scalars: Mapping[str, float], images_seen: int) -> None:
         def add(writer: "EventWriter") -> None:
@@ -53,11 +41,9 @@ class TensorBoard:
         self.write(add)
 
     def picture(self, name: str, image: Tensor, images_seen: int) -> None:
-        """`image` is uint8 (C, H, W)."""
         self.write(lambda writer: writer.add_image(name, image, images_seen))
 
     def histograms(self, name: str, network: nn.Module, images_seen: int) -> None:
-        """Distributions of weights and of the last gradients."""
         for part, weight in network.named_parameters():
             self.histogram(f"{name}/{part}", weight, images_seen)
             if weight.grad is not None:

@@ -52,7 +52,7 @@ total_kimg = 0.08
 batch_size = { 4 = 4 }
 tick_kimg = { 4 = 0.02 }
 """
-QUICK = ["--no-tensorboard", "--no-preflight", "--device=cpu", "--workers=0"]
+QUICK = ["--track=none", "--no-preflight", "--device=cpu", "--workers=0"]
 TRAIN = ["train", "--data=photos", "--config=small.toml", *QUICK]
 WORDS = re.compile("Error: |^ended|left out|stopped after", re.MULTILINE)
 FAULT = re.compile(r"^\w*(?:Error|Exception|Interrupt|Warning)\b.*", re.MULTILINE)

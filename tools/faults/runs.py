@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 RUNNER = Path(__file__).with_name("injection.py")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--max-restarts=3"]
 PATIENCE = 900.0  # seconds: for whatever does not come
-QUICK = ["--no-tensorboard", "--no-preflight", "--device=cpu"]
+QUICK = ["--track=none", "--no-preflight", "--device=cpu"]
 TICK_IMAGES = 80
 SMALL = """\
 r1_gamma = 1.0
