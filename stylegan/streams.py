@@ -78,6 +78,11 @@ def mixed_latents(seed: int) -> np.random.Generator:
     return numpy_stream(seed, 8)
 
 
+def latent_loop(seed: int) -> np.random.RandomState:
+    """The loop through z that begins at the latent of a seed."""
+    return frozen_stream(seed, 10)
+
+
 # Metrics
 
 

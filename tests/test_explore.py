@@ -29,11 +29,11 @@ from stylegan.explore.controls import (
     described,
     file_of,
     name_of,
-    styles_text,
     view_of,
 )
 from stylegan.explore.page import latents_file
 from stylegan.explore.projecting import searched, target_of
+from stylegan.files.keyframes import styles_text
 from stylegan.files.latents import read_latents
 from stylegan.ops import truncate
 

@@ -11,6 +11,7 @@ from processes import free_port, spawned
 from tiny_training import differing, run, tiny_config, tiny_store, write_pictures
 
 from stylegan.data import cached_store
+from stylegan.files.loaded import weights_sha256
 from stylegan.files.loading import load_generator
 from stylegan.metrics import (
     Moments,
@@ -27,7 +28,6 @@ from stylegan.metrics.cache import Rows, entry
 from stylegan.metrics.engine import NAMES, kind_of
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
-from stylegan.metrics.subject import weights_sha256
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, TrainState

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import math
 import weakref
 
@@ -18,6 +19,7 @@ from torch.testing import assert_close
 from stylegan import sampling
 from stylegan.directions import read_edits
 from stylegan.figures import StyleRange, of_seeds, style_ranges
+from stylegan.files.keyframes import Keyframes, keyframes_text
 from stylegan.files.latents import write_latents
 from stylegan.files.loading import LoadedGenerator, save_generator
 from stylegan.ops import truncate
@@ -29,7 +31,9 @@ from stylegan.video import (
     check_length,
     check_video,
     filmed,
+    loops_in_z,
     mixing_scene,
+    noise_loop,
     truncation_scene,
     walk_in_w,
     walk_in_z,
@@ -319,6 +323,37 @@ def test_noise_flickers_only_if_random(loaded):
     assert len({frame.tobytes() for frame in random}) == 35
 
 
+def test_a_noise_loop_begins_at_its_seed_closes_and_stays_normal():
+    z = noise_loop(7, 512, 3)(torch.linspace(0, 1, 41, dtype=torch.float64))
+    assert_close(z[0].float(), sampling.latents([7], 512)[0])
+    assert_close(z[-1], z[0])
+    assert (z.std(dim=1) - 1).abs().max() < 0.15 and z.mean(dim=1).abs().max() < 0.2
+    step = z.diff(dim=0).norm(dim=1)
+    assert step.max() < 1.5 * step.min()  # no corner, and none where it closes
+
+
+def test_each_seed_has_a_loop_and_its_class():
+    config = dataclasses.replace(TINY, label_dim=2)
+    conditional = LoadedGenerator(random_generator(config), "memory", resolution=8)
+    labels = torch.eye(2)
+    found = loops_in_z(conditional, [1, 2], 2, labels)(numbers(0, 0.5))
+    assert_close(found[0], of_seeds(conditional, [1, 2], labels).ws)
+    assert not torch.equal(found[0], found[1])
+
+
+def test_keyframes_are_passed_at_their_times():
+    ws = torch.randn(3, 4, 8)
+    open_film = Keyframes(ws, [1.0, 3.0, 5.0], loop=False)
+    assert open_film.places(9).tolist() == pytest.approx([0, 0.5, *(1 + i / 6 for i in range(7))])
+    around = Keyframes(ws, [1.0, 3.0, 4.0]).places(8)
+    assert around.tolist() == pytest.approx([0, 1, 4 / 3, 5 / 3, 2, 2.25, 2.5, 2.75])
+    eased = Keyframes(ws, [1.0, 1.0, 1.0], loop=False, ease=True).places(9)
+    slow = (1 - math.sqrt(0.5)) / 2
+    assert eased.tolist() == pytest.approx(
+        [0, slow, 0.5, 1 - slow, 1, 1 + slow, 1.5, 2 - slow, 2], abs=1e-9
+    )
+
+
 # Frames
 
 
@@ -427,6 +462,49 @@ def test_an_edit_film_goes_from_one_strength_to_the_other_and_back(loaded, sourc
         edits = read_edits([f"pca:1={strength}@0-1"], loaded, source)
         (picture,) = loaded.pictures([3], edits=edits)
         assert np.abs(frame[:96] - picture.repeat(12, axis=0).repeat(12, axis=1)).mean() < 8
+
+
+def test_a_loop_begins_at_the_seed(loaded, source, tmp_path):
+    frames = film(tmp_path / "a.webp", "loop", source, "--seeds", 5, "--seconds", 1)
+    assert np.abs(frames[0] - still(loaded, 5)).mean() < 8
+    assert np.abs(frames[5] - frames[0]).mean() > 1
+
+
+def test_saved_keyframes_are_filmed(loaded, source, tmp_path):
+    ws = loaded.truncated(of_seeds(loaded, [5, 6]).ws)
+    path = tmp_path / "k.json"
+    path.write_text(keyframes_text(Keyframes(ws, [1.0, 0.5]), loaded))
+    frames = film(tmp_path / "a.webp", "keyframes", source, path)
+    assert len(frames) == 15
+    for frame, seed in ((0, 5), (10, 6)):
+        assert np.abs(frames[frame] - still(loaded, seed)).mean() < 8
+    options = ["--no-loop", "--ease", "--seconds", 2]
+    frames = film(tmp_path / "b.webp", "keyframes", source, path, *options)
+    assert np.abs(frames[-1] - still(loaded, 6)).mean() < 8  # equal frames are one in a .webp
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "other"}, "does not hold keyframes of version 1"),
+        ({"generator_sha256": "0"}, "has keyframes of other weights"),
+        ({"keyframes": []}, "from 2 to 1000 keyframes, not 0"),
+        ({"keyframes": [{"seconds": 1}] * 2}, "'styles' is missing"),
+        ({"keyframes": [{"seconds": 1, "styles": "AAAA"}] * 2}, "keyframe 0 is of another network"),
+        ({"keyframes": [{"seconds": 1, "styles": 5}] * 2}, "keyframe 0 must be base64"),
+        ({"loop": 1}, "loop and ease true or false"),
+        ({"seconds": -1}, "more than 0 and at most 86400 seconds, not -1"),
+    ],
+)
+def test_damaged_keyframes_are_refused(loaded, source, tmp_path, change, message):
+    ws = torch.zeros(2, loaded.generator.config.num_styles(), loaded.generator.config.w_dim)
+    about = json.loads(keyframes_text(Keyframes(ws, [1.0, 1.0]), loaded))
+    for entry in about["keyframes"]:
+        entry["seconds"] = change.get("seconds", 1)
+    path = tmp_path / "k.json"
+    path.write_text(json.dumps(about | change))
+    found = refused("keyframes", source, path, "--out", tmp_path / "a.webp")
+    assert message in found and len(found.splitlines()) == 1
 
 
 def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):

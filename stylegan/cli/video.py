@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 POINTS = 4  # of a walk, unless seeds are chosen
 SECONDS_PER_POINT = 2.0
-MORPH_SECONDS, TIMELAPSE_SECONDS = 6.0, 10.0
+MORPH_SECONDS, LOOP_SECONDS, TIMELAPSE_SECONDS = 6.0, 8.0, 10.0
 OTHERS = "10-13"  # seeds of source B
 FILE = 'File: .mp4 (H.264; pip install ".[video]"), .webp or .gif.'
 SCALE = "Enlargement of each picture, its pixels repeated.  [default: to 256 pixels at least]"
@@ -366,6 +366,81 @@ def edit(selection: Selection, shot: Shot, strengths: list[float], loop: bool) -
         n,
         closed=loop,
         scale=shot.scale,
+        moves=shot.moves(selection, n),
+    )
+
+
+@kind(
+    "0-5",
+    options.count_option("--waves", "Harmonics of the loop: more of them are livelier.", 2),
+    *(PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
+    length=f"{LOOP_SECONDS:g}",
+)
+def loop(selection: Selection, shot: Shot, waves: int) -> "Film":
+    """Each seed's latent drifts at random through z, and comes back: a noise loop.
+
+    \b
+    stylegan video loop emoji32 --seeds 0-5 --psi 0.5 --out loop.mp4
+    """
+    from stylegan.figures import default_columns
+    from stylegan.paths import places
+    from stylegan.video import film, loops_in_z
+
+    loaded, seeds = selection.loaded, selection.chosen_seeds
+    t = places(shot.frames(LOOP_SECONDS), 1, closed=True)
+    return film(
+        loaded,
+        loops_in_z(loaded, seeds, waves, selection.labels(loaded)),
+        t,
+        columns=default_columns(len(seeds)),
+        scale=shot.scale,
+        noise=selection.noise or "const",
+        moves=shot.moves(selection, len(t)),
+    )
+
+
+@kind(
+    "",
+    click.argument("file", type=values.INPUT),
+    INTERPOLATION,
+    click.option("--loop/--no-loop", default=None, help="Come back.  [default: as in FILE]"),
+    click.option(
+        "--ease/--no-ease", default=None, help="Slow down at each keyframe.  [default: as in FILE]"
+    ),
+    *(EDIT, RESOLUTION),
+    length="as in FILE",
+)
+def keyframes(
+    selection: Selection,
+    shot: Shot,
+    file: Path,
+    interpolation: "Interpolation | None",
+    loop: bool | None,
+    ease: bool | None,
+) -> "Film":
+    """Through the keyframes of FILE, which the page of `stylegan explore` saves.
+
+    \b
+    stylegan video keyframes emoji32 keyframes.json --out film.mp4
+    """
+    from stylegan.files.keyframes import read_keyframes
+    from stylegan.video import keyframe_film
+
+    loaded = selection.loaded
+    found = read_keyframes(file, loaded)
+    found = replace(
+        found,
+        loop=found.loop if loop is None else loop,
+        ease=found.ease if ease is None else ease,
+    )
+    n = shot.frames(sum(found.ways))
+    return keyframe_film(
+        loaded,
+        found,
+        n,
+        interpolation=interpolation or "spline",
+        scale=shot.scale,
+        noise=selection.noise or "const",
         moves=shot.moves(selection, n),
     )
 

@@ -17,8 +17,8 @@ from stylegan.files.download import BUNDLED
 from stylegan.files.formats.metadata import from_json
 from stylegan.files.formats.npz import npz_arrays
 from stylegan.files.latents import checked_numbers
+from stylegan.files.loaded import weights_sha256
 from stylegan.messages import readable
-from stylegan.metrics.subject import weights_sha256
 from stylegan.networks import Generator, NetworkConfig
 
 FORMAT, VERSION = "stylegan-directions", 1

@@ -25,9 +25,8 @@ from stylegan.directions.supervised import class_directions
 from stylegan.edits import FORM, Edit, check_layers, parsed
 from stylegan.figures import chart, save_picture
 from stylegan.files.formats.metadata import from_json
-from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.messages import readable, suggestion
-from stylegan.metrics.subject import weights_sha256
 from stylegan.networks import NetworkConfig
 
 QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on

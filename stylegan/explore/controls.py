@@ -3,19 +3,17 @@
 A value of a browser is what anybody may have sent, so nothing is used that was not checked here.
 """
 
-import base64
-import binascii
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeGuard, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from stylegan import sampling
 from stylegan.edits import Edit, EditText, text_of
 from stylegan.explore.scene import Blend, Mixing, Scene, View, growth_in, growth_of
+from stylegan.files.keyframes import decoded, styles_of
 from stylegan.messages import readable
 
 SEED, POINTS = "seed", "points"  # what a picture starts from
@@ -33,7 +31,7 @@ def view_of(scene: Scene, values: Values) -> View:
     mixing = Mixing(seed_of(values, "mix_seed"), range(first, last + 1))
     styles = None
     if choice(values, "start", (SEED, POINTS)) == POINTS:
-        start, end = (styles_of(scene, values.get(name)) for name in ("from", "to"))
+        start, end = (point_of(scene, values.get(name)) for name in ("from", "to"))
         styles = torch.lerp(start, end, number(values, "between", 0, 1))
     cutoff = whole(values, "cutoff", 0, layers)
     texts, edits = edits_in(scene, values)
@@ -149,33 +147,11 @@ def moves_of(given: Any, count: int, method: str) -> list[float]:
     return [number(named, name, -LARGEST_MOVE, LARGEST_MOVE) for name in named]
 
 
-def styles_text(styles: Tensor) -> str:
-    """Styles (num_styles, w_dim) as a text, which the browser keeps."""
-    return base64.b64encode(styles.numpy().astype("<f4").tobytes()).decode()
-
-
-def styles_of(scene: Scene, text: Any) -> Tensor:
-    """The inverse of `styles_text`; ValueError if it is not of this network."""
+def point_of(scene: Scene, text: Any) -> Tensor:
+    """The styles (num_styles, w_dim) of a saved point; ValueError if it is not of this network."""
     if text is None:
         raise ValueError("choose two saved points; Save point keeps the picture that is shown")
-    config = scene.generator.config
-    content = decoded(text, "a saved point")
-    if len(content) != 4 * config.num_styles() * config.w_dim:
-        raise ValueError("the saved point is of another network; load this page anew")
-    numbers = np.frombuffer(content, "<f4").reshape(config.num_styles(), config.w_dim)
-    if not np.isfinite(numbers).all():
-        raise ValueError("the saved point has numbers that are not finite")
-    return torch.from_numpy(numbers.astype(np.float32))
-
-
-def decoded(text: Any, name: str) -> bytes:
-    """The bytes of base64."""
-    try:
-        if not isinstance(text, str):
-            raise ValueError(f"it is {shown(text)}")
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"{name} must be base64: {error}") from error
+    return styles_of(text, scene.generator.config, "the saved point")
 
 
 def file_of(values: Values) -> tuple[str, bytes]:

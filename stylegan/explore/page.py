@@ -23,13 +23,13 @@ from stylegan.explore.controls import (
     file_of,
     name_of,
     seed_of,
-    styles_text,
     switch,
     view_of,
     whole,
 )
 from stylegan.explore.projecting import MOST_STEPS, searched, target_of
 from stylegan.explore.scene import Scene, View, final_styles, growth_of, render_with_styles
+from stylegan.files.keyframes import styles_text
 from stylegan.files.latents import read_latents, write_latents
 
 FIRST_SEED = 10  # the first picture: a good one of both bundled generators

@@ -1,6 +1,7 @@
 """A generator with what its file says about it, and the pictures of it."""
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -220,6 +221,15 @@ class LoadedGenerator:
             return int(class_name)
         hint = suggestion(class_name, [*map(readable, names)] or [f"0 to {count - 1}"])
         raise ValueError(f"there is no class {class_name!r}{hint}")
+
+
+def weights_sha256(generator: Generator) -> str:
+    """Hash of all weights with their names, whatever file they are in."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(generator.state_dict().items()):
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def checked_centers(centers: Any, w_dim: int) -> Tensor:

@@ -1,6 +1,5 @@
 """What is measured: samples and the real images beside them, in an order all processes share."""
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from stylegan import distributed, sampling, streams
 from stylegan.data import Store
-from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.networks import Generator, Noise
 
 CPU = torch.device("cpu")
@@ -342,15 +341,6 @@ def share_of(num: int, rank: int | None = None) -> range:
     world = distributed.world_size()
     rank = distributed.rank() if rank is None else rank
     return range(num * rank // world, num * (rank + 1) // world)
-
-
-def weights_sha256(generator: Generator) -> str:
-    """Hash of all weights with their names, whatever file they are in."""
-    digest = hashlib.sha256()
-    for name, weight in sorted(generator.state_dict().items()):
-        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-        digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()
 
 
 @contextmanager

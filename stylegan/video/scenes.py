@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan import sampling
+from stylegan import sampling, streams
 from stylegan.edits import Edit, total_move
 from stylegan.figures import (
     Points,
@@ -23,6 +23,7 @@ from stylegan.figures import (
     nearest,
     pictures,
 )
+from stylegan.files.keyframes import Keyframes
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import NetworkConfig, Noise
 from stylegan.paths import linear, places, spherical, spline
@@ -49,6 +50,39 @@ def walk_in_z(
     def at(t: Tensor) -> Tensor:
         latents = torch.cat([curve(t) for curve in curves])
         return loaded.styles(latents, labels).unflatten(0, (len(curves), -1)).transpose(0, 1)
+
+    return at
+
+
+def noise_loop(seed: int, z_dim: int, waves: int) -> Callable[[Tensor], Tensor]:
+    """A random loop through z: places (n,) -> z (n, z_dim), which come again after t = 1.
+
+    Each number of z is a sum of `waves` harmonics with random weights, and at every t normally
+    distributed. t = 0 is the latent of the seed: the weights are drawn given that.
+    """
+    weights = torch.from_numpy(streams.latent_loop(seed).randn(2, waves, z_dim))
+    start = sampling.latents([seed], z_dim)[0].double()
+    cosines = weights[0] - weights[0].mean(dim=0) + start / math.sqrt(waves)
+
+    def at(t: Tensor) -> Tensor:
+        angles = 2 * math.pi * t.double()[:, None] * torch.arange(1, waves + 1)
+        return (angles.cos() @ cosines + angles.sin() @ weights[1]) / math.sqrt(waves)
+
+    return at
+
+
+def loops_in_z(
+    loaded: LoadedGenerator, seeds: Sequence[int], waves: int, labels: Tensor | None = None
+) -> Scene:
+    """A cell for each seed on its `noise_loop`; labels (1 or N, label_dim) where there are some."""
+    curves = [noise_loop(seed, loaded.generator.config.z_dim, waves) for seed in seeds]
+
+    def at(t: Tensor) -> Tensor:
+        z = torch.stack([curve(t) for curve in curves], dim=1).flatten(0, 1).float()
+        rows = labels
+        if rows is not None:
+            rows = rows.expand(len(seeds), -1).repeat(len(t), 1)
+        return loaded.styles(z, rows).unflatten(0, (len(t), -1))
 
     return at
 
@@ -223,6 +257,22 @@ def edit_film(
         noise=points.noise,
         moves=Moves(torch.cat(columns, dim=1), every),
     )
+
+
+def keyframe_film(
+    loaded: LoadedGenerator,
+    keyframes: Keyframes,
+    count: int,
+    *,
+    interpolation: Interpolation = "spline",
+    scale: int | None = None,
+    noise: Noise = "const",
+    moves: Moves | None = None,
+) -> Film:
+    """`count` frames of a walk through keyframes, whose styles are not truncated again."""
+    scene = walk_in_w(keyframes.ws[:, None], interpolation, closed=keyframes.loop)
+    t = keyframes.places(count)
+    return film(loaded.adjusted(psi=1), scene, t, scale=scale, noise=noise, moves=moves)
 
 
 def there_and_back(count: int, *, closed: bool) -> Tensor:
