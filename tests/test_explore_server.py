@@ -17,8 +17,8 @@ from PIL import Image
 
 from stylegan import sampling
 from stylegan.explore import View, final_styles, render
-from stylegan.explore.controls import styles_text
 from stylegan.explore.server import HOST, serving
+from stylegan.files.keyframes import read_keyframes, styles_text
 from stylegan.files.latents import read_latents, write_latents
 
 FIRST = {
@@ -28,7 +28,7 @@ FIRST = {
     **{"edit_first": 0, "edit_last": 5, "saved": {}},
 }
 ADDRESSES = ["/", "/page.js", "/page.css"]
-QUESTIONS = ["/scene", "/picture", "/latents", "/load", "/search", "/keep"]
+QUESTIONS = ["/scene", "/picture", "/latents", "/load", "/search", "/keep", "/keyframes", "/film"]
 
 
 @pytest.fixture(scope="module")
@@ -218,6 +218,34 @@ def test_a_search_tells_how_it_goes_and_gives_a_point(port, scene):
     ]:
         file = as_file("mine.png", buffer.getvalue())
         status, (found,) = asked(port, "/search", options | file | changes)
+        assert status == 400 and found["error"].startswith(error)
+
+
+def test_saved_points_become_keyframes_and_a_film(port, scene, tmp_path):
+    points = [final_styles(scene, View(seed, 0)) for seed in (1, 2, 3)]
+    options = {"film_seconds": 0.2, "loop": False, "ease": True, "noise": "const"}
+    given = options | {"points": [styles_text(styles) for styles in points]}
+    (found,) = asked(port, "/keyframes", given)[1]
+    (tmp_path / found["name"]).write_bytes(base64.b64decode(found["content"]))
+    keyframes = read_keyframes(tmp_path / "keyframes.json", scene.loaded)
+    assert np.array_equal(keyframes.ws, np.stack(points))
+    assert (keyframes.seconds, keyframes.loop, keyframes.ease) == ([0.2] * 3, False, True)
+    status, parts = asked(port, "/film", given)
+    assert status == 200
+    assert [part["note"] for part in parts[:-1]] == [f"frame {i + 1} of 10" for i in range(10)]
+    kind, _, content = parts[-1]["content"].partition(";base64,")
+    file = base64.b64decode(content)
+    if kind == "data:video/mp4":
+        assert parts[-1]["name"] == "film.mp4" and file[4:8] == b"ftyp"
+    else:
+        assert parts[-1]["name"] == "film.webp" and file[8:12] == b"WEBP"
+    for changes, error in [
+        ({"points": given["points"][:1]}, "save at least two points"),
+        ({"points": ["AAAA", "AAAA"]}, "the saved point is of another network"),
+        ({"film_seconds": -1}, "film_seconds is a number from 0.1 to 60, not -1"),
+        ({"loop": 1}, "loop is one of False, True, not 1"),
+    ]:
+        status, (found,) = asked(port, "/film", given | changes)
         assert status == 400 and found["error"].startswith(error)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.edits import Edit, EditText, text_of
 from stylegan.explore.scene import Blend, Mixing, Scene, View, growth_in, growth_of
-from stylegan.files.keyframes import decoded, styles_of
+from stylegan.files.keyframes import MOST, Keyframes, decoded, styles_of
 from stylegan.messages import readable
 
 SEED, POINTS = "seed", "points"  # what a picture starts from
@@ -35,7 +35,6 @@ def view_of(scene: Scene, values: Values) -> View:
         styles = torch.lerp(start, end, number(values, "between", 0, 1))
     cutoff = whole(values, "cutoff", 0, layers)
     texts, edits = edits_in(scene, values)
-    kinds: tuple[Literal["const", "random", "none"], ...] = ("const", "random", "none")
     return View(
         seed=seed_of(values, "seed"),
         label=class_of(scene, values),
@@ -46,7 +45,7 @@ def view_of(scene: Scene, values: Values) -> View:
         edits=edits,
         edit_texts=texts,
         growth=number(values, "growth", 2, growth_of(loaded.resolution, loaded.alpha)),
-        noise=choice(values, "noise", kinds),
+        noise=noise_of(values),
         noise_seed=seed_of(values, "noise_seed"),
         blend=blend_of(scene, values),
     )
@@ -102,6 +101,11 @@ def choice(values: Values, name: str, known: Sequence[Choice]) -> Choice:
     raise ValueError(f"{name} is one of {', '.join(map(repr, known))}, not {shown(value)}")
 
 
+def noise_of(values: Values) -> Literal["const", "random", "none"]:
+    kinds: tuple[Literal["const", "random", "none"], ...] = ("const", "random", "none")
+    return choice(values, "noise", kinds)
+
+
 def class_of(scene: Scene, values: Values) -> int | None:
     """The class that is chosen, None where there are none."""
     count = scene.generator.config.label_dim
@@ -152,6 +156,17 @@ def point_of(scene: Scene, text: Any) -> Tensor:
     if text is None:
         raise ValueError("choose two saved points; Save point keeps the picture that is shown")
     return styles_of(text, scene.generator.config, "the saved point")
+
+
+def keyframes_in(scene: Scene, values: Values) -> Keyframes:
+    """The saved points as keyframes of a film."""
+    texts = values.get("points")
+    if not isinstance(texts, list) or not 2 <= len(texts) <= MOST:
+        raise ValueError("save at least two points; Save point keeps the picture that is shown")
+    seconds = number(values, "film_seconds", 0.1, 60)
+    ws = torch.stack([point_of(scene, text) for text in texts])
+    loop, ease = switch(values, "loop"), switch(values, "ease")
+    return Keyframes(ws, [seconds] * len(ws), loop, ease)
 
 
 def file_of(values: Values) -> tuple[str, bytes]:

@@ -25,6 +25,7 @@ let points = []; // saved: title, picture, styles
 let shown = null; // the answer whose picture is seen
 let firstSeed = 0; // of the pictures to choose from
 let search = null; // an AbortController while a picture is searched for
+let filming = null; // the same while a film is made
 
 function made(kind, parent, properties = {}) {
   const element = Object.assign(document.createElement(kind), properties);
@@ -271,6 +272,27 @@ function download(name, source) {
   document.body.lastElementChild.remove();
 }
 
+function keyframes() {
+  const given = { points: points.map((point) => point.styles), noise: boxes.noise.value };
+  for (const name of ["loop", "ease"]) given[name] = $(name).checked;
+  return { ...given, film_seconds: number("film_seconds") };
+}
+
+async function film() {
+  if (filming) return;
+  filming = new AbortController();
+  try {
+    const { name, content } = await ask("film", keyframes(), (part) => {
+      if (part.note) $("note").textContent = part.note;
+    }, filming.signal);
+    download(name, content);
+    say("", `The film is ${name}.`);
+  } finally {
+    if (filming.signal.aborted) say("", "The film was stopped.");
+    filming = null;
+  }
+}
+
 function build(scene) {
   const { layers, growth } = scene;
   $("name").textContent = scene.name;
@@ -312,6 +334,7 @@ function build(scene) {
     $(name).addEventListener("input", () => moved(name));
   }
   slider($("of_points"), "between", "Way from one to the other", 0, 1, 0, 0.01);
+  slider($("of_film"), "film_seconds", "Seconds from one point to the next", 0.1, 10, 2, 0.1, { typed: 60 });
   slider($("of_search"), "steps", "Steps", 20, scene.steps, 300, 10);
   $("of_each_layer").hidden = !scene.styles;
 }
@@ -351,6 +374,12 @@ function wire() {
     },
     project,
     stop: () => search?.abort(),
+    film,
+    stop_film: () => filming?.abort(),
+    keyframes_file: async () => {
+      const { name, content } = await ask("keyframes", keyframes());
+      download(name, `data:application/json;base64,${content}`);
+    },
   };
   for (const [id, action] of Object.entries(clicks)) {
     $(id).addEventListener("click", () => politely(async () => action()));

@@ -1,11 +1,13 @@
 """What the page asks for, and the answers. What a user has made is in the browser, never here."""
 
 import base64
+import importlib.util
 import io
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from queue import Queue
 from tempfile import TemporaryDirectory
 from threading import Event, Lock
 from typing import Any, TypeVar
@@ -21,7 +23,9 @@ from stylegan.explore.controls import (
     described,
     edits_in,
     file_of,
+    keyframes_in,
     name_of,
+    noise_of,
     seed_of,
     switch,
     view_of,
@@ -29,10 +33,12 @@ from stylegan.explore.controls import (
 )
 from stylegan.explore.projecting import MOST_STEPS, searched, target_of
 from stylegan.explore.scene import Scene, View, final_styles, growth_of, render_with_styles
-from stylegan.files.keyframes import styles_text
+from stylegan.files.keyframes import keyframes_text, styles_text
 from stylegan.files.latents import read_latents, write_latents
+from stylegan.video import keyframe_film, write_video
 
 FIRST_SEED = 10  # the first picture: a good one of both bundled generators
+FPS = 25  # frames per second of a film
 MOST_POINTS = 100  # of one file
 Answer = dict[str, Any]
 Parts = Generator[Answer, None, None]
@@ -58,6 +64,8 @@ class Page:
             "/load": self.load,
             "/search": self.search,
             "/keep": self.keep,
+            "/keyframes": self.keyframes,
+            "/film": self.film,
         }
 
     def close(self) -> None:
@@ -155,6 +163,53 @@ class Page:
             write = partial(write_edits, scene.edits_file, saved, scene.loaded)
             self.painted(partial(write, seed=seed, labels=labels))
         yield {"saved": list(saved), "file": str(scene.edits_file)}
+
+    def keyframes(self, values: Values) -> Parts:
+        """A file for `stylegan video keyframes` of the saved points."""
+        content = keyframes_text(keyframes_in(self.scene, values), self.scene.loaded)
+        yield {"name": "keyframes.json", "content": base64.b64encode(content.encode()).decode()}
+
+    def film(self, values: Values) -> Parts:
+        """A film through the saved points, telling how far it is; the last part is the file.
+
+        Its pictures take turns with those of other requests. It ends when nobody waits for it.
+        """
+        keyframes = keyframes_in(self.scene, values)
+        count = max(1, round(sum(keyframes.ways) * FPS))
+        film = keyframe_film(self.scene.loaded, keyframes, count, noise=noise_of(values))
+        ending = "mp4" if importlib.util.find_spec("av") else "webp"
+        told: Queue[int | None] = Queue()
+        stopped = Event()
+
+        def frames() -> Iterator[np.ndarray]:
+            for _ in range(count):
+                if stopped.is_set() or self.closing.is_set():
+                    raise ValueError("the film was stopped")
+                yield self.painted(next, film.frames)
+
+        with (
+            TemporaryDirectory(prefix="stylegan-explore-") as folder,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            path = Path(folder) / f"film.{ending}"
+            work = pool.submit(
+                write_video,
+                path,
+                frames(),
+                count=count,
+                fps=FPS,
+                progress=lambda done, total: told.put(done),
+            )
+            work.add_done_callback(lambda _: told.put(None))
+            try:
+                while (done := told.get()) is not None:
+                    yield {"note": f"frame {done} of {count}"}
+            finally:
+                stopped.set()
+            work.result()
+            kind = "video/mp4" if ending == "mp4" else "image/webp"
+            content = base64.b64encode(path.read_bytes()).decode()
+            yield {"name": path.name, "content": f"data:{kind};base64,{content}"}
 
     def search(self, values: Values) -> Parts:
         """Look for a picture that was brought, showing how it goes; the last part is the result."""
