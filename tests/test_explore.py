@@ -14,6 +14,7 @@ from torch.testing import assert_close
 
 from stylegan import sampling
 from stylegan.blending import blended
+from stylegan.centers import find_centers
 from stylegan.directions import (
     default_path,
     find_directions,
@@ -57,8 +58,12 @@ def values(scene, **changes):
         "noise_seed": 0,
         "mix": False,
         "mix_seed": 1,
-        "mix_first": 1,
-        "mix_last": 2,
+        "mix_layers": [1, 2],
+        "centers": "none",
+        "plane_x": 0,
+        "plane_y": 0,
+        "plane_a": 1,
+        "plane_b": 2,
         "from": None,
         "to": None,
         "between": 0,
@@ -233,11 +238,39 @@ def test_all_layers_truncated_is_no_cutoff(scene):
     assert view_of(scene, values(scene, cutoff=6)).cutoff == "all"
 
 
-@pytest.mark.parametrize("layers", [(1, 4), (4, 1)])
-def test_layers_of_mixing_count_from_0_in_any_order(scene, layers):
-    first, last = layers
-    found = view_of(scene, values(scene, mix=True, mix_first=first, mix_last=last))
-    assert found.mixing == Mixing(1, range(1, 5))
+def test_any_layers_are_mixed(scene):
+    found = view_of(scene, values(scene, mix=True, mix_layers=[4, 1, 2]))
+    assert found.mixing == Mixing(1, (1, 2, 4))
+    assert "layers 1-2,4 of seed 1" in described(scene, found)
+    ws, own, other = (final_styles(scene, v) for v in (found, View(0, 0), View(1, 0)))
+    for layer in range(6):
+        assert_close(ws[layer], (other if layer in (1, 2, 4) else own)[layer])
+
+
+def test_the_plane_of_three_seeds_has_them_at_its_corners(scene):
+    at = {"psi": 1, "plane_a": 7, "plane_b": 8}
+    for place, seed in (((0, 0), 0), ((1, 0), 7), ((0, 1), 8)):
+        given = values(scene, plane_x=place[0], plane_y=place[1], **at)
+        found = final_styles(scene, view_of(scene, given))
+        assert_close(found, final_styles(scene, View(seed, 0, psi=1)))
+    ws = [final_styles(scene, View(seed, 0, psi=1)) for seed in (0, 7, 8)]
+    found = final_styles(scene, view_of(scene, values(scene, plane_x=0.5, plane_y=-2, **at)))
+    assert_close(found, ws[0] + 0.5 * (ws[1] - ws[0]) - 2 * (ws[2] - ws[0]))
+
+
+def test_truncation_pulls_toward_the_chosen_centres(scene):
+    view = view_of(scene, values(scene, centers="4", psi=0, label=2))
+    centers = find_centers(scene.generator, 4, torch.eye(3)[2:])
+    distances = (final_styles(scene, view)[0] - centers).norm(dim=1)
+    assert distances.min() < 1e-5 and "--centers 4" in described(scene, view)
+    own = Scene(dataclasses.replace(scene.loaded, centers=centers), name="own")
+    first = {"pca": None, "sefa": None, "psi": 0, "label": 2}
+    assert_close(
+        final_styles(own, view_of(own, values(own, centers="file", **first))),
+        final_styles(scene, view),
+    )
+    none = final_styles(own, view_of(own, values(own, centers="none", **first)))
+    assert_close(none[0], own.generator.w_avg)
 
 
 def test_points_take_the_place_of_the_seed_and_the_way_between_them_is_straight(scene):
@@ -265,7 +298,10 @@ def of_point(*numbers):
         ({"noise_seed": 10**4000}, r"noise_seed is a whole number from .*, not 10*\.\.\.$"),
         ({"mix": True, "mix_seed": 0.5}, "mix_seed is a whole number from .*, not 0.5"),
         ({"label": 3}, "label is a whole number from 0 to 2, not 3"),
-        ({"mix": True, "mix_first": 6}, "mix_first is a whole number from 0 to 5, not 6"),
+        ({"mix_layers": [6]}, "mix_layers is a whole number from 0 to 5, not 6"),
+        ({"mix_layers": 1}, "mix_layers is a list of layers from 0 to 5, not 1"),
+        ({"centers": "5"}, "centers is one of 'none', '4', '16', '64', 'class', not '5'"),
+        ({"plane_x": math.nan}, "plane_x is a number from -100 to 100, not nan"),
         ({"mix": 1}, "mix is one of False, True, not 1"),
         ({"cutoff": 7}, "cutoff is a whole number from 0 to 6, not 7"),
         ({"psi": 1e306}, "psi is a number from -100 to 100, not 1e"),
@@ -284,8 +320,8 @@ def of_point(*numbers):
         ({"start": POINTS}, "choose two saved points"),
         (of_point(1.0), "the saved point is of another network"),
         (of_point(*[math.nan] * 48), "numbers that are not finite"),
-        ({"start": POINTS, "from": "%%%%"}, "a saved point must be base64"),
-        ({"start": POINTS, "from": 3}, "a saved point must be base64: it is 3"),
+        ({"start": POINTS, "from": "%%%%"}, "the saved point must be base64"),
+        ({"start": POINTS, "from": 3}, "the saved point must be base64: it is 3"),
     ],
 )
 def test_controls_that_cannot_be_are_refused_in_words(scene, changes, message):
@@ -317,7 +353,7 @@ def test_of_a_files_name_only_the_last_part_is_used():
     [
         ({"seed": 7}, "seed0007-a_b", "seed 7 · a/b · ψ 0.7 · 16×16"),  # noqa: RUF001
         ({"growth": 3.25, "psi": 1}, "seed0000-a_b", "25 % grown in"),
-        ({"mix": True}, "seed0000-a_b-mixed1", "layers 1 to 2 of seed 1"),
+        ({"mix": True}, "seed0000-a_b-mixed1", "layers 1-2 of seed 1"),
         ({"sefa": [0, 1]}, "seed0000-a_b-edited", "16 · --edit sefa:2=+1"),
         ({"pca": [-2, 0], "edit_last": 3}, "seed0000-a_b-edited", "--edit pca:1=-2@0-3"),
         (of_point(*[0.0] * 48) | {"to": of_point(*[0.0] * 48)["from"]}, "point", "16"),

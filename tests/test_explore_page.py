@@ -30,9 +30,10 @@ from stylegan.directions import (
     load_directions,
     save_directions,
 )
-from stylegan.explore import Mixing, Scene, View, final_styles, render
+from stylegan.explore import Mixing, Plane, Scene, View, final_styles, render
 from stylegan.explore.page import FIRST_SEED
 from stylegan.explore.server import serving
+from stylegan.files.keyframes import read_keyframes
 from stylegan.files.latents import read_latents
 from stylegan.files.loading import load_source, save_generator
 
@@ -220,6 +221,9 @@ def test_every_control_shows_what_render_says(user, scene):
     user.page.select_option("#label", NAMES[2])
     now = {"psi": 1.2, "label": 2, "cutoff": 2}
     assert user.sees(scene, View(5, **now))
+    user.page.select_option("#centers", "4")
+    assert user.sees(scene, View(5, centers=4, **now))
+    user.page.select_option("#centers", "none")
     user.slide("growth", 3.25)
     assert user.sees(scene, View(5, growth=3.25, **now))
     user.slide("growth", 4)
@@ -231,9 +235,21 @@ def test_every_control_shows_what_render_says(user, scene):
     user.open("Mixing")
     user.slide("mix_seed", 6)  # turns mixing on
     assert user.sees(scene, View(5, mixing=Mixing(6, range(3, 6)), **now))
-    user.slide("mix_last", 3)
-    user.slide("mix_first", 1)
-    now |= {"mixing": Mixing(6, range(1, 4))}
+    for layer in (2, 5):
+        user.page.click(f"#mix_{layer}")
+    now |= {"mixing": Mixing(6, (2, 3, 4))}
+    assert user.sees(scene, View(5, **now))
+    user.open("Seed plane")
+    user.slide("plane_a", 7)
+    box = user.page.locator("#plane").bounding_box()
+    user.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    user.page.mouse.down()
+    user.page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + box["height"] * 0.3)
+    user.page.mouse.up()
+    x, y = (float(user.page.input_value(f"#plane_{axis}_number")) for axis in "xy")
+    assert abs(x - 1) < 0.02 and abs(y - 0.5) < 0.02
+    assert user.sees(scene, View(5, plane=Plane((7, 2), x, y), **now))
+    user.page.click("#plane_zero")
     assert user.sees(scene, View(5, **now))
     user.open("Edits")
     user.slide("pca_2", 2)
@@ -318,6 +334,36 @@ def test_points_are_saved_walked_between_removed_and_loaded(user, scene, tmp_pat
     assert user.download("#picture_file", tmp_path / "p.png") == "seed0009-a_b.png"
     with Image.open(tmp_path / "p.png") as image:
         assert np.abs(np.array(image).astype(int) - render(scene, plain)).max() <= 1
+
+
+def test_saved_points_become_a_film(user, scene, tmp_path):
+    for number, seed in enumerate((3, 4), start=1):
+        user.slide("seed", seed)
+        assert user.sees(scene, View(seed, label=0, cutoff="all"))
+        user.save(number)
+    user.open("Saved points")
+    user.type("film_seconds", 0.2)
+    user.page.uncheck("#loop")
+    user.page.check("#ease")
+    name = user.download("#keyframes_file", tmp_path / "keyframes.json")
+    keyframes = read_keyframes(tmp_path / name, scene.loaded)
+    assert (len(keyframes.ws), keyframes.loop, keyframes.ease) == (2, False, True)
+    name = user.download("#film", tmp_path / "film")
+    assert name in ("film.mp4", "film.webp") and (tmp_path / "film").stat().st_size > 100
+    user.page.get_by_text(f"The film is {name}.").wait_for()
+    user.type("film_seconds", 60)
+    user.page.click("#film")
+    user.page.get_by_text("frame ").wait_for()
+    user.page.click("#stop_film")
+    user.page.get_by_text("The film was stopped.").wait_for()
+
+
+def test_every_control_says_what_it_does(user):
+    untold = user.page.evaluate(
+        """() => [...document.querySelectorAll("button, input, select")]
+          .filter((element) => !element.closest("[title]")).map((element) => element.outerHTML)"""
+    )
+    assert not untold
 
 
 def test_two_users_do_not_mix(browser, server, scene):
@@ -418,3 +464,6 @@ def test_narrow_screens_show_everything_in_one_column(user):
     wait(lambda: user.page.locator("#panel").bounding_box()["y"] < panel["y"] - 100)
     box = user.page.locator("#picture img").bounding_box()
     assert box["y"] >= 0  # it stays in sight
+    for name in ("Seed plane", "Mixing", "Edits", "Saved points"):
+        user.open(name)
+        assert user.page.evaluate("document.documentElement.scrollWidth") <= 500

@@ -23,8 +23,16 @@ from stylegan.files.latents import read_latents, write_latents
 
 FIRST = {
     **{"start": "seed", "seed": 0, "label": 0, "psi": 0.7, "cutoff": 6, "growth": 4, "between": 0},
-    **{"noise": "const", "noise_seed": 0, "mix": False, "mix_seed": 1, "mix_first": 0},
-    **{"mix_last": 5, "from": None, "to": None, "pca": [0, 0], "sefa": [0, 0]},
+    **{"noise": "const", "noise_seed": 0, "mix": False, "mix_seed": 1},
+    **{
+        "mix_layers": [5],
+        "centers": "none",
+        "plane_x": 0,
+        "plane_y": 0,
+        "plane_a": 1,
+        "plane_b": 2,
+    },
+    **{"from": None, "to": None, "pca": [0, 0], "sefa": [0, 0]},
     **{"edit_first": 0, "edit_last": 5, "saved": {}},
 }
 ADDRESSES = ["/", "/page.js", "/page.css"]

@@ -3,6 +3,7 @@
 from stylegan.explore.scene import (
     Blend,
     Mixing,
+    Plane,
     Scene,
     View,
     final_styles,
@@ -11,4 +12,14 @@ from stylegan.explore.scene import (
     render,
 )
 
-__all__ = ["Blend", "Mixing", "Scene", "View", "final_styles", "grown", "growth_of", "render"]
+__all__ = [
+    "Blend",
+    "Mixing",
+    "Plane",
+    "Scene",
+    "View",
+    "final_styles",
+    "grown",
+    "growth_of",
+    "render",
+]

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
+from stylegan.centers import Centers
 from stylegan.edits import Edit, EditText, text_of
-from stylegan.explore.scene import Blend, Mixing, Scene, View, growth_in, growth_of
+from stylegan.explore.scene import Blend, Mixing, Plane, Scene, View, growth_in, growth_of
 from stylegan.files.keyframes import MOST, Keyframes, decoded, styles_of
 from stylegan.messages import readable
 
@@ -27,8 +28,7 @@ def view_of(scene: Scene, values: Values) -> View:
     """The view that the controls specify. ValueError, fit for the user, where there is none."""
     config, loaded = scene.generator.config, scene.loaded
     layers = config.num_styles()
-    first, last = sorted(whole(values, name, 0, layers - 1) for name in ("mix_first", "mix_last"))
-    mixing = Mixing(seed_of(values, "mix_seed"), range(first, last + 1))
+    mixing = Mixing(seed_of(values, "mix_seed"), layers_of(values, "mix_layers", layers))
     styles = None
     if choice(values, "start", (SEED, POINTS)) == POINTS:
         start, end = (point_of(scene, values.get(name)) for name in ("from", "to"))
@@ -40,6 +40,8 @@ def view_of(scene: Scene, values: Values) -> View:
         label=class_of(scene, values),
         psi=number(values, "psi", -LARGEST_PSI, LARGEST_PSI),
         cutoff="all" if cutoff == layers else cutoff,
+        centers=centers_of(scene, values),
+        plane=plane_of(values),
         mixing=mixing if switch(values, "mix") else None,
         styles=styles,
         edits=edits,
@@ -49,6 +51,43 @@ def view_of(scene: Scene, values: Values) -> View:
         noise_seed=seed_of(values, "noise_seed"),
         blend=blend_of(scene, values),
     )
+
+
+def layers_of(values: Values, name: str, layers: int) -> tuple[int, ...]:
+    """Numbers of layers, each once, in order."""
+    given = values.get(name)
+    if not isinstance(given, list) or len(given) > layers:
+        raise ValueError(f"{name} is a list of layers from 0 to {layers - 1}, not {shown(given)}")
+    return tuple(sorted({whole({name: one}, name, 0, layers - 1) for one in given}))
+
+
+def centers_of(scene: Scene, values: Values) -> Centers | Literal["none"] | None:
+    """What truncation pulls toward."""
+    chosen = choice(values, "centers", [name for name, _ in centers_known(scene)])
+    match chosen:
+        case "none":
+            return None if scene.loaded.centers is None else "none"
+        case "file":
+            return None
+        case "class":
+            return "class"
+    return int(chosen)
+
+
+def centers_known(scene: Scene) -> list[tuple[str, str]]:
+    """The choices of centres, the first of which is that of the start, and what they are."""
+    kept = scene.loaded.centers
+    own = [] if kept is None else [("file", f"the file's centres ({len(kept)})")]
+    counts = [(str(count), f"the nearest of {count} centres") for count in (4, 16, 64)]
+    kinds = [("class", "the mean of the class")] if scene.generator.config.label_dim else []
+    return [*own, ("none", "the average"), *counts, *kinds]
+
+
+def plane_of(values: Values) -> Plane | None:
+    """A place in the plane of three seeds; None where the picture's own is."""
+    x, y = (number(values, name, -LARGEST_MOVE, LARGEST_MOVE) for name in ("plane_x", "plane_y"))
+    seeds = seed_of(values, "plane_a"), seed_of(values, "plane_b")
+    return Plane(seeds, x, y) if x or y else None
 
 
 def blend_of(scene: Scene, values: Values) -> Blend | None:
@@ -184,7 +223,8 @@ def name_of(scene: Scene, view: View) -> str:
         return "point"
     label = "" if view.label is None else f"-{class_names(scene)[view.label]}"
     mixed = "" if view.mixing is None else f"-mixed{view.mixing.seed}"
-    moves = "-edited" if view.edits else ""
+    moves = "-moved" if view.plane is not None else ""
+    moves += "-edited" if view.edits else ""
     name = f"seed{view.seed:04d}{label}{mixed}{moves}"
     return "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
 
@@ -193,6 +233,14 @@ def class_names(scene: Scene) -> list[str]:
     """The name, or number, of every class."""
     count, names = scene.generator.config.label_dim, scene.loaded.label_names
     return list(map(str, names)) if len(names) == count else [f"class {i}" for i in range(count)]
+
+
+def ranges_text(layers: Sequence[int]) -> str:
+    """`0-3,5` of layers in order."""
+    starts = [i for i in layers if i - 1 not in layers]
+    ends = [i for i in layers if i + 1 not in layers]
+    parts = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
+    return ",".join(parts) or "none"
 
 
 def described(scene: Scene, view: View) -> str:
@@ -210,6 +258,10 @@ def described(scene: Scene, view: View) -> str:
     if view.label is not None:
         words.insert(1, class_names(scene)[view.label])
     if view.mixing is not None:
-        layers = view.mixing.layers
-        words.append(f"layers {layers.start} to {layers.stop - 1} of seed {view.mixing.seed}")
+        words.append(f"layers {ranges_text(view.mixing.layers)} of seed {view.mixing.seed}")
+    if view.plane is not None:
+        for share, seed in zip((view.plane.x, view.plane.y), view.plane.seeds, strict=True):
+            words.append(f"{share:g} of the way to seed {seed}")
+    if view.centers is not None:
+        words.append(f"--centers {view.centers}")
     return " · ".join([*words, *edits])

@@ -6,8 +6,10 @@ const LARGEST_FILE = 20e6; // bytes
 const SLIDER_SEEDS = 9999; // a slider is for the first ones; its number takes any
 const REACH = 4; // standard deviations either way
 const SEEDS = 12; // pictures to choose from at once
-const OF_SEED = ["seed", "label", "psi", "cutoff", "mix"];
-const OF_MIXING = ["mix_seed", "mix_first", "mix_last"];
+const PLANE = 1.25; // how far the plane of seeds reaches; they are at 1
+const OF_PLANE = ["plane_x", "plane_y", "plane_a", "plane_b"];
+const OF_SEED = ["seed", "label", "psi", "cutoff", "centers", "mix", ...OF_PLANE];
+const OF_MIXING = ["mix_seed", "mix_layers"];
 const OF_EDITS = ["edit_first", "edit_last"];
 const OF_POINTS = ["from", "to", "between"];
 const METHODS = {
@@ -16,6 +18,54 @@ const METHODS = {
   label: "Classes: towards each of them",
   svm: "Learnt from examples",
 };
+
+const TIPS = {
+  save: "Keep this picture in the gallery of saved points",
+  picture_file: "Download this picture",
+  latents_file: "Download its styles, for --latents of the commands",
+  more: "Show the next seeds to choose from",
+  random: "Take any of the 4,294,967,296 seeds",
+  reset: "No edits",
+  edit_name: "The name of the edit, for its slider and for --edit of the commands",
+  keep_edit: "Keep these moves beside the generator, for every command",
+  from: "The saved point where the way begins",
+  to: "The saved point where it ends",
+  remove: "Take the first of the two points out of the gallery",
+  load: "Add the latents of a file to the gallery",
+  loop: "Go from the last point back to the first",
+  ease: "Slow down at each point, instead of passing it",
+  film: "Make a film through all saved points, in their order, and download it",
+  stop_film: "End the film that is being made",
+  keyframes_file: "Download the points for stylegan video keyframes",
+  upload: "A picture of yours, like those of the training",
+  each_layer: "Search for a w for each layer instead of one for all",
+  project: "Search for the generator's picture that is most like yours",
+  stop: "End the search, and keep nothing",
+  mix: "Take the chosen layers from the other seed",
+  plane: "Drag the dot between three seeds",
+  plane_zero: "Back to the picture's own seed",
+  seed: "The random numbers that a picture is made from; the same seed gives the same picture",
+  label: "The class of the picture",
+  psi: "How far from the average a picture may be",
+  cutoff: "How many layers are truncated; the others keep their full variety",
+  centers: "Truncate toward the average of all pictures, or the nearest of several centres",
+  growth: "The size of the pictures, as they grew in training",
+  noise: "Fine random detail",
+  noise_seed: "The random numbers of the noise",
+  share: "How much of the other network's layers is taken",
+  blend_from: "The resolution from which on layers are the other network's",
+  mix_seed: "The seed that gives some layers",
+  plane_x: "How far toward the second seed, 1 is all the way",
+  plane_y: "How far toward the third seed, 1 is all the way",
+  plane_a: "The seed at the right of the plane",
+  plane_b: "The seed at the top of the plane",
+  edit_first: "The coarsest layer that edits move",
+  edit_last: "The finest layer that edits move",
+  between: "How far from the first saved point to the second",
+  film_seconds: "How long the film takes from each point to the next",
+  steps: "Steps of the search; more of them find a better likeness",
+};
+const START_TIP = "What the picture is made from";
 
 const $ = (id) => document.getElementById(id);
 const boxes = {}; // the element with the value of each control, by name
@@ -111,8 +161,9 @@ function start(what = undefined) {
 }
 
 function values() {
-  const given = { start: start(), mix: boxes.mix.checked, noise: boxes.noise.value };
-  for (const name of ["seed", "label", "psi", "cutoff", "growth", "noise_seed", ...OF_MIXING, ...OF_EDITS, "share", "blend_from", "between"]) {
+  const given = { start: start(), mix: boxes.mix.checked, noise: boxes.noise.value, centers: boxes.centers.value };
+  given.mix_layers = [...document.querySelectorAll("#mix_layers input:checked")].map((box) => Number(box.value));
+  for (const name of ["seed", "label", "psi", "cutoff", "growth", "noise_seed", "mix_seed", ...OF_PLANE, ...OF_EDITS, "share", "blend_from", "between"]) {
     given[name] = number(name);
   }
   for (const name of ["from", "to"]) given[name] = points[boxes[name].value]?.styles ?? null;
@@ -167,6 +218,7 @@ function showEdits(names) {
   edits = names;
   $("of_saved").replaceChildren();
   names.forEach((name, i) => slider($("of_saved"), `edit_${i}`, name, -2, 2, 0, 0.05));
+  names.forEach((name, i) => { $(`edit_${i}`).title = `The saved edit ${name}, so many times`; });
 }
 
 function fromPoints(always = true) {
@@ -176,10 +228,29 @@ function fromPoints(always = true) {
 
 function moved(name) {
   if (OF_SEED.includes(name)) start("seed");
+  if (OF_PLANE.includes(name)) placed();
   if (OF_MIXING.includes(name)) { start("seed"); boxes.mix.checked = true; }
   if (name === "noise_seed") boxes.noise.value = "random";
   if (OF_POINTS.includes(name)) fromPoints(false);
   draw();
+}
+
+// Where the dot of the plane is, and the seeds at its sides.
+function placed() {
+  const at = (name, sign) => `${50 + Math.max(-50, Math.min(50, (sign * 50 * number(name)) / PLANE))}%`;
+  Object.assign($("plane_dot").style, { left: at("plane_x", 1), top: at("plane_y", -1) });
+  $("plane_right").textContent = boxes.plane_a.value;
+  $("plane_top").textContent = boxes.plane_b.value;
+}
+
+function dragged(event) {
+  if (event.type !== "pointerdown" && !event.buttons) return;
+  if (event.type === "pointerdown") $("plane").setPointerCapture(event.pointerId);
+  const { left, top, width, height } = $("plane").getBoundingClientRect();
+  const within = (x) => (PLANE * Math.max(-1, Math.min(1, x))).toFixed(2);
+  set("plane_x", within((2 * (event.clientX - left)) / width - 1));
+  set("plane_y", within(1 - (2 * (event.clientY - top)) / height));
+  moved("plane_x");
 }
 
 function listed(first, last) {
@@ -217,7 +288,7 @@ let choosing = 0;
 async function showSeeds() {
   const mine = ++choosing;
   $("seeds").replaceChildren();
-  const given = { ...values(), start: "seed", mix: false };
+  const given = { ...values(), start: "seed", mix: false, plane_x: 0, plane_y: 0 };
   for (const method in moves) given[method] = moves[method].map(() => 0);
   given.saved = {};
   for (let seed = firstSeed; seed < firstSeed + SEEDS; seed++) {
@@ -312,12 +383,24 @@ function build(scene) {
   slider($("of_picture"), "share", "Share of the other network", 0, 1, 0, 0.01, { visible: scene.blend });
   slider($("of_picture"), "blend_from", "Its layers begin at", 2, Math.floor(growth), Math.ceil(growth / 2), 1,
     { hint: "2 is 4x4 pixels, 3 is 8x8 and so on.", visible: scene.blend });
+  menu($("of_picture"), "centers", "Truncate toward", scene.centers.map(([name, text]) => [text, name]), true);
+  slider($("of_plane"), "plane_x", "Toward the second seed", -PLANE, PLANE, 0, 0.01);
+  slider($("of_plane"), "plane_y", "Toward the third seed", -PLANE, PLANE, 0, 0.01);
+  slider($("of_plane"), "plane_a", "Second seed", 0, SLIDER_SEEDS, 1, 1, seeds);
+  slider($("of_plane"), "plane_b", "Third seed", 0, SLIDER_SEEDS, 2, 1, seeds);
+  placed();
+  for (const event of ["pointerdown", "pointermove"]) $("plane").addEventListener(event, dragged);
   $("mixing").hidden = !scene.styles;
   boxes.mix = $("mix");
   $("mix").addEventListener("input", () => moved("mix"));
   slider($("of_mixing"), "mix_seed", "Other seed", 0, SLIDER_SEEDS, 1, 1, seeds);
-  slider($("of_mixing"), "mix_first", "First layer", 0, layers - 1, Math.floor(layers / 2), 1);
-  slider($("of_mixing"), "mix_last", "Last layer", 0, layers - 1, layers - 1, 1);
+  for (let layer = 0; layer < layers; layer++) {
+    const size = 2 ** (2 + Math.floor(layer / 2));
+    const box = made("label", $("mix_layers"), { title: `Layer ${layer}, of ${size}x${size} pixels, from the other seed` });
+    made("input", box, { type: "checkbox", id: `mix_${layer}`, value: layer, checked: layer >= Math.floor(layers / 2) });
+    box.append(layer);
+  }
+  $("mix_layers").addEventListener("input", () => moved("mix_layers"));
   $("directions").hidden = Object.keys(scene.directions).length === 0 && scene.saved.length === 0;
   slider($("of_edits"), "edit_first", "First layer that moves", 0, layers - 1, 0, 1);
   slider($("of_edits"), "edit_last", "Last layer that moves", 0, layers - 1, layers - 1, 1,
@@ -339,6 +422,18 @@ function build(scene) {
   $("of_each_layer").hidden = !scene.styles;
 }
 
+// What a control does, shown when the mouse rests on it; a direction's slider says its own.
+function explain() {
+  for (const [id, tip] of Object.entries(TIPS)) {
+    const control = $(id);
+    if (control) (control.closest("label") ?? control).title = tip;
+  }
+  for (const label of document.querySelectorAll("#start label")) label.title = START_TIP;
+  for (const [method, names] of Object.entries(moves)) {
+    names.forEach((name, i) => { $(name).title = `${METHODS[method] ?? method}: number ${i + 1}, in standard deviations`; });
+  }
+}
+
 function wire() {
   const clicks = {
     more: () => { firstSeed += SEEDS; return showSeeds(); },
@@ -347,6 +442,7 @@ function wire() {
       moved("seed");
     },
     reset: () => { reset(); return draw(); },
+    plane_zero: () => { set("plane_x", 0); set("plane_y", 0); moved("plane_x"); },
     keep_edit: async () => {
       const name = $("edit_name").value.trim();
       const { saved, file } = await ask("keep", { ...values(), name });
@@ -393,6 +489,7 @@ function wire() {
 
 politely(async () => {
   build(await ask("scene"));
+  explain();
   wire();
   await draw();
   await showSeeds();

@@ -18,6 +18,7 @@ from stylegan import sampling
 from stylegan.directions import SavedEdit, with_edit, write_edits
 from stylegan.explore.controls import (
     Values,
+    centers_known,
     class_names,
     class_of,
     described,
@@ -96,6 +97,7 @@ class Page:
             "psi": loaded.psi,
             "layers": layers,
             "cutoff": layers if loaded.cutoff is None else min(loaded.cutoff, layers),
+            "centers": centers_known(self.scene),
             "growth": growth_of(loaded.resolution, loaded.alpha),
             "growing": loaded.alpha < 1,
             "styles": config.styles,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.blending import blended, check_alike
+from stylegan.centers import Centers, find_centers
 from stylegan.directions import Directions, SavedEdit, load_edits
 from stylegan.edits import Edit, edited
 from stylegan.figures import mixed
@@ -29,7 +30,17 @@ class Mixing:
     """The layers that take their styles from another seed. Section 3.1 of the paper."""
 
     seed: int
-    layers: range
+    layers: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A place in the plane of w through a picture's seed and two others: where (x, y) is (1, 0)
+    and (0, 1) are those seeds."""
+
+    seeds: tuple[int, int]
+    x: float
+    y: float
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,8 @@ class View:
     noise: Literal["const", "random", "none"] = "const"
     noise_seed: int = 0  # of "random"
     blend: Blend | None = None
+    centers: Centers | Literal["none"] | None = None  # of truncation; None: as the file says
+    plane: Plane | None = None
 
 
 class Scene:
@@ -79,6 +92,7 @@ class Scene:
             check_alike(loaded, other)
         self.other = other  # whose layers can take part
         self.mixture: tuple[Blend, LoadedGenerator] | None = None  # the last one
+        self.found: dict[tuple[Centers, int | None], Tensor] = {}  # centres, also of one class
 
     def saved(self) -> dict[str, SavedEdit]:
         """The edits that are saved beside the source, by name."""
@@ -98,6 +112,15 @@ class Scene:
             network = blended(self.loaded, self.other, first=blend.first, share=blend.share)
             kept = self.mixture = blend, replace(self.loaded, generator=network)
         return kept[1]
+
+    def centers(self, view: "View") -> "Tensor | Literal['none'] | None":
+        """The centres that a view is truncated toward; of one thread at a time."""
+        if view.centers is None or view.centers == "none":
+            return view.centers
+        key = view.centers, view.label
+        if key not in self.found:
+            self.found[key] = find_centers(self.generator, view.centers, self.one_hot(view.label))
+        return self.found[key]
 
     def one_hot(self, label: int | None) -> Tensor | None:
         """The label (1, label_dim) of a class."""
@@ -138,16 +161,20 @@ def growth_in(scene: Scene, view: View) -> Growth:
 def final_styles(scene: Scene, view: View) -> Tensor:
     """Input of the synthesis network, on the CPU: float32 (num_styles, w_dim).
 
-    The seed's styles, mixed and truncated, or those given; then edited.
+    The seed's styles, moved in a plane, mixed and truncated, or those given; then edited.
     """
     if view.styles is not None:
         ws = view.styles[None].to(scene.generator.w_avg)
     else:
         ws = scene.styles(view.seed, view.label)
+        if view.plane is not None:
+            a, b = (scene.styles(seed, view.label) for seed in view.plane.seeds)
+            ws = ws + view.plane.x * (a - ws) + view.plane.y * (b - ws)
         if view.mixing is not None:
             other = scene.styles(view.mixing.seed, view.label)[:, 0]
             ws = mixed(ws, other, view.mixing.layers)
-        ws = scene.loaded.truncated(ws, psi=view.psi, cutoff=view.cutoff)
+        loaded = scene.loaded.adjusted(centers=scene.centers(view))
+        ws = loaded.truncated(ws, psi=view.psi, cutoff=view.cutoff)
     ws = edited(ws, view.edits, scene.generator.config)
     return ws[0].float().cpu().clone()
 

@@ -1,6 +1,6 @@
 """Style mixing: the styles of some layers from one point, of the others from another."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -61,11 +61,10 @@ def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution
             )
 
 
-def mixed(ws: Tensor, other: Tensor, layers: range) -> Tensor:
+def mixed(ws: Tensor, other: Tensor, layers: Collection[int]) -> Tensor:
     """`ws` (N, num_styles, w_dim) with the rows of `layers` from `other`, which is of the same
     shape, or one w for all rows; either may have N = 1."""
-    rows = torch.arange(ws.shape[1], device=ws.device)
-    taken = (rows >= layers.start) & (rows < layers.stop)
+    taken = torch.tensor([row in layers for row in range(ws.shape[1])], device=ws.device)
     return torch.where(taken[:, None], other, ws)
 
 
