@@ -135,6 +135,11 @@ def shots(source: str, out: Path, seed: int) -> None:
         for number in range(4):
             slide("seed", seed + number)
             page.click("#save")
+        show("Seed plane")
+        slide("plane_x", 0.6)
+        slide("plane_y", 0.35)
+        shoot(page, out / "plane.webp")
+        page.click("#plane_zero")
         show("Edits")
         slide("pca_1", 2)
         shoot(page, out / "directions.webp")
