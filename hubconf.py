@@ -53,9 +53,9 @@ weights: a run folder of this repository, a state-*.pt, what `stylegan convert -
   with its SHA-256. Nothing in a file is executed."""
 _ANY = """
 weights: a run folder of this repository or a file in it, what `stylegan export` wrote
-  (.safetensors, .npz), an official NVIDIA snapshot (.pkl), a checkpoint of genforce, rosinality or
-  huangzh13, an https address of such a file with its SHA-256, or a bundled name (emoji32).
-  Nothing in a file is executed."""
+  (.safetensors, .npz), an official NVIDIA snapshot (.pkl), a checkpoint of genforce, rosinality,
+  huangzh13 or mmgeneration, an https address of such a file with its SHA-256, or a bundled name
+  (emoji32). Nothing in a file is executed."""
 _BUNDLED = "\npretrained: False gives the same network with random weights."
 _OFFICIAL = """
 weights: {file}, what `stylegan convert` made of it,

@@ -23,8 +23,9 @@ import one_file
 LOSSES = ("generator_loss", "discriminator_loss", "r1_interval", "r2_gamma")
 PRECISION = ("precision", "batch_gpu")
 PARTS = ("styles", "constant_input", "pixel_norm", "instance_norm", "blur", "equalized")
-INPUTS = ("label_dim", "activation", "mapping_activation", "normalize_latents", "bias_before_blur")
-REFUSED = {*LOSSES, *PRECISION, *PARTS, *INPUTS, "channel_decay", "deviation_features"}
+INPUTS = ("label_dim", "activation", "mapping_activation", "normalize_latents")
+BLURS = ("bias_before_blur", "activation_before_blur")
+REFUSED = {*LOSSES, *PRECISION, *PARTS, *INPUTS, *BLURS, "channel_decay", "deviation_features"}
 RENAMED = (  # parts of our names of weights and the one file's, in the order of replacement
     ("synthesis.input.const", "const"),
     ("synthesis.input.conv.", "blocks.4.conv1."),

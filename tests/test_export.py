@@ -39,6 +39,7 @@ ABLATIONS = [
     {"blur": False},
     {"equalized": False, "normalize_latents": False, "deviation_group": 2},
 ]
+BLURS = [{"bias_before_blur": True}, {"activation_before_blur": True}]
 TOLD = {
     "psi": -0.3,
     "cutoff": 3,
@@ -351,7 +352,7 @@ def test_programs_are_no_sources_and_say_so(tmp_path, ending):
 # ONNX
 
 
-@pytest.mark.parametrize("options", [*ABLATIONS, {"bias_before_blur": True}], ids=str)
+@pytest.mark.parametrize("options", [*ABLATIONS, *BLURS], ids=str)
 def test_onnx_runtime_makes_the_same_images(tmp_path, options):
     source = random_source({"psi": -0.3, "cutoff": 3, "alpha": 0.25}, **options)
     if "blur" in options:  # other precisions are compared in float32

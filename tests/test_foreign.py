@@ -16,10 +16,12 @@ from stylegan.interop import import_weights
 from stylegan.lineage import UNKNOWN, licence_of
 from stylegan.training.transfer import opened
 
-FILES = {name: foreign_layouts.load(name) for name in ("rosinality", "genforce", "huangzh13")}
+LAYOUTS = "rosinality", "genforce", "huangzh13", "mmgeneration"
+FILES = {name: foreign_layouts.load(name) for name in LAYOUTS}
 DOUBLE, SINGLE = torch.float64, torch.float32
 TOLERANCE = {DOUBLE: 1e-11, SINGLE: 4e-6}  # times the largest value
 LABELS = torch.eye(3)[[0, 2]]
+WHOLE = dict.fromkeys(LAYOUTS, "full") | {"genforce": "generator", "mmgeneration": "generator"}
 
 
 def weights(layout, variant, dtype=SINGLE):
@@ -46,8 +48,7 @@ def without_graph():
 @pytest.fixture(scope="module")
 def singles():
     """One network per layout, in float32."""
-    names = {"rosinality": "full", "genforce": "generator", "huangzh13": "full"}
-    return {layout: imported(layout, variant) for layout, variant in names.items()}
+    return {layout: imported(layout, WHOLE[layout]) for layout in LAYOUTS}
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
@@ -106,6 +107,26 @@ def test_huangzh13_computes_what_its_program_computes(dtype):
     assert_as_published(sharp(z, noise=noise), "huangzh13", "sharp")
 
 
+@pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
+def test_mmgeneration_computes_what_its_program_computes(dtype):
+    network = imported("mmgeneration", "generator", dtype).generator
+    arrays = FILES["mmgeneration"][1]
+    z = latents(2, 16).to(dtype)  # they add 1e-6 to its norm, whatever that is
+    np.testing.assert_allclose(network.mapping(z), arrays["w"], rtol=0, atol=1e-6)
+    ws, maps = torch.from_numpy(arrays["unit_w"]).to(dtype), [m.to(dtype) for m in noise_maps(32)]
+    average = drawn(998, (1, 16)).to(dtype)
+
+    def pictures(w, **options):
+        images = network.synthesis(network.broadcast(w), **options)
+        return images.flip(1)  # blue, green, red there
+
+    assert_as_published(pictures(ws, noise="const"), "mmgeneration", "images")
+    half = pictures(ws, noise=maps, resolution=16, alpha=0.3)
+    assert_as_published(half, "mmgeneration", "half")
+    truncated = pictures(average + 0.7 * (ws - average), noise=maps)
+    assert_as_published(truncated, "mmgeneration", "truncated")
+
+
 def test_scaled_features_turn_one_epsilon_of_the_instance_norm_into_another():
     x = drawn(0, (1, 1, 8, 8)) * 1e-3  # where epsilon matters
     var = x.var(correction=0)
@@ -118,8 +139,7 @@ def test_every_variable_and_every_tensor_is_accounted_for_once(singles, layout):
     found = singles[layout]
     theirs = sorted(account.variable for account in found.accounts if account.variable)
     ours = sorted(account.name for account in found.accounts if account.name)
-    variant = "generator" if layout == "genforce" else "full"
-    assert theirs == sorted(weights(layout, variant))
+    assert theirs == sorted(weights(layout, WHOLE[layout]))
     assert ours == sorted(found.generator.state_dict())
 
 
@@ -139,7 +159,12 @@ def test_what_a_file_lacks_is_made_the_same_each_time(singles):
 
 def test_defaults_of_truncation_are_the_publishers(singles):
     kept_apart = {name: (found.psi, found.cutoff) for name, found in singles.items()}
-    assert kept_apart == {"rosinality": (0.7, None), "genforce": (0.7, 8), "huangzh13": (0.7, 8)}
+    assert kept_apart == {
+        "rosinality": (0.7, None),
+        "genforce": (0.7, 8),
+        "huangzh13": (0.7, 8),
+        "mmgeneration": (1.0, None),
+    }
     without = imported("huangzh13", "labels")
     assert (without.psi, without.cutoff) == (1.0, None)
     assert without.generator.w_avg.abs().max() > 0
@@ -189,12 +214,32 @@ def test_the_average_is_taken_and_the_rest_of_a_checkpoint_is_ignored_by_name():
     }
 
 
+@pytest.mark.parametrize("average", ["", "module."])  # of mmgeneration, of mmagic
+def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew(average):
+    given = weights("mmgeneration", "generator")
+    other = given | {"to_rgbs.0.conv.bias": torch.full((3,), 7.0)}
+    state = {f"generator.{name}": tensor for name, tensor in other.items()}
+    state |= {f"generator_ema.{average}{name}": tensor for name, tensor in given.items()}
+    state |= {"generator_ema.steps": torch.tensor(9), "discriminator.x": torch.zeros(1)}
+    state |= {"_curr_scale_int": torch.tensor(16, dtype=torch.int32)}
+    state |= {"_curr_transition_weight": torch.tensor(0.25), "shown_nkimg": torch.tensor(2.5)}
+    found = import_weights({"meta": {"iter": 3}, "state_dict": state, "optimizer": {}})
+    assert (found.resolution, found.alpha, found.images_seen) == (16, 0.25, 2500)
+    rgb = found.generator_ema.synthesis.to_rgb["4"]
+    assert torch.equal(rgb.bias, given["to_rgbs.0.conv.bias"].flip(0))
+    assert found.generator.synthesis.to_rgb["4"].bias.tolist() == [7, 7, 7]
+    ignored = {account.variable for account in found.accounts if account.kind == "ignored"}
+    assert ignored >= {"meta", "optimizer", "discriminator", "generator_ema.steps"}
+    assert import_weights(given).resolution == 32  # by the noise strengths
+
+
 @pytest.mark.parametrize(
     ("layout", "variant", "name"),
     [
         ("rosinality", "full", "generator.progression.2.adain1.style.linear.weight_orig"),
         ("genforce", "generator", "synthesis.layer3.style.bias"),
         ("huangzh13", "full", "g_synthesis.blocks.1.epi1.style_mod.lin.weight"),
+        ("mmgeneration", "generator", "convs.2.noise_injector1.weight"),
     ],
 )
 def test_missing_surplus_and_misshapen_tensors_are_named(layout, variant, name):

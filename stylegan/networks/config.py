@@ -59,6 +59,7 @@ class NetworkConfig:
     blur: bool = True  # filter after upscaling and before downscaling
     equalized: bool = True  # equalized learning rate
     bias_before_blur: bool = False  # for networks of style-based-gan-pytorch; shows at borders
+    activation_before_blur: bool = False  # after the bias, and once more: for those of mmgeneration
     deviation_group: int = 4  # images per group of the minibatch deviation; 0 or 1 = off
     deviation_features: int = 1  # feature maps of the minibatch deviation
     generator: str = "stylegan"  # class of the generator: stylegan, or one that a script registers

@@ -120,7 +120,10 @@ class SynthesisBlock(nn.Module):
         before, channels = config.channels(resolution // 2), config.channels(resolution)
         self.conv0 = EqualizedConvTranspose2d(before, channels, equalized=config.equalized)
         self.blur = config.blur
-        self.bias_before_blur = config.blur and config.bias_before_blur
+        self.activation_before_blur = config.blur and config.activation_before_blur
+        self.bias_before_blur = self.activation_before_blur or (
+            config.blur and config.bias_before_blur
+        )
         self.epilogue0 = epilogue(config, resolution)
         self.conv1 = EqualizedConv2d(channels, channels, 3, bias=False, equalized=config.equalized)
         self.epilogue1 = epilogue(config, resolution)
@@ -129,7 +132,10 @@ class SynthesisBlock(nn.Module):
         x = self.conv0(x)  # (N, out, 2H, 2W)
         if self.bias_before_blur:  # the epilogue adds the bias again
             bias = self.epilogue0.bias.to(x.dtype)[:, None, None]
-            x = blur(x + bias) - bias
+            x = x + bias
+            if self.activation_before_blur:
+                x = activate(x, self.epilogue0.activation)
+            x = blur(x) - bias
         elif self.blur:
             x = blur(x)
         x = self.epilogue0(x, ws[:, 0], noise[0])

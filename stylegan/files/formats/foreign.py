@@ -1,7 +1,7 @@
 """What the importers of other PyTorch programs share: shapes -> configuration, what files lack."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ CHUNK = 1024  # of them at once
 # epsilon, 1e-8, acts as 1e-8 / f**2: with this f, as the 1e-5 of torch.nn.InstanceNorm2d.
 NORM_FACTOR = math.sqrt(1e-8 / 1e-5)
 TRANSPOSED = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it
+HE = "their He constant has sqrt(2) here, ours has 1"
 NORM_DETAIL = "so that the 1e-8 of our instance norm acts as their 1e-5"
 
 
@@ -32,6 +33,16 @@ def scaled(name: str, path: str, factor: float, why: str, **layout: Any) -> Matc
 def normed(name: str, path: str, **layout: Any) -> Match:
     """A match of what an instance norm follows."""
     return scaled(name, path, NORM_FACTOR, NORM_DETAIL, **layout)
+
+
+def about_zero(ours: str, theirs: str) -> Match:
+    """The match of a style's bias, whose first half, the scale, is about 1 there and 0 here."""
+
+    def moved(by: int) -> Callable[[Tensor], Tensor]:
+        return lambda bias: torch.cat([bias.chunk(2)[0] + by, bias.chunk(2)[1]])
+
+    detail = "the first half less 1, which ours adds"
+    return Match(ours, theirs, detail=detail, change=moved(-1), undo=moved(1))
 
 
 def layer(ours: str, theirs: str) -> Iterator[Match]:
@@ -120,7 +131,7 @@ def blur_kernels(weights: Weights, names: Iterable[str]) -> Iterator[Account]:
         if name not in weights:
             raise ValueError(f"{name} is missing")
         kernel = weights[name].double()
-        right = kernel.shape[1:] == (1, 3, 3) and kernel.numel() > 0
+        right = (kernel.shape[1:] == (1, 3, 3) and kernel.numel() > 0) or kernel.shape == (3, 3)
         if not right or not torch.allclose(kernel, expected.expand_as(kernel), atol=1e-4):
             raise ValueError(f"{name} is not the low-pass filter [1, 2, 1]; only that is supported")
         yield Account(name, "", "checked", "the low-pass filter [1, 2, 1]")

@@ -27,6 +27,7 @@ class Match:
     factor: float = 1.0  # ... and multiplied
     detail: str = ""  # why
     change: Callable[[Tensor], Tensor] | None = None  # instead of axes and rotation
+    undo: Callable[[Tensor], Tensor] | None = None  # the way back of `change`
     shape: Shape = ()  # in the file, where `change` makes another of it
 
     @property
@@ -47,10 +48,12 @@ class Match:
         return ours if self.factor == 1 else ours.double() * self.factor
 
     def to_theirs(self, ours: Tensor) -> Tensor:
-        """The way back, of layouts alone."""
-        assert self.factor == 1 and not self.change
-        turned = ours.flip(-2, -1) if self.rotated else ours
-        return turned.permute(self.ways_back()) if self.axes else turned
+        """The way back: exact, but for the rounding of a factor."""
+        assert self.undo or not self.change
+        theirs = ours if self.factor == 1 else (ours.double() / self.factor).to(ours.dtype)
+        theirs = self.undo(theirs) if self.undo else theirs
+        theirs = theirs.flip(-2, -1) if self.rotated else theirs
+        return theirs.permute(self.ways_back()) if self.axes else theirs
 
     def shape_in_file(self, ours: Shape) -> Shape:
         """What the shape of the tensor in the file must be for ours to have the shape `ours`."""

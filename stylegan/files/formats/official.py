@@ -232,8 +232,9 @@ def official_settings(config: NetworkConfig) -> tuple[dict[str, Any], dict[str, 
 
     Images of 128x128 and more are upscaled in the official fused way.
     """
-    if config.bias_before_blur:
-        raise ValueError("official networks have no bias_before_blur: they cannot hold this one")
+    for name in ("bias_before_blur", "activation_before_blur"):
+        if getattr(config, name):
+            raise ValueError(f"official networks have no {name}: they cannot hold this one")
     ours = {name: getattr(config, field) for name, field in GENERATOR_SETTINGS.items()}
     ours |= {"blur_filter": [1, 2, 1] if config.blur else None, "fused_scale": "auto"}
     alone = {n: f for n, f in DISCRIMINATOR_SETTINGS.items() if n not in GENERATOR_SETTINGS}

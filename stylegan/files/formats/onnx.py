@@ -162,6 +162,8 @@ def doubling(graph: Graph, name: str, block: Any, x: str) -> str:
     if block.bias_before_blur:
         inputs.append(graph.constant(f"{name}.epilogue0.bias", block.epilogue0.bias))
     x = graph.op("ConvTranspose", *inputs, kernel_shape=[4, 4], strides=[2, 2], pads=[1] * 4)
+    if block.activation_before_blur:
+        x = graph.activation(block.epilogue0.activation, x)
     if block.blur:
         channels = layer.weight.shape[1]
         impulse = torch.zeros(1, channels, 3, 3)

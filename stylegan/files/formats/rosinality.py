@@ -11,14 +11,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from stylegan.files.formats.foreign import (
+    HE,
     NORM_DETAIL,
     NORM_FACTOR,
     TRANSPOSED,
     Weights,
+    about_zero,
     blur_kernels,
     draw_noise_maps,
     make_w_avg,
@@ -38,7 +39,6 @@ from stylegan.schedule import resolutions
 
 LAYOUT = "checkpoint of rosinality/style-based-gan-pytorch"
 BLOCK = "generator.progression.{}"
-HE = "their He constant has sqrt(2) here, ours has 1"
 
 
 def recognised(content: Mapping[str, Any]) -> bool:
@@ -155,17 +155,9 @@ def epilogue_matches(channels: int, block: str, ours: str, j: int) -> Iterator[M
     yield scaled(f"{ours}.noise.strength", noise, strength, why, **layout)
     style = f"{block}.adain{j}.style.linear"
     yield scaled(f"{ours}.style.affine.weight", f"{style}.weight_orig", math.sqrt(2), HE)
-    detail = "the first half less 1, which ours adds"
-    bias = f"{ours}.style.affine.bias", f"{style}.bias"
-    yield Match(*bias, detail=detail, change=about_zero)
+    yield about_zero(f"{ours}.style.affine.bias", f"{style}.bias")
 
 
 def per_channel(strength: Tensor) -> Tensor:
     """(1, C, 1, 1) -> (C,)"""
     return strength[0, :, 0, 0]
-
-
-def about_zero(bias: Tensor) -> Tensor:
-    """The first half of a style's bias, its scale, is about 1 there and about 0 here."""
-    scale, shift = bias.chunk(2)
-    return torch.cat([scale - 1, shift])
