@@ -83,6 +83,19 @@ def latent_loop(seed: int) -> np.random.RandomState:
     return frozen_stream(seed, 10)
 
 
+# Projection
+
+
+def start(seed: int, index: int) -> torch.Generator:
+    """Where a search begins, if it does not begin at the average w."""
+    return torch_stream(seed, 0, 10, index)
+
+
+def tuning(seed: int) -> torch.Generator:
+    """The w at which a tuned generator is held to what it was."""
+    return torch_stream(seed, 0, 11)
+
+
 # Metrics
 
 

@@ -205,7 +205,7 @@ def damaged(path, change):
     ("change", "message"),
     [
         (lambda a: a.update(format="x"), "does not hold edits of version 1"),
-        (lambda a: a.update(generator_sha256="x"), "has edits of other weights"),
+        (lambda a: a.update(generator_sha256="x", mapping_sha256="x"), "edits of other weights"),
         (lambda a: a.update(edits=3), "edits are at most"),
         (lambda a: a["edits"]["x"].pop("moves"), "is damaged: 'moves' is missing"),
         (lambda a: a["edits"]["x"]["moves"][0].update(layers=[0, 9]), "layers 0 to 5"),

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("--noise/--no-noise", default=False, help="Fit maps of noise to the picture, too.")
 @count_option("--steps", "Number of search steps.", 1000)
+@count_option("--starts", "Number of starts of the search; the nearest result is kept.", 1)
 @click.option(
     "--search-noise",
     type=values.real_number(0),
@@ -62,6 +63,18 @@ if TYPE_CHECKING:
 @WEIGHTS
 @EDIT
 @click.option(
+    "--tune",
+    is_flag=True,
+    help="Then train a copy of the generator until it makes these pictures of the latents found "
+    "(pivotal tuning), and write it to OUT/tuned.pt.",
+)
+@count_option("--tune-steps", "Number of steps of --tune.  [default: 350]")
+@click.option(
+    "--locality",
+    type=values.real_number(0),
+    help="Weight of what keeps other pictures of the tuned generator as they were.  [default: 0.1]",
+)
+@click.option(
     "--crop",
     type=click.Choice(["center", "pad"]),
     help="Crop to the middle square, or to 4:3 with padding.  [default: as in training]",
@@ -82,11 +95,15 @@ def project(
     space: "Space",
     noise: bool,
     steps: int,
+    starts: int,
     search_noise: float,
     seed: int,
     distance_name: Literal["auto", "lpips", "eff", "pixels"],
     weights: Path | None,
     edits: tuple[str, ...],
+    tune: bool,
+    tune_steps: int | None,
+    locality: float | None,
     crop: "Crop | None",
     class_name: str | None,
     video: Literal["mp4", "webp", "gif", "none"] | None,
@@ -101,22 +118,31 @@ def project(
     was found), a film of the search, log.jsonl and result.json. Of several images OUT/latents.npz
     has all latents, for --latents of generate, figure and video; OUT/projections.png shows them.
     With --edit there is edited.png, what was found after the edit; latents are those before it.
+    With --tune there are OUT/tuned.pt, a generator like any other that makes the pictures of the
+    same latents, OUT/tuned.png with all beside each other, and OUT/tuned.json with the numbers.
     Images that cannot be read are left out, and named at the end; the exit code is then 1.
 
     \b
     stylegan project emoji32 smile.png --out projected
     stylegan project runs/mine photos/*.jpg --space w+ --noise --out projected
     stylegan generate emoji32 --latents projected/latents.npz --out again
+    stylegan project runs/mine me.jpg --tune --edit pca:1=+2 --out tuned
     """
     from stylegan import projection
-    from stylegan.files.loading import load_source
+    from stylegan.blending import Parent
 
+    settings = {"steps": tune_steps, "locality": locality}
+    given = {name: value for name, value in settings.items() if value is not None}
+    if given and not tune:
+        raise click.UsageError("--tune-steps and --locality are of --tune, which is not given")
+    tuning = projection.TuningOptions(**given)  # type: ignore[arg-type]
     options = projection.SearchOptions(
         steps=steps, space=space, fit_noise=noise, search_noise=search_noise
     )
     film = projection.film_name(video)
-    projection.check_free(images, out, film, overwrite=overwrite, edited=bool(edits))
-    loaded = load_source(source, map_location=use_device(device))
+    projection.check_free(images, out, film, overwrite=overwrite, edited=bool(edits), tuned=tune)
+    parent = Parent.of(source, use_device(device))
+    loaded = parent.loaded
     loaded = loaded.adjusted(edits=edits_of(source, loaded, edits))
     loaded.label(class_name)  # what is wrong is found before the weights of a distance are loaded
     projection.check_noise(options, loaded.generator.config)
@@ -142,11 +168,29 @@ def project(
             seed=seed,
             batch=batch,
             film=film,
+            starts=starts,
             tell=say,
             progress=progress,
             left_out=lambda error: left_out.append(one_line(error)),
         )
     if found:
         say(f"{count(len(found), 'projection')} in {out}, of the {loaded.origin}")
+    if found and tune:
+        with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
+            projection.tune_files(
+                loaded,
+                found,
+                out,
+                distance,
+                tuning,
+                lineage=parent.history(),
+                crop=crop,
+                class_name=class_name,
+                seed=seed,
+                batch=batch,
+                tell=say,
+                progress=progress,
+            )
+        say(f"{out / 'tuned.pt'}: the generator tuned to {count(len(found), 'picture')}")
     if left_out:
         raise ValueError(f"{count(len(left_out), 'image')} left out: {listed(left_out, 20)}")

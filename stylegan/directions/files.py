@@ -42,15 +42,30 @@ def default_path(source: str | Path) -> Path:
     return beside(source, "directions.npz")
 
 
+def hashes(generator: Generator) -> dict[str, str]:
+    """What a file of directions says about their generator: SHA-256 of its weights, and of those
+    that turn z into w."""
+    found = {"generator_sha256": weights_sha256(generator)}
+    if any(True for _ in generator.mapping.parameters()):
+        found["mapping_sha256"] = weights_sha256(generator, ("mapping.", "w_avg"))
+    return found
+
+
+def fits(about: Mapping[str, Any], generator: Generator) -> bool:
+    """Whether directions with these hashes mean the same to the generator: its w are the same, as
+    after tuning. Older files have the hash of all weights alone."""
+    return any(about.get(name) == found for name, found in hashes(generator).items())
+
+
 def save_directions(path: Path, found: Sequence[Directions], generator: Generator) -> None:
-    """Write directions as arrays and JSON, with the SHA-256 of the generator's weights.
+    """Write directions as arrays and JSON, with hashes of the generator's weights.
 
     `path` is at every moment absent, the old file or the new one.
     """
     about = {
         "format": FORMAT,
         "version": VERSION,
-        "generator_sha256": weights_sha256(generator),
+        **hashes(generator),
         "methods": {
             d.method: {"layers": [d.layers.start, d.layers.stop], "samples": d.samples}
             | ({"names": list(d.names)} if d.names else {})
@@ -81,7 +96,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
         raise ValueError(
             f"{path} does not hold directions of version {VERSION}; stylegan directions makes them"
         )
-    if about.get("generator_sha256") != weights_sha256(generator):
+    if not fits(about, generator):
         raise ValueError(
             f"{path} has directions of other weights; stylegan directions makes those of this "
             "generator"

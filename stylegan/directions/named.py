@@ -11,7 +11,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from stylegan.atomic import write_text
-from stylegan.directions.files import beside, default_path, load_directions
+from stylegan.directions.files import beside, default_path, fits, hashes, load_directions
 from stylegan.directions.finding import (
     COUNT,
     KNOWN,
@@ -181,7 +181,7 @@ def load_edits(path: Path, loaded: LoadedGenerator) -> dict[str, SavedEdit]:
         raise ValueError(
             f"{path} does not hold edits of version {VERSION}; stylegan edits saves them"
         )
-    if about.get("generator_sha256") != weights_sha256(loaded.generator):
+    if not fits(about, loaded.generator):
         raise ValueError(
             f"{path} has edits of other weights; pass the generator that they are of, or move "
             "the file away"
@@ -220,12 +220,12 @@ def move_of(move: Mapping[str, Any], config: NetworkConfig) -> Edit:
 
 
 def save_edits(path: Path, saved: Mapping[str, SavedEdit], loaded: LoadedGenerator) -> None:
-    """Write edits as JSON with the SHA-256 of the generator's weights."""
+    """Write edits as JSON with hashes of the generator's weights."""
     rows = range(loaded.generator.config.num_styles())
     about = {
         "format": FORMAT,
         "version": VERSION,
-        "generator_sha256": weights_sha256(loaded.generator),
+        **hashes(loaded.generator),
         "edits": {
             check_name(name): {
                 "made_of": list(edit.made_of),

@@ -223,10 +223,12 @@ class LoadedGenerator:
         raise ValueError(f"there is no class {class_name!r}{hint}")
 
 
-def weights_sha256(generator: Generator) -> str:
-    """Hash of all weights with their names, whatever file they are in."""
+def weights_sha256(generator: Generator, of: tuple[str, ...] = ("",)) -> str:
+    """Hash of all weights whose names begin so, with their names, whatever file they are in."""
     digest = hashlib.sha256()
     for name, weight in sorted(generator.state_dict().items()):
+        if not name.startswith(of):
+            continue
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
         digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()

@@ -12,3 +12,5 @@ from .results import (
 )
 from .search import SearchOptions, SearchState, Space, check_noise, project
 from .target import read_target, target_of
+from .tuning import TuningOptions, TuningState, tune
+from .tuning_results import tune_files

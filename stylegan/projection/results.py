@@ -28,6 +28,9 @@ from stylegan.video import check_video, write_video
 LATENTS, TARGET, PICTURE = "latents.npz", "target.png", "projection.png"
 EDITED = "edited.png"
 RESULT, LOG = "result.json", "log.jsonl"
+TUNED_PICTURE, TUNED_EDITED = "tuned.png", "tuned-edited.png"  # of each picture
+TUNED, TUNED_SHEET = "tuned.pt", "tuned.png"  # of all
+TUNED_RESULT, TUNED_LOG = "tuned.json", "tuned.jsonl"
 OVERVIEW = "projections.png"  # of all pictures, if there are several
 PAIRS = 4  # of target and result in a row of the overview
 LONGEST_LABEL = 16  # characters
@@ -48,6 +51,8 @@ class Projection:
     ws: Tensor  # (1, num_styles, w_dim), not truncated
     noise: Sequence[Tensor] | None  # fitted maps (1, 1, r, r), if any
     decibels: float  # peak signal-to-noise ratio of the result, without padding
+    image: Tensor  # (1, C, r, r), the target as it was searched
+    starts: Sequence[float] = ()  # the distance that each start reached, this one's among them
 
 
 def followed(
@@ -83,6 +88,7 @@ def followed(
             ws=state.ws[i : i + 1],
             noise=state.noise and [noise_map[i : i + 1] for noise_map in state.noise],
             decibels=float(decibels[i]),
+            image=targets[i : i + 1].cpu(),
         )
         for i in range(len(targets))
     ]
@@ -105,13 +111,14 @@ def project_files(
     seed: int = 0,
     batch: int | None = None,
     film: str | None = None,
+    starts: int = 1,
     tell: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     left_out: Callable[[ValueError | OSError], None] | None = None,
-) -> list[Projection]:
+) -> dict[Path, Projection]:
     """Search each picture of `images`, `batch` at a time, and write a folder for each below `out`,
     with a film of that name; of several also what `write_all` writes. If the generator has edits,
-    there is also the picture after them.
+    there is also the picture after them. Of several `starts` the nearest result is kept.
 
     Files are replaced: see `check_free`. `tell` gets a line for each picture, `progress` the steps.
     An image that cannot be read is left out, if `left_out` is there to get the error.
@@ -132,27 +139,36 @@ def project_files(
     read = partial(read_target, resolution=size, channels=channels, crop=crop)
     targets = readable_targets(images, read, left_out)
     if not targets:
-        return []
+        return {}
     images, found = list(targets), list[Projection]()
-    folders = folders_of(images, out)
+    folders, total = folders_of(images, out), len(targets) * starts * options.steps
+    rectangle = loaded.active_rectangle if crop == "pad" else None
     for some in torch.cat(list(targets.values())).split(batch or default_batch(size)):
-        before, n = len(found), len(some)
+        before, attempts = len(found), []
+        for start in range(starts):
+            done = (before * starts + len(some) * start) * options.steps
 
-        def advance(step: int, before: int = before, n: int = n) -> None:
-            progress(before * options.steps + n * step, len(images) * options.steps)
+            def advance(step: int, done: int = done, n: int = len(some)) -> None:
+                progress(done + n * step, total)
 
-        states = project(
-            loaded.generator,
-            some,
-            distance,
-            options,
-            labels=labels,
-            resolution=size,
-            alpha=loaded.alpha,
-            seed=seed,
-        )
-        rectangle = loaded.active_rectangle if crop == "pad" else None
-        found += followed(states, some, options.steps, rectangle=rectangle, progress=advance)
+            states = project(
+                loaded.generator,
+                some,
+                distance,
+                options,
+                labels=labels,
+                resolution=size,
+                alpha=loaded.alpha,
+                seed=seed,
+                start=start,
+            )
+            attempts.append(
+                followed(states, some, options.steps, rectangle=rectangle, progress=advance)
+            )
+        for of_one in zip(*attempts, strict=True):
+            best = min(of_one, key=lambda one: one.distances[-1])
+            reached = [one.distances[-1] for one in of_one]
+            found.append(dataclasses.replace(best, starts=reached))
         for path, folder, one in list(zip(images, folders, found, strict=False))[before:]:
             write_projection(folder, one, options, {"image": str(path), **about}, film)
             if loaded.edits:
@@ -161,7 +177,7 @@ def project_files(
             tell(f"{path}: distance {one.distances[-1]:.4g}, PSNR {one.decibels:.1f} dB")
     if len(found) > 1:
         write_all(out, [folder.name for folder in folders], found)
-    return found
+    return dict(zip(images, found, strict=True))
 
 
 def film_name(video: Literal["mp4", "webp", "gif", "none"] | None) -> str | None:
@@ -205,15 +221,26 @@ def folders_of(images: Sequence[Path], out: Path) -> list[Path]:
 
 
 def check_free(
-    images: Sequence[Path], out: Path, film: str | None, *, overwrite: bool, edited: bool = False
+    images: Sequence[Path],
+    out: Path,
+    film: str | None,
+    *,
+    overwrite: bool,
+    edited: bool = False,
+    tuned: bool = False,
 ) -> None:
-    """ValueError if `project_files` would replace something, unless that is wanted, or cannot."""
+    """ValueError if `project_files`, and `tune_files` if it is `tuned`, would replace something,
+    unless that is wanted, or cannot."""
     folders = folders_of(images, out)
     check_folder(out)
     of_each = [LATENTS, TARGET, PICTURE, LOG, RESULT, *([film] if film else [])]
     of_each += [EDITED] if edited else []
+    of_each += [TUNED_PICTURE] if tuned else []
+    of_each += [TUNED_EDITED] if tuned and edited else []
+    of_all = [LATENTS, OVERVIEW] if len(folders) > 1 else []
+    of_all += [TUNED, TUNED_SHEET, TUNED_RESULT, TUNED_LOG] if tuned else []
     files = [folder / name for folder in folders for name in of_each]
-    for path in [*([out / LATENTS, out / OVERVIEW] if len(folders) > 1 else []), *files]:
+    for path in [*(out / name for name in of_all), *files]:
         check_file(path, overwrite=overwrite)
 
 
@@ -227,7 +254,11 @@ def write_projection(
     save_picture(folder / TARGET, sampling.picture(found.target), overwrite=True)
     save_picture(folder / PICTURE, sampling.picture(found.picture), overwrite=True)
     write_text(folder / LOG, "".join(log_lines(found, options)))
-    numbers = {"final_distance": found.distances[-1], "psnr_db": found.decibels}
+    numbers: dict[str, Any] = {
+        "final_distance": found.distances[-1],
+        "psnr_db": found.decibels,
+        **({"starts": list(found.starts)} if len(found.starts) > 1 else {}),
+    }
     write_text(folder / RESULT, json.dumps(about | numbers, indent=2, allow_nan=False) + "\n")
     if film is not None:
         write_video(folder / film, film_frames(found), count=len(found.moments) + PAUSE, fps=FPS)
@@ -259,8 +290,12 @@ def write_all(out: Path, names: Sequence[str], found: Sequence[Projection]) -> N
     write_latents(out / LATENTS, torch.cat([one.ws for one in found]), noise)
     pictures, labels = [], []
     for name, one in zip(names, found, strict=True):
-        short = name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 3]}..."
         pictures += [one.target, one.picture]
-        labels += [short, f"{one.decibels:.1f} dB"]
+        labels += [short(name), f"{one.decibels:.1f} dB"]
     overview = grid(pictures, 2 * min(PAIRS, len(found)), labels)
     save_picture(out / OVERVIEW, overview, overwrite=True)
+
+
+def short(name: str) -> str:
+    """A name that fits below a picture."""
+    return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 3]}..."

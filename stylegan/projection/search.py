@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from stylegan import sampling
+from stylegan import sampling, streams
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.networks.config import check_labels
 from stylegan.projection.distance import Distance
@@ -21,6 +21,7 @@ from stylegan.projection.noise import autocorrelation_penalty, normalize_
 from stylegan.schedule import check_resolution
 
 Space = Literal["w", "w+"]
+START_PSI = 0.5  # how far from the average the other starts are
 CHUNK = 1000  # latents that are mapped at once
 
 
@@ -88,12 +89,14 @@ def project(
     resolution: int | None = None,
     alpha: float = 1.0,
     seed: int = 0,
+    start: int = 0,
 ) -> Iterator[SearchState]:
     """Search the latents that `generator` makes `targets` (N, C, r, r) in [-1, 1] of.
 
     Yields where it is before the first update and after each; the last one is the result. All that
     is random comes from `seed`, the same for each picture, so that none depends on the others but
     by the last bit of arithmetic. `labels` (1, label_dim) are the class that w is averaged over.
+    Start 0 is the average, any other one half way from there to a random w.
     ValueError at the first distance that is not finite.
     Runs where the generator is, and leaves it as it is.
     """
@@ -106,7 +109,7 @@ def project(
         raise ValueError(f"targets must be {expected}, not {tuple(targets.shape)}")
     check_noise(options, config)
     check_labels(labels, config.label_dim, 1)
-    return search(generator, targets, distance, options, labels, size, alpha, seed)
+    return search(generator, targets, distance, options, labels, size, alpha, seed, start)
 
 
 def check_noise(options: SearchOptions, config: NetworkConfig) -> None:
@@ -124,13 +127,15 @@ def search(
     resolution: int,
     alpha: float,
     seed: int,
+    start: int,
 ) -> Iterator[SearchState]:
     """What `project` yields, of arguments that it has checked."""
     styles = generator.config.num_styles()
     targets = targets.to(generator.w_avg)
     rng = torch.Generator().manual_seed(seed)
     spread = spread_of_w(generator, options.samples, rng, labels)
-    w = spread.average.repeat(len(targets), styles if options.space == "w+" else 1, 1)
+    first = first_w(generator, spread.average, labels, seed, start)
+    w = first.repeat(len(targets), styles if options.space == "w+" else 1, 1)
     maps = noise_to_fit(generator, len(targets), resolution) if options.fit_noise else []
     fitted = [w.requires_grad_(), *maps]
     optimizer = torch.optim.Adam(fitted)
@@ -164,6 +169,18 @@ def search(
         optimizer.step()
         for noise_map in maps:
             normalize_(noise_map)
+
+
+@torch.no_grad()
+def first_w(
+    generator: Generator, average: Tensor, labels: Tensor | None, seed: int, start: int
+) -> Tensor:
+    """Where a search begins: (w_dim,)."""
+    if start == 0:
+        return average
+    z = torch.randn(1, generator.config.z_dim, generator=streams.start(seed, start)).to(average)
+    of_z = None if labels is None else labels.to(average)
+    return average.lerp(generator.mapping(z, of_z)[0], START_PSI)
 
 
 def check_distances(distances: Tensor, step: int) -> None:

@@ -1,0 +1,166 @@
+"""Pivotal tuning: a generator that makes given pictures more exactly, and others as before.
+
+Roich et al. 2021, arXiv 2106.05744. The latents found by a projection stay, the pivots; the weights
+of the synthesis network move.
+"""
+
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from stylegan import sampling, streams
+from stylegan.networks import Generator
+from stylegan.networks.config import check_labels
+from stylegan.projection.distance import Distance
+from stylegan.projection.search import spread_of_w
+
+SAMPLES = 10_000  # of w, for its spread
+
+
+@dataclass(frozen=True)
+class TuningOptions:
+    """How to tune; the defaults are the paper's, but for the unit of `locality_radius`."""
+
+    steps: int = 350
+    learning_rate: float = 3e-4
+    pixel_weight: float = 1.0  # of the mean squared difference, beside the distance
+    locality: float = 0.1  # weight of what keeps other pictures as they were
+    locality_radius: float = 1.0  # from the pivot to those, in units of the spread of w
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps must be at least 1, not {self.steps}")
+        for name in ("learning_rate", "locality_radius"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)}")
+        for name in ("pixel_weight", "locality"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be finite, from 0 on, not {getattr(self, name)}")
+
+
+class TuningState(NamedTuple):
+    """Where tuning to N pictures is after `step` updates."""
+
+    step: int
+    generator: Generator  # the same at each step; its weights move
+    distances: Tensor  # (N,) from its images of the pivots to the targets
+    locality: Tensor  # (N,) what its weight is multiplied with; 0 where that is 0
+
+
+def tune(
+    generator: Generator,
+    targets: Tensor,
+    ws: Tensor,
+    distance: Distance,
+    options: TuningOptions | None = None,
+    *,
+    noise: Sequence[Tensor] | None = None,
+    labels: Tensor | None = None,
+    resolution: int | None = None,
+    alpha: float = 1.0,
+    batch: int | None = None,
+    seed: int = 0,
+) -> Iterator[TuningState]:
+    """Train a copy of `generator` until it makes `targets` (N, C, r, r) of the pivots `ws`
+    (N, num_styles, w_dim) with the maps `noise` ((N, 1, r, r) each; None: the stored ones).
+
+    Yields where it is before the first update and after each; the last one's generator is the
+    result. A step takes all pictures, `batch` at a time, which changes only round-off. Beside each
+    pivot it compares copy and original at a w that lies `locality_radius` from it, toward a random
+    one (of the class `labels` (1, label_dim)). All that is random comes from `seed`. ValueError for
+    targets or pivots of another shape, and if the distances are not finite in the end.
+    """
+    options, config = options or TuningOptions(), generator.config
+    check_labels(labels, config.label_dim, 1)
+    rows = (len(targets), config.num_styles(), config.w_dim)
+    if len(targets) == 0 or ws.shape != rows:
+        raise ValueError(f"pivots must be {rows} for as many targets, not {tuple(ws.shape)}")
+    return tuning(
+        generator, targets, ws, distance, options, noise, labels, resolution, alpha, batch, seed
+    )
+
+
+def tuning(
+    generator: Generator,
+    targets: Tensor,
+    ws: Tensor,
+    distance: Distance,
+    options: TuningOptions,
+    noise: Sequence[Tensor] | None,
+    labels: Tensor | None,
+    resolution: int | None,
+    alpha: float,
+    batch: int | None,
+    seed: int,
+) -> Iterator[TuningState]:
+    """What `tune` yields, of arguments that it has checked."""
+    average, n = generator.w_avg, len(targets)
+    targets, ws = targets.to(average), ws.detach().to(average)
+    maps = None if noise is None else [m.detach().to(average) for m in noise]
+    rng = streams.tuning(seed)
+    radius = options.locality_radius * spread_of_w(generator, SAMPLES, rng, labels).deviation
+    of_z = None if labels is None else labels.expand(n, -1).to(average)
+    tuned = copy.deepcopy(generator).requires_grad_(False)
+    tuned.synthesis.requires_grad_(True)
+    optimizer = torch.optim.Adam(tuned.synthesis.parameters(), lr=options.learning_rate)
+    parts = [slice(i, i + (batch or n)) for i in range(0, n, batch or n)]
+    growth = {"resolution": resolution, "alpha": alpha}
+
+    def fit(
+        ws: Tensor, maps: Sequence[Tensor] | None, others: Tensor, weight: float
+    ) -> tuple[Tensor, Tensor]:
+        """The distance (N,) from what the copy makes to other images, and what is made smaller.
+        Adds the gradient, so that one graph at a time is in memory."""
+        images = tuned.synthesis(ws, noise=maps or "const", **growth)
+        far = distance(images, others)
+        loss = far + options.pixel_weight * (images - others).square().mean(dim=(1, 2, 3))
+        if loss.requires_grad:
+            (weight / n * loss.sum()).backward()
+        return far.detach(), loss.detach()
+
+    for step in range(options.steps + 1):
+        z = torch.randn(n, generator.config.z_dim, generator=rng).to(average)
+        with torch.no_grad():
+            near = toward(ws, generator.mapping(z, of_z), radius)
+        optimizer.zero_grad()
+        distances, kept = [], []
+        for part in parts:
+            own = None if maps is None else [m[part] if len(m) > 1 else m for m in maps]
+            with torch.set_grad_enabled(step < options.steps), sampling.repeatable():
+                far, _ = fit(ws[part], own, targets[part], 1.0)
+                elsewhere = torch.zeros_like(far)
+                if options.locality:
+                    with torch.no_grad():
+                        before = generator.synthesis(near[part], noise="const", **growth)
+                    _, elsewhere = fit(near[part], None, before, options.locality)
+            distances.append(far)
+            kept.append(elsewhere)
+        state = TuningState(step, tuned, torch.cat(distances), torch.cat(kept))
+        if step == options.steps:
+            tuned.requires_grad_(True).zero_grad()
+            check_result(state)
+        yield state
+        if step < options.steps:
+            optimizer.step()
+
+
+def toward(ws: Tensor, w: Tensor, radius: float) -> Tensor:
+    """Styles at that distance from each row of ws (N, num_styles, w_dim), in the direction of w
+    (N, w_dim)."""
+    return ws + radius * F.normalize(w[:, None] - ws, dim=2)
+
+
+def check_result(state: TuningState) -> None:
+    """ValueError unless all distances are finite, which they do not become again."""
+    if not torch.isfinite(state.distances).all():
+        found = ", ".join(f"{value:g}" for value in state.distances.tolist())
+        raise ValueError(
+            f"tuning failed: after {state.step} steps the distance is {found}; choose a smaller "
+            "learning rate, and see whether the projections are pictures at all"
+        )

@@ -1,0 +1,240 @@
+"""Pivotal tuning: its parts, a generator that comes nearer and stays elsewhere, the command."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from commands import look, pixels, refused, told
+from test_projection import draws, found_by_pixels, pictures_of
+from tiny_generators import TINY, assert_same_weights, random_generator
+from torch.testing import assert_close
+
+from stylegan.directions import load_directions, load_edits
+from stylegan.files.loading import load_source, save_generator
+from stylegan.lineage import NVIDIA, Source, sha256_of
+from stylegan.projection import PixelDistance, SearchOptions, TuningOptions, project, psnr, tune
+from stylegan.projection.search import spread_of_w
+from stylegan.projection.tuning import toward
+from stylegan.sampling import picture, to_uint8
+
+EXACT = {"rtol": 0, "atol": 0}
+FEW = TuningOptions(steps=5, learning_rate=1e-2)
+
+
+def last(states):
+    return list(states)[-1]
+
+
+def pivots(seeds=(1, 2, 3)):
+    """A generator, styles, and targets that differ from its images of those."""
+    generator = random_generator()
+    ws, images = pictures_of(generator, list(seeds))
+    return generator, ws, 0.5 * images + 0.3
+
+
+def tuned(options=FEW, **arguments):
+    generator, ws, targets = pivots()
+    return last(tune(generator, targets, ws, PixelDistance(), options, **arguments))
+
+
+def test_images_near_a_pivot_lie_at_one_distance_toward_another_w():
+    ws, w = draws(2, 6, 8), draws(2, 8, seed=1)
+    moved = toward(ws, w, 0.5)
+    assert_close((moved - ws).norm(dim=2), torch.full((2, 6), 0.5))
+    left = (w[:, None] - ws).norm(dim=2)
+    assert_close((w[:, None] - moved).norm(dim=2), (left - 0.5).abs())
+
+
+def test_tuning_comes_nearer_by_the_weights_of_the_synthesis_network_alone():
+    generator, ws, targets = pivots()
+    before = {name: tensor.clone() for name, tensor in generator.state_dict().items()}
+    states = list(tune(generator, targets, ws, PixelDistance(), TuningOptions(60, 1e-2)))
+    assert [state.step for state in states] == list(range(61))
+    assert (states[-1].distances < states[0].distances / 4).all()
+    assert_close(dict(generator.state_dict()), before, **EXACT)
+    result = states[-1].generator
+    with torch.no_grad():
+        images = result.synthesis(ws, noise="const")
+    assert_close(PixelDistance()(images, targets), states[-1].distances, **EXACT)
+    for name, tensor in result.state_dict().items():
+        used = name.startswith("synthesis") and not name.endswith("noise.const")
+        used &= "to_rgb" not in name or "to_rgb.16" in name  # the others are of smaller stages
+        assert torch.equal(tensor, before[name]) != used, name
+    assert all(p.requires_grad and p.grad is None for p in result.parameters())
+
+
+def test_locality_keeps_other_pictures():
+    generator, ws, targets = pivots()
+    z = draws(64, 8, seed=5)
+    distances, kept = [], []
+    for locality in (0.0, 10.0):
+        options = TuningOptions(60, 1e-2, locality=locality)
+        state = last(tune(generator, targets, ws, PixelDistance(), options))
+        with torch.no_grad():
+            images = [g(z, noise="const") for g in (state.generator, generator)]
+        distances.append(float(state.distances.mean()))
+        kept.append(float(psnr(*images).mean()))
+        assert bool(state.locality.any()) == (locality > 0)
+    assert kept[1] > kept[0] + 3 and distances[1] > distances[0]
+
+
+def test_tuning_is_the_same_again_and_in_any_batch():
+    whole, again, other = tuned(), tuned(), tuned(seed=1)
+    assert_same_weights(whole.generator, again.generator)
+    assert not torch.equal(
+        whole.generator.synthesis.input.const, other.generator.synthesis.input.const
+    )
+    for batch in (1, 2):
+        assert_close(tuned(batch=batch).distances, whole.distances, rtol=1e-4, atol=1e-5)
+
+
+def test_fitted_noise_and_growth_are_those_of_the_projection():
+    generator = random_generator()
+    targets = pictures_of(generator, [1, 2], resolution=8, alpha=0.5)[1] + 0.1
+    growth = {"resolution": 8, "alpha": 0.5}
+    search = SearchOptions(3, fit_noise=True, samples=100)
+    found = found_by_pixels(generator, targets, search, **growth)
+    states = list(
+        tune(
+            generator,
+            targets,
+            found.ws,
+            PixelDistance(),
+            FEW,
+            noise=found.noise,
+            batch=1,
+            **growth,
+        )
+    )
+    assert_close(states[0].distances, found.distances, rtol=1e-5, atol=1e-6)
+    fine = states[-1].generator.synthesis.blocks["16"]
+    assert_same_weights(fine, generator.synthesis.blocks["16"])
+
+
+def test_tuning_within_a_class_needs_its_label():
+    generator = random_generator(dataclasses.replace(TINY, label_dim=2))
+    targets, ws = torch.zeros(1, 3, 16, 16), torch.zeros(1, 6, 8)
+    with pytest.raises(ValueError, match="labels of shape"):
+        tune(generator, targets, ws, PixelDistance())
+    label = torch.tensor([[0.0, 1.0]])
+    state = last(tune(generator, targets, ws, PixelDistance(), FEW, labels=label))
+    assert state.step == 5
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1, not 0"),
+        ({"learning_rate": float("inf")}, "learning_rate must be positive and finite"),
+        ({"locality": -1.0}, "locality must be finite, from 0 on, not -1.0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(asked, message):
+    with pytest.raises(ValueError, match=message):
+        TuningOptions(**asked)
+
+
+def test_what_cannot_be_tuned_is_said():
+    generator, ws, targets = pivots()
+    with pytest.raises(ValueError, match=r"pivots must be \(3, 6, 8\) for as many targets"):
+        tune(generator, targets, ws[:2], PixelDistance())
+    with pytest.raises(ValueError, match="tuning failed: after 5 steps the distance is nan"):
+        last(tune(generator, targets * float("nan"), ws, PixelDistance(), FEW))
+
+
+def test_the_first_start_is_the_average_and_the_others_are_not():
+    generator, _, targets = pivots([1])
+    options = SearchOptions(5, samples=100)
+    starts = [
+        next(project(generator, targets, PixelDistance(), options, start=start)).ws[0, 0]
+        for start in (0, 1, 2)
+    ]
+    rng = torch.Generator().manual_seed(0)
+    assert_close(starts[0], spread_of_w(generator, 100, rng).average, **EXACT)
+    assert not torch.allclose(starts[0], starts[1]) and not torch.allclose(starts[1], starts[2])
+
+
+# The command
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A generator that began from official weights, and two pictures that it does not make."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))  # there is no LPIPS
+    began = [Source("official.pkl", "0" * 64, NVIDIA)]
+    save_generator(tmp_path / "mine.pt", random_generator(), lineage=began)
+    _, _, images = pivots([1, 2])
+    for name, content in zip("ab", to_uint8(images), strict=True):
+        picture(content).save(tmp_path / f"{name}.png")
+    return tmp_path
+
+
+def request(folder, *arguments, images="ab"):
+    files = [folder / f"{name}.png" for name in images]
+    common = ["--out", folder / "out", "--steps", 3, "--video", "none", "--device", "cpu"]
+    return ["project", folder / "mine.pt", *files, *common, *arguments]
+
+
+def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_latents(folder):
+    printed = told(*request(folder, "--tune", "--tune-steps", 40, "--edit", "sefa:1=+1"))
+    out = folder / "out"
+    numbers = json.loads((out / "tuned.json").read_text())
+    table = printed.splitlines()[4:7]
+    for title in ("PSNR, dB", "distance", "edited from target", "edited from unedited"):
+        assert f"  {title}" in table[0]
+    for line, one in zip(table[1:], numbers["pictures"], strict=True):
+        before, after = one["psnr_db"]["before"], one["psnr_db"]["after"]
+        assert line.startswith(f"{one['image']}  {before:.3g} -> {after:.3g}")
+        assert after > before and one["distance"]["after"] < one["distance"]["before"]
+        assert {"edited_from_target", "edited_from_unedited"} < one.keys()
+    assert numbers["settings"]["steps"] == 40 and numbers["other_seeds_psnr_db"] > 15
+    assert len((out / "tuned.jsonl").read_text().splitlines()) == 41
+    told(
+        *("generate", out / "tuned.pt", "--latents", out / "latents.npz", "--out", folder / "new"),
+        *("--no-grid", "--device", "cpu"),
+    )
+    for i, name in enumerate("ab"):
+        again = pixels(folder / "new" / f"latent000{i}.png")
+        assert abs(pixels(out / name / "tuned.png") - again).max() <= 1
+        assert (pixels(out / name / "tuned-edited.png") != again).any()
+    assert look(out / "tuned.png").width == 5 * (96 + 4) + 4
+    lineage = load_source(out / "tuned.pt").lineage
+    assert [s.source for s in lineage] == ["official.pkl", "mine.pt"]
+    assert lineage[1].sha256 == sha256_of(folder / "mine.pt") and lineage[1].licence == NVIDIA
+
+
+def test_directions_and_saved_edits_of_the_original_hold_for_the_tuned_generator(folder):
+    told("directions", folder / "mine.pt", "--count", 2, "--out", folder / "mine.npz")
+    told("edits", folder / "mine.pt", "--save", "own", "--edit", "sefa:1=+1", "--device", "cpu")
+    told(*request(folder, "--tune", "--tune-steps", 1, images="a"))
+    tuned = load_source(folder / "out" / "tuned.pt")
+    assert load_directions(folder / "mine.npz", tuned.generator)
+    assert load_edits(folder / "mine.edits.json", tuned).keys() == {"own"}
+    with pytest.raises(ValueError, match="directions of other weights"):
+        load_directions(folder / "mine.npz", random_generator(seed=1))
+
+
+def test_the_same_command_writes_the_same_files_and_only_over_them_when_told(folder):
+    arguments = request(folder, "--tune", "--tune-steps", 2, images="a")
+    told(*arguments)
+    files = {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
+    assert {path.name for path in files} >= {"tuned.pt", "tuned.png", "tuned.json", "tuned.jsonl"}
+    assert "exists; pass --overwrite" in refused(*arguments)
+    told(*arguments, "--overwrite")
+    assert files == {path: path.read_bytes() for path in files}
+    (folder / "out" / "a").rename(folder / "elsewhere")
+    assert "tuned.pt exists" in refused(*arguments)
+
+
+def test_the_nearest_of_several_starts_is_kept(folder):
+    told(*request(folder, "--starts", 3))
+    for name in "ab":
+        result = json.loads((folder / "out" / name / "result.json").read_text())
+        assert len(set(result["starts"])) == 3
+        assert result["final_distance"] == min(result["starts"])
+
+
+def test_options_of_tuning_need_it(folder):
+    message = refused(*request(folder, "--locality", 1), exit_code=2)
+    assert message == "Error: --tune-steps and --locality are of --tune, which is not given"
