@@ -28,6 +28,7 @@ COMMANDS = {
     "edits": "Save moves along directions under names.",
     "blend": "Make a generator of the layers of two.",
     "project": "Find the latents of given pictures.",
+    "align": "Crop faces as those of FFHQ.",
     "info": "Describe a file or folder and its uses.",
 }
 MODULES = {

@@ -1,0 +1,59 @@
+"""`stylegan align`: faces cropped as those that official networks were trained on."""
+
+from pathlib import Path
+
+import click
+
+from stylegan.cli import values
+from stylegan.cli.common import Command, one_line, progress_bar
+from stylegan.cli.options import OVERWRITE, count_option
+from stylegan.cli.terminal import note, say
+from stylegan.messages import count, listed
+
+
+@click.command(cls=Command)
+@click.argument("source", metavar="IN", type=values.INPUT)
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--landmarks",
+    type=values.INPUT,
+    required=True,
+    help="CSV (file,x0,y0,x1,y1,...) or JSON ({file: [[x, y], ...]}) with five or 68 points of "
+    "each face.",
+)
+@count_option("--size", "Pixels a side of the pictures to write.", 1024, most=2048)
+@OVERWRITE
+def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) -> None:
+    """Crop the faces in the pictures of IN, a folder or one picture, as FFHQ does, to the folder
+    OUT.
+
+    Landmarks come from a file, which names the pictures: five points (the eyes, the nose, the
+    corners of the mouth, each from left to right in the picture) or the 68 of iBUG, in pixels of
+    the upright picture. Faces are turned upright; where the square leaves the picture, that is
+    mirrored and blurred. Pictures that cannot be read are left out, and named at the end; the exit
+    code is then 1.
+
+    \b
+    stylegan align photos faces --landmarks photos.csv
+    stylegan project runs/faces faces/*.png --tune --out projected
+    """
+    from stylegan.data.faces import align_files, read_landmarks
+
+    left_out: list[str] = []
+    with progress_bar("picture") as progress:
+        sides = align_files(
+            source,
+            read_landmarks(landmarks),
+            out,
+            size,
+            overwrite=overwrite,
+            progress=progress,
+            left_out=lambda error: left_out.append(one_line(error)),
+        )
+    small = [f"{file.name} ({side:.0f})" for file, side in sides.items() if side < size]
+    if small:
+        note(f"{count(len(small), 'face')} smaller than {size} pixels, enlarged: {listed(small)}")
+    if sides:
+        say(f"{count(len(sides), 'face')} in {out}, {size}x{size}")
+    if left_out:
+        raise ValueError(f"{count(len(left_out), 'picture')} left out: {listed(left_out, 20)}")

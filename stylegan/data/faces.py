@@ -1,0 +1,259 @@
+"""Faces cropped as those of CelebA-HQ and FFHQ: upright, eyes and mouth at the same places.
+
+Karras et al. 2018 (Progressive GAN), appendix C: a square whose centre, size and direction follow
+from two points of the eyes and two of the mouth; where it leaves the picture, the picture is
+mirrored and blurred.
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image, ImageFilter
+
+from stylegan.atomic import replacing
+from stylegan.data.images import decode, is_image, quiet_decoding
+from stylegan.destination import check_file, check_folder, name_of
+from stylegan.messages import count, listed, readable
+
+SIZE = 1024  # pixels a side, of FFHQ
+SAMPLES = 4  # of each pixel and side, which are averaged
+BORDER = 0.1  # around the square, in sides of it; also the least width of what is mirrored
+FADE = 0.3  # width in which mirrored pixels become the median colour, in sides
+BLUR = 0.02  # deviation of the blur, in sides
+LARGEST = 8  # sides of a square, in those of the picture
+FORM = (
+    "a face is five points (the eyes, the nose, the corners of the mouth, each from left to right "
+    "in the picture) or the 68 of iBUG, x and y of each in pixels"
+)
+Faces = Mapping[str, Sequence[np.ndarray]]  # name of a picture -> points (5 or 68, 2) of each face
+
+
+class Square(NamedTuple):
+    """Where a face lies; the first pixel of a picture is from 0 to 1."""
+
+    center: np.ndarray  # x, y
+    right: np.ndarray  # from the centre to the middle of the right side
+
+    @property
+    def side(self) -> float:
+        return 2 * math.hypot(*self.right)
+
+    @property
+    def down(self) -> np.ndarray:
+        return quarter_turn(self.right)
+
+
+def quarter_turn(v: np.ndarray) -> np.ndarray:
+    """To the right becomes down, down becomes to the left."""
+    return np.array([-v[1], v[0]])
+
+
+def eyes_and_mouth(points: np.ndarray) -> np.ndarray:
+    """Left eye, right eye, left and right corner of the mouth (4, 2) of the points of a face."""
+    if points.shape == (68, 2):
+        return np.stack([points[36:42].mean(0), points[42:48].mean(0), points[48], points[54]])
+    return points[[0, 1, 3, 4]]
+
+
+def square_of(points: np.ndarray) -> Square:
+    """The square around a face, of its points (5 or 68, 2), which are numbers of pixels from 0 on.
+
+    ValueError if they are not a face.
+    """
+    if points.shape not in ((5, 2), (68, 2)) or not np.isfinite(points).all():
+        raise ValueError(f"{FORM}, not {points.shape}")
+    left, right, mouth0, mouth1 = eyes_and_mouth(points.astype(float))
+    eyes = (left + right) / 2
+    to_right, to_mouth = right - left, (mouth0 + mouth1) / 2 - eyes
+    if to_right[0] * to_mouth[1] - to_right[1] * to_mouth[0] <= 0:
+        raise ValueError("the mouth is not below the eyes; points go from left to right")
+    direction = to_right - quarter_turn(to_mouth)
+    half = max(2.0 * math.hypot(*to_right), 1.8 * math.hypot(*to_mouth))
+    center = eyes + 0.1 * to_mouth + 0.5  # a number of a pixel is that of its middle
+    return Square(center, direction / math.hypot(*direction) * half)
+
+
+def aligned(image: Image.Image, points: np.ndarray, size: int = SIZE) -> Image.Image:
+    """The face with these points, upright in a square of that many pixels a side."""
+    square = square_of(points)
+    if square.side > LARGEST * max(image.size) or square.side < 1:
+        raise ValueError(
+            f"the square would have {square.side:.4g} pixels a side, in a picture of {image.width}x"
+            f"{image.height}; are the points of another one?"
+        )
+    if (factor := int(square.side / size / 2)) > 1:  # enough is left to average
+        image = image.reduce(factor)
+        square = Square(square.center / factor, square.right / factor)
+    image, square = around(image, square)
+    fine = size * SAMPLES
+    first = square.center - square.right - square.down
+    (a, d), (b, e), (c, f) = 2 * square.right / fine, 2 * square.down / fine, first
+    found = image.transform(
+        (fine, fine), Image.Transform.AFFINE, (a, b, c, d, e, f), Image.Resampling.BILINEAR
+    )
+    return found.resize((size, size), Image.Resampling.LANCZOS)
+
+
+def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
+    """The part of the picture that the square is in, with a border, and the square in it; if it
+    leaves the picture, mirrored, blurred, and fading to the median colour at the rim."""
+    reach = np.abs(square.right) + np.abs(square.down)
+    border = math.ceil(BORDER * square.side)
+    low = np.floor(square.center - reach).astype(int) - border
+    high = np.ceil(square.center + reach).astype(int) + border
+    size = np.array(image.size)
+    inside = np.maximum(low, 0), np.minimum(high, size)
+    if (inside[0] >= inside[1]).any():
+        raise ValueError("the face lies outside of the picture; are the points of another one?")
+    image = image.crop((*map(int, inside[0]), *map(int, inside[1])))
+    moved = Square(square.center - inside[0], square.right)
+    if ((square.center - reach >= 0) & (square.center + reach <= size)).all():
+        return image, moved
+    widths = np.maximum(np.stack([-low, high - size]), math.ceil(FADE * square.side))
+    return mirrored(image, widths, BLUR * square.side), moved._replace(
+        center=moved.center + widths[0]
+    )
+
+
+def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image:
+    """The picture with mirrored sides of these widths ((left, top), (right, bottom))."""
+    (left, top), (right, bottom) = widths.tolist()
+    pixels = np.asarray(image)
+    channels = ((0, 0),) * (pixels.ndim - 2)
+    whole = np.pad(pixels, ((top, bottom), (left, right), *channels), mode="reflect")
+    height, width = whole.shape[:2]
+    x, y = np.arange(width), np.arange(height)[:, None]
+    # how far beyond the picture: 1 at the rim, 0 at the picture's edge, negative within
+    beyond_x = np.maximum(1 - x / left, 1 - (width - 1 - x) / right)
+    beyond_y = np.maximum(1 - y / top, 1 - (height - 1 - y) / bottom)
+    beyond = np.maximum(beyond_x, beyond_y).reshape(height, width, *[1] * (pixels.ndim - 2))
+    blurred = np.asarray(Image.fromarray(whole).filter(ImageFilter.GaussianBlur(blur)))
+    mixed = whole + (blurred - whole.astype(float)) * np.clip(1 + 3 * beyond, 0, 1)
+    mixed += (np.median(pixels, axis=(0, 1)) - mixed) * np.clip(beyond, 0, 1)
+    return Image.fromarray(np.clip(np.rint(mixed), 0, 255).astype(np.uint8))
+
+
+def read_landmarks(path: Path) -> dict[str, list[np.ndarray]]:
+    """The points of the faces in pictures, by the name of the picture.
+
+    CSV: `file,x0,y0,x1,y1,...` with a line for each face, perhaps below a line of names. JSON:
+    {file: [[x, y], ...]}, or a list of such lists where a picture has several faces. ValueError, in
+    one line, for anything else; see `FORM`.
+    """
+    try:
+        content = path.read_bytes()
+        found = in_json(content) if path.suffix.lower() == ".json" else in_csv(content)
+        for faces in found.values():
+            for points in faces:
+                square_of(points)
+    except (ValueError, TypeError, RecursionError, csv.Error) as error:
+        raise ValueError(
+            f"the landmarks in {path} cannot be used: {readable(error, 400)}"
+        ) from error
+    if not found:
+        raise ValueError(f"{path} has no landmarks; {FORM}")
+    return found
+
+
+def in_csv(content: bytes) -> dict[str, list[np.ndarray]]:
+    text = content.decode("utf-8-sig")
+    between = next((one for one in ",;\t" if one in text.partition("\n")[0]), ",")
+    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=between, strict=True))
+    lines = [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
+    if lines and not is_image(lines[0][0]):
+        lines.pop(0)
+    found: dict[str, list[np.ndarray]] = {}
+    for name, *numbers in lines:
+        if len(numbers) not in (10, 136):
+            raise ValueError(f"{name} has {count(len(numbers), 'number')}; {FORM}")
+        points = np.array([float(number) for number in numbers]).reshape(-1, 2)
+        found.setdefault(name.replace("\\", "/"), []).append(points)
+    return found
+
+
+def in_json(content: bytes) -> dict[str, list[np.ndarray]]:
+    read: Any = json.loads(content)
+    if not isinstance(read, dict):
+        raise ValueError(f'it is not {{"file": [[x, y], ...]}}; {FORM}')
+    found = {}
+    for name, value in read.items():
+        try:
+            points = np.array(value, float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} has other things than numbers; {FORM}") from error
+        found[name.replace("\\", "/")] = list(points) if points.ndim == 3 else [points]
+    return found
+
+
+def align_files(
+    source: Path,
+    landmarks: Faces,
+    out: Path,
+    size: int = SIZE,
+    *,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    left_out: Callable[[ValueError | OSError], None] | None = None,
+) -> dict[Path, float]:
+    """Write a PNG of each face of the pictures in a folder, or of one picture, to the folder `out`:
+    by the name of the picture, of several faces with `-0`, `-1`, ...
+
+    Returns each file with the side of its square in the picture, in pixels. A picture that cannot
+    be read is left out, if `left_out` is there to get the error. ValueError before anything is
+    written if a file exists, without `overwrite`, or a picture is not there.
+    """
+    folder = source.parent if source.is_file() else source
+    names = [source.name] if source.is_file() else list(landmarks)
+    missing = [n for n in names if n not in landmarks or not (folder / n).is_file()]
+    if missing:
+        some = listed([readable(name) for name in missing], 3, ", ")
+        raise ValueError(f"not both a picture in {folder} and landmarks: {some}")
+    targets = {name: files_of(out, name, len(landmarks[name])) for name in names}
+    check_different(targets)
+    check_folder(out)
+    for file in (file for files in targets.values() for file in files):
+        if out.resolve() not in file.resolve().parents:
+            raise ValueError(f"{file} would lie outside of {out}; names must be of files in it")
+        check_file(file, overwrite=overwrite)
+    sides: dict[Path, float] = {}
+    for done, name in enumerate(names):
+        progress(done, len(names))
+        try:
+            with quiet_decoding():
+                picture = decode((folder / name).read_bytes(), name=str(folder / name))
+            faces = [aligned(picture, points, size) for points in landmarks[name]]
+        except (ValueError, OSError) as error:
+            if left_out is None:
+                raise
+            left_out(error)
+            continue
+        for file, face, points in zip(targets[name], faces, landmarks[name], strict=True):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(file) as opened:
+                face.save(opened, "png")
+            sides[file] = square_of(points).side
+    progress(len(names), len(names))
+    return sides
+
+
+def files_of(out: Path, name: str, faces: int) -> list[Path]:
+    """The files of the faces of a picture."""
+    path = out / name
+    ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
+    return [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
+
+
+def check_different(targets: Mapping[str, Iterable[Path]]) -> None:
+    """ValueError if two pictures would be written to one file."""
+    of: dict[Path, str] = {}
+    for name, files in targets.items():
+        for file in files:
+            if file in of:
+                raise ValueError(f"{of[file]} and {name} would both be written to {file}")
+            of[file] = name

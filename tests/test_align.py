@@ -1,0 +1,166 @@
+"""Alignment of faces: the square by hand, pixels of known pictures, files, the command."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from commands import look, pixels, refused, told
+from PIL import Image
+
+from stylegan.data.faces import aligned, eyes_and_mouth, read_landmarks, square_of
+
+FACE = np.array([[40, 40], [60, 40], [50, 50], [44, 60], [56, 60]], float)  # upright, 20 wide
+
+
+def turned(points, degrees, center):
+    angle = math.radians(degrees)
+    turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    return (points - center) @ turn.T + center
+
+
+def waves(size=100, shift=0.0):
+    """A smooth picture, RGB."""
+    y, x = np.mgrid[:size, :size] + shift
+    planes = [127 + 100 * np.sin(x / 9), 127 + 100 * np.cos(y / 11), 127 + 60 * np.sin((x + y) / 8)]
+    return Image.fromarray(np.rint(np.stack(planes, axis=2)).astype(np.uint8))
+
+
+def test_the_square_follows_from_the_eyes_and_the_mouth():
+    # eyes 20 apart, mouth 20 below: 4 * 20 > 3.6 * 20; the centre a tenth of the way to the mouth
+    square = square_of(FACE)
+    assert square.side == pytest.approx(80)
+    assert square.center == pytest.approx([50.5, 42.5]) and square.right == pytest.approx([40, 0])
+    long = FACE + np.array([[0, 0]] * 3 + [[0, 10]] * 2)  # mouth 30 below: 3.6 * 30
+    assert square_of(long).side == pytest.approx(108)
+    leaning = turned(FACE, 30, [50, 50])
+    assert square_of(leaning).side == pytest.approx(80)
+    assert math.degrees(math.atan2(*square_of(leaning).right[::-1])) == pytest.approx(30)
+
+
+def test_68_points_are_the_middles_of_the_eyes_and_the_corners_of_the_mouth():
+    points = np.zeros((68, 2))
+    points[36:42] = FACE[0] + np.array([[-3, 0], [-1, -1], [1, -1], [3, 0], [1, 1], [-1, 1]])
+    points[42:48] = FACE[1] + np.array([[-3, 0], [-1, -1], [1, -1], [3, 0], [1, 1], [-1, 1]])
+    points[48], points[54] = FACE[3], FACE[4]
+    assert eyes_and_mouth(points) == pytest.approx(FACE[[0, 1, 3, 4]])
+    assert square_of(points).right == pytest.approx(square_of(FACE).right)
+
+
+def test_an_upright_face_is_cropped_and_a_leaning_one_turned_back():
+    points = np.add(FACE, [0, 10])  # the square is from 10.5 to 90.5, 12.5 to 92.5
+    size = 80
+    found = np.asarray(aligned(waves(200), points, size), float)
+    half = np.asarray(waves(200, 0.5).crop((10, 12, 90, 92)), float)  # between two pixels
+    assert np.abs(found - half).max() < 3
+    for degrees in (-40, 90, 180):
+        picture = waves(200).rotate(-degrees, Image.Resampling.BICUBIC, center=(100.5, 100.5))
+        leaning = turned(points + 50, degrees, np.array([100.0, 100.0]))
+        upright = np.asarray(aligned(waves(200), points + 50, size), float)
+        assert np.abs(np.asarray(aligned(picture, leaning, size), float) - upright).mean() < 2
+
+
+def test_large_faces_are_averaged_down():
+    picture = waves(100).resize((800, 800), Image.Resampling.BICUBIC)
+    found = np.asarray(aligned(picture, (FACE + 0.5) * 8 - 0.5, 40), float)
+    assert np.abs(found - np.asarray(aligned(waves(100), FACE, 40), float)).mean() < 1.5
+
+
+def test_beyond_the_picture_it_is_mirrored_and_its_inside_stays():
+    found = np.asarray(aligned(waves(), np.subtract(FACE, [30, 10]), 80), float)
+    whole = np.pad(np.asarray(waves()), ((40, 40), (40, 40), (0, 0)), mode="reflect")
+    as_if = Image.fromarray(whole)
+    plain = np.asarray(aligned(as_if, np.add(FACE, [10, 30]), 80), float)
+    difference = np.abs(found - plain).mean(axis=2)
+    assert difference[30:, 40:].max() < 1.5  # at this distance from the edge nothing is mixed in
+    assert difference[:, :6].mean() > 10
+    assert found[:, 0].std() < plain[:, 0].std()
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        (FACE[:4], r"five points .*, not \(4, 2\)"),
+        (FACE * np.nan, "five points"),
+        (FACE[[1, 0, 2, 4, 3]], "the mouth is not below the eyes"),
+        (FACE + 1000, "outside of the picture"),
+        ((FACE - 50) * 100 + 50, "8000 pixels a side, in a picture of 100x100"),
+    ],
+)
+def test_points_that_are_not_of_this_picture_are_refused(points, message):
+    with pytest.raises(ValueError, match=message):
+        aligned(waves(), points, 16)
+
+
+# Files
+
+
+def csv_of(faces):
+    lines = [",".join([name, *map(str, points.ravel())]) for name, points in faces]
+    return "\n".join(["file," + ",".join(f"n{i}" for i in range(10)), *lines]) + "\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    waves().save(tmp_path / "in" / "a.png")
+    waves().save(tmp_path / "in" / "deep" / "b.jpg")
+    faces = [("a.png", FACE), ("deep/b.jpg", FACE), ("deep/b.jpg", FACE + 10)]
+    (tmp_path / "points.csv").write_text(csv_of(faces))
+    return tmp_path
+
+
+def test_both_formats_say_the_same(folder):
+    of_json = {"a.png": FACE.tolist(), "deep/b.jpg": [FACE.tolist(), (FACE + 10).tolist()]}
+    (folder / "points.json").write_text(json.dumps(of_json))
+    for name in ("points.csv", "points.json"):
+        found = read_landmarks(folder / name)
+        assert [(n, len(faces)) for n, faces in found.items()] == [("a.png", 1), ("deep/b.jpg", 2)]
+        assert found["deep/b.jpg"][1] == pytest.approx(FACE + 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", "a.png,1,2\n", "a.png has 2 numbers; a face is five points"),
+        ("x.csv", "a.png" + ",x" * 10, "could not convert string to float"),
+        ("x.csv", "", "has no landmarks"),
+        ("x.json", "[1]", 'it is not {"file"'),
+        ("x.json", '{"a.png": [[1, "b"]]}', "a.png has other things than numbers"),
+        ("x.json", '{"a.png": [[1, 2]]}', "not .1, 2."),
+    ],
+)
+def test_damaged_files_are_refused_in_one_line(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_landmarks(tmp_path / name)
+
+
+def command(folder, *arguments, source="in", out="out"):
+    points = ["--landmarks", folder / "points.csv", "--size", 32]
+    return ["align", folder / source, folder / out, *points, *arguments]
+
+
+def test_each_face_gets_a_picture_and_nothing_is_overwritten(folder):
+    printed = told(*command(folder))
+    assert printed.splitlines()[-1] == f"3 faces in {folder / 'out'}, 32x32"
+    files = sorted(p.relative_to(folder / "out").as_posix() for p in (folder / "out").rglob("*.*"))
+    assert files == ["a.png", "deep/b-0.png", "deep/b-1.png"]
+    assert look(folder / "out" / "a.png").size == (32, 32)
+    expected = np.asarray(aligned(waves(), FACE, 32), int)
+    assert (pixels(folder / "out" / "a.png") == expected).all()
+    assert "exists; pass --overwrite" in refused(*command(folder))
+    told(*command(folder, "--overwrite"))
+    told(*command(folder, source="in/a.png", out="one"))
+    assert [path.name for path in (folder / "one").iterdir()] == ["a.png"]
+
+
+def test_what_cannot_be_aligned_is_said(folder):
+    (folder / "in" / "a.png").write_bytes(b"no picture")
+    message = refused(*command(folder))
+    assert message.startswith("Error: 1 picture left out: ") and "a.png" in message
+    (folder / "in" / "a.png").unlink()
+    assert "not both a picture in" in refused(*command(folder, "--overwrite"))
+    (folder / "points.csv").write_text(csv_of([("../x.png", FACE)]))
+    waves().save(folder / "x.png")
+    assert "outside of" in refused(*command(folder))
