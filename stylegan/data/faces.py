@@ -111,7 +111,8 @@ def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
     inside = np.maximum(low, 0), np.minimum(high, size)
     if (inside[0] >= inside[1]).any():
         raise ValueError("the face lies outside of the picture; are the points of another one?")
-    image = image.crop((*map(int, inside[0]), *map(int, inside[1])))
+    (left, top), (right, bottom) = (edge.tolist() for edge in inside)
+    image = image.crop((left, top, right, bottom))
     moved = Square(square.center - inside[0], square.right)
     if ((square.center - reach >= 0) & (square.center + reach <= size)).all():
         return image, moved
