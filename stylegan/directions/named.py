@@ -25,7 +25,7 @@ from stylegan.directions.supervised import class_directions
 from stylegan.edits import FORM, Edit, check_layers, parsed
 from stylegan.figures import chart, save_picture
 from stylegan.files.formats.metadata import from_json
-from stylegan.files.loaded import LoadedGenerator, weights_sha256
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
 
