@@ -10,16 +10,22 @@ import torch
 from commands import look, told
 from foreign_layouts import drawn, kept, latents, noise_maps
 
+from stylegan.files import checkpoint
+from stylegan.files.formats import export
 from stylegan.files.formats.foreign import NORM_FACTOR, width_fields
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_source
 from stylegan.interop import import_weights
 from stylegan.lineage import UNKNOWN, licence_of
+from stylegan.networks import Generator, NetworkConfig
 from stylegan.training.transfer import opened
 
 LAYOUTS = "rosinality", "genforce", "huangzh13", "mmgeneration"
 FILES = {name: foreign_layouts.load(name) for name in LAYOUTS}
 DOUBLE, SINGLE = torch.float64, torch.float32
 TOLERANCE = {DOUBLE: 1e-11, SINGLE: 4e-6}  # times the largest value
+TINY = {"z_dim": 16, "w_dim": 16, "mapping_layers": 2, "mapping_width": 16, "max_channels": 8}
+TINY |= {"channel_base": 64}
 LABELS = torch.eye(3)[[0, 2]]
 WHOLE = dict.fromkeys(LAYOUTS, "full") | {"genforce": "generator", "mmgeneration": "generator"}
 
@@ -310,6 +316,92 @@ def test_widths_tell_the_settings_that_make_them(channels, expected):
 def test_widths_that_do_not_halve_are_refused(channels):
     with pytest.raises(ValueError, match="only widths that halve with each doubling"):
         width_fields(channels)
+
+
+@pytest.mark.parametrize("variant", ["generator", "labels", "dense"])
+def test_a_file_of_genforce_that_is_written_again_has_the_same_numbers(tmp_path, variant):
+    given = weights("genforce", variant) | {"synthesis.lod": torch.tensor(0.25)}
+    content = {"generator_smooth": given, "running_metadata": {"seen_img": 7}}
+    export(import_weights(content).loaded(tmp_path), tmp_path / "mine.pth")
+    back = checkpoint.read(tmp_path / "mine.pth")
+    assert back["running_metadata"] == {"seen_img": 7}
+    assert back["generator_smooth"].keys() == given.keys()
+    for name, tensor in given.items():
+        assert torch.equal(back["generator_smooth"][name], tensor), name
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [(DOUBLE, 4e-16), (SINGLE, 2e-7)])
+def test_a_file_of_rosinality_that_is_written_again_has_the_same_numbers(tmp_path, dtype, rounding):
+    given = weights("rosinality", "full", dtype)
+    export(import_weights(given).loaded(tmp_path), tmp_path / "mine.model")
+    back = checkpoint.read(tmp_path / "mine.model")["g_running"]
+    # scales of styles are written as theirs, about 1, and read as ours, about 0
+    torch.testing.assert_close(back, given, rtol=rounding, atol=rounding)
+
+
+def random_source(config, **told):
+    """A generator of ours whose every number matters."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        network = Generator(config)
+        for tensor in network.state_dict().values():
+            tensor.normal_()
+    return LoadedGenerator(network.eval(), "test", **{"resolution": config.resolution} | told)
+
+
+@pytest.mark.parametrize("options", [{}, {"label_dim": 3}, {"constant_input": False}])
+def test_our_network_comes_back_from_a_file_of_genforce(tmp_path, options):
+    source = random_source(
+        NetworkConfig(128, **TINY, **options), resolution=64, alpha=0.75, images_seen=5
+    )
+    export(source, tmp_path / "mine.pth")
+    back = load_source(tmp_path / "mine.pth")
+    assert (back.resolution, back.alpha, back.images_seen) == (64, 0.75, 5)
+    theirs = back.generator.state_dict()
+    for name, tensor in source.generator.state_dict().items():
+        assert torch.equal(tensor, theirs[name]), name
+
+
+def test_our_network_comes_back_from_a_file_of_rosinality(tmp_path):
+    source = random_source(NetworkConfig(128, **TINY, bias_before_blur=True))
+    source.generator.double()
+    export(source, tmp_path / "mine.model")
+    back = load_source(tmp_path / "mine.model")
+    noise = noise_maps(128)
+    z = latents(2, 16)
+    found = back.generator(z, noise=noise)
+    torch.testing.assert_close(found, source.generator(z, noise=noise), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told", "message"),
+    [
+        ("x.pth", {"blur": False}, {}, "networks of genforce/genforce cannot have blur False"),
+        ("x.pth", {"bias_before_blur": True}, {}, "cannot have bias_before_blur True"),
+        ("x.pth", {"noise": False}, {}, "cannot have noise False"),
+        (
+            "x.pth",
+            {},
+            {"centers": torch.zeros(2, 16)},
+            r"has 2 centres; .* --centers none",
+        ),
+        ("x.pth", {}, {"active_rectangle": (2, 14, 0, 16)}, r"padding; .* --active 16x16"),
+        (
+            "x.model",
+            {"label_dim": 3},
+            {},
+            "style-based-gan-pytorch cannot have label_dim 3",
+        ),
+        ("x.model", {"image_channels": 1}, {}, "cannot have image_channels 1"),
+        ("x.model", {}, {}, r"add a bias before .*network.bias_before_blur=true, or write \.pth"),
+        ("x.model", {"bias_before_blur": True, "z_dim": 8}, {}, "cannot have z_dim 8"),
+    ],
+)
+def test_what_another_program_cannot_hold_is_refused(tmp_path, name, options, told, message):
+    source = random_source(NetworkConfig(16, **TINY | options), **told)
+    with pytest.raises(ValueError, match=message):
+        export(source, tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("new", [True, False])

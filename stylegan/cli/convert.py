@@ -106,7 +106,7 @@ def check_destinations(source: Path, destinations: list[Path], overwrite: bool) 
         if not path.is_dir() and path.suffix != ".pt":
             raise ValueError(
                 f"{path} does not end in .pt, as what `stylegan convert` writes; `stylegan export` "
-                "writes .safetensors, .npz, .onnx and .pt2"
+                "writes .safetensors, .npz, .onnx, .pt2, .pth and .model"
             )
         check_file(path, overwrite=overwrite)
 

@@ -54,6 +54,8 @@ def export(
     .npz          NumPy arrays under the names of the official program
     .onnx         images from z, psi and noise, in any runtime
     .pt2          the same as a program of torch.export, for torch alone
+    .pth          a checkpoint of genforce/genforce, for programs built on it
+    .model        a checkpoint of rosinality/style-based-gan-pytorch, likewise
 
     \b
     stylegan export runs/mine mine.safetensors
@@ -63,7 +65,7 @@ def export(
     from stylegan.files.formats import export as write
     from stylegan.files.loading import load_source
 
-    check_request(destination, noise=noise, half=half, overwrite=overwrite)
+    kind = check_request(destination, noise=noise, half=half, overwrite=overwrite)
     loaded = load_source(source).adjusted(psi=psi, cutoff=cutoff)
     runs = importlib.util.find_spec("onnxruntime") is not None
     with working(f"writing {destination}"):
@@ -71,6 +73,8 @@ def export(
             loaded, destination, noise=noise, half=half, check=check and runs, overwrite=overwrite
         )
     say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
+    if kind.note:
+        say(f"note: {kind.note}")
     if most is not None:
         say(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")
     elif check and not runs and destination.suffix == ".onnx":

@@ -61,13 +61,17 @@ class Hashing:
 
 
 def save(path: Path, kind: Kind, payload: Mapping[str, Any]) -> None:
+    """Write a file of ours."""
+    write(path, {"format": FORMAT, "version": VERSION, "kind": kind, **payload})
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
     """Write so that `path` is, at every moment, absent, the old file or the new one.
 
     The last bytes, a comment of the zip archive that torch writes, hold the SHA-256 of the rest.
     """
     with replacing(path) as file:
         hashing = Hashing(file)
-        content = {"format": FORMAT, "version": VERSION, "kind": kind, **payload}
         torch.save(content, cast(BinaryIO, hashing))
         if hashing.error is not None:
             raise hashing.error

@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -79,6 +80,22 @@ def import_weights(content: object) -> Snapshot:
     )
 
 
+def save_layout(
+    path: Path,
+    loaded: LoadedGenerator,
+    *,
+    content_of: Callable[[LoadedGenerator], Mapping[str, Any]],
+) -> None:
+    """Write a checkpoint of another program."""
+    if loaded.active_rectangle is not None:
+        full = loaded.generator.config.resolution
+        raise ValueError(
+            f"a {path.suffix} file cannot say which part of the images is padding; make a copy "
+            f"that does not: stylegan convert SOURCE COPY.pt --active {full}x{full}"
+        )
+    checkpoint.write(path, content_of(loaded))
+
+
 @dataclass(frozen=True)
 class Format:
     """A kind of file. It is recognised by its content, and written by its ending."""
@@ -90,6 +107,8 @@ class Format:
     options: Mapping[str, Any] = field(default_factory=dict)  # of `write`, with their defaults
     package: str | None = None  # that writing it needs
     own_networks: bool = True  # whether it holds networks of a user's own class
+    program: str = ""  # the one whose files these are; they say less than ours: `note`
+    note: str = ""
 
 
 FORMATS = (
@@ -111,6 +130,17 @@ FORMATS = (
         own_networks=False,
     ),
     Format(".pt2", write=save_program, options={"noise": "const"}),
+    *(
+        Format(
+            ending,
+            read=load_torch,
+            write=partial(save_layout, content_of=layout.content_of),
+            own_networks=False,
+            program=layout.PROGRAM,
+            note=layout.NOTE,
+        )
+        for ending, layout in ((".pth", genforce), (".model", rosinality))
+    ),
     Format(".pt .pth .model", lambda path: True, load_torch),  # the last: whatever is left
 )
 WRITTEN = {kind.endings: kind for kind in FORMATS if kind.write}
@@ -143,7 +173,8 @@ def export(
     """Write a generator in the format that the ending of `path` names.
 
     .safetensors: the weights, with all else as JSON in the metadata; `half` rounds them to
-    float16. .npz: variables under their official names. .onnx and .pt2 (torch.export) compute
+    float16. .npz: variables under their official names. .pth, .model: checkpoints of
+    genforce/genforce and rosinality/style-based-gan-pytorch. .onnx and .pt2 (torch.export) compute
     images, without padding, from z, psi and, where there are any, labels, for any number of
     images; truncation reaches the layers that the file of the generator says. Their `noise`:
     "input" takes the maps, "const" holds the stored ones, "none" leaves noise out; None chooses
@@ -160,9 +191,9 @@ def export(
             f"a {path.suffix} file holds the paper's generator, not one of your own ({network}); "
             "write .safetensors, or .pt2, which runs without its code"
         )
-    if loaded.centers is not None and kind.read is None:
+    if loaded.centers is not None and (kind.read is None or kind.program):
         raise ValueError(
-            f"a {path.suffix} program truncates toward the average, and {loaded.origin} has "
+            f"a {path.suffix} file truncates toward the average, and {loaded.origin} has "
             f"{len(loaded.centers)} centres; write .safetensors or .npz, or convert it with "
             "--centers none"
         )

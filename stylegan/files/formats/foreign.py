@@ -1,7 +1,8 @@
 """What the importers of other PyTorch programs share: shapes -> configuration, what files lack."""
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,11 +11,16 @@ from torch import Tensor
 from stylegan.files.formats.matching import Match
 from stylegan.files.limits import FLOATS
 from stylegan.files.snapshot import Account
-from stylegan.messages import readable
+from stylegan.messages import listed, readable
 from stylegan.networks import Generator, MappingNetwork, NetworkConfig, SynthesisNetwork
+from stylegan.schedule import resolutions
 
 Weights = Mapping[str, Tensor]
 
+NOT_OF_A_GENERATOR = (  # fields that weights of one do not show, but for the widths of layers
+    *("channel_base", "channel_decay", "max_channels"),
+    *("deviation_group", "deviation_features", "generator", "discriminator"),
+)
 AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
 CHUNK = 1024  # of them at once
 # Instance normalization divides by sqrt(variance + epsilon). On features f times as large, our
@@ -135,6 +141,26 @@ def blur_kernels(weights: Weights, names: Iterable[str]) -> Iterator[Account]:
         if not right or not torch.allclose(kernel, expected.expand_as(kernel), atol=1e-4):
             raise ValueError(f"{name} is not the low-pass filter [1, 2, 1]; only that is supported")
         yield Account(name, "", "checked", "the low-pass filter [1, 2, 1]")
+
+
+def blur_kernel(channels: int, dtype: torch.dtype) -> Tensor:
+    """The low-pass filter as two programs store it."""
+    row = torch.tensor([1.0, 2.0, 1.0], dtype=dtype)
+    return (torch.outer(row, row) / 16).repeat(channels, 1, 1, 1)
+
+
+def check_held(config: NetworkConfig, held: Collection[str], program: str, **fixed: Any) -> None:
+    """ValueError names what of `config` the networks of another program cannot have: all fields
+    but those `held`, which are not as by default, or as `fixed`."""
+    lost = [
+        f"{field.name} {getattr(config, field.name)}"
+        for field in dataclasses.fields(config)
+        if field.name not in (*held, *NOT_OF_A_GENERATOR)
+        and getattr(config, field.name) != fixed.get(field.name, field.default)
+    ]
+    if lost:
+        raise ValueError(f"networks of {program} cannot have {listed(lost)}")
+    width_fields([config.channels(r) for r in resolutions(config.resolution)])
 
 
 def trained_resolution(synthesis: SynthesisNetwork) -> int:

@@ -10,12 +10,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from stylegan.files.formats.foreign import (
     TRANSPOSED,
     Weights,
+    blur_kernel,
     blur_kernels,
+    check_held,
     layer,
     mapping_fields,
     numbered,
@@ -23,15 +26,18 @@ from stylegan.files.formats.foreign import (
     shape,
     width_fields,
 )
-from stylegan.files.formats.matching import FUSED_FROM, Account, Match, filled
+from stylegan.files.formats.matching import FUSED_FROM, Account, Match, as_theirs, filled
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
 from stylegan.messages import readable
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import resolutions
 
 LAYOUT = "checkpoint of genforce/genforce"
+PROGRAM = LAYOUT.removeprefix("checkpoint of ")
 NETWORKS = ("generator_smooth", "generator", "discriminator")
 TURNED = "by 180 degrees, as used unturned in the fused upscaling"
+BLUR = "synthesis.layer{}.blur.kernel"
 LOD = "the level of detail: it sets the resolution reached"
 GENERATOR = "mapping.dense0.weight", "synthesis.layer0.style.weight"  # identify the layout
 CRITIC = "input0.weight", "layer0.weight", "layer1.blur.kernel"
@@ -156,12 +162,33 @@ def images_seen(content: Mapping[str, Any]) -> int | None:
 
 def blurs(weights: Weights, config: NetworkConfig) -> Iterator[Account]:
     blocks = range(1, len(resolutions(config.resolution)))
-    return blur_kernels(weights, [f"synthesis.layer{2 * i}.blur.kernel" for i in blocks])
+    return blur_kernels(weights, [BLUR.format(2 * i) for i in blocks])
 
 
 def generator_of(config: NetworkConfig, weights: Weights) -> tuple[Generator, list[Account]]:
     rest = [Account("synthesis.lod", "", "checked", LOD), *blurs(weights, config)]
     return filled(lambda: Generator(config), matches(config), weights, rest)
+
+
+HELD = (
+    *("resolution", "image_channels", "label_dim", "z_dim", "w_dim"),
+    *("mapping_layers", "mapping_width", "constant_input"),
+)
+NOTE = "psi, cutoff and label names are not in the file: pass them to that program"
+
+
+def content_of(loaded: LoadedGenerator) -> dict[str, Any]:
+    """A checkpoint of this layout. ValueError if a network of it cannot be such a one."""
+    network, config = loaded.generator, loaded.generator.config
+    check_held(config, HELD, PROGRAM)
+    weights = as_theirs(network.state_dict(), matches(config))
+    dtype = network.w_avg.dtype
+    for i, r in enumerate(resolutions(config.resolution)[1:], start=1):
+        weights[BLUR.format(i * 2)] = blur_kernel(config.channels(r), dtype)
+    lod = math.log2(config.resolution / loaded.resolution) + 1 - loaded.alpha
+    weights["synthesis.lod"] = torch.tensor(lod, dtype=dtype)
+    seen = {} if loaded.images_seen is None else {"seen_img": loaded.images_seen}
+    return {"generator_smooth": weights} | ({"running_metadata": seen} if seen else {})
 
 
 def matches(config: NetworkConfig) -> Iterator[Match]:
@@ -192,6 +219,7 @@ def first_match(config: NetworkConfig, ours: str, theirs: str, r: int) -> Match:
         file = config.channels(4), config.w_dim, 4, 4
         dense: dict[str, Any] = {
             "change": as_dense,
+            "undo": as_kernel,
             "shape": file,
             "detail": "a convolution of one pixel",
         }
@@ -205,6 +233,11 @@ def first_match(config: NetworkConfig, ours: str, theirs: str, r: int) -> Match:
 def as_dense(kernel: Tensor) -> Tensor:
     """(C, w, 4, 4), applied to one pixel with a margin of 3, -> (16 C, w)"""
     return kernel.flip(2, 3).permute(0, 2, 3, 1).flatten(0, 2)
+
+
+def as_kernel(dense: Tensor) -> Tensor:
+    """The way back of `as_dense`."""
+    return dense.unflatten(0, (-1, 4, 4)).permute(0, 3, 1, 2).flip(2, 3)
 
 
 def discriminator_of(config: NetworkConfig, critic: Weights) -> tuple[Discriminator, list[Account]]:

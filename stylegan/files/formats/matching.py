@@ -90,6 +90,12 @@ def filled(
     return network, [match.account() for match in table] + rest
 
 
+def as_theirs(tensors: Mapping[str, Tensor], matches: Iterable[Match]) -> dict[str, Tensor]:
+    """Ours under the names and in the layouts of a foreign file: the way back of `filled`."""
+    given = {match: tensors[match.name].detach().cpu() for match in matches}
+    return {match.path: match.to_theirs(tensor).contiguous() for match, tensor in given.items()}
+
+
 def check_fit(wanted: Mapping[str, Shape], tensors: Mapping[str, Tensor], known: set[str]) -> None:
     """Raise one ValueError that names missing, surplus and misshapen tensors of a file."""
     problems = [f"{path} is missing" for path in wanted if path not in tensors]
