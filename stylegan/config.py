@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_origin
 
 from stylegan.augment import AugmentConfig
+from stylegan.data.images import Crop, Fit
 from stylegan.lineage import SECTION as LINEAGE
 from stylegan.loss_registry import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.messages import readable, suggestion
@@ -36,12 +37,17 @@ Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 class DataConfig:
     """Which images, and how they become squares."""
 
-    crop: Literal["center", "pad"] = "center"  # the middle square, or the 4:3 middle with bars
+    # the middle square (center), the middle of an aspect with bars (pad for 4:3, "pad 3:4"), all of
+    # the picture squeezed (stretch), or squares at random places ("tiles 8")
+    crop: Crop = "center"
     include: tuple[str, ...] = ()  # sub-folders to use, of tables splits; none = all
     labels: bool = False  # condition on the class of each image, or its vector of numbers
     balanced: bool = False  # show each class as often as the others, not each image
     mirror: bool = False  # flip half of the images left to right
     holdout: float = 0.0  # share of the images that is only used to measure overfitting
+
+    def __post_init__(self) -> None:
+        Fit.of(self.crop)
 
 
 @dataclass(frozen=True)

@@ -87,15 +87,34 @@ def seed_noise(
     return [torch.from_numpy(noise_map) for noise_map in maps]
 
 
-def to_uint8(images: Tensor) -> np.ndarray:
+def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
     """Images (N, C, H, W) as pictures, uint8 (N, H, W, C): `floor(127.5 x + 128)` in [0, 255].
 
     -1 is black, 1 is white, what lies beyond is cut off, ties go up, and NaN is black. The scale is
-    the official one, never fitted to the image.
+    the official one, never fitted to the image. Colours of `premultiplied` images are divided by
+    alpha.
     """
+    images = straight(images) if premultiplied else images
     levels = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
     pictures: np.ndarray = levels.floor().clamp(0, 255).to(torch.uint8).cpu().numpy()
     return np.ascontiguousarray(pictures.transpose(0, 2, 3, 1))
+
+
+def straight(images: Tensor) -> Tensor:
+    """Images (N, 4, H, W) in [-1, 1] whose colours were multiplied by alpha, without that."""
+    alpha = ((images[:, 3:] + 1) / 2).clamp(1 / 255, 1)
+    return torch.cat([(images[:, :3] + 1) / alpha - 1, images[:, 3:]], dim=1)
+
+
+def over_squares(pictures: np.ndarray, side: int = 8) -> np.ndarray:
+    """Pictures uint8 (..., H, W, C); those with alpha (C = 4) over a light chequered ground, whose
+    squares have `side` pixels, as RGB."""
+    if pictures.shape[-1] != 4:
+        return pictures
+    rows, columns = np.indices(pictures.shape[-3:-1]) // side
+    ground = np.where((rows + columns) % 2, 204, 255)[..., None]
+    alpha = pictures[..., 3:].astype(np.uint16)
+    return ((pictures[..., :3] * alpha + ground * (255 - alpha) + 127) // 255).astype(np.uint8)
 
 
 def default_batch(resolution: int) -> int:
@@ -172,7 +191,8 @@ def generate(
             styles = styles if move is None else styles + move.to(styles)
             # without a name of their own, the images are gone before the next ones are made
             pictures = to_uint8(
-                generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps)
+                generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps),
+                premultiplied=config.premultiplied,
             )
         yield pictures
 

@@ -60,6 +60,11 @@ def held_out(seed: int) -> np.random.Generator:
     return numpy_stream(seed, 9, 0)
 
 
+def tiles(name: str) -> np.random.Generator:
+    """Which squares of a picture are taken: those of a name stay when others come or go."""
+    return numpy_stream(0, 10, *name.encode("utf-8", "surrogateescape"))
+
+
 # Samples: a seed names an image
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stylegan.data.images import fit_square, formats, head, is_image, read_image
+from stylegan.data.images import Fit, formats, head, is_image, read_image
 
 
 def saved(image, kind="PNG", **options):
@@ -218,13 +218,13 @@ def test_only_one_three_or_four_channels():
 
 def test_center_crop_takes_the_largest_centred_square_exactly():
     colours = noise(8, 14, 3)
-    fitted = fit_square(Image.fromarray(colours), 8, "center")
+    fitted = Fit.of("center").square(Image.fromarray(colours), 8)
     np.testing.assert_array_equal(np.asarray(fitted), colours[:, 3:11])
 
 
 def test_pad_scales_the_middle_to_the_width_and_leaves_black_bars():
     colours = noise(20, 16, 3)
-    fitted = np.asarray(fit_square(Image.fromarray(colours), 16, "pad"))
+    fitted = np.asarray(Fit.of("pad").square(Image.fromarray(colours), 16))
     np.testing.assert_array_equal(fitted[2:14], colours[4:16])
     assert (fitted[:2] == 0).all()
     assert (fitted[14:] == 0).all()
@@ -232,6 +232,8 @@ def test_pad_scales_the_middle_to_the_width_and_leaves_black_bars():
 
 def test_reduction_is_smooth_and_keeps_flat_areas():
     flat = Image.new("RGB", (100, 60), (10, 200, 30))
-    assert (np.asarray(fit_square(flat, 16, "center")) == (10, 200, 30)).all()
+    assert (np.asarray(Fit.of("center").square(flat, 16)) == (10, 200, 30)).all()
     stripes = np.tile(np.array([0, 255], np.uint8), (64, 32))
-    assert np.abs(np.asarray(fit_square(Image.fromarray(stripes), 8, "center")) - 127.5).max() < 6
+    assert (
+        np.abs(np.asarray(Fit.of("center").square(Image.fromarray(stripes), 8)) - 127.5).max() < 6
+    )

@@ -89,8 +89,8 @@ def test_features_do_not_depend_on_the_batch_and_small_images_are_enlarged(smile
     torch.testing.assert_close(network(images[2:]), together[2:], rtol=1e-4, atol=1e-4)
     gray = images[:1, :1]
     torch.testing.assert_close(network(gray), network(gray.expand(-1, 3, -1, -1)))
-    with pytest.raises(ValueError, match="transparency"):
-        network(images[:, [0, 1, 2, 0]])
+    opaque = torch.cat([images, torch.full_like(images[:, :1], 255)], dim=1)
+    torch.testing.assert_close(network(opaque), network(images))
 
 
 def test_without_the_weights_or_with_others_it_is_said_how_to_get_them(

@@ -155,11 +155,14 @@ def test_the_error_of_one_process_is_the_error_of_all(world, folder):
 # Images, names, the cache
 
 
-def test_gray_is_repeated_and_transparency_is_refused():
+def test_gray_is_repeated_and_transparency_shows_white():
     gray = torch.arange(4, dtype=torch.uint8).reshape(1, 1, 2, 2)
     assert as_rgb(gray)[0].tolist() == [gray[0, 0].tolist()] * 3
-    with pytest.raises(ValueError, match="transparency"):
-        as_rgb(gray.expand(-1, 4, -1, -1))
+    pixels = torch.tensor([[10, 20, 30, 255], [10, 20, 30, 0], [100, 0, 255, 51]])
+    images = pixels.to(torch.uint8).reshape(3, 4, 1, 1)
+    expected = [[10, 20, 30], [255, 255, 255], [224, 204, 255]]
+    assert as_rgb(images).flatten(1).tolist() == expected
+    assert as_rgb(images.float()).flatten(1).tolist() == expected
 
 
 def test_names_of_metrics_carry_the_number_of_images():

@@ -414,7 +414,7 @@ def test_a_prepared_store_of_higher_resolution_serves(larger, here):
     assert load_source("run").generator.config.resolution == 16
 
 
-@pytest.mark.parametrize(("channels", "modes"), [(1, ("L", "RGB")), (4, ("RGBA",))])
+@pytest.mark.parametrize(("channels", "modes"), [(1, ("L", "RGB")), (4, ("RGBA", "RGB"))])
 def test_images_of_other_channels_are_trained_on_and_drawn(here, tmp_path, channels, modes):
     told("-o", f"network.image_channels={channels}")
     assert newest_state("run")["config"]["network"]["image_channels"] == channels

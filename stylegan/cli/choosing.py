@@ -1,11 +1,11 @@
 """Which configuration and data a `train` command means: what is asked, remembered or chosen."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from stylegan.cli.guidance import chosen_lines, found_lines
 from stylegan.destination import name_of
@@ -91,13 +91,16 @@ def chosen(
     """The configuration that `fitting.choose` makes for the images; what was found and chosen."""
     from stylegan import distributed
     from stylegan.config import load_config, parse_override
+    from stylegan.data.images import Fit
     from stylegan.fitting import Facts, choose, implied
     from stylegan.training.cost import largest_step
     from stylegan.training.transfer import beginning
 
     found = looked_at(source, load_config(None, [*implied(overrides), *overrides]))
     machine = asked.device, asked.memory, asked.cores, distributed.world_size()
-    facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
+    tiles = Fit.of(found.crop).tiles
+    reach = {r: n * tiles for r, n in found.reach().items()}
+    facts = Facts(found.num_squares, reach, *machine, start.grown if start else 0)
     needed = partial(largest_step, device=asked.device)
     choice = choose(facts, overrides, needed, width=asked.width)
     lines = [*found_lines(found), *chosen_lines(choice)]
@@ -154,6 +157,33 @@ def configured(
 def says_beginning(files: Iterable[Mapping[str, Any]]) -> bool:
     """Whether one of these configurations specifies the resolution at which training starts."""
     return any("initial_resolution" in values.get("schedule", {}) for values in files)
+
+
+def channel_options(
+    channels: int | Literal["auto"],
+    run: "RunFolder",
+    data: Path | None,
+    overrides: Sequence[str],
+    tell: Callable[[str], None],
+) -> list[str]:
+    """What --channels says, as options of the configuration; a run that has begun keeps its own
+    with `auto`."""
+    from stylegan.config import load_config
+    from stylegan.data.channels import chosen
+
+    stored = run.stored_config()
+    if channels == "auto":
+        if stored:
+            return []
+        include = load_config(None, overrides).data.include
+        channels, why = chosen(data or bundled_data(), include)
+        tell(why)
+    multiplied = stored.network.premultiplied if stored else True  # older runs are not
+    premultiplied = channels == 4 and multiplied
+    return [
+        f"network.image_channels={channels}",
+        f"network.premultiplied={str(premultiplied).lower()}",
+    ]
 
 
 def usual_folder(config_name: str | None, data: Path | None) -> Path:

@@ -2,13 +2,13 @@
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from stylegan.cli import values
 from stylegan.cli.common import Command, progress_bar
-from stylegan.cli.options import together
+from stylegan.cli.options import SHAPE, together
 from stylegan.cli.terminal import say
 from stylegan.messages import count, readable
 
@@ -19,19 +19,14 @@ READING = together(
         type=values.whole_number(),
         help="Resolution below which images are left out.",
     ),
-    click.option(
-        "--crop",
-        type=click.Choice(["center", "pad"]),
-        default="center",
-        show_default=True,
-        help="The middle square, or the 4:3 middle in a square with black bars.",
-    ),
+    SHAPE,
     click.option(
         "--channels",
-        type=values.whole_number(),
-        default=3,
+        type=values.CHANNEL,
+        default="RGB",
         show_default=True,
-        help="1 for gray, 3 for colour, 4 for colour with alpha.",
+        help="L for gray, RGB, RGBA for colour with alpha (or 1, 3, 4); auto: what the pictures "
+        "have.",
     ),
     click.option(
         "--include",
@@ -51,7 +46,15 @@ READING = together(
 @click.argument("out", type=click.Path(path_type=Path))
 @READING
 @click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
-def prepare(source: Path, out: Path, **settings: Any) -> None:
+def prepare(
+    source: Path,
+    out: Path,
+    crop: str | None,
+    aspect: str | None,
+    tiles: int | None,
+    channels: "int | Literal['auto']",
+    **settings: Any,
+) -> None:
     """Make the store OUT of all images of SOURCE: a folder, zip, TFRecords, LMDB or Parquet.
 
     `train --data FOLDER` does this by itself; a store of one's own can be kept, moved and shared.
@@ -61,11 +64,20 @@ def prepare(source: Path, out: Path, **settings: Any) -> None:
     stylegan prepare photos/ photos-256/ --resolution 256
     """
     from stylegan import data
+    from stylegan.data.channels import chosen
     from stylegan.data.check import grouped
+    from stylegan.data.images import MODES
 
+    if tiles and settings["resolution"] is None:
+        raise click.UsageError("--tiles needs --resolution: the size of a tile")
+    settings["crop"] = values.crop(crop, aspect, tiles) or "center"
     opened = data.open_source(source, include=settings.pop("include"))
     for note in opened.notes():
         say(note)
+    if channels == "auto":
+        channels, why = chosen(opened)
+        say(why)
+    settings |= {"channels": channels, "premultiply": channels == 4}
     with progress_bar("img") as progress:
         store = data.prepare(opened, out, progress=progress, **settings)
     say(
@@ -75,8 +87,19 @@ def prepare(source: Path, out: Path, **settings: Any) -> None:
     )
     for line in grouped(store.skipped):
         say(f"left out: {line}")
-    place = shlex.quote(str(out))
-    say(f"next: stylegan train --data {place} -o network.resolution={store.resolution}")
+    options = [f"-o network.resolution={store.resolution}"]
+    options += crop_options(store.meta.crop)
+    if store.channels != 3:
+        options.append(f"--channels {MODES[store.channels]}")
+    say(f"next: stylegan train --data {shlex.quote(str(out))} {' '.join(options)}")
+
+
+def crop_options(crop: str) -> list[str]:
+    """The options of train that crop so."""
+    kind, _, more = crop.partition(" ")
+    if kind == "center":
+        return []
+    return [f"--{'aspect' if kind == 'pad' else kind} {more}" if more else f"--crop {kind}"]
 
 
 @click.command(cls=Command)
@@ -85,7 +108,17 @@ def prepare(source: Path, out: Path, **settings: Any) -> None:
 @click.option("--strict", is_flag=True, help="End with exit code 1 if an image cannot be used.")
 @click.option("--list", "every", is_flag=True, help="Name every image that cannot be used.")
 @click.pass_context
-def check(ctx: click.Context, source: Path, strict: bool, every: bool, **settings: Any) -> None:
+def check(
+    ctx: click.Context,
+    source: Path,
+    strict: bool,
+    every: bool,
+    crop: str | None,
+    aspect: str | None,
+    tiles: int | None,
+    channels: "int | Literal['auto']",
+    **settings: Any,
+) -> None:
     """Read every image of a folder, zip or store, and say what is there and what is wrong.
 
     The table says how many images are large enough for each resolution. Nothing is written.
@@ -94,9 +127,14 @@ def check(ctx: click.Context, source: Path, strict: bool, every: bool, **setting
     stylegan check photos/ --resolution 256
     """
     from stylegan import data
+    from stylegan.data.channels import chosen
 
+    settings["crop"] = values.crop(crop, aspect, tiles) or "center"
+    if channels == "auto":
+        channels, why = chosen(source, settings["include"])
+        say(why)
     with progress_bar("img") as progress:
-        findings = data.check(source, progress=progress, **settings)
+        findings = data.check(source, channels=channels, progress=progress, **settings)
     for line in findings.lines():
         say(line)
     if every:

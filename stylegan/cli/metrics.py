@@ -89,6 +89,9 @@ if TYPE_CHECKING:
 @click.option(
     "--crop-faces", is_flag=True, help="Measure path length of the faces alone (FFHQ, CelebA)."
 )
+@click.option(
+    "--active-only", is_flag=True, help="Measure pictures without their bars (--crop pad)."
+)
 @path_option("--out", "File to append results to.  [default: metrics.jsonl of a run]")
 def metrics(
     sources: tuple[str, ...],
@@ -212,6 +215,7 @@ def subject_of(
     data: Path | None,
     mirror: bool | None,
     batch: int | None,
+    active_only: bool,
     centers: "Centers | Literal['none'] | None",
     **options: Any,
 ) -> "Subject":
@@ -222,6 +226,8 @@ def subject_of(
 
     loaded = in_all(lambda: load_source(source, map_location=device))
     loaded = loaded.adjusted(centers=centers_of(loaded, centers))
+    if active_only and loaded.active_rectangle is None:
+        raise ValueError(f"the pictures of the {loaded.origin} have no bars to leave out")
     reals = any(KINDS[request.kind].reals for request in requests)
     options |= {"batch": batch} if batch else {}
     return Subject.of(
@@ -229,6 +235,7 @@ def subject_of(
         open_store(data, run, loaded) if reals or loaded.generator.config.label_dim else None,
         mirror=run.config().data.mirror if mirror is None and run else bool(mirror),
         cutoff=loaded.cutoff,
+        active=loaded.active_rectangle if active_only else None,
         centers=loaded.centers,
         progress=image_bars(),
         **options,
@@ -242,6 +249,7 @@ def pictures_of(
     data: Path | None,
     mirror: bool | None,
     batch: int | None,
+    active_only: bool,
     resolution: int | None,
     seed: int,
 ) -> "Pictures":
@@ -257,6 +265,7 @@ def pictures_of(
             preparing=preparing,
             device=device,
             mirror=bool(mirror),
+            active_only=active_only,
             seed=seed,
             progress=image_bars(),
             **({"batch": batch} if batch else {}),

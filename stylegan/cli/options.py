@@ -113,6 +113,25 @@ EDIT = click.option(
     help="Move along a direction, such as pca:2=+3@0-3 (also sefa:1, label:CLASS, svm:NAME; "
     "standard deviations of w), or a saved edit by its name. Several are added.",
 )
+SHAPE = together(
+    click.option(
+        "--crop",
+        type=click.Choice(["center", "pad", "stretch"]),
+        help="The middle square, the middle of --aspect with black bars, or all of a picture "
+        "squeezed into the square.",
+    ),
+    click.option(
+        "--aspect",
+        type=values.ASPECT,
+        help="Width to height, as in 3:4, of what --crop pad shows; implies it.  [default: 4:3]",
+    ),
+    click.option(
+        "--tiles",
+        type=values.whole_number(1, 100_000),
+        metavar="N",
+        help="Take N squares at random places of each picture, for textures.",
+    ),
+)
 BATCH = count_option("--batch", "Images at once; fewer need less memory.")
 DEVICE = click.option(
     "--device", type=values.DEVICE, default="auto", help="Device: cpu, cuda, cuda:1, mps."

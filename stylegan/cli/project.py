@@ -76,8 +76,9 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--crop",
-    type=click.Choice(["center", "pad"]),
-    help="Crop to the middle square, or to 4:3 with padding.  [default: as in training]",
+    type=click.Choice(["center", "pad", "stretch"]),
+    help="Middle square, middle of the shape of the generator's pictures (else 4:3) with bars, or "
+    "all, squeezed.  [default: as in training]",
 )
 @CLASS
 @click.option(

@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli import values
-from stylegan.cli.choosing import DEFAULT_CONFIG, FITTED, Asked, decide, looked_at, usual_folder
+from stylegan.cli.choosing import (
+    DEFAULT_CONFIG,
+    FITTED,
+    Asked,
+    channel_options,
+    decide,
+    looked_at,
+    usual_folder,
+)
 from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.guidance import advice, closing_lines
 from stylegan.cli.measuring import image_bars, measuring_tools
-from stylegan.cli.options import DEVICE, WEIGHTS
+from stylegan.cli.options import DEVICE, SHAPE, WEIGHTS
 from stylegan.cli.terminal import first_process, say
 
 if TYPE_CHECKING:
@@ -82,8 +90,12 @@ SETTINGS = {  # likewise, after `-o`
 )
 @click.option("--cond", is_flag=True, help="Condition on the label of each image.")
 @click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
+@SHAPE
 @click.option(
-    "--crop", type=click.Choice(["center", "pad"]), help="Middle square, or 4:3 with bars."
+    "--channels",
+    type=values.CHANNEL,
+    help="L for gray, RGB, RGBA for colour with alpha; auto: what the pictures have.  "
+    "[default: RGB, or as configured]",
 )
 @click.option("--strict", is_flag=True, help="Refuse data with images that cannot be used.")
 @click.option(
@@ -192,6 +204,8 @@ def train(
     run = RunFolder(out or usual_folder(config_name, data))
     fits = any(options[name] is not None for name in FITTED)
     plain = as_overrides({name: options.pop(name) for name in PLAIN}, PLAIN)
+    options["crop"] = values.crop(*(options.pop(name) for name in ("crop", "aspect", "tiles")))
+    channels = options.pop("channels")
     settings = as_overrides({name: options.pop(name) for name in SETTINGS}, SETTINGS)
     asked = [*plain, *overrides, *settings]
     width = options.pop("width")
@@ -199,6 +213,8 @@ def train(
         if options["init_from"] is not None and not run.saved():
             in_all(partial(located, options["init_from"]))  # a mistake is found before any work
         machine, init_from = memory_and_cores(chosen), options["init_from"]
+        if channels is not None:
+            asked += in_all(partial(channel_options, channels, run, data, asked, lead))
         wish = Asked(run, config_name, data, asked, width, fits, chosen.type, *machine, init_from)
         decision = in_all(partial(decide, wish))
         config, source = decision.config, decision.source
@@ -245,7 +261,7 @@ def show_plan(
     config = fit_to_data(decision.config, found)
     lead(*(f"left out: {line}" for line in grouped(found.skipped)))
     if decision.own:
-        lead(*advice(found.num_good, config, started=started))
+        lead(*advice(found.num_squares, config, started=started))
     with kernels(config):
         costs = step_costs(config, device, coming(config.schedule, 0))
     lead(*plan_lines(config, costs, device), *outlook(config, costs, device, run, run.saved()))

@@ -133,6 +133,38 @@ def grid(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4, "1": 1, "3": 3, "4": 4}
+
+
+def channels(text: str) -> int | Literal["auto"]:
+    """`RGBA`, `4` or `auto`."""
+    if text == "auto":
+        return "auto"
+    if text.upper() not in CHANNELS:
+        raise ValueError(f"{readable(text, SHOWN)} is not auto, L (1), RGB (3) or RGBA (4)")
+    return CHANNELS[text.upper()]
+
+
+def aspect(text: str) -> str:
+    """`3:4`; whether pictures can be cropped to it is not known yet."""
+    if not re.fullmatch(r"\d{1,5}:\d{1,5}", text, re.ASCII):
+        raise ValueError(f"{readable(text, SHOWN)} is not an aspect like 3:4, width to height")
+    return text
+
+
+def crop(crop: str | None, aspect: str | None, tiles: int | None) -> str | None:
+    """What --crop, --aspect and --tiles say together, as the configuration has it."""
+    from stylegan.data.images import Fit
+
+    if aspect is not None and (tiles is not None or crop not in (None, "pad")):
+        raise click.UsageError("--aspect belongs to --crop pad: other squares are filled")
+    if tiles is not None and crop is not None:
+        raise click.UsageError("--tiles and --crop exclude each other: tiles are not resized")
+    if tiles is not None:
+        return str(Fit.of(f"tiles {tiles}"))
+    return crop if aspect is None else str(Fit.of(f"pad {aspect}"))
+
+
 def device(text: str) -> str:
     """The name of a device; whether it is there is not known yet."""
     if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", text, re.ASCII):
@@ -193,6 +225,8 @@ GRID = Parsed("columns x rows", grid)
 SEED = whole_number(most=LARGEST_SEED)
 NUMBER = real_number()
 DEVICE = Parsed("device", device)
+CHANNEL = Parsed("auto|L|RGB|RGBA", channels)
+ASPECT = Parsed("W:H", aspect)
 EDIT = Parsed("edit", edit)
 REACTION = Parsed("reaction", reaction)
 SOURCE = Parsed("source", source)

@@ -20,7 +20,7 @@ from stylegan.agreement import in_all
 from stylegan.atomic import write_text
 from stylegan.messages import count, readable
 
-from .images import Crop
+from .images import Crop, Fit
 from .prepare import (
     ProgressCallback,
     check_settings,
@@ -62,6 +62,7 @@ class Place:
     resolution: int | None  # None: what the first image offers
     crop: Crop
     channels: int
+    premultiply: bool = False
 
     @property
     def exists(self) -> bool:
@@ -69,9 +70,10 @@ class Place:
 
     def __str__(self) -> str:
         """What preparing it takes, for a user."""
-        images = count(len(self.source.names), "image")
+        most = len(self.source.names) * Fit.of(self.crop).tiles
+        images = count(most, "image")
         resolution = self.resolution or offered_resolution(self.source, self.crop)
-        size = mib(store_bytes(len(self.source.names), resolution, self.channels))
+        size = mib(store_bytes(most, resolution, self.channels))
         free = mib(shutil.disk_usage(existing(self.path)).free)
         name = readable(self.source.path.resolve().name)
         what = f"{images} of {name} at {resolution}x{resolution}"
@@ -89,17 +91,19 @@ def place_of(
     resolution: int | None = None,
     crop: Crop = "center",
     channels: int = 3,
+    premultiply: bool = False,
     include: Sequence[str] = (),
     cache_dir: str | Path | None = None,
 ) -> Place:
     """Where `cached_store` keeps the store of a folder or zip; nothing is written."""
-    check_settings(resolution, crop, channels)
+    check_settings(resolution, crop, channels, premultiply)
     source = data if isinstance(data, Source) else open_source(data, include=include)
-    settings = repr((source.fingerprint(), VERSION, resolution, crop, channels))
-    key = hashlib.sha256(settings.encode()).hexdigest()[:16]
+    alpha = ("premultiplied",) if premultiply else ()  # the names of other stores stay
+    settings = (source.fingerprint(), VERSION, resolution, crop, channels, *alpha)
+    key = hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.-]+", "-", in_utf8(source.path.resolve().stem))[:40].lstrip(".-")
     path = Path(cache_dir or default_cache_dir()) / f"{name or 'data'}-{resolution or 'auto'}-{key}"
-    return Place(source, path, resolution, crop, channels)
+    return Place(source, path, resolution, crop, channels, premultiply)
 
 
 def cached_store(
@@ -108,6 +112,7 @@ def cached_store(
     resolution: int | None = None,
     crop: Crop = "center",
     channels: int = 3,
+    premultiply: bool = False,
     include: Sequence[str] = (),
     strict: bool = False,
     labels: bool = False,
@@ -128,8 +133,10 @@ def cached_store(
     first to finish is used by all. A damaged store is made anew. One of older files of the same
     source, made alike, is removed unless somebody uses it.
     """
-    check_settings(resolution, crop, channels)
+    check_settings(resolution, crop, channels, premultiply)
     asked: dict[str, Any] = {"resolution": resolution, "crop": crop, "channels": channels}
+    if premultiply:
+        asked["premultiply"] = True
     say = tell if distributed.rank() == 0 else lambda text: None
 
     def prepared() -> Store:
@@ -303,7 +310,13 @@ def remove(paths: Sequence[Path], *, sure: bool = False) -> list[Path]:
 
 
 def check_matching(
-    store: Store, *, resolution: int | None, crop: Crop, channels: int, include: Sequence[str]
+    store: Store,
+    *,
+    resolution: int | None,
+    crop: Crop,
+    channels: int,
+    include: Sequence[str],
+    premultiply: bool = False,
 ) -> None:
     """ValueError unless the store was prepared as asked."""
     problem = None
@@ -311,7 +324,10 @@ def check_matching(
         problem = f"has resolution {store.resolution}, {resolution} is asked for"
     elif channels != store.channels:
         problem = f"has {store.channels} channels, {channels} are asked for"
-    elif crop != store.meta.crop:
+    elif premultiply != store.meta.premultiplied:
+        has = "has colours that are" + ("" if store.meta.premultiplied else " not")
+        problem = f"{has} multiplied by alpha, --channels RGBA multiplies them"
+    elif Fit.of(crop) != Fit.of(store.meta.crop):
         problem = f"was prepared with crop {store.meta.crop}, {crop} is asked for"
     elif include:
         problem = f"is prepared already; sub-folders ({', '.join(include)}) are chosen before that"

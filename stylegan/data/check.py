@@ -10,7 +10,7 @@ from pathlib import Path
 from stylegan.messages import aligned, count, listed, readable
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
-from .images import MODES, Crop, native_size, normalize, open_image, quiet_decoding
+from .images import MODES, Crop, Fit, normalize, open_image, quiet_decoding
 from .labels import Labels, lines_of
 from .prepare import SMALL, ProgressCallback, check_settings, check_size, ordered_map, unusable
 from .sources import kinds_of, open_source
@@ -45,6 +45,11 @@ class Findings:
         return self.sizes.total()
 
     @property
+    def num_squares(self) -> int:
+        """Number of squares that a store of them has: tiles count each."""
+        return self.num_good * Fit.of(self.crop).tiles
+
+    @property
     def label_names(self) -> list[str]:
         """The classes, or the numbers of a vector, that a store of these images has."""
         if self.all_labels is None or self.num_unlabelled:
@@ -68,7 +73,7 @@ class Findings:
         return max(self.sizes, key=self.offer, default=None)
 
     def offer(self, size: Size) -> tuple[int, Size]:
-        return native_size(*size, self.crop), size
+        return Fit.of(self.crop).native_size(*size), size
 
     def reach(self) -> dict[int, int]:
         """Resolution -> number of images that are large enough for it, down to none."""

@@ -37,7 +37,9 @@ def export(
     with zipped(out, overwrite) if out.suffix.lower() == ".zip" else in_folder(out) as write:
         for i, name in enumerate(names):
             file = io.BytesIO()
-            from_array(images[i].transpose(1, 2, 0)).save(file, "PNG", compress_level=1)
+            from_array(store.pictures(images[i]).transpose(1, 2, 0)).save(
+                file, "PNG", compress_level=1
+            )
             write(name, file.getvalue())
             if progress is not None:
                 progress(i + 1, len(names))

@@ -3,13 +3,19 @@
 import contextlib
 import functools
 import io
+import math
 import os
+import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, features
+
+from stylegan import streams
+from stylegan.messages import readable
 
 FORMATS = {  # as Pillow names them, with their endings
     "PNG": (".png",),
@@ -25,7 +31,10 @@ MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 WHITE = (255, 255, 255, 255)
 
-Crop = Literal["center", "pad"]
+# How a picture becomes a square: center | stretch | pad | "pad 3:4" | "tiles 8"; see `Fit`
+Crop = str
+CROPS = ("center", "pad", "stretch")
+MOST_TILES, SLIMMEST = 100_000, 16
 
 
 def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.ndarray:
@@ -169,6 +178,20 @@ def planes(image: Image.Image) -> np.ndarray:
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
+def premultiplied(pixels: np.ndarray) -> np.ndarray:
+    """Pixels uint8 (4, H, W) with their colours multiplied by alpha, rounded."""
+    product = pixels[:3].astype(np.uint16) * pixels[3]
+    return np.concatenate([((product + 127) // 255).astype(np.uint8), pixels[3:]])
+
+
+def straight(pixels: np.ndarray) -> np.ndarray:
+    """The inverse for pixels uint8 (..., 4, H, W), as nearly as 8 bits allow."""
+    alpha = np.maximum(pixels[..., 3:, :, :], 1).astype(np.uint16)
+    colours = (pixels[..., :3, :, :] * np.uint16(255) + alpha // 2) // alpha
+    colours = np.minimum(colours, 255).astype(np.uint8)
+    return np.concatenate([colours, pixels[..., 3:, :, :]], axis=-3)
+
+
 def from_array(pixels: np.ndarray) -> Image.Image:
     """Pixels uint8 (H, W), or (H, W, C) with 1, 3 or 4 channels, as an image."""
     pixels = np.asarray(pixels)
@@ -189,37 +212,101 @@ def tiff(image: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def native_size(width: int, height: int, crop: Crop) -> int:
-    """The resolution that an image has to offer: the side of the square it fills."""
-    return min(width, height) if crop == "center" else min(width, height * 4 // 3)
+@dataclass(frozen=True)
+class Fit:
+    """What a `Crop` says. Pictures are brought to a square of the resolution:
 
-
-def active_rows(resolution: int, crop: Crop) -> tuple[int, int]:
-    """First row and end of the part of a square that shows the picture, not the padding."""
-    if crop == "center":
-        return 0, resolution
-    height = resolution * 3 // 4
-    top = (resolution - height) // 2
-    return top, top + height
-
-
-def fit_square(image: Image.Image, resolution: int, crop: Crop) -> Image.Image:
-    """The image brought to (resolution, resolution); see `native_size` for what that needs.
-
-    `center`: the largest centred square. `pad`: the largest centred 4:3 rectangle, scaled to the
-    full width and centred in black, as the official LSUN cars (512x384 in 512x512).
+    - `center`: the largest centred square.
+    - `pad`: the largest centred part of the aspect (width to height, 4:3 unless one is given as in
+      `pad 3:4`), its longer side as long as the square, with black bars on either side, as the
+      official LSUN cars (512x384 in 512x512). Bars of pictures with alpha are black, too.
+    - `stretch`: the whole picture, squeezed along its longer side.
+    - `tiles N`: N different squares at random places, not resized.
     """
-    if crop == "center" and image.size == (resolution, resolution):
-        return image
-    top, bottom = active_rows(resolution, crop)
-    size = native_size(image.width, image.height, crop)
-    width, height = size, size * (bottom - top) / resolution
-    left, upper = (image.width - width) // 2, (image.height - height) // 2
-    box = (left, upper, left + width, upper + height)
-    picture = image.resize((resolution, bottom - top), Image.Resampling.LANCZOS, box=box)
-    if crop == "center":
-        return picture
-    black = (0, 0, 0, 255) if image.mode == "RGBA" else 0
-    canvas = Image.new(image.mode, (resolution, resolution), black)
-    canvas.paste(picture, (0, top))
-    return canvas
+
+    kind: Literal["center", "pad", "stretch", "tiles"] = "center"
+    aspect: tuple[int, int] = (1, 1)  # width, height
+    tiles: int = 1  # squares of each picture
+
+    @classmethod
+    def of(cls, crop: Crop) -> "Fit":
+        """ValueError for a text that is not a `Crop`."""
+        kind, _, more = crop.partition(" ")
+        if kind == "tiles" and re.fullmatch(r"[1-9]\d{0,5}", more, re.ASCII):
+            if int(more) <= MOST_TILES:
+                return cls("tiles", tiles=int(more))
+        elif kind == "pad" and (found := re.fullmatch(r"(\d{1,5}):(\d{1,5})", more, re.ASCII)):
+            width, height = int(found[1]), int(found[2])
+            if 0 < max(width, height) <= SLIMMEST * min(width, height):
+                factor = math.gcd(width, height)
+                return cls("pad", (width // factor, height // factor))
+        elif crop in CROPS:
+            return cls(kind, (4, 3) if kind == "pad" else (1, 1))  # type: ignore[arg-type]
+        raise ValueError(
+            f"crop must be {', '.join(CROPS)}, 'pad W:H' (up to {SLIMMEST}:1) or 'tiles N' (up to "
+            f"{MOST_TILES:,}), not {readable(repr(crop), 60)}"
+        )
+
+    def __str__(self) -> str:
+        if self.kind == "tiles":
+            return f"tiles {self.tiles}"
+        if self.kind == "pad" and self.aspect != (4, 3):
+            return "pad {}:{}".format(*self.aspect)
+        return self.kind
+
+    def native_size(self, width: int, height: int) -> int:
+        """The resolution that a picture has to offer: the side of the square it fills."""
+        across, down = self.aspect
+        if across >= down:
+            return min(width, height * across // down)
+        return min(height, width * down // across)
+
+    def rectangle(self, resolution: int) -> tuple[int, int, int, int]:
+        """top, bottom, left, right of the part of a square that shows the picture, in its middle:
+        the rest is padding."""
+        across, down = self.aspect
+        short = resolution * min(across, down) // max(across, down)
+        short = max(short - short % 2, 2)  # both margins are equal
+        start = (resolution - short) // 2
+        ends = (start, start + short), (0, resolution)
+        rows, columns = ends if across >= down else ends[::-1]
+        return *rows, *columns
+
+    def active_rectangle(self, resolution: int) -> tuple[int, int, int, int] | None:
+        """The same; None if all of the square shows the picture."""
+        found = self.rectangle(resolution)
+        return None if found == (0, resolution, 0, resolution) else found
+
+    def square(self, image: Image.Image, resolution: int) -> Image.Image:
+        """The image brought to (resolution, resolution); see `native_size` for what that needs."""
+        whole = (resolution, resolution)
+        if self.kind != "pad" and image.size == whole:
+            return image
+        if self.kind == "stretch":
+            return image.resize(whole, Image.Resampling.LANCZOS)
+        top, bottom, left, right = self.rectangle(resolution)
+        size = self.native_size(*image.size)
+        width, height = size * (right - left) / resolution, size * (bottom - top) / resolution
+        x, y = (image.width - width) // 2, (image.height - height) // 2
+        box = (x, y, x + width, y + height)
+        picture = image.resize((right - left, bottom - top), Image.Resampling.LANCZOS, box=box)
+        if picture.size == whole:
+            return picture
+        black = (0, 0, 0, 255) if image.mode == "RGBA" else 0
+        canvas = Image.new(image.mode, whole, black)
+        canvas.paste(picture, (left, top))
+        return canvas
+
+    def squares(self, image: Image.Image, resolution: int, name: str) -> list[Image.Image]:
+        """All squares that a store takes of an image: one, or its tiles, which depend on the name;
+        fewer if there are fewer places."""
+        if self.kind != "tiles":
+            return [self.square(image, resolution)]
+        across, down = image.width - resolution + 1, image.height - resolution + 1
+        found = streams.tiles(name).choice(
+            across * down, min(self.tiles, across * down), replace=False
+        )
+        return [
+            image.crop((x, y, x + resolution, y + resolution))
+            for y, x in (divmod(int(place), across) for place in found)
+        ]

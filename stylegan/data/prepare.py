@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,11 +23,10 @@ from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, check_resolution, 
 from .images import (
     MODES,
     Crop,
-    active_rows,
+    Fit,
     decode,
-    fit_square,
-    native_size,
     planes,
+    premultiplied,
     quiet_decoding,
 )
 from .sources import Source, open_source, reasons_of
@@ -48,6 +47,7 @@ def prepare(
     resolution: int | None = None,
     crop: Crop = "center",
     channels: int = 3,
+    premultiply: bool = False,
     include: Sequence[str] = (),
     strict: bool = False,
     workers: int | None = None,
@@ -56,13 +56,15 @@ def prepare(
     """Make a store of all images of a folder, zip or database, in the order of their names.
 
     Without a resolution, the largest power of two (at most 1024) that the first readable image
-    offers; its shorter side decides, with `pad` the width of its 4:3 part. Images that cannot be
+    offers; its shorter side decides, with `pad` the longer side of its part: `images.Fit` has the
+    ways of cropping. `premultiply` stores the colours of images with alpha (4 channels) times their
+    alpha, so that averages of them are right. Images that cannot be
     read or are smaller than the resolution are left out and listed in the store; `strict` refuses
     them. Labels are stored if every image has one, of its sub-folder or of a file. `out` appears
     only when complete.
     """
     out = Path(out)
-    check_settings(resolution, crop, channels)
+    check_settings(resolution, crop, channels, premultiply)
     check_folder(out, empty=True)
     if not isinstance(source, Source):
         source = open_source(source, include=include)
@@ -70,23 +72,28 @@ def prepare(
     with quiet_decoding():
         resolution = resolution or offered_resolution(source, crop)
         out.parent.mkdir(parents=True, exist_ok=True)
-        require_space(out.parent, len(source.names), resolution, channels)
-        with becoming(out) as folder, StoreWriter(folder, resolution, channels) as writer:
+        fit = Fit.of(crop)
+        require_space(out.parent, len(source.names) * fit.tiles, resolution, channels)
+        size = resolution, channels, premultiply
+        with becoming(out) as folder, StoreWriter(folder, *size) as writer:
             writer.skipped.extend(source.unreadable)
-            fill(writer, source, crop, workers, progress)
+            fill(writer, source, fit, workers, progress)
             check_skipped(writer.skipped, source, strict)
-            writer.finish(source, fingerprint, crop)
+            writer.finish(source, fingerprint, fit)
     return Store(out)
 
 
-def check_settings(resolution: int | None, crop: str, channels: int) -> None:
+def check_settings(
+    resolution: int | None, crop: Crop, channels: int, premultiply: bool = False
+) -> None:
     """ValueError for a store that cannot be."""
     if resolution is not None:
         check_resolution(resolution)
-    if crop not in get_args(Crop):
-        raise ValueError(f"crop must be {' or '.join(get_args(Crop))}, not {crop!r}")
+    Fit.of(crop)
     if channels not in MODES:
         raise ValueError(f"images have 1, 3 or 4 channels, not {channels}")
+    if premultiply and channels != 4:
+        raise ValueError(f"images of {channels} channels have no alpha to multiply colours by")
 
 
 def offered_resolution(source: Source, crop: Crop) -> int:
@@ -99,7 +106,7 @@ def offered_resolution(source: Source, crop: Crop) -> int:
         except (OSError, ValueError) as error:
             problems.append(str(error))
             continue
-        size = min(native_size(image.width, image.height, crop), MAX_RESOLUTION)
+        size = min(Fit.of(crop).native_size(image.width, image.height), MAX_RESOLUTION)
         if size >= MIN_RESOLUTION:
             return 1 << (size.bit_length() - 1)
         problems.append(
@@ -183,35 +190,37 @@ def unusable(name: str, error: Exception) -> Skipped:
 
 def check_size(width: int, height: int, crop: Crop, resolution: int) -> None:
     """ValueError for an image that is smaller than the resolution."""
-    if native_size(width, height, crop) < resolution:
+    if Fit.of(crop).native_size(width, height) < resolution:
         raise ValueError(f"{SMALL} {resolution}: {width}x{height}")
 
 
 def fill(
     writer: "StoreWriter",
     source: Source,
-    crop: Crop,
+    fit: Fit,
     workers: int | None,
     progress: ProgressCallback | None,
 ) -> None:
     """Write the pixels of all images of the source; threads read, decode and average."""
 
-    def load(name: str) -> dict[int, np.ndarray] | Skipped:
+    def load(name: str) -> list[dict[int, np.ndarray]] | Skipped:
         try:
             image = decode(source.read(name), channels=writer.channels, name=name)
-            check_size(image.width, image.height, crop, writer.resolution)
+            check_size(image.width, image.height, str(fit), writer.resolution)
         except (OSError, ValueError) as error:
             return unusable(name, error)
-        return pyramid(planes(fit_square(image, writer.resolution, crop)))
+        squares = map(planes, fit.squares(image, writer.resolution, name))
+        return [pyramid(premultiplied(x) if writer.premultiply else x) for x in squares]
 
     with contextlib.closing(ordered_map(load, source.names, workers)) as loaded:
-        for done, image in enumerate(loaded, 1):
-            if isinstance(image, Skipped):
-                writer.skipped.append(image)
+        for i, squares in enumerate(loaded):
+            if isinstance(squares, Skipped):
+                writer.skipped.append(squares)
             else:
-                writer.write(image)
+                for levels in squares:
+                    writer.write(levels, i)
             if progress is not None:
-                progress(done, len(source.names))
+                progress(i + 1, len(source.names))
 
 
 def check_skipped(skipped: Sequence[Skipped], source: Source, strict: bool) -> None:
@@ -235,10 +244,11 @@ def check_skipped(skipped: Sequence[Skipped], source: Source, strict: bool) -> N
 class StoreWriter(contextlib.ExitStack):
     """The files of a store while it grows image by image."""
 
-    def __init__(self, folder: Path, resolution: int, channels: int) -> None:
+    def __init__(self, folder: Path, resolution: int, channels: int, premultiply: bool) -> None:
         super().__init__()
         self.folder, self.resolution, self.channels = folder, resolution, channels
-        self.num_images = 0
+        self.premultiply = premultiply
+        self.kept: list[int] = []  # for each image written, the place of its file in the source
         self.skipped: list[Skipped] = []
         self.hashes = {r: hashlib.sha256() for r in resolutions(resolution)}
         paths = {r: folder / file_name(r) for r in self.hashes}
@@ -249,39 +259,37 @@ class StoreWriter(contextlib.ExitStack):
 
     def write_header(self, resolution: int) -> None:
         """The start of a .npy file, as long for any number of images."""
-        shape = (self.num_images, self.channels, resolution, resolution)
+        shape = (len(self.kept), self.channels, resolution, resolution)
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         self.files[resolution].seek(0)
         np.lib.format.write_array_header_1_0(self.files[resolution], header)
 
-    def write(self, levels: dict[int, np.ndarray]) -> None:
-        """Add an image, uint8 (C, r, r) at every resolution."""
-        self.num_images += 1
+    def write(self, levels: dict[int, np.ndarray], place: int) -> None:
+        """Add an image, uint8 (C, r, r) at every resolution, of the file at that place."""
+        self.kept.append(place)
         for r, pixels in levels.items():
             self.files[r].write(pixels.data)
             self.hashes[r].update(pixels.data)
 
-    def finish(self, source: Source, fingerprint: str, crop: Crop) -> None:
+    def finish(self, source: Source, fingerprint: str, fit: Fit) -> None:
         """Write all but the pixels; the folder is a store when this returns."""
         for r, file in self.files.items():
             self.write_header(r)
             file.flush()  # before meta.json: whatever is newer than that was changed afterwards
-        skipped = {name for name, _ in self.skipped}
-        kept = [i for i, name in enumerate(source.names) if name not in skipped]
-        lines = [source.names[i].replace("\n", "\\n") + "\n" for i in kept]
+        lines = [source.names[i].replace("\n", "\\n") + "\n" for i in self.kept]
         (self.folder / "names.txt").write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
-        labels = source.labels.of(kept) if source.labels is not None else None
+        labels = source.labels.of(self.kept) if source.labels is not None else None
         if labels is not None:
             np.save(self.folder / (VECTORS if labels.vectors else CLASSES), labels.rows)
-        top, bottom = active_rows(self.resolution, crop)
         StoreMeta(
             source=in_utf8(source.path.name or source.path.resolve().name),
             fingerprint=fingerprint,
-            num_images=self.num_images,
+            num_images=len(self.kept),
             resolution=self.resolution,
             channels=self.channels,
-            crop=crop,
-            active_rectangle=None if crop == "center" else (top, bottom, 0, self.resolution),
+            crop=str(fit),
+            premultiplied=self.premultiply,
+            active_rectangle=fit.active_rectangle(self.resolution),
             label_names=[in_utf8(name) for name in labels.names] if labels else [],
             skipped=[Skipped(in_utf8(name), in_utf8(reason)) for name, reason in self.skipped],
             num_ignored=len(source.ignored),

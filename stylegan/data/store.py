@@ -17,7 +17,7 @@ import numpy as np
 from stylegan.messages import readable
 from stylegan.schedule import check_resolution, resolutions
 
-from .images import MODES, Crop
+from .images import MODES, Crop, Fit, straight
 from .labels import Labels
 
 FORMAT: Literal["stylegan-store"] = "stylegan-store"
@@ -58,6 +58,7 @@ class StoreMeta:
     skipped: list[Skipped]
     num_ignored: int  # files that were no images
     pixel_hashes: dict[str, str]  # file name -> SHA-256 of its pixels
+    premultiplied: bool = False  # colours are multiplied by alpha
     filter: str = "lanczos to full resolution, then 2x2 box averages"
     format: Literal["stylegan-store"] = FORMAT
     version: Literal[1] = VERSION
@@ -66,6 +67,7 @@ class StoreMeta:
         check_resolution(self.resolution)
         if self.num_images < 1 or self.channels not in MODES:
             raise ValueError(f"no store has {self.num_images} images of {self.channels} channels")
+        Fit.of(self.crop)
         if self.active_rectangle is not None:
             top, bottom, left, right = self.active_rectangle
             if not (0 <= top < bottom <= self.resolution and 0 <= left < right <= self.resolution):
@@ -77,8 +79,10 @@ class StoreMeta:
                 raise ValueError(f"the hash of {file_name(resolution)} is missing")
 
     def write(self, path: Path) -> None:
-        """As JSON."""
-        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
+        """As JSON, which says `premultiplied` only if it is: older versions do not know it."""
+        said = dataclasses.asdict(self)
+        said |= {} if said.pop("premultiplied") is False else {"premultiplied": True}
+        path.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "StoreMeta":
@@ -181,6 +185,10 @@ class Store:
                 f"the store {readable(self.path)} has no resolution {resolution}; it has {known}"
             )
         return self._images[resolution]
+
+    def pictures(self, images: np.ndarray) -> np.ndarray:
+        """Rows of `images` uint8 (..., C, r, r) as they look: alpha does not count in colours."""
+        return straight(images) if self.meta.premultiplied else images
 
     def identity(self, resolution: int) -> str:
         """Names the images at `resolution`: the SHA-256 of their pixels."""

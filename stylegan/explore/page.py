@@ -219,7 +219,9 @@ class Page:
         steps, each_layer = whole(values, "steps", 1, MOST_STEPS), switch(values, "each_layer")
         label = class_of(self.scene, values)
         target = target_of(self.scene, content, name)
-        yield {"wanted": url(sampling.to_uint8(target)[0]), "caption": f"wanted: {name}"}
+        premultiplied = self.scene.generator.config.premultiplied
+        wanted = sampling.to_uint8(target, premultiplied=premultiplied)[0]
+        yield {"wanted": url(wanted), "caption": f"wanted: {name}"}
         with self.searching:
             for now in searched(
                 self.scene,
@@ -253,7 +255,8 @@ def latents_file(scene: Scene, view: View) -> bytes:
 
 
 def url(pixels: np.ndarray) -> str:
-    """uint8 (H, W, C) as the address of a PNG, packed quickly rather than tightly."""
+    """uint8 (H, W, C) as the address of a PNG, packed quickly rather than tightly; what is
+    transparent shows a chequered ground."""
     buffer = io.BytesIO()
-    sampling.picture(pixels).save(buffer, "PNG", compress_level=1)
+    sampling.picture(sampling.over_squares(pixels)).save(buffer, "PNG", compress_level=1)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -32,6 +32,7 @@ def target_of(scene: Scene, content: bytes, name: str) -> Tensor:
         content,
         resolution=scene.loaded.resolution,
         channels=scene.generator.config.image_channels,
+        premultiply=scene.generator.config.premultiplied,
         crop=scene.loaded.crop,
         name=name,
     )
@@ -75,6 +76,8 @@ def searched(
         if closing is not None and closing.is_set():
             return
         if found.step % every == 0 or found.step == steps:
-            picture = sampling.crop(sampling.to_uint8(found.images), loaded.active_rectangle)[0]
+            premultiplied = generator.config.premultiplied
+            whole = sampling.to_uint8(found.images, premultiplied=premultiplied)
+            picture = sampling.crop(whole, loaded.active_rectangle)[0]
             decibels = float(projection.psnr(found.images, target, loaded.active_rectangle))
             yield Candidate(found.step, steps, found.ws[0].float().cpu(), picture, decibels)

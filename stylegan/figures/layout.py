@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from stylegan.figures.lettering import Font, font_of, legible
-from stylegan.sampling import picture
+from stylegan.sampling import over_squares, picture
 
 SMALLEST_CELL, LARGEST_CELL = 96, 512  # pixels; pictures are resized by whole factors toward that
 GAP = 4
@@ -174,8 +174,8 @@ def caption_font(width: int, text: str = "") -> Font:
 
 
 def paste(canvas: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:
-    """Transparent pixels show the paper."""
-    canvas.paste(image, place, image if image.mode == "RGBA" else None)
+    """Transparent pixels show a chequered ground."""
+    canvas.paste(picture(over_squares(np.asarray(image))) if image.mode == "RGBA" else image, place)
 
 
 def as_image(pixels: np.ndarray | Image.Image) -> Image.Image:

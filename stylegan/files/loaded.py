@@ -77,7 +77,12 @@ class LoadedGenerator:
     @property
     def crop(self) -> "Crop":
         """How other images become squares like those that it was trained on."""
-        return "center" if self.active_rectangle is None else "pad"
+        from stylegan.data.images import Fit
+
+        if self.active_rectangle is None:
+            return "center"
+        top, bottom, left, right = self.active_rectangle
+        return str(Fit.of(f"pad {right - left}:{bottom - top}"))
 
     def description(self) -> dict[str, Any]:
         """All but the weights, as plain values, for a file."""

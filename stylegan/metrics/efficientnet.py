@@ -104,10 +104,8 @@ def weights_path() -> Path | None:
     return path if path and path.is_file() else None
 
 
-def obstacle(channels: int) -> str | None:
-    """Why the network cannot look at images of that many channels here, if so."""
-    if channels not in (1, 3):
-        return f"it looks at gray or RGB, not at images of {channels} channels"
+def obstacle() -> str | None:
+    """Why the network cannot look at images here, if so."""
     return None if weights_path() else f"its weights are missing ({HOW_TO_GET})"
 
 

@@ -71,13 +71,12 @@ class Tools:
 
 
 def as_rgb(images: Tensor) -> Tensor:
-    """(n, 3, r, r), which is what public networks look at; gray is repeated."""
+    """(n, 3, r, r) from 0 to 255, which is what public networks look at; gray is repeated, and what
+    is transparent shows white."""
     channels = images.shape[1]
     if channels == 4:
-        raise ValueError(
-            "the images have transparency (4 channels), and there is no agreed way to show them to "
-            "a network that looks at RGB; measure with swd"
-        )
+        colours, alpha = images[:, :3].float(), images[:, 3:].float() / 255
+        return (colours * alpha + 255 * (1 - alpha)).round().to(images.dtype)
     return images.expand(-1, 3, -1, -1) if channels == 1 else images
 
 

@@ -52,14 +52,15 @@ def nearest(pictures: Tensor, subject: Subject, network: FeatureNetwork, k: int 
     """
     images = subject.real_images()
     yardsticks = np.linspace(0, len(images) - 1, min(len(images), YARDSTICKS)).astype(np.int64)
-    known = torch.from_numpy(images[yardsticks])
+    shown = subject.require_store().pictures
+    known = torch.from_numpy(shown(images[yardsticks]))
     batches = (*pictures.split(subject.batch), *known.split(subject.batch))
     queries = torch.cat([network(some).cpu() for some in batches])
     itself = torch.cat([torch.full((len(pictures),), -1), torch.from_numpy(yardsticks)])
     best, names = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
     for indices in subject.batches(len(images), "training images"):
         rows = torch.arange(indices.start, indices.stop)
-        reals = torch.from_numpy(images[indices.start : indices.stop].copy())
+        reals = torch.from_numpy(shown(images[indices.start : indices.stop]).copy())
         found = distances(queries, network(reals).cpu())
         flipped = torch.full_like(found, torch.inf)
         if subject.mirror:
@@ -79,7 +80,7 @@ def nearest(pictures: Tensor, subject: Subject, network: FeatureNetwork, k: int 
 def comparing(subject: Subject) -> FeatureNetwork:
     """EfficientNet-Lite0 if it can look at the images here, else pixels of averages."""
     channels, size = subject.require_store().channels, min(subject.size, COARSE)
-    if obstacle(channels) is None:
+    if obstacle() is None:
         return efficientnet(subject.device, min(subject.size, LARGEST))
     return FeatureNetwork(
         f"pixels at {size}x{size}",
@@ -116,7 +117,8 @@ def picture(pictures: Tensor, subject: Subject, found: Neighbours) -> Image.Imag
         for index, mirrored, relative in zip(
             row, found.mirrored[i], found.relative[i], strict=True
         ):
-            cells.append(images[index, :, :, ::-1] if mirrored else images[index])
+            cell = subject.require_store().pictures(images[index])
+            cells.append(cell[:, :, ::-1] if mirrored else cell)
             labels.append(f"{relative:.2f}")
     channels_last = [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in cells]
     beside = 2 if len(pictures) > LONGEST else 1

@@ -13,7 +13,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.agreement import from_first
 from stylegan.data import Crop, Findings, Store, cached_store, check, is_store
-from stylegan.data.images import is_image
+from stylegan.data.images import Fit, is_image
 from stylegan.data.sources import reasons_of
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import SHARED
@@ -22,7 +22,7 @@ from stylegan.metrics.subject import Given
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import MAX_RESOLUTION, check_resolution, resolutions
 
-PARTS: Mapping[Crop, str] = {"center": "middle square", "pad": "4:3 middle with black bars"}
+PARTS = {"center": "middle square", "stretch": "squeezed", "tiles": "squares at random places"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,6 +41,7 @@ class Pictures(Given):
         resolution: int | None = None,
         tell: Callable[[str], None] = lambda text: None,
         preparing: Callable[[int, int], None] | None = None,
+        active_only: bool = False,
         **options: Any,
     ) -> Self:
         """Those under `source`, to be compared with those under `data`: folders, zips or stores,
@@ -53,6 +54,7 @@ class Pictures(Given):
         stores = [Store(path) for path in reversed(given.values()) if is_store(path)]
         crop: Crop = stores[0].meta.crop if stores else "center"
         channels = stores[0].channels if stores else 3
+        premultiply = bool(stores) and stores[0].meta.premultiplied
         found = {
             what: from_first(partial(check, path, crop=crop, decode=False))
             for what, path in given.items()
@@ -66,7 +68,13 @@ class Pictures(Given):
         read = {}
         for what, path in given.items():
             read[what] = cached_store(
-                path, resolution=size, crop=crop, channels=channels, tell=tell, progress=preparing
+                path,
+                resolution=size,
+                crop=crop,
+                channels=channels,
+                premultiply=premultiply,
+                tell=tell,
+                progress=preparing,
             )
             if skipped := read[what].skipped:
                 tell(f"left out: {len(skipped)} of the {what}: {reasons_of(skipped)}")
@@ -74,6 +82,7 @@ class Pictures(Given):
             name=f"pictures of {readable(source)}",
             pictures=read["pictures"],
             store=read.get("real images"),
+            active=read["pictures"].active_rectangle if active_only else None,
             resolution=size,
             resized=resized,
             **{"batch": sampling.default_batch(size)} | options,
@@ -87,7 +96,8 @@ class Pictures(Given):
                 "fewer, or leave the number out of the name to take all"
             )
         for indices in self.batches(num, "pictures"):
-            yield torch.from_numpy(images[[i * len(images) // num for i in indices]])
+            rows = images[[i * len(images) // num for i in indices]]
+            yield self.active_part(torch.from_numpy(self.pictures.pictures(rows)))
 
     def about_fakes(self) -> dict[str, Any]:
         return {
@@ -140,8 +150,8 @@ def common_size(found: Mapping[str, Findings], crop: Crop) -> int:
 
 def unchanged(resolution: int, crop: Crop) -> set[tuple[int, int]]:
     """Sizes of images that `data.images.fit_square` does not resample."""
-    square, wide = (resolution, resolution), (resolution, resolution * 3 // 4)
-    return {square} if crop == "center" else {square, wide}
+    top, bottom, left, right = Fit.of(crop).rectangle(resolution)
+    return {(resolution, resolution), (right - left, bottom - top)}
 
 
 def sizes_of(findings: Findings) -> str:
@@ -150,9 +160,15 @@ def sizes_of(findings: Findings) -> str:
     return " to ".join(ends)
 
 
+def part(fit: Fit) -> str:
+    """Which part of a picture is read, for a user."""
+    across, down = fit.aspect
+    return PARTS.get(fit.kind) or f"{across}:{down} middle with black bars"
+
+
 def resizing(findings: Findings, resolution: int, crop: Crop) -> str:
     """What reading does to the sizes of the images, for a user and for a result."""
     if set(findings.offered) <= unchanged(resolution, crop):
         return "none"
-    how = "2x2 averages" if findings.kind == "store" else f"{PARTS[crop]}, Lanczos"
+    how = "2x2 averages" if findings.kind == "store" else f"{part(Fit.of(crop))}, Lanczos"
     return f"{sizes_of(findings)} to {resolution}x{resolution}, {how}"

@@ -32,6 +32,7 @@ def store_of(
         resolution=network.resolution,
         crop=config.crop if config else loaded.crop,
         channels=network.image_channels,
+        premultiply=network.premultiplied,
         include=config.include if config and trained_on else (),
         progress=progress,
         tell=tell,

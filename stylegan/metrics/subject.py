@@ -33,6 +33,7 @@ class Samples(ABC):
     store: Store | None = None
     half: bool = False  # only every second real image is compared with
     mirror: bool = False  # reals are flipped at random, as training with mirroring shows them
+    active: sampling.Rectangle | None = None  # only this part, without padding; None: all
     resolution: int = 0  # 0: the largest there is
     seed: int = 0
     batch: int = 32
@@ -77,6 +78,18 @@ class Samples(ABC):
             raise ValueError("this metric compares with real images; pass --data")
         return self.store
 
+    def require_squares(self) -> Self:
+        if self.active is not None:
+            raise ValueError("this metric is of square images; measure it without --active-only")
+        return self
+
+    def active_part(self, images: Tensor) -> Tensor:
+        """The part of images (n, C, r, r) that is looked at."""
+        if self.active is None:
+            return images
+        rows, columns = sampling.active_part(self.active, *images.shape[2:])
+        return images[:, :, rows, columns]
+
     def real_images(self) -> np.ndarray:
         """Those that are compared with: uint8 (N, C, r, r), in pages of a file."""
         return self.require_store().images(self.size)[:: 2 if self.half else 1]
@@ -108,7 +121,8 @@ class Samples(ABC):
         step = max(len(images), num) if evenly else num  # over `num`: rows from one to the next
         for indices in self.batches(num, "real"):
             turns = [divmod(i * step // num, len(images)) for i in indices]
-            part = torch.from_numpy(images[[row for _, row in turns]])
+            rows = self.require_store().pictures(images[[row for _, row in turns]])
+            part = self.active_part(torch.from_numpy(rows))
             if self.mirror:
                 flips = [streams.real_mirror(self.seed, row) % 2 != turn % 2 for turn, row in turns]
                 part = torch.where(torch.tensor(flips)[:, None, None, None], part.flip(3), part)
@@ -122,7 +136,11 @@ class Samples(ABC):
             "mirror": self.mirror,
             "mirror_seed": self.seed if self.mirror else None,
             **({"part": "every second one"} if self.half else {}),
+            **self.about_active(),
         }
+
+    def about_active(self) -> dict[str, Any]:
+        return {} if self.active is None else {"active_rectangle": list(self.active)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +186,7 @@ class Subject(Samples):
             raise ValueError(
                 f"this metric is of images of one latent each, not of {self.mixed} mixed ones"
             )
-        return self
+        return self.require_squares()
 
     def seeds(self, indices: range) -> list[int]:
         """The seeds of samples. Those of other runs' pictures are not avoided, as officially."""
@@ -205,7 +223,7 @@ class Subject(Samples):
                 batch=self.batch,
                 centers=self.centers,
             )
-            yield torch.from_numpy(pictures).permute(0, 3, 1, 2)
+            yield self.active_part(torch.from_numpy(pictures).permute(0, 3, 1, 2))
 
     @torch.inference_mode()
     def mixed_styles(self, seeds: Sequence[int], labels: Tensor | None) -> Tensor:
@@ -250,7 +268,7 @@ class Subject(Samples):
         images: Tensor = self.generator.synthesis(
             ws, resolution=self.size, alpha=self.alpha, noise=noise
         )
-        return images
+        return sampling.straight(images) if self.generator.config.premultiplied else images
 
     def about_generator(self) -> dict[str, Any]:
         return {
@@ -262,7 +280,8 @@ class Subject(Samples):
     def about_fakes(self) -> dict[str, Any]:
         names = ("alpha", "psi", "cutoff", "noise", "mixed", "seed")
         centers = {} if self.centers is None else {"centers": len(self.centers)}
-        return {"resolution": self.size} | {n: getattr(self, n) for n in names} | centers
+        given = {n: getattr(self, n) for n in names} | centers | self.about_active()
+        return {"resolution": self.size} | given
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -280,7 +299,7 @@ class Given(Samples):
         return {"origin": self.name, "sha256": None, "images_seen": None}
 
     def about_fakes(self) -> dict[str, Any]:
-        return {"resolution": self.size, "seed": self.seed}
+        return {"resolution": self.size, "seed": self.seed} | self.about_active()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -295,6 +314,7 @@ class Yardstick(Given):
         return cls(
             store=samples.store,
             mirror=samples.mirror,
+            active=samples.active,
             resolution=samples.size,
             seed=samples.seed,
             batch=samples.batch,
@@ -330,7 +350,8 @@ class AverageImage(Yardstick):
         average = total / len(images)
         if self.mirror:
             average = (average + average[:, :, ::-1]) / 2
-        picture = torch.from_numpy(average.round().astype(np.uint8))
+        pixels = self.require_store().pictures(average.round().astype(np.uint8))
+        picture = self.active_part(torch.from_numpy(pixels)[None])[0]
         for indices in self.batches(num, "average"):
             yield picture.expand(len(indices), *picture.shape)
 

@@ -36,7 +36,7 @@ Shape = tuple[int, int, int, int]
 def measure_swd(subject: Samples, kinds: Collection[str], images: int, tools: Tools) -> Measured:
     """`swd`, the average of the levels, and each of them, as `swd-32`; all times 1000, as
     officially. Where the data has fewer images they are used again, with patches elsewhere."""
-    store = subject.require_store()
+    store = subject.require_squares().require_store()
     num_reals = min(images, len(subject.real_images()))
     shape = (images, store.channels, subject.size, subject.size)
     found = sliced_wasserstein(

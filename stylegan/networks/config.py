@@ -39,6 +39,7 @@ class NetworkConfig:
 
     resolution: int = 1024  # of the finished network: a power of two from 4 to 1024 [pixels]
     image_channels: int = 3  # of the images: 1 gray, 3 colour, 4 with alpha
+    premultiplied: bool = False  # colours of 4 channels are multiplied by alpha (--channels RGBA)
     label_dim: int = 0  # classes; 0 = unconditional
     z_dim: int = 512  # length of the latent z
     w_dim: int = 512  # length of the intermediate latent w
@@ -72,6 +73,10 @@ class NetworkConfig:
             if not least <= value <= most:
                 bound = f"at most {most:,}" if value > most else f"at least {least:g}"
                 raise ValueError(f"{name} must be {bound}, not {readable(str(value))}")
+        if self.premultiplied and self.image_channels != 4:
+            raise ValueError(
+                f"premultiplied needs image_channels 4, for alpha, not {self.image_channels}"
+            )
         for name in ("mapping_activation", "activation"):
             if getattr(self, name) not in get_args(Activation):
                 choices = " or ".join(get_args(Activation))

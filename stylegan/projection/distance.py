@@ -112,7 +112,7 @@ def choose_distance(
             )
         if name == "pixels":
             return PixelDistance(), "as asked"
-        if problem := efficientnet_obstacle(channels):
+        if problem := looks_at(channels) or efficientnet_obstacle():
             raise ValueError(f"EfficientNet cannot be used: {problem}; use --distance pixels")
         return EfficientNetDistance(*load_efficientnet(device)), "as asked"
     obstacle = lpips_obstacle(resolution, channels)
@@ -126,10 +126,17 @@ def choose_distance(
     return PerceptualDistance(load_lpips(weights, device)), why
 
 
-def lpips_obstacle(resolution: int, channels: int) -> str | None:
-    """Why LPIPS cannot look at such images, if so."""
+def looks_at(channels: int) -> str | None:
+    """Why networks cannot compare images of that many channels: alpha is searched, too."""
     if channels not in (1, 3):
         return f"it looks at gray or RGB, not at images of {channels} channels"
+    return None
+
+
+def lpips_obstacle(resolution: int, channels: int) -> str | None:
+    """Why LPIPS cannot look at such images, if so."""
+    if problem := looks_at(channels):
+        return problem
     if resolution < SMALLEST:
         return f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
     if importlib.util.find_spec("torchmetrics") is None:

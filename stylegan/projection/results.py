@@ -61,12 +61,13 @@ def followed(
     steps: int,
     *,
     rectangle: Sequence[int] | None = None,
+    premultiplied: bool = False,
     progress: Callable[[int], None] = lambda step: None,
 ) -> list[Projection]:
     """The searches for `targets` (N, C, r, r), of what `project` yields for them."""
 
     def pixels_of(images: Tensor) -> np.ndarray:
-        return sampling.crop(sampling.to_uint8(images), rectangle)
+        return sampling.crop(sampling.to_uint8(images, premultiplied=premultiplied), rectangle)
 
     distances, moments = [], []
     filmed = {round(i * steps / (MOMENTS - 1)) for i in range(MOMENTS)}
@@ -126,7 +127,9 @@ def project_files(
     options = options or SearchOptions()
     check_noise(options, loaded.generator.config)
     labels, crop = loaded.label(class_name), crop or loaded.crop
-    channels, size = loaded.generator.config.image_channels, loaded.resolution
+    if crop == "pad" and loaded.active_rectangle is not None:
+        crop = loaded.crop  # which knows the aspect
+    network, size = loaded.generator.config, loaded.resolution
     about = {
         "generator": loaded.origin,
         "images_seen": loaded.images_seen,
@@ -136,13 +139,19 @@ def project_files(
         "class": class_name,
         "crop": crop,
     }
-    read = partial(read_target, resolution=size, channels=channels, crop=crop)
+    read = partial(
+        read_target,
+        resolution=size,
+        channels=network.image_channels,
+        premultiply=network.premultiplied,
+        crop=crop,
+    )
     targets = readable_targets(images, read, left_out)
     if not targets:
         return {}
     images, found = list(targets), list[Projection]()
     folders, total = folders_of(images, out), len(targets) * starts * options.steps
-    rectangle = loaded.active_rectangle if crop == "pad" else None
+    rectangle = loaded.active_rectangle if crop.startswith("pad") else None
     for some in torch.cat(list(targets.values())).split(batch or default_batch(size)):
         before, attempts = len(found), []
         for start in range(starts):
@@ -163,7 +172,14 @@ def project_files(
                 start=start,
             )
             attempts.append(
-                followed(states, some, options.steps, rectangle=rectangle, progress=advance)
+                followed(
+                    states,
+                    some,
+                    options.steps,
+                    rectangle=rectangle,
+                    premultiplied=network.premultiplied,
+                    progress=advance,
+                )
             )
         for of_one in zip(*attempts, strict=True):
             best = min(of_one, key=lambda one: one.distances[-1])

@@ -77,7 +77,7 @@ def tune_files(
     of `loaded`.
     """
     options, labels = options or TuningOptions(), loaded.label(class_name)
-    rectangle = loaded.active_rectangle if (crop or loaded.crop) == "pad" else None
+    rectangle = loaded.active_rectangle if (crop or loaded.crop).startswith("pad") else None
     projections = list(found.values())
     fitted = [one.noise for one in projections if one.noise is not None]
     batch = batch or default_batch(loaded.resolution)

@@ -69,7 +69,7 @@ def truncation_sweep(
 
 def cell(pixels: np.ndarray) -> Image.Image:
     """A picture that fits into a table."""
-    image = sampling.picture(pixels)
+    image = sampling.picture(sampling.over_squares(pixels))
     return image.reduce(-(-max(image.size) // CELL)) if max(image.size) > CELL else image
 
 

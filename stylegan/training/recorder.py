@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -219,16 +220,19 @@ class Recorder:
     def real_pictures(self) -> Tensor:
         images = self.store.images(self.state.config.network.resolution)
         step = max(len(images) // SAMPLE_IMAGES, 1)
-        return torch.stack([torch.from_numpy(x.copy()) for x in images[::step][:SAMPLE_IMAGES]])
+        return torch.from_numpy(self.store.pictures(np.array(images[::step][:SAMPLE_IMAGES])))
 
     def write_grid(self, path: Path, pictures: Tensor, name: str) -> None:
-        """A plain grid, small pictures enlarged to the full resolution, written and logged."""
+        """A plain grid, small pictures enlarged to the full resolution, written and logged, without
+        padding; what is transparent shows a chequered ground."""
         from PIL import Image
         from torchvision.utils import make_grid
 
         factor = self.state.config.network.resolution // pictures.shape[-1]
         pictures = pictures.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
-        image = make_grid(pictures, nrow=GRID_COLUMNS, padding=0)
+        shown = sampling.crop(pictures.permute(0, 2, 3, 1).numpy(), self.store.active_rectangle)
+        shown = np.ascontiguousarray(sampling.over_squares(shown).transpose(0, 3, 1, 2))
+        image = make_grid(torch.from_numpy(shown), nrow=GRID_COLUMNS, padding=0)
 
         def write() -> None:
             path.parent.mkdir(exist_ok=True)

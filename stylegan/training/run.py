@@ -107,6 +107,7 @@ def open_store(
         resolution=config.network.resolution,
         crop=config.data.crop,
         channels=config.network.image_channels,
+        premultiply=config.network.premultiplied,
         include=config.data.include,
         strict=strict,
         labels=config.data.labels,

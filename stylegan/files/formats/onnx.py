@@ -247,6 +247,20 @@ def noise_values(graph: Graph, loaded: LoadedGenerator, noise: str) -> list[str 
     return values
 
 
+def straight(graph: Graph, images: str) -> str:
+    """As `sampling.straight`."""
+
+    def channels(start: int, stop: int) -> str:
+        places = graph.constant(f"channel_{start}", [start]), graph.constant(f"end_{stop}", [stop])
+        return graph.op("Slice", images, *places, graph.constant("axis_1", [1]))
+
+    one, half, least = map(graph.number, (1.0, 0.5, 1 / 255))
+    alpha = channels(3, 4)
+    share = graph.op("Clip", graph.op("Mul", graph.op("Add", alpha, one), half), least, one)
+    colours = graph.op("Div", graph.op("Add", channels(0, 3), one), share)
+    return graph.op("Concat", graph.op("Sub", colours, one), alpha, axis=1)
+
+
 @torch.no_grad()
 def onnx_model(loaded: LoadedGenerator, noise: str = "input") -> onnx.ModelProto:
     """z (batch, z_dim), labels (batch, label_dim) where there are any, psi (1 or batch,) and, if
@@ -269,6 +283,8 @@ def onnx_model(loaded: LoadedGenerator, noise: str = "input") -> onnx.ModelProto
     cutoff = config.num_styles() if loaded.cutoff is None else loaded.cutoff
     rows = [near if (i if config.styles else 0) < cutoff else w for i in range(len(maps))]
     images = synthesis(graph, generator.synthesis, rows, maps, r, loaded.alpha)
+    if config.premultiplied:
+        images = straight(graph, images)
     height = width = r
     if loaded.active_rectangle is not None:
         part = sampling.active_part(loaded.active_rectangle, r, r)

@@ -41,6 +41,7 @@ class Images(nn.Module):
         images: Tensor = generator.synthesis(
             ws, noise=self.noise if noise is None else noise, **self.stage
         )
+        images = sampling.straight(images) if generator.config.premultiplied else images
         return unpadded(images, self.rectangle)
 
 

@@ -1,0 +1,200 @@
+"""Shapes that are not square, tiles, and pictures with alpha: from files to stores and back."""
+
+import numpy as np
+import pytest
+import torch
+from pictures import folder, png
+from PIL import Image
+
+from stylegan import Generator, NetworkConfig, sampling
+from stylegan.config import build_config
+from stylegan.data import Store, cached_store, export, open_source, place_of, prepare
+from stylegan.data.channels import chosen
+from stylegan.data.images import Fit, premultiplied, straight
+from stylegan.files.loaded import LoadedGenerator
+
+RANDOM = np.random.default_rng(0)
+
+
+def saved(path, pixels):
+    path.parent.mkdir(exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return path.parent
+
+
+def noise(*shape):
+    return RANDOM.integers(0, 256, shape, np.uint8)
+
+
+# Shapes
+
+
+@pytest.mark.parametrize(
+    ("crop", "size", "rectangle"),
+    [
+        ("pad 3:4", (24, 32), (0, 32, 4, 28)),
+        ("pad 2:1", (32, 16), (8, 24, 0, 32)),
+        ("pad", (32, 24), (4, 28, 0, 32)),
+        ("pad 4:3", (32, 24), (4, 28, 0, 32)),
+        ("pad 9:16", (18, 32), (0, 32, 7, 25)),
+    ],
+)
+def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rectangle, tmp_path):
+    width, height = size
+    pixels = noise(height, width, 3)
+    store = prepare(saved(tmp_path / "in" / "0.png", pixels), tmp_path / "store", crop=crop)
+    assert (store.resolution, store.active_rectangle) == (32, rectangle)
+    top, bottom, left, right = rectangle
+    image = store.images(32)[0].copy()
+    np.testing.assert_array_equal(image[:, top:bottom, left:right], pixels.transpose(2, 0, 1))
+    image[:, top:bottom, left:right] = 0
+    assert not image.any()
+    assert Store(store.path).meta.crop == str(Fit.of(crop))
+
+
+@pytest.mark.parametrize("crop", ["pad", "pad 3:4", "pad 2:1", "pad 9:16"])
+@pytest.mark.parametrize("resolution", [8, 32, 256, 1024])
+def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop, resolution):
+    rectangle = Fit.of(crop).active_rectangle(resolution)
+    network = Generator(NetworkConfig(resolution=8, z_dim=4, w_dim=4, max_channels=4)).eval()
+    loaded = LoadedGenerator(network, "test", resolution=8, active_rectangle=rectangle)
+    again = Fit.of(loaded.crop)
+    assert again.active_rectangle(resolution) == rectangle
+    (picture,) = loaded.pictures([0])
+    assert picture.shape[:2] == loaded.picture_size() != (8, 8)
+
+
+def test_stretch_squeezes_all_of_a_picture(tmp_path):
+    pixels = np.zeros((16, 32, 3), np.uint8)
+    pixels[:, 16:] = 255
+    source = saved(tmp_path / "in" / "0.png", pixels)
+    store = prepare(source, tmp_path / "store", crop="stretch")
+    assert (store.resolution, store.active_rectangle) == (16, None)
+    halves = store.images(16)[0, 0, 8].reshape(2, 8)
+    assert halves[0, :6].max() < 20 and halves[1, 2:].min() > 235
+
+
+@pytest.mark.parametrize(
+    "crop", ["", "Center", "pad 0:1", "pad 3", "pad 99:1", "tiles", "tiles 0", "tiles 1000000"]
+)
+def test_other_crops_are_refused_everywhere(crop, tmp_path):
+    with pytest.raises(ValueError, match=r"crop must be center, pad, stretch, 'pad W:H'"):
+        prepare(tmp_path, tmp_path / "store", crop=crop)
+    with pytest.raises(ValueError, match=r"data.*crop must be center"):
+        build_config({"data": {"crop": crop}})
+
+
+def test_tiles_are_different_squares_that_stay_when_files_come(tmp_path):
+    pixels = noise(40, 50, 3)
+    source = saved(tmp_path / "in" / "a.png", pixels)
+    store = prepare(source, tmp_path / "store", crop="tiles 6", resolution=16)
+    assert store.names == ["a.png"] * 6 and store.active_rectangle is None
+    windows = np.lib.stride_tricks.sliding_window_view(pixels, (16, 16), axis=(0, 1))
+    places = set()
+    for tile in store.images(16):
+        ((y, x),) = np.argwhere((windows == tile).all(axis=(2, 3, 4)))
+        places.add((int(y), int(x)))
+    assert len(places) == 6
+    saved(tmp_path / "in" / "0.png", noise(17, 16, 3))  # has two places only
+    more = prepare(source, tmp_path / "more", crop="tiles 6", resolution=16)
+    assert more.names == ["0.png"] * 2 + ["a.png"] * 6
+    np.testing.assert_array_equal(more.images(16)[2:], store.images(16))
+
+
+def test_tiles_have_the_labels_of_their_pictures(tmp_path):
+    files = {"a/0.png": png(20, 20), "b/1.png": png(20, 20)}
+    store = prepare(
+        folder(tmp_path / "in", files), tmp_path / "store", crop="tiles 2", resolution=8
+    )
+    assert store.labels is not None and store.labels.tolist() == [0, 0, 1, 1]
+    place = place_of(tmp_path / "in", resolution=8, crop="tiles 2", cache_dir=tmp_path)
+    assert str(place).startswith("4 images of in at 8x8")
+
+
+# Alpha
+
+
+def test_premultiplying_and_back_loses_at_most_what_eight_bits_must():
+    pixels = noise(4, 64, 64)
+    again = straight(premultiplied(pixels))
+    np.testing.assert_array_equal(again[3], pixels[3])
+    clear = pixels[3] < 128
+    assert np.abs(again[:3].astype(int) - pixels[:3])[:, ~clear].max() <= 1
+    assert not again[:3][:, pixels[3] == 0].any()
+
+
+def test_transparent_pixels_do_not_colour_the_averages(tmp_path):
+    pixels = np.zeros((8, 8, 4), np.uint8)
+    pixels[...] = (0, 255, 0, 0)  # green that nobody sees
+    pixels[:, ::2] = (200, 100, 50, 255)
+    source = saved(tmp_path / "in" / "0.png", pixels)
+    store = prepare(source, tmp_path / "store", channels=4, premultiply=True)
+    assert Store(store.path).meta.premultiplied
+    shown = store.pictures(store.images(4)[0])
+    assert np.abs(shown[:, 0, 0].astype(int) - (200, 100, 50, 128)).max() <= 1
+    export(store, tmp_path / "out")
+    (file,) = (tmp_path / "out").rglob("*.png")
+    np.testing.assert_array_equal(np.asarray(Image.open(file))[:, ::2], pixels[:, ::2])
+
+
+def test_stores_of_both_kinds_of_alpha_are_told_apart(tmp_path):
+    source = saved(tmp_path / "in" / "0.png", noise(8, 8, 4))
+    asked = {"channels": 4, "cache_dir": tmp_path / "cache"}
+    plain = cached_store(source, **asked)
+    assert (
+        "premultiplied" not in (plain.path / "meta.json").read_text()
+    )  # as older versions know it
+    multiplied = cached_store(source, premultiply=True, **asked)
+    assert plain.path != multiplied.path == cached_store(source, premultiply=True, **asked).path
+    assert cached_store(source, **asked).path == plain.path
+    with pytest.raises(ValueError, match="multiplied by alpha"):
+        cached_store(multiplied.path, channels=4)
+    with pytest.raises(ValueError, match="multiplied by alpha"):
+        cached_store(plain.path, channels=4, premultiply=True)
+
+
+def test_pictures_of_premultiplied_networks_are_straight():
+    colours = torch.tensor([0.0, -0.5, -1.0])  # times alpha 0.5, in [-1, 1]
+    image = torch.cat([colours, torch.tensor([0.0])]).reshape(1, 4, 1, 1)
+    expected = [255, 128, 0, 128]
+    assert sampling.to_uint8(image, premultiplied=True).flatten().tolist() == expected
+    config = NetworkConfig(resolution=4, z_dim=4, image_channels=4, premultiplied=True)
+    network = Generator(config).eval()
+    with torch.no_grad():
+        images = network.synthesis(network.broadcast(network.mapping(sampling.latents([3], 4))))
+    (found,) = sampling.generate(network, [3], psi=1, noise="const")
+    assert images.shape == (1, 4, 4, 4) and found.shape == (1, 4, 4, 4)
+    with pytest.raises(ValueError, match="premultiplied needs image_channels 4"):
+        NetworkConfig(premultiplied=True)
+
+
+def test_over_squares():
+    pixels = np.zeros((1, 4, 4, 4), np.uint8)
+    pixels[0, 0, 0] = (10, 20, 30, 255)
+    shown = sampling.over_squares(pixels, side=2)[0]
+    assert shown[0, 0].tolist() == [10, 20, 30]
+    assert (shown[0, 1] == 255).all() and (shown[0, 2] == 204).all()
+    assert sampling.over_squares(pixels[..., :3]) is not None
+
+
+# Channels
+
+
+@pytest.mark.parametrize(
+    ("files", "channels", "words"),
+    [
+        ({"a": noise(8, 8), "b": noise(8, 8)}, 1, "L, as all of 2 pictures looked at are gray"),
+        ({"a": noise(8, 8), "b": noise(8, 8, 3)}, 3, "RGB, as 1 of 2 pictures looked at"),
+        ({"a": noise(8, 8, 4), "b": noise(8, 8, 4)}, 4, "RGBA, as 2 of 2 pictures looked at"),
+        ({"a": noise(8, 8, 4), "b": noise(8, 8, 3), "c": noise(8, 8, 3)}, 3, "laid over white"),
+        ({"a": np.repeat(noise(8, 8, 1), 3, 2)}, 1, "all of 1 picture looked at are gray"),
+    ],
+)
+def test_channels_are_chosen_by_what_is_seen(files, channels, words, tmp_path):
+    for name, pixels in files.items():
+        source = saved(tmp_path / "in" / f"{name}.png", pixels)
+    assert chosen(source) == chosen(open_source(source))
+    found, why = chosen(source)
+    assert found == channels and words in why
+    made = prepare(source, tmp_path / "store", channels=channels, premultiply=channels == 4)
+    assert chosen(made.path)[0] == channels
