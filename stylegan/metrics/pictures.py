@@ -149,7 +149,7 @@ def common_size(found: Mapping[str, Findings], crop: Crop) -> int:
 
 
 def unchanged(resolution: int, crop: Crop) -> set[tuple[int, int]]:
-    """Sizes of images that `data.images.fit_square` does not resample."""
+    """Sizes of images that `data.images.Fit` does not resample."""
     top, bottom, left, right = Fit.of(crop).rectangle(resolution)
     return {(resolution, resolution), (right - left, bottom - top)}
 

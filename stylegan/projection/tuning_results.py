@@ -111,6 +111,10 @@ def tune_files(
         "distance": distance.about(),
         "class": class_name,
     }
+    view: dict[str, Any] = {
+        "rectangle": rectangle,
+        "premultiplied": loaded.generator.config.premultiplied,
+    }
     numbers = dict[str, dict[str, Change]]()
     sheet, texts = list[np.ndarray](), list[str]()
     for path, one in found.items():
@@ -118,12 +122,12 @@ def tune_files(
         images = shown(loaded, one), shown(tuned, one)
         changes = compared(images, one, distance, lpips, rectangle)
         row = {"target": one.target, "projection": one.picture}
-        row["tuned"] = pixels_of(images[1], rectangle)
+        row["tuned"] = pixels_of(images[1], **view)
         save(folder / TUNED_PICTURE, row["tuned"])
         if loaded.edits:
             after = shown(loaded, one, edit=True), shown(tuned, one, edit=True)
             changes |= compared_edits(images, after, one, distance)
-            row["edited"], row["tuned, edited"] = (pixels_of(x, rectangle) for x in after)
+            row["edited"], row["tuned, edited"] = (pixels_of(x, **view) for x in after)
             save(folder / TUNED_EDITED, row["tuned, edited"])
         sheet += row.values()
         texts += [short(folder.name), *list(row)[1:]]
@@ -180,8 +184,11 @@ def samples(loaded: LoadedGenerator, labels: Tensor | None) -> Tensor:
         )
 
 
-def pixels_of(image: Tensor, rectangle: sampling.Rectangle | None) -> np.ndarray:
-    return sampling.crop(sampling.to_uint8(image), rectangle)[0]
+def pixels_of(
+    image: Tensor, *, rectangle: sampling.Rectangle | None, premultiplied: bool
+) -> np.ndarray:
+    pixels = sampling.to_uint8(image, premultiplied=premultiplied)
+    return sampling.crop(pixels, rectangle)[0]
 
 
 def save(path: Path, pixels: np.ndarray) -> None:
