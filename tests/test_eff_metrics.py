@@ -308,7 +308,7 @@ def test_precision_and_recall_of_few_images_are_refused_and_the_rest_is_measured
 @pytest.fixture
 def network(monkeypatch, store):
     """What stands in where the weights are missing: pixels."""
-    monkeypatch.setattr(neighbours, "obstacle", lambda channels: "missing")
+    monkeypatch.setattr(neighbours, "obstacle", lambda: "missing")
     return comparing(of_data(store))
 
 
