@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_origin
 
 from stylegan.augment import AugmentConfig
-from stylegan.data.images import Crop, Fit
 from stylegan.lineage import SECTION as LINEAGE
 from stylegan.loss_registry import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.messages import readable, suggestion
@@ -39,7 +38,7 @@ class DataConfig:
 
     # the middle square (center), the middle of an aspect with bars (pad for 4:3, "pad 3:4"), all of
     # the picture squeezed (stretch), or squares at random places ("tiles 8")
-    crop: Crop = "center"
+    crop: str = "center"
     include: tuple[str, ...] = ()  # sub-folders to use, of tables splits; none = all
     labels: bool = False  # condition on the class of each image, or its vector of numbers
     balanced: bool = False  # show each class as often as the others, not each image
@@ -47,7 +46,10 @@ class DataConfig:
     holdout: float = 0.0  # share of the images that is only used to measure overfitting
 
     def __post_init__(self) -> None:
-        Fit.of(self.crop)
+        if self.crop != "center":
+            from stylegan.data.images import Fit  # and Pillow, which steps do without
+
+            Fit.of(self.crop)
 
 
 @dataclass(frozen=True)

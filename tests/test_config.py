@@ -61,7 +61,7 @@ PAPER = {  # appendix C, and the official program's settings where the paper is 
 }  # fmt: skip
 OWN = {  # the official program has nothing like them
     "data.balanced",
-    "network.bias_before_blur", "network.activation_before_blur",
+    "network.bias_before_blur", "network.activation_before_blur", "network.premultiplied",
     "network.generator", "network.discriminator", "seed",
     "log_kimg", "keep_states", "data.crop", "data.include",
     "checkpoint_activations", "deterministic", "save_minutes", "milestone_kimg", "max_skipped",
