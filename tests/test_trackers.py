@@ -3,6 +3,7 @@
 import math
 import struct
 import sys
+import time
 
 import pytest
 import torch
@@ -43,14 +44,19 @@ def blocks(content):
 
 
 def history(folder):
-    """What wandb wrote offline: a dictionary of texts for each step."""
+    """What wandb wrote offline: a dictionary of texts for each step. A process of its own writes,
+    the exit last."""
     from wandb.proto.wandb_internal_pb2 import Record
 
-    for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
-        for block in blocks(path.read_bytes()):
-            record = Record.FromString(block)
-            if items := record.history.item:
-                yield {i.key or "/".join(i.nested_key): i.value_json for i in items}
+    end = time.monotonic() + 60
+    while True:
+        (path,) = folder.glob("wandb/offline-run-*/*.wandb")
+        records = [Record.FromString(block) for block in blocks(path.read_bytes())]
+        if any(r.WhichOneof("record_type") == "exit" for r in records) or time.monotonic() > end:
+            break
+        time.sleep(0.2)
+    rows = [record.history.item for record in records if record.history.item]
+    return [{i.key or "/".join(i.nested_key): i.value_json for i in items} for items in rows]
 
 
 @pytest.mark.slow
@@ -59,7 +65,7 @@ def test_a_run_in_wandb_has_the_numbers_of_the_log(store, tmp_path, monkeypatch)
     monkeypatch.setenv("WANDB_MODE", "offline")
     out = tmp_path / "run"
     lines = trained(store, out, "wandb")
-    rows = list(history(out))
+    rows = history(out)
     numbers = [row for row in rows if "g/nonsaturating" in row]
     assert [int(row["images_seen"]) for row in numbers] == [line["images_seen"] for line in lines]
     for name in NAMES:
