@@ -50,8 +50,8 @@ def history(folder):
 
     end = time.monotonic() + 60
     while True:
-        (path,) = folder.glob("wandb/offline-run-*/*.wandb")
-        records = [Record.FromString(block) for block in blocks(path.read_bytes())]
+        content = b"".join(p.read_bytes() for p in folder.glob("wandb/offline-run-*/*.wandb"))
+        records = [Record.FromString(block) for block in blocks(content)]
         if any(r.WhichOneof("record_type") == "exit" for r in records) or time.monotonic() > end:
             break
         time.sleep(0.2)
