@@ -57,7 +57,7 @@ QUANTITIES = {  # that are drawn
     "eff-precision": "precision (eff-pr)",
     "eff-recall": "recall (eff-pr)",
     "r_t": "r_t, mean sign of D(real)",
-    "p": "p of ada",
+    "p": "p of augmentation",
 }
 COPIES = 200  # samples whose nearest training pictures are looked for
 NEAR = 0.5  # of the typical distance between training pictures: nearly a copy
