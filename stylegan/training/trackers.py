@@ -95,8 +95,11 @@ class Wandb(Tracker):
         self.attempt(lambda: self.run.log({**scalars, "images_seen": images_seen}))
 
     def picture(self, name: str, image: Tensor, images_seen: int) -> None:
-        shown = {name: self.wandb.Image(as_image(image)), "images_seen": images_seen}
-        self.attempt(lambda: self.run.log(shown))
+        def write() -> None:  # the image goes through a file, which a full disk may refuse
+            shown = {name: self.wandb.Image(as_image(image)), "images_seen": images_seen}
+            self.run.log(shown)
+
+        self.attempt(write)
 
     def end(self, event: str) -> None:
         self.attempt(lambda: self.run.finish(exit_code=int(event == "failed")))
