@@ -3,6 +3,7 @@
 import gc
 import os
 import threading
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -243,6 +244,25 @@ def test_processes_preparing_at_the_same_time_share_one_store(tmp_path):
     assert len(stores) == 3
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [stores[0].path.name]
     stores[0].verify()
+
+
+def test_the_list_of_stores_leaves_out_what_vanishes_while_it_is_made(tmp_path, monkeypatch):
+    source = folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(3)})
+    kept = cached_store(source, cache_dir=tmp_path / "cache")
+    (size,) = [one.size_bytes for one in cached_stores(tmp_path / "cache")]
+    iterdir = Path.iterdir
+
+    def with_vanished(path):
+        yield from iterdir(path)
+        if path == tmp_path / "cache":
+            yield path / "removed-meanwhile"
+        elif path == kept.path:
+            yield path / ".origin.json.0123.partial"  # of another process, complete by now
+
+    monkeypatch.setattr(Path, "iterdir", with_vanished)
+    monkeypatch.setattr("stylegan.data.cache.is_store", lambda path: True)
+    (one,) = cached_stores(tmp_path / "cache")
+    assert (one.path, one.size_bytes) == (kept.path, size)
 
 
 def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path):

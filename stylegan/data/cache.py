@@ -259,11 +259,16 @@ class Cached:
 def cached_stores(cache_dir: str | Path | None = None) -> list[Cached]:
     """All stores in the cache, those used last first."""
     folder = Path(cache_dir or default_cache_dir())
-    found = [cached(path) for path in folder.iterdir() if is_store(path)] if folder.is_dir() else []
+    found = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            if is_store(path):
+                found.append(cached(path))
     return sorted(found, key=lambda store: store.last_used, reverse=True)
 
 
 def cached(path: Path) -> Cached:
+    """What is known of a store; FileNotFoundError if it is gone."""
     try:
         meta = StoreMeta.read(path / META)
     except ValueError:
@@ -275,7 +280,10 @@ def cached(path: Path) -> Cached:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         origin, source = {}, meta.source if meta else "unknown"
         used = (path / META).stat().st_mtime
-    size = sum(file.stat().st_size for file in path.iterdir())
+    size = 0
+    for file in path.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # somebody else's note, complete by now
+            size += file.stat().st_size
     return Cached(path, source, origin, meta, size, used)
 
 

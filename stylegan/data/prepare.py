@@ -332,7 +332,8 @@ def unfinished_name(out: Path) -> str:
 def made_and_held(folder: Path) -> int | None:
     """The lock of a new folder."""
     while True:
-        folder.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
         try:
             held = locks.lock(folder)
         except (FileNotFoundError, BlockingIOError):  # taken for a forgotten one before it was held
