@@ -64,6 +64,7 @@ def test_a_picture_is_written_and_a_run_without_measurements_refused(tmp_path):
     run, empty = a_run(tmp_path / "run", {4: 300}), a_run(tmp_path / "empty", {})
     out = tmp_path / "curves.png"
     assert CliRunner().invoke(curves.main, [str(run), "--out", str(out)]).exit_code == 0
-    assert Image.open(out).size[0] > 500
+    with Image.open(out) as picture:
+        assert picture.width > 500
     result = CliRunner().invoke(curves.main, [str(empty), "--out", str(out)])
     assert result.exit_code == 1 and "has no eff-fd and eff-pr" in result.stderr
