@@ -22,7 +22,18 @@ from stylegan.directions import (
     save_directions,
 )
 from stylegan.edits import edited, total_move
-from stylegan.explore import Blend, Mixing, Scene, View, final_styles, grown, growth_of, render
+from stylegan.explore import (
+    Blend,
+    Mixing,
+    Scene,
+    View,
+    activations,
+    contact_sheet,
+    final_styles,
+    grown,
+    growth_of,
+    render,
+)
 from stylegan.explore.controls import (
     POINTS,
     SEED,
@@ -455,3 +466,38 @@ def test_layers_of_another_network_take_part(scene):
         view_of(both, given | {"blend_from": 5})
     with pytest.raises(ValueError, match="different shapes"):
         Scene(scene.loaded, other=explored(config=dataclasses.replace(TINY, w_dim=4)).loaded)
+
+
+@pytest.mark.parametrize("growth", [4.0, 3.0])
+def test_the_last_layers_activations_make_the_picture(scene, growth):
+    view = View(seed=3, label=0, growth=growth)
+    side = int(2**growth)
+    maps = activations(scene, view, layer=int(2 * growth) - 3)
+    assert maps.shape == (8, side, side)
+    with torch.no_grad():
+        image = scene.generator.synthesis.to_rgb[str(side)](maps[None])
+    assert difference(sampling.to_uint8(image)[0], render(scene, view)) == 0
+    assert activations(scene, view, layer=2).shape == (8, 8, 8)
+    for layer in (-1, int(2 * growth) - 2):
+        with pytest.raises(ValueError, match=f"a picture of {side}x{side} has layers 0 to"):
+            activations(scene, view, layer)
+
+
+def test_activations_are_those_of_the_blended_network_and_of_the_edits(scene):
+    both = Scene(scene.loaded, list(scene.directions.values()), other=explored(seed=1).loaded)
+    plain, mixed = View(seed=3, label=0), View(seed=3, label=0, blend=Blend(8, 1.0))
+    assert torch.equal(activations(both, plain, 1), activations(both, mixed, 1))
+    assert not torch.equal(activations(both, plain, 2), activations(both, mixed, 2))
+    edit = View(seed=3, label=0, edits=edits_of(scene, pca={"1": 2}))
+    assert not torch.equal(activations(both, plain, 0), activations(both, edit, 0))
+
+
+def test_a_contact_sheet_shows_all_channels_on_one_scale():
+    levels = torch.tensor([-2.0, -1, 0, 1, 2, 2, 2, 2, 2, 2, 2])
+    sheet, white = contact_sheet(levels[:, None, None].expand(-1, 4, 4))
+    assert white == 2 and sheet.shape == (3 * 257, 4 * 257, 1)
+    assert sheet[128, 128::257, 0].tolist() == [0, 64, 128, 191]
+    assert sheet[-128, 128::257, 0].tolist() == [255] * 4  # the last place is empty
+    large, _ = contact_sheet(torch.ones(16, 512, 512))
+    assert large.shape == (4 * 257, 4 * 257, 1)
+    assert contact_sheet(torch.zeros(8, 4, 4))[1] == 1

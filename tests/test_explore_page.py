@@ -358,6 +358,22 @@ def test_saved_points_become_a_film(user, scene, tmp_path):
     user.page.get_by_text("The film was stopped.").wait_for()
 
 
+def test_activations_follow_the_picture_and_the_layer(user):
+    def caption():
+        return user.page.text_content("#maps figcaption")
+
+    user.open("Activations")
+    wait(lambda: caption().startswith("layer 4: 8 channels of 16×16"))  # noqa: RUF001
+    before = user.page.get_attribute("#maps img", "src")
+    user.slide("seed", 5)
+    wait(lambda: user.page.get_attribute("#maps img", "src") != before)
+    user.slide("activations_layer", 1)
+    wait(lambda: caption().startswith("layer 1: 8 channels of 4×4"))  # noqa: RUF001
+    user.slide("activations_layer", 5)
+    user.slide("growth", 3)
+    wait(lambda: caption() == "a picture of 8x8 has layers 0 to 3, not 5")
+
+
 def test_every_control_says_what_it_does(user):
     untold = user.page.evaluate(
         """() => [...document.querySelectorAll("button, input, select")]
@@ -464,6 +480,6 @@ def test_narrow_screens_show_everything_in_one_column(user):
     wait(lambda: user.page.locator("#panel").bounding_box()["y"] < panel["y"] - 100)
     box = user.page.locator("#picture img").bounding_box()
     assert box["y"] >= 0  # it stays in sight
-    for name in ("Seed plane", "Mixing", "Edits", "Saved points"):
+    for name in ("Seed plane", "Mixing", "Edits", "Activations", "Saved points"):
         user.open(name)
         assert user.page.evaluate("document.documentElement.scrollWidth") <= 500

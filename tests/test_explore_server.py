@@ -36,7 +36,10 @@ FIRST = {
     **{"edit_first": 0, "edit_last": 5, "saved": {}},
 }
 ADDRESSES = ["/", "/page.js", "/page.css"]
-QUESTIONS = ["/scene", "/picture", "/latents", "/load", "/search", "/keep", "/keyframes", "/film"]
+QUESTIONS = [
+    *("/scene", "/picture", "/activations", "/latents", "/load", "/search", "/keep"),
+    *("/keyframes", "/film"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +230,19 @@ def test_a_search_tells_how_it_goes_and_gives_a_point(port, scene):
         file = as_file("mine.png", buffer.getvalue())
         status, (found,) = asked(port, "/search", options | file | changes)
         assert status == 400 and found["error"].startswith(error)
+
+
+def test_activations_come_as_a_contact_sheet(port):
+    status, (found,) = asked(port, "/activations", FIRST | {"activations_layer": 5})
+    assert status == 200 and pixels(found["picture"]).shape == (2 * 257, 4 * 257)
+    assert found["caption"].startswith("layer 5: 8 channels of 16×16, -")  # noqa: RUF001
+    for changes, error in [
+        ({"activations_layer": 6}, "activations_layer is a whole number from 0 to 5, not 6"),
+        ({}, "activations_layer is a whole number from 0 to 5, not empty"),
+        ({"activations_layer": 5, "growth": 3}, "a picture of 8x8 has layers 0 to 3, not 5"),
+    ]:
+        status, (found,) = asked(port, "/activations", FIRST | changes)
+        assert status == 400 and found["error"] == error
 
 
 def test_saved_points_become_keyframes_and_a_film(port, scene, tmp_path):

@@ -1,5 +1,6 @@
 """A local page to play with a generator. All numbers are made without it, by pure functions."""
 
+from stylegan.explore.maps import activations, contact_sheet
 from stylegan.explore.scene import (
     Blend,
     Mixing,
@@ -18,6 +19,8 @@ __all__ = [
     "Plane",
     "Scene",
     "View",
+    "activations",
+    "contact_sheet",
     "final_styles",
     "grown",
     "growth_of",

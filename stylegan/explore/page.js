@@ -61,6 +61,7 @@ const TIPS = {
   plane_b: "The seed at the top of the plane",
   edit_first: "The coarsest layer that edits move",
   edit_last: "The finest layer that edits move",
+  activations_layer: "The layer whose channels are shown; two for each size, from 4x4 on",
   between: "How far from the first saved point to the second",
   film_seconds: "How long the film takes from each point to the next",
   steps: "Steps of the search; more of them find a better likeness",
@@ -163,7 +164,7 @@ function start(what = undefined) {
 function values() {
   const given = { start: start(), mix: boxes.mix.checked, noise: boxes.noise.value, centers: boxes.centers.value };
   given.mix_layers = [...document.querySelectorAll("#mix_layers input:checked")].map((box) => Number(box.value));
-  for (const name of ["seed", "label", "psi", "cutoff", "growth", "noise_seed", "mix_seed", ...OF_PLANE, ...OF_EDITS, "share", "blend_from", "between"]) {
+  for (const name of ["seed", "label", "psi", "cutoff", "growth", "noise_seed", "mix_seed", ...OF_PLANE, ...OF_EDITS, "share", "blend_from", "activations_layer", "between"]) {
     given[name] = number(name);
   }
   for (const name of ["from", "to"]) given[name] = points[boxes[name].value]?.styles ?? null;
@@ -203,9 +204,20 @@ async function draw(note = "") {
       shown = { ...answer, title: caption ? way() : answer.name };
       fill($("picture"), answer.picture, caption + answer.caption);
       say("", note);
+      if ($("activations").open && !again) await drawActivations(given);
     });
   }
   drawing = false;
+}
+
+// The channels of a layer; a picture of a smaller size lacks the last layers.
+async function drawActivations(given) {
+  try {
+    const { picture, caption } = await ask("activations", given);
+    fill($("maps"), picture, caption);
+  } catch (error) {
+    $("maps").querySelector("figcaption").textContent = error.message;
+  }
 }
 
 // Points hold what the sliders of directions did, so these go back to 0.
@@ -412,6 +424,9 @@ function build(scene) {
     moves[method] = names.map((_, i) => `${method}_${i + 1}`);
     moves[method].forEach((name, i) => slider(sliders, name, names[i], -REACH, REACH, 0, 0.1));
   }
+  slider($("of_activations"), "activations_layer", "Layer, from the coarsest", 0, scene.all_layers - 1,
+    Math.min(4, scene.all_layers - 1), 1);
+  $("activations").addEventListener("toggle", () => { if ($("activations").open) draw(); });
   for (const name of ["from", "to"]) {
     boxes[name] = $(name);
     $(name).addEventListener("input", () => moved(name));

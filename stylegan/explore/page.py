@@ -32,6 +32,7 @@ from stylegan.explore.controls import (
     view_of,
     whole,
 )
+from stylegan.explore.maps import activations, contact_sheet
 from stylegan.explore.projecting import MOST_STEPS, searched, target_of
 from stylegan.explore.scene import Scene, View, final_styles, growth_of, render_with_styles
 from stylegan.files.keyframes import keyframes_text, styles_text
@@ -61,6 +62,7 @@ class Page:
         self.answers: dict[str, Callable[[Values], Parts]] = {
             "/scene": self.about,
             "/picture": self.picture,
+            "/activations": self.activations,
             "/latents": self.latents,
             "/load": self.load,
             "/search": self.search,
@@ -96,6 +98,7 @@ class Page:
             "largest_seed": sampling.MAX_SEED,
             "psi": loaded.psi,
             "layers": layers,
+            "all_layers": config.num_layers(loaded.resolution),
             "cutoff": layers if loaded.cutoff is None else min(loaded.cutoff, layers),
             "centers": centers_known(self.scene),
             "growth": growth_of(loaded.resolution, loaded.alpha),
@@ -121,6 +124,20 @@ class Page:
             "styles": styles_text(styles),
             "name": name_of(self.scene, view),
             "caption": described(self.scene, view),
+        }
+
+    def activations(self, values: Values) -> Parts:
+        """What a layer computes for the picture that the controls specify."""
+        view = view_of(self.scene, values)
+        layers = self.scene.generator.config.num_layers()
+        layer = whole(values, "activations_layer", 0, layers - 1)
+        maps = self.painted(activations, self.scene, view, layer)
+        sheet, white = contact_sheet(maps)
+        count, height, width = maps.shape
+        caption = f"layer {layer}: {count} channels of {height}×{width}, "  # noqa: RUF001
+        yield {
+            "picture": url(sheet),
+            "caption": f"{caption}{-white:.2g} black to {white:.2g} white",
         }
 
     def latents(self, values: Values) -> Parts:

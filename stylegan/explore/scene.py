@@ -186,9 +186,14 @@ def render(scene: Scene, view: View) -> np.ndarray:
 
 def render_with_styles(scene: Scene, view: View) -> tuple[np.ndarray, Tensor]:
     """The picture, and its `final_styles`."""
+    return picture_of(scene, view, scene.made_of(view.blend))
+
+
+def picture_of(scene: Scene, view: View, loaded: LoadedGenerator) -> tuple[np.ndarray, Tensor]:
+    """The picture that a network makes of the `final_styles` of a view, and these."""
     resolution, alpha = growth_in(scene, view)
     ws = final_styles(scene, view)
-    (picture,) = scene.made_of(view.blend).pictures(
+    (picture,) = loaded.pictures(
         [view.noise_seed], ws=ws[None], psi=1, noise=view.noise, resolution=resolution, alpha=alpha
     )
     return picture, ws
