@@ -6,7 +6,6 @@ block and the gradient at its output, and the graph of one block exists at a tim
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
+
+from stylegan.ops import autocast, autocast_dtype
 
 Maybe = Tensor | None
 
@@ -29,14 +30,9 @@ def recompute(block: nn.Module, *inputs: Maybe) -> Tensor:
     if not torch.is_grad_enabled() or not any(x.requires_grad for x in tensors):
         plain: Tensor = block(*inputs)
         return plain
-    run = Run(block, tuple(named), *precision(tensors[0].device.type))
+    kind = tensors[0].device.type
+    run = Run(block, tuple(named), kind, autocast_dtype(kind))
     return Recompute.apply(run, *inputs, *named.values())
-
-
-def precision(kind: str) -> tuple[str, torch.dtype | None]:
-    """The device type, and what autocast converts to there now, if anything."""
-    on = kind != "meta" and torch.is_autocast_enabled(kind)
-    return kind, torch.get_autocast_dtype(kind) if on else None
 
 
 @dataclass(frozen=True)
@@ -58,14 +54,8 @@ class Run:
         ]
         n = len(leaves) - len(self.names)
         parameters: dict[str, Any] = dict(zip(self.names, leaves[n:], strict=True))
-        with torch.enable_grad(), self.autocast():
+        with torch.enable_grad(), autocast(self.kind, self.autocast_dtype, cache=False):
             return functional_call(self.block, parameters, tuple(leaves[:n])), leaves
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        if self.kind == "meta":
-            return nullcontext()
-        dtype = self.autocast_dtype
-        return torch.autocast(self.kind, dtype, enabled=dtype is not None, cache_enabled=False)
 
 
 class Recompute(torch.autograd.Function):

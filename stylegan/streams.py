@@ -36,7 +36,8 @@ def step(seed: int, images_seen: int) -> torch.Generator:
 def step_noise(
     seed: int, images_seen: int, rank: int, device: torch.device | str
 ) -> torch.Generator:
-    """Noise inputs of one process in one training step."""
+    """Noise inputs of one process in one training step; on meta nothing is drawn."""
+    device = "cpu" if torch.device(device).type == "meta" else device
     return torch_stream(seed, images_seen, 1, rank, device=device)
 
 

@@ -299,7 +299,7 @@ def band_gains(log2_gains: Tensor) -> Tensor:
 
 
 @functools.cache
-def filter_bank() -> Tensor:
+def filter_bank(dtype: torch.dtype, device: torch.device) -> Tensor:
     """The impulse responses of the four bands (4, 43), which sum to a single 1."""
     half_band = torch.tensor([[[-1, 0, 9, 16, 9, 0, -1]]], dtype=torch.float64) / 32
     low = torch.zeros(1, 1, 43, dtype=torch.float64)
@@ -309,13 +309,15 @@ def filter_bank() -> Tensor:
         lower = F.conv1d(low, half_band, padding=3 * distance, dilation=distance)
         bands.append(low - lower)
         low = lower
-    return torch.cat([low, *bands[::-1]])[:, 0]
+    return torch.cat([low, *bands[::-1]])[:, 0].to(device, dtype)
 
 
 def amplify(images: Tensor, gains: Tensor) -> Tensor:
     """Bands of frequency times their gains (N, 4), by x and by y; reflected at the border."""
     n, c, height, width = images.shape
-    kernels = (gains @ filter_bank().to(gains)).repeat_interleave(c, dim=0)  # (N * C, taps)
+    kernels = (gains @ filter_bank(gains.dtype, gains.device)).repeat_interleave(
+        c, dim=0
+    )  # (N * C, taps)
     margin = kernels.shape[1] // 2
     x = images.reshape(1, n * c, height, width)
     x = x[:, :, reflected(height, margin, margin, x.device)]
@@ -328,8 +330,8 @@ def amplify(images: Tensor, gains: Tensor) -> Tensor:
 def cut_out(images: Tensor, centers: Tensor) -> Tensor:
     """Squares of half the size set to 0; centres (N, 2) by x and y, nan: none."""
     height, width = images.shape[2:]
-    x = (torch.arange(width).to(images) + 0.5) / width
-    y = (torch.arange(height).to(images) + 0.5) / height
+    x = (torch.arange(width, device=images.device).to(images.dtype) + 0.5) / width
+    y = (torch.arange(height, device=images.device).to(images.dtype) + 0.5) / height
     beside_x = ~((x - centers[:, :1]).abs() < 0.25)  # (N, W)
     beside_y = ~((y - centers[:, 1:]).abs() < 0.25)
     return images * (beside_x[:, None, None, :] | beside_y[:, None, :, None])

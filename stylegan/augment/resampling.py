@@ -80,13 +80,18 @@ def parts(images: Tensor, windows: Sequence[Window]) -> Iterator[tuple[slice, Wi
 
     On a CPU they are few, at least one for each thread, so that its cache holds what is enlarged.
     """
-    at_once = AT_ONCE["cuda" if images.is_cuda else "cpu"] // (images.shape[2] * images.shape[3])
-    size = max(at_once, 1 if images.is_cuda else torch.get_num_threads())
+    at_once = AT_ONCE["cuda" if on_gpu(images) else "cpu"] // (images.shape[2] * images.shape[3])
+    size = max(at_once, 1 if on_gpu(images) else torch.get_num_threads())
     for start in range(0, len(images), size):
         rows = slice(start, start + size)
         seen = [window for window in windows[rows] if window is not None]
         left, right, top, bottom = zip(*seen, strict=True) if seen else [()] * 4
         yield rows, (min(left), max(right), min(top), max(bottom)) if seen else None
+
+
+def on_gpu(x: Tensor) -> bool:
+    """Meta tensors stand for those of a GPU."""
+    return x.is_cuda or x.is_meta
 
 
 class Lens:
@@ -159,11 +164,15 @@ def sampling_grid(
     )
     scales = [4 / (n - 1) for n in size]
     middles = [(n - 1 + first) / 2 for n, first in zip((width, height), origin, strict=True)]
-    numbers = torch.tensor([scales, middles], dtype=torch.float64)
-    scale, middle = numbers.to(matrices, non_blocking=True)[..., None, None]
+    scale, middle = (pair(matrices, *numbers)[:, None, None] for numbers in (scales, middles))
     by_x, by_y, offset = matrices[:, :2, :, None, None].unbind(2)  # (N, 2, 1, 1)
     x = by_x * scale * x + (offset + middle) * scale - 1  # (N, 2, 1, W)
     return (x + by_y * scale * y[:, None]).permute(0, 2, 3, 1)
+
+
+def pair(like: Tensor, x: float, y: float) -> Tensor:
+    """Two numbers (2,), made where `like` is: a copy from the host would stall a GPU."""
+    return torch.stack([like.new_full((), x), like.new_full((), y)])
 
 
 class Band:
@@ -221,10 +230,16 @@ def band(matrix: Tensor, columns_of: Callable[[slice], slice]) -> Band:
     m, n = matrix.shape
     if m <= WHOLE:
         return Band((m, n), [(slice(m), slice(n), matrix)])
-    size = BLOCK["cuda" if matrix.is_cuda else "cpu"]
+    size = BLOCK["cuda" if on_gpu(matrix) else "cpu"]
     parts = [slice(start, min(start + size, m)) for start in range(0, m, size)]
     places = [(rows, columns_of(rows)) for rows in parts]
     return Band((m, n), [(*place, matrix[place]) for place in places])
+
+
+@functools.cache
+def low_pass(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The filter's coefficients, copied there once."""
+    return SYM6.to(device, dtype)
 
 
 @functools.lru_cache(maxsize=4)  # both axes of a step and of the one before
@@ -237,7 +252,7 @@ def enlarging_matrix(
     rows = torch.arange(0, size, 2, device=device)[:, None]
     rows = rows + torch.arange(len(SYM6), device=device)
     matrix = torch.zeros(size + len(SYM6) - 2, n, dtype=dtype, device=device)
-    taps = (2 * SYM6).to(matrix).expand(rows.shape)
+    taps = (2 * low_pass(dtype, device)).expand(rows.shape)
     matrix.index_put_((rows, columns.expand_as(rows)), taps, accumulate=True)
     return matrix[5 : 5 + size]
 
@@ -254,7 +269,7 @@ def reducing(n: int, dtype: torch.dtype, device: torch.device) -> Band:
     rows = torch.arange(n, device=device)[:, None].expand(n, len(SYM6))
     columns = 1 + 2 * rows + torch.arange(len(SYM6), device=device)
     matrix = torch.zeros(n, 2 * (n + 2 * REACH), dtype=dtype, device=device)
-    matrix.index_put_((rows, columns), SYM6.to(matrix).expand(rows.shape))
+    matrix.index_put_((rows, columns), low_pass(dtype, device).expand(rows.shape))
     return band(matrix, lambda rows: slice(2 * rows.start + 1, 2 * rows.stop + len(SYM6) - 1))
 
 
@@ -265,7 +280,7 @@ def sample(images: Tensor, grid: Tensor) -> Tensor:
 
 def spread(samples: Tensor, grid: Tensor, size: tuple[int, int]) -> Tensor:
     """The transpose of `sample`: samples added to the pixels that they came from."""
-    if samples.is_cuda and torch.are_deterministic_algorithms_enabled():
+    if on_gpu(samples) and torch.are_deterministic_algorithms_enabled():
         return spread_in_order(samples, grid, size)
     images = samples.new_zeros(1).expand(*samples.shape[:2], *size)  # only its shape is read
     backward = torch.ops.aten.grid_sampler_2d_backward
@@ -276,8 +291,9 @@ def spread_in_order(samples: Tensor, grid: Tensor, size: tuple[int, int]) -> Ten
     """As `spread`, with the same bits every time on a GPU too."""
     n, channels = samples.shape[:2]
     height, width = size
-    last = torch.tensor([width - 1, height - 1]).to(grid, non_blocking=True)
-    corners = torch.tensor([[0, 0], [1, 0], [0, 1], [1, 1]]).to(grid, non_blocking=True)
+    last = pair(grid, width - 1, height - 1)
+    one = torch.arange(2, device=grid.device, dtype=grid.dtype)
+    corners = torch.cartesian_prod(one, one).flip(1)  # (0, 0), (1, 0), (0, 1), (1, 1) by x and y
     places = ((grid + 1) / 2 * last)[..., None, :]  # (N, H', W', 1, 2)
     pixels = places.floor() + corners  # (N, H', W', 4, 2)
     weights = (1 - (places - pixels).abs()).prod(dim=-1)

@@ -26,5 +26,7 @@ from .formulas import style_modulation as style_modulation
 from .formulas import truncate as truncate
 from .formulas import upsample as upsample
 from .precision import at_least_float32 as at_least_float32
+from .precision import autocast as autocast
+from .precision import autocast_dtype as autocast_dtype
 from .precision import in_float32 as in_float32
 from .precision import without_autocast as without_autocast

@@ -17,14 +17,13 @@ from stylegan import augment, distributed, losses
 from stylegan.config import TrainConfig
 from stylegan.networks import make_discriminator, make_generator
 from stylegan.schedule import Stage, phases
-from stylegan.training.draws import Share, draw
 from stylegan.training.health import explained
+from stylegan.training.rehearsal import random_inputs
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
 MOST_SECONDS = 5.0  # a step that is expected to take longer is made of few images
 LONG_STEP_SECONDS = 1.0  # a longer one is made once
-TRIED_PROBABILITY = 0.5  # of an adaptive augmentation, which begins without any
 CPU_RATE = 2e10  # operations per second of a step on one core, for a first guess
 
 
@@ -140,18 +139,9 @@ def state_bytes(config: TrainConfig) -> int:
 
 def one_step(state: TrainState, stage: Stage) -> None:
     """A training step with random images, augmented as those of a run."""
-    config, device = state.config, state.device
-    share = Share.of_process(device)
-    n = stage.batch_size // share.world_size
     with explained(state, stage):
-        shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
-        reals = torch.rand(shape, device=device) * 2 - 1
-        labels = example_labels(config, n)
-        labels = None if labels is None else labels.to(device)
-        pool = example_labels(config, 1)
-        adaptive = config.augment.adaptive
-        probability = TRIED_PROBABILITY if adaptive else state.strength.probability
-        train_step(state, reals, labels, stage, draw(config, 0, stage, pool, share, probability))
+        reals, labels, draws = random_inputs(state, stage)
+        train_step(state, reals, labels, stage, draws)
 
 
 def measure_step(state: TrainState, stage: Stage) -> tuple[float, int]:

@@ -35,20 +35,25 @@ class Adam(torch.optim.Adam):
         correction = 1 - group["betas"][1] ** group["updates"]
         group["eps"] = group["uncorrected_eps"] / math.sqrt(correction)
         group["lr"] = lr
-        without_first = [p for p in group["params"] if p.grad is not None and not group["betas"][0]]
-        for parameter in without_first:
-            self.lend_gradient(parameter)
+        moving = [p for p in group["params"] if p.grad is not None]
+        first = bool(group["betas"][0])
+        for parameter in moving:
+            self.make_room(parameter, first=first)
         self.step()
-        for parameter in without_first:
+        for parameter in [] if first else moving:
             del self.state[parameter]["exp_avg"]
 
-    def lend_gradient(self, parameter: nn.Parameter) -> None:
-        """With beta1 = 0 the first moment is the gradient: it needs no memory of its own."""
+    def make_room(self, parameter: nn.Parameter, *, first: bool) -> None:
+        """The moments of a parameter, if there are none yet. With beta1 = 0 the `first` is the
+        gradient: it needs no memory of its own."""
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            if first:
+                state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
-        state["exp_avg"] = parameter.grad
+        if not first:
+            state["exp_avg"] = parameter.grad
 
 
 def all_finite(params: Iterable[nn.Parameter]) -> bool:

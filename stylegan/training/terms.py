@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from stylegan import augment, losses
+from stylegan import augment, losses, ops
 from stylegan.augment import Transform
 from stylegan.config import TrainConfig
 from stylegan.loss_registry import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
@@ -162,7 +162,7 @@ def forward(
 def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[Any]:
     """Half precision where the configuration asks for it."""
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.precision)
-    return torch.autocast(device.type, dtype) if dtype else nullcontext()
+    return ops.autocast(device.type, dtype) if dtype else nullcontext()
 
 
 def full_size_factor(config: TrainConfig, stage: Stage) -> float:

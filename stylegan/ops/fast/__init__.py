@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .. import formulas
 from ..formulas import Activation, Style
-from ..precision import differentiated, full_precision, traced
+from ..precision import autocast_dtype, differentiated, full_precision, traced
 from . import pointwise
 from .bilinear import product
 from .blurred import Blur, OfBlurred
@@ -64,9 +64,9 @@ def convolve(
     blur_first: bool = False,
 ) -> Tensor:
     """A 3x3 convolution in the fastest way, and in autocast's precision."""
-    kind = x.device.type
-    if x.dtype != torch.float64 and kind != "meta" and torch.is_autocast_enabled(kind):
-        x = x.to(torch.get_autocast_dtype(kind))
+    half = autocast_dtype(x.device.type)
+    if x.dtype != torch.float64 and half is not None:
+        x = x.to(half)
     x = fast_format(x)
     way = choose(x, weight, size)(size, scale)
     y = product(OfBlurred(way) if blur_first else way, x, weight)
