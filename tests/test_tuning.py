@@ -2,10 +2,11 @@
 
 import dataclasses
 import json
+import signal
 
 import pytest
 import torch
-from commands import look, pixels, refused, told
+from commands import look, pixels, refused, stylegan, told
 from test_projection import draws, found_by_pixels, pictures_of
 from tiny_generators import TINY, assert_same_weights, random_generator
 from torch.testing import assert_close
@@ -202,6 +203,25 @@ def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_late
     lineage = load_source(out / "tuned.pt").lineage
     assert [s.source for s in lineage] == ["official.pkl", "mine.pt"]
     assert lineage[1].sha256 == sha256_of(folder / "mine.pt") and lineage[1].licence == NVIDIA
+
+
+def test_ctrl_c_while_tuning_keeps_the_projections_and_nothing_else(folder, monkeypatch):
+    told(*request(folder))
+    out, told_steps = folder / "out", []
+    whole = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+    def interrupted(*arguments, **options):
+        for state in tune(*arguments, **options):
+            told_steps.append(state.step)
+            if state.step == 3:
+                signal.raise_signal(signal.SIGINT)
+            yield state
+
+    monkeypatch.setattr("stylegan.projection.tuning_results.tune", interrupted)
+    result = stylegan(*request(folder, "--tune", "--tune-steps", 1000, "--overwrite"))
+    assert result.exit_code == 130 and result.stderr.splitlines()[-1] == "ended"
+    assert told_steps == [0, 1, 2, 3]
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == whole
 
 
 def test_directions_and_saved_edits_of_the_original_hold_for_the_tuned_generator(folder):

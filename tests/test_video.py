@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import json
 import math
+import signal
 import weakref
 
 import commands
@@ -430,6 +431,31 @@ def test_a_grid_of_walks_has_one_for_each_part_of_the_seeds(loaded, source, tmp_
     assert frames.shape == (10, 104, 204, 3)
     assert np.abs(frames[0][4:100, 4:100] - still(loaded, 0)).mean() < 8
     assert np.abs(frames[0][4:100, 104:200] - still(loaded, 4)).mean() < 8
+
+
+@each_format
+@pytest.mark.parametrize("there", [False, True])
+def test_ctrl_c_while_filming_ends_at_the_next_picture_and_leaves_what_there_was(
+    source, tmp_path, monkeypatch, suffix, there
+):
+    path, made = tmp_path / f"film{suffix}", []
+    before = sampling.generate
+
+    def interrupted(*arguments, **options):
+        made.append(1)
+        if len(made) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return before(*arguments, **options)
+
+    if there:
+        path.write_bytes(b"an older film")
+    monkeypatch.setattr(sampling, "generate", interrupted)
+    options = ["--seconds", 60, "--scale", 1, "--overwrite", "--device", "cpu", "--out", path]
+    result = commands.stylegan("video", "walk", source, *options)
+    assert result.exit_code == 130 and result.stderr.splitlines()[-1] == "ended"
+    assert len(made) == 3
+    files = [(file.name, file.read_bytes()) for file in tmp_path.iterdir() if file != source]
+    assert files == ([(path.name, b"an older film")] if there else [])
 
 
 @mp4
