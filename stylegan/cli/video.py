@@ -16,7 +16,7 @@ from stylegan.destination import check_file
 from stylegan.messages import count
 
 if TYPE_CHECKING:
-    from stylegan.video import Film, Interpolation, Moves, Sound
+    from stylegan.video import Film, Interpolation, Sound, Take
 
 POINTS = 4  # of a walk, unless seeds are chosen
 SECONDS_PER_POINT = 2.0
@@ -84,19 +84,22 @@ class Shot:
             )
         return max(1, round(seconds * self.fps))
 
-    def moves(self, selection: Selection, frames: int) -> "Moves | None":
-        """What the sound does to so many frames."""
+    def film(self, selection: Selection, made: "Take | Film") -> "Film":
+        """A take moved by the sound, as a film."""
         import numpy as np
         import torch
 
-        from stylegan.video import Moves, feature
+        from stylegan.video import Film, Moves, feature, film
 
-        if self.sound is None or not self.reactions:
-            return None
-        loaded, source = selection.loaded, selection.source
-        edits = [options.edits_of(source, loaded, (text,)) for _, text in self.reactions]
-        heard = [feature(self.sound, name, self.fps, frames) for name, _ in self.reactions]
-        return Moves(torch.from_numpy(np.stack(heard, axis=1)), edits)
+        if isinstance(made, Film):
+            return made
+        if self.sound is not None and self.reactions:
+            frames, loaded, source = len(made.t), selection.loaded, selection.source
+            edits = [options.edits_of(source, loaded, (text,)) for _, text in self.reactions]
+            heard = [feature(self.sound, name, self.fps, frames) for name, _ in self.reactions]
+            moves = Moves(torch.from_numpy(np.stack(heard, axis=1)), edits)
+            made = replace(made, moves=moves if made.moves is None else made.moves + moves)
+        return film(made, scale=self.scale)
 
 
 @click.group()
@@ -110,7 +113,7 @@ def video() -> None:
     """
 
 
-Make = Callable[..., "Film"]
+Make = Callable[..., "Take | Film"]
 
 
 def kind(seeds: str, *own: Any, length: str, of_run: bool = False) -> Callable[[Make], Make]:
@@ -160,7 +163,7 @@ def kind(seeds: str, *own: Any, length: str, of_run: bool = False) -> Callable[[
             sound = None if audio is None else read_sound(audio)
             shot = Shot(fps, seconds, scale, sound, reactions)
             shot.frames(default_seconds=1)  # what cannot be is refused before the work
-            film = make(selection, shot, **given)
+            film = shot.film(selection, make(selection, shot, **given))
             check_frame(out, film.size)
             with progress_bar("frame") as progress:
                 write_video(
@@ -203,7 +206,7 @@ def walk(
     interpolation: "Interpolation | None",
     loop: bool,
     grid: tuple[int, int],
-) -> "Film":
+) -> "Take":
     """Walk from seed to seed.
 
     \b
@@ -211,7 +214,7 @@ def walk(
     stylegan video walk emoji32 --space z --grid 3x2 --out walks.webp
     """
     from stylegan.paths import places
-    from stylegan.video import film, walk_in_w, walk_in_z
+    from stylegan.video import Take, walk_in_w, walk_in_z
 
     if space == "z" and interpolation is not None:
         raise click.UsageError("--interpolation is for walks in w; those in z follow great circles")
@@ -233,15 +236,7 @@ def walk(
     else:
         scene = walk_in_z(loaded, knots, selection.label(loaded), closed=loop)
     t = places(shot.frames(SECONDS_PER_POINT * each), each, closed=loop)
-    return film(
-        loaded,
-        scene,
-        t,
-        columns=grid[0],
-        scale=shot.scale,
-        noise=points.noise,
-        moves=shot.moves(selection, len(t)),
-    )
+    return Take(loaded, scene, t, columns=grid[0], noise=points.noise)
 
 
 @kind(
@@ -258,7 +253,7 @@ def mixing(
     layers: list[range] | None,
     interpolation: "Interpolation | None",
     loop: bool,
-) -> "Film":
+) -> "Take":
     """Styles of some layers walk through source B, those of the others stay source A's.
 
     A row for each seed of source A, side by side coarse, middle and fine layers.
@@ -268,7 +263,7 @@ def mixing(
     """
     from stylegan.figures import StyleRange, style_ranges
     from stylegan.paths import places
-    from stylegan.video import film, mixing_scene
+    from stylegan.video import Take, mixing_scene
 
     loaded = selection.loaded
     sources, others = selection.points(loaded), selection.other(columns, OTHERS).points(loaded)
@@ -283,16 +278,7 @@ def mixing(
     )
     t = places(shot.frames(SECONDS_PER_POINT * n), n, closed=loop)
     labels = [f"{name}, {some.label}" for name in sources.names for some in ranges]
-    return film(
-        loaded,
-        scene,
-        t,
-        columns=len(ranges),
-        labels=labels,
-        scale=shot.scale,
-        noise=sources.noise,
-        moves=shot.moves(selection, len(t)),
-    )
+    return Take(loaded, scene, t, columns=len(ranges), labels=labels, noise=sources.noise)
 
 
 @kind(
@@ -307,26 +293,16 @@ def mixing(
     *(LOOP, options.CUTOFF_ALL, CENTERS, EDIT, RESOLUTION),
     length=f"{MORPH_SECONDS:g}",
 )
-def truncation(selection: Selection, shot: Shot, psis: list[float], loop: bool) -> "Film":
+def truncation(selection: Selection, shot: Shot, psis: list[float], loop: bool) -> "Take":
     """Truncation from full variety over the average picture to the opposites, and back.
 
     \b
     stylegan video truncation emoji32 --seeds 0-5 --psis 1,-1 --out truncation.mp4
     """
-    from stylegan.video import truncation_film
+    from stylegan.video import truncation
 
-    if len(psis) != 2:
-        raise click.UsageError(f"--psis are the first and the last, two numbers, not {len(psis)}")
-    points, n = selection.points(selection.loaded), shot.frames(MORPH_SECONDS)
-    return truncation_film(
-        selection.loaded,
-        points,
-        (psis[0], psis[1]),
-        n,
-        closed=loop,
-        scale=shot.scale,
-        moves=shot.moves(selection, n),
-    )
+    ends, n = first_and_last("--psis", psis), shot.frames(MORPH_SECONDS)
+    return truncation(selection.loaded, selection.points(selection.loaded), ends, n, closed=loop)
 
 
 @kind(
@@ -342,32 +318,30 @@ def truncation(selection: Selection, shot: Shot, psis: list[float], loop: bool) 
     *(LOOP, PSI, CUTOFF, CENTERS, RESOLUTION),
     length=f"{MORPH_SECONDS:g}",
 )
-def edit(selection: Selection, shot: Shot, strengths: list[float], loop: bool) -> "Film":
+def edit(selection: Selection, shot: Shot, strengths: list[float], loop: bool) -> "Take":
     """Edits from one strength to another, and back.
 
     \b
     stylegan video edit emoji32 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.mp4
     """
-    from stylegan.video import edit_film
+    from stylegan.video import editing
 
-    if len(strengths) != 2:
-        raise click.UsageError(
-            f"--strengths are the first and the last, two numbers, not {len(strengths)}"
-        )
+    ends = first_and_last("--strengths", strengths)
     if not selection.edits:
         raise click.UsageError("pass --edit, for instance --edit pca:1=+2")
-    loaded, n = selection.loaded.adjusted(edits=[]), shot.frames(MORPH_SECONDS)
+    loaded = selection.loaded.adjusted(edits=[])
     edits = {text: options.edits_of(selection.source, loaded, (text,)) for text in selection.edits}
-    return edit_film(
-        loaded,
-        selection.points(loaded),
-        edits,
-        (strengths[0], strengths[1]),
-        n,
-        closed=loop,
-        scale=shot.scale,
-        moves=shot.moves(selection, n),
-    )
+    n = shot.frames(MORPH_SECONDS)
+    return editing(loaded, selection.points(loaded), edits, ends, n, closed=loop)
+
+
+def first_and_last(option: str, numbers: list[float]) -> tuple[float, float]:
+    """The two numbers of an option."""
+    if len(numbers) != 2:
+        raise click.UsageError(
+            f"{option} are the first and the last, two numbers, not {len(numbers)}"
+        )
+    return numbers[0], numbers[1]
 
 
 @kind(
@@ -376,7 +350,7 @@ def edit(selection: Selection, shot: Shot, strengths: list[float], loop: bool) -
     *(PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
     length=f"{LOOP_SECONDS:g}",
 )
-def loop(selection: Selection, shot: Shot, waves: int) -> "Film":
+def loop(selection: Selection, shot: Shot, waves: int) -> "Take":
     """Each seed's latent drifts at random through z, and comes back: a noise loop.
 
     \b
@@ -384,18 +358,15 @@ def loop(selection: Selection, shot: Shot, waves: int) -> "Film":
     """
     from stylegan.figures import default_columns
     from stylegan.paths import places
-    from stylegan.video import film, loops_in_z
+    from stylegan.video import Take, loops_in_z
 
     loaded, seeds = selection.loaded, selection.chosen_seeds
-    t = places(shot.frames(LOOP_SECONDS), 1, closed=True)
-    return film(
+    return Take(
         loaded,
         loops_in_z(loaded, seeds, waves, selection.labels(loaded)),
-        t,
+        places(shot.frames(LOOP_SECONDS), 1, closed=True),
         columns=default_columns(len(seeds)),
-        scale=shot.scale,
         noise=selection.noise or "const",
-        moves=shot.moves(selection, len(t)),
     )
 
 
@@ -417,31 +388,27 @@ def keyframes(
     interpolation: "Interpolation | None",
     loop: bool | None,
     ease: bool | None,
-) -> "Film":
+) -> "Take":
     """Through the keyframes of FILE, which the page of `stylegan explore` saves.
 
     \b
     stylegan video keyframes emoji32 keyframes.json --out film.mp4
     """
     from stylegan.files.keyframes import read_keyframes
-    from stylegan.video import keyframe_film
+    from stylegan.video import keyframe_walk
 
-    loaded = selection.loaded
-    found = read_keyframes(file, loaded)
+    found = read_keyframes(file, selection.loaded)
     found = replace(
         found,
         loop=found.loop if loop is None else loop,
         ease=found.ease if ease is None else ease,
     )
-    n = shot.frames(sum(found.ways))
-    return keyframe_film(
-        loaded,
+    return keyframe_walk(
+        selection.loaded,
         found,
-        n,
+        shot.frames(sum(found.ways)),
         interpolation=interpolation or "spline",
-        scale=shot.scale,
         noise=selection.noise or "const",
-        moves=shot.moves(selection, n),
     )
 
 

@@ -37,7 +37,7 @@ from stylegan.explore.projecting import MOST_STEPS, searched, target_of
 from stylegan.explore.scene import Scene, View, final_styles, growth_of, render_with_styles
 from stylegan.files.keyframes import keyframes_text, styles_text
 from stylegan.files.latents import read_latents, write_latents
-from stylegan.video import keyframe_film, write_video
+from stylegan.video import film, keyframe_walk, write_video
 
 FIRST_SEED = 10  # the first picture: a good one of both bundled generators
 FPS = 25  # frames per second of a film
@@ -195,7 +195,7 @@ class Page:
         """
         keyframes = keyframes_in(self.scene, values)
         count = max(1, round(sum(keyframes.ways) * FPS))
-        film = keyframe_film(self.scene.loaded, keyframes, count, noise=noise_of(values))
+        made = film(keyframe_walk(self.scene.loaded, keyframes, count, noise=noise_of(values)))
         ending = "mp4" if importlib.util.find_spec("av") else "webp"
         told: Queue[int | None] = Queue()
         stopped = Event()
@@ -204,7 +204,7 @@ class Page:
             for _ in range(count):
                 if stopped.is_set() or self.closing.is_set():
                     raise ValueError("the film was stopped")
-                yield self.painted(next, film.frames)
+                yield self.painted(next, made.frames)
 
         with (
             TemporaryDirectory(prefix="stylegan-explore-") as folder,

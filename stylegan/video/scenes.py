@@ -145,6 +145,25 @@ class Moves:
                 row += move
         return torch.tensordot(self.strengths[part].double(), moves, dims=1)[:, None]
 
+    def __add__(self, others: "Moves") -> "Moves":
+        strengths = torch.cat([self.strengths, others.strengths], dim=1)
+        return Moves(strengths, [*self.edits, *others.edits])
+
+
+@dataclass(frozen=True, eq=False)
+class Take:
+    """What is filmed: a scene at the place of each frame, its cells in rows of `columns`, each over
+    its label, all over the caption of the frame."""
+
+    loaded: LoadedGenerator
+    scene: Scene
+    t: Tensor  # (frames,)
+    columns: int = 1
+    labels: Sequence[str] | None = None
+    captions: Sequence[str] = ()
+    noise: Noise = "const"
+    moves: Moves | None = None  # after truncation
+
 
 @dataclass(frozen=True, eq=False)
 class Film:
@@ -155,26 +174,14 @@ class Film:
     size: tuple[int, int]  # width and height
 
 
-def film(
-    loaded: LoadedGenerator,
-    scene: Scene,
-    t: Tensor,
-    *,
-    columns: int = 1,
-    scale: int | None = None,
-    labels: Sequence[str] | None = None,
-    captions: Sequence[str] = (),
-    noise: Noise = "const",
-    moves: Moves | None = None,
-) -> Film:
-    """The scene at each place t (n,), moved along with the frames: its cells in rows of `columns`,
-    each over its label, all over the caption of the frame. See `Stage` for the scale."""
-    stage = Stage.of(loaded.picture_size(), columns, scale, labels)
-    cells = scene(t[:1]).shape[1]
-    shots = filmed(loaded, scene, t, noise=noise, moves=moves)
-    texts = captions or itertools.repeat("")
+def film(take: Take, *, scale: int | None = None) -> Film:
+    """The frames of a take. See `Stage` for the scale."""
+    stage = Stage.of(take.loaded.picture_size(), take.columns, scale, take.labels)
+    cells = take.scene(take.t[:1]).shape[1]
+    shots = filmed(take.loaded, take.scene, take.t, noise=take.noise, moves=take.moves)
+    texts = take.captions or itertools.repeat("")
     frames = (stage.frame(shot, text) for shot, text in zip(shots, texts, strict=False))
-    return Film(frames, len(t), stage.frame_size(cells, captions=bool(captions)))
+    return Film(frames, len(take.t), stage.frame_size(cells, captions=bool(take.captions)))
 
 
 def filmed(
@@ -205,32 +212,28 @@ def filmed(
             yield np.stack(pictures[i : i + cells])
 
 
-def truncation_film(
+def truncation(
     loaded: LoadedGenerator,
     points: Points,
     psis: tuple[float, float],
     count: int,
     *,
     closed: bool,
-    scale: int | None = None,
-    moves: Moves | None = None,
-) -> Film:
+) -> Take:
     """`count` frames of the points at changing psi, which is written below them: see `between`."""
     t = there_and_back(count, closed=closed)
-    there = between(t, *psis, closed=closed).tolist()
-    return film(
+    now = between(t, *psis, closed=closed)
+    return Take(
         loaded.adjusted(psi=1),  # the scene has truncated
         truncation_scene(loaded, points.ws, psis, closed=closed),
         t,
         columns=default_columns(len(points.names)),
-        scale=scale,
-        captions=[f"psi {round(psi, 2) + 0:.2f}" for psi in there],
+        captions=[f"psi {round(psi, 2) + 0:.2f}" for psi in now.tolist()],
         noise=points.noise,
-        moves=moves,
     )
 
 
-def edit_film(
+def editing(
     loaded: LoadedGenerator,
     points: Points,
     edits: Mapping[str, Sequence[Edit]],
@@ -238,41 +241,33 @@ def edit_film(
     count: int,
     *,
     closed: bool,
-    scale: int | None = None,
-    moves: Moves | None = None,
-) -> Film:
+) -> Take:
     """`count` frames of the points along edits, given by the names that are written below: the
     strengths go from the first to the last, see `between`."""
     t = there_and_back(count, closed=closed)
     now = between(t, *strengths, closed=closed)
-    columns = [now[:, None].expand(-1, len(edits)), *([] if moves is None else [moves.strengths])]
-    every = [*edits.values(), *([] if moves is None else moves.edits)]
-    return film(
+    return Take(
         loaded,
         lambda t: points.ws[None].expand(len(t), -1, -1, -1),
         t,
         columns=default_columns(len(points.names)),
-        scale=scale,
         captions=[f"{round(x, 2) + 0:+.2f} x {' '.join(edits)}" for x in now.tolist()],
         noise=points.noise,
-        moves=Moves(torch.cat(columns, dim=1), every),
+        moves=Moves(now[:, None].expand(-1, len(edits)), list(edits.values())),
     )
 
 
-def keyframe_film(
+def keyframe_walk(
     loaded: LoadedGenerator,
     keyframes: Keyframes,
     count: int,
     *,
     interpolation: Interpolation = "spline",
-    scale: int | None = None,
     noise: Noise = "const",
-    moves: Moves | None = None,
-) -> Film:
+) -> Take:
     """`count` frames of a walk through keyframes, whose styles are not truncated again."""
     scene = walk_in_w(keyframes.ws[:, None], interpolation, closed=keyframes.loop)
-    t = keyframes.places(count)
-    return film(loaded.adjusted(psi=1), scene, t, scale=scale, noise=noise, moves=moves)
+    return Take(loaded.adjusted(psi=1), scene, keyframes.places(count), noise=noise)
 
 
 def there_and_back(count: int, *, closed: bool) -> Tensor:
