@@ -1,7 +1,7 @@
 """`stylegan project`: the latents that a generator would make given pictures of."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -24,7 +24,10 @@ from stylegan.messages import count, listed
 
 if TYPE_CHECKING:
     from stylegan.data import Crop
-    from stylegan.projection import Space
+    from stylegan.files.loaded import LoadedGenerator
+    from stylegan.projection import Distance, Space
+
+DistanceName = Literal["auto", "lpips", "eff", "pixels"]
 
 
 @click.command(cls=Command)
@@ -99,7 +102,7 @@ def project(
     starts: int,
     search_noise: float,
     seed: int,
-    distance_name: Literal["auto", "lpips", "eff", "pixels"],
+    distance_name: DistanceName,
     weights: Path | None,
     edits: tuple[str, ...],
     tune: bool,
@@ -143,55 +146,53 @@ def project(
     film = projection.film_name(video)
     projection.check_free(images, out, film, overwrite=overwrite, edited=bool(edits), tuned=tune)
     parent = Parent.of(source, use_device(device))
-    loaded = parent.loaded
-    loaded = loaded.adjusted(edits=edits_of(source, loaded, edits))
+    loaded = parent.loaded.adjusted(edits=edits_of(source, parent.loaded, edits))
     loaded.label(class_name)  # what is wrong is found before the weights of a distance are loaded
     projection.check_noise(options, loaded.generator.config)
-    distance, why = projection.choose_distance(
-        distance_name,
+    distance = chosen_distance(loaded, distance_name, weights)
+    batch = batch or projection.default_batch(loaded.resolution)
+    common: dict[str, Any] = {"crop": crop, "class_name": class_name, "seed": seed}
+    common |= {"batch": batch, "tell": say}
+    left_out: list[str] = []
+    with fitting_memory(batch, loaded.resolution):
+        with progress_bar("step") as progress:
+            found = projection.project_files(
+                loaded,
+                images,
+                out,
+                distance,
+                options,
+                film=film,
+                starts=starts,
+                progress=progress,
+                left_out=lambda error: left_out.append(one_line(error)),
+                **common,
+            )
+        if found:
+            say(f"{count(len(found), 'projection')} in {out}, of the {loaded.origin}")
+        if found and tune:
+            common["lineage"] = parent.history()
+            with progress_bar("step") as progress:
+                projection.tune_files(
+                    loaded, found, out, distance, tuning, progress=progress, **common
+                )
+            say(f"{out / 'tuned.pt'}: the generator tuned to {count(len(found), 'picture')}")
+    if left_out:
+        raise ValueError(f"{count(len(left_out), 'image')} left out: {listed(left_out, 20)}")
+
+
+def chosen_distance(
+    loaded: "LoadedGenerator", name: DistanceName, weights: Path | None
+) -> "Distance":
+    """The distance of that name, with what is printed about the choice."""
+    from stylegan.projection import choose_distance
+
+    distance, why = choose_distance(
+        name,
         resolution=loaded.resolution,
         channels=loaded.generator.config.image_channels,
         weights=weights,
         device=loaded.generator.w_avg.device,
     )
     say("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
-    batch = batch or projection.default_batch(loaded.resolution)
-    left_out: list[str] = []
-    with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
-        found = projection.project_files(
-            loaded,
-            images,
-            out,
-            distance,
-            options,
-            crop=crop,
-            class_name=class_name,
-            seed=seed,
-            batch=batch,
-            film=film,
-            starts=starts,
-            tell=say,
-            progress=progress,
-            left_out=lambda error: left_out.append(one_line(error)),
-        )
-    if found:
-        say(f"{count(len(found), 'projection')} in {out}, of the {loaded.origin}")
-    if found and tune:
-        with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
-            projection.tune_files(
-                loaded,
-                found,
-                out,
-                distance,
-                tuning,
-                lineage=parent.history(),
-                crop=crop,
-                class_name=class_name,
-                seed=seed,
-                batch=batch,
-                tell=say,
-                progress=progress,
-            )
-        say(f"{out / 'tuned.pt'}: the generator tuned to {count(len(found), 'picture')}")
-    if left_out:
-        raise ValueError(f"{count(len(left_out), 'image')} left out: {listed(left_out, 20)}")
+    return distance

@@ -2,9 +2,9 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -54,6 +54,13 @@ class Change:
     after: float
 
 
+class Compared(NamedTuple):
+    """A projection as the generator makes it before and after tuning."""
+
+    changes: dict[str, Change]
+    pictures: dict[str, np.ndarray]  # uint8 (H, W, C), by their titles
+
+
 def tune_files(
     loaded: LoadedGenerator,
     found: Mapping[Path, Projection],
@@ -78,160 +85,154 @@ def tune_files(
     """
     options, labels = options or TuningOptions(), loaded.label(class_name)
     rectangle = loaded.active_rectangle if (crop or loaded.crop).startswith("pad") else None
-    projections = list(found.values())
-    fitted = [one.noise for one in projections if one.noise is not None]
-    batch = batch or default_batch(loaded.resolution)
     lines = []
-    for state in tune(
+    how = {"labels": labels, "seed": seed, "batch": batch or default_batch(loaded.resolution)}
+    for state in tuning_to(list(found.values()), loaded, distance, options, **how):
+        lines.append(line_of(state))
+        progress(state.step, options.steps)
+    tuned = dataclasses.replace(
+        loaded,
+        generator=state.generator.eval(),
+        origin=f"{loaded.origin}, tuned to {len(found)} pictures",
+        lineage=lineage,
+    )
+    lpips = lpips_if_here(distance, loaded)
+    compared = {
+        path: comparison(loaded, tuned, one, distance, lpips, rectangle)
+        for path, one in found.items()
+    }
+    numbers = {str(path): one.changes for path, one in compared.items()}
+    others = float(psnr(samples(tuned, labels), samples(loaded, labels)).mean())
+    for line in table(numbers):
+        tell(line)
+    tell(f"PSNR of {OTHERS} seeds, the tuned generator against the original: {others:.1f} dB")
+    about = {
+        "generator": loaded.origin,
+        "seed": seed,
+        "settings": dataclasses.asdict(options),
+        "distance": distance.about(),
+        "class": class_name,
+        "pictures": [
+            {"image": path} | {name: dataclasses.asdict(one) for name, one in changes.items()}
+            for path, changes in numbers.items()
+        ],
+        "other_seeds_psnr_db": others,
+    }
+    write_pictures(out, compared)
+    write_text(out / TUNED_LOG, "".join(lines))
+    write_text(out / TUNED_RESULT, json.dumps(about, indent=2, allow_nan=False) + "\n")
+    save_loaded(out / TUNED, dataclasses.replace(tuned, edits=()))
+    return tuned
+
+
+def tuning_to(
+    projections: Sequence[Projection],
+    loaded: LoadedGenerator,
+    distance: Distance,
+    options: TuningOptions,
+    **how: Any,
+) -> Iterator[TuningState]:
+    """Tuning of the generator, as far as it has grown: see `tune`."""
+    fitted = [one.noise for one in projections if one.noise is not None]
+    return tune(
         loaded.generator,
         torch.cat([one.image for one in projections]),
         torch.cat([one.ws for one in projections]),
         distance,
         options,
         noise=[torch.cat(of_layer) for of_layer in zip(*fitted, strict=True)] or None,
-        labels=labels,
         resolution=loaded.resolution,
         alpha=loaded.alpha,
-        batch=batch,
-        seed=seed,
-    ):
-        lines.append(state._replace(generator=loaded.generator))
-        progress(state.step, options.steps)
-    tuned = dataclasses.replace(
-        loaded,
-        generator=state.generator.eval(),
-        origin=f"{loaded.origin}, tuned to {len(projections)} pictures",
-        lineage=lineage,
+        **how,
     )
-    lpips = lpips_if_here(distance, loaded)
-    about: dict[str, Any] = {
-        "generator": loaded.origin,
-        "seed": seed,
-        "settings": dataclasses.asdict(options),
-        "distance": distance.about(),
-        "class": class_name,
-    }
-    view: dict[str, Any] = {
-        "rectangle": rectangle,
-        "premultiplied": loaded.generator.config.premultiplied,
-    }
-    numbers = dict[str, dict[str, Change]]()
-    sheet, texts = list[np.ndarray](), list[str]()
-    for path, one in found.items():
-        folder = out / name_of(path)
-        images = shown(loaded, one), shown(tuned, one)
-        changes = compared(images, one, distance, lpips, rectangle)
-        row = {"target": one.target, "projection": one.picture}
-        row["tuned"] = pixels_of(images[1], **view)
-        save(folder / TUNED_PICTURE, row["tuned"])
-        if loaded.edits:
-            after = shown(loaded, one, edit=True), shown(tuned, one, edit=True)
-            changes |= compared_edits(images, after, one, distance)
-            row["edited"], row["tuned, edited"] = (pixels_of(x, **view) for x in after)
-            save(folder / TUNED_EDITED, row["tuned, edited"])
-        sheet += row.values()
-        texts += [short(folder.name), *list(row)[1:]]
-        numbers[str(path)] = changes
-    others = float(psnr(samples(tuned, labels), samples(loaded, labels)).mean())
-    about["pictures"] = [
-        {"image": path} | {name: dataclasses.asdict(one) for name, one in changes.items()}
-        for path, changes in numbers.items()
-    ]
-    about["other_seeds_psnr_db"] = others
-    for line in table(numbers):
-        tell(line)
-    tell(f"PSNR of {OTHERS} seeds, the tuned generator against the original: {others:.1f} dB")
-    save_picture(out / TUNED_SHEET, grid(sheet, len(row), texts), overwrite=True)
-    write_text(out / TUNED_LOG, "".join(map(line_of, lines)))
-    write_text(out / TUNED_RESULT, json.dumps(about, indent=2, allow_nan=False) + "\n")
-    save_loaded(out / TUNED, dataclasses.replace(tuned, edits=()))
-    return tuned
 
 
 def lpips_if_here(distance: Distance, loaded: LoadedGenerator) -> PerceptualDistance | None:
-    """LPIPS to measure with, if that needs no download."""
-    if isinstance(distance, PerceptualDistance):
-        return distance
+    """LPIPS to measure with besides `distance`, if that needs no download."""
     config, device = loaded.generator.config, loaded.generator.w_avg.device
-    if lpips_obstacle(loaded.resolution, config.image_channels) or not in_hub_cache(WEIGHTS):
+    obstacle = lpips_obstacle(loaded.resolution, config.image_channels)
+    if isinstance(distance, PerceptualDistance) or obstacle or not in_hub_cache(WEIGHTS):
         return None
     return PerceptualDistance(load_lpips(None, device))
 
 
 @torch.no_grad()
+def images_of(loaded: LoadedGenerator, ws: Tensor, noise: Noise = "const") -> Tensor:
+    """Images (N, C, r, r) of styles ws (N, num_styles, w_dim), as they are."""
+    growth = {"resolution": loaded.resolution, "alpha": loaded.alpha}
+    with sampling.repeatable():
+        parts = ws.split(sampling.default_batch(loaded.resolution))
+        return torch.cat(
+            [loaded.generator.synthesis(part, noise=noise, **growth) for part in parts]
+        )
+
+
 def shown(loaded: LoadedGenerator, one: Projection, *, edit: bool = False) -> Tensor:
     """The image (1, C, r, r) that the generator makes of a projection, perhaps edited."""
     average = loaded.generator.w_avg
     ws = edited(one.ws.to(average), loaded.edits if edit else (), loaded.generator.config)
-    noise: Noise = "const" if one.noise is None else [m.to(average) for m in one.noise]
-    with sampling.repeatable():
-        images: Tensor = loaded.generator.synthesis(
-            ws, resolution=loaded.resolution, alpha=loaded.alpha, noise=noise
-        )
-    return images
+    return images_of(
+        loaded, ws, "const" if one.noise is None else [m.to(average) for m in one.noise]
+    )
 
 
-@torch.no_grad()
 def samples(loaded: LoadedGenerator, labels: Tensor | None) -> Tensor:
     """Images of the first seeds, not truncated."""
     z = sampling.latents(range(OTHERS), loaded.generator.config.z_dim)
-    growth = {"resolution": loaded.resolution, "alpha": loaded.alpha}
-    with sampling.repeatable():
-        ws = loaded.styles(z, labels).clone()
-        parts = ws.split(sampling.default_batch(loaded.resolution))
-        return torch.cat(
-            [loaded.generator.synthesis(part, noise="const", **growth) for part in parts]
-        )
-
-
-def pixels_of(
-    image: Tensor, *, rectangle: sampling.Rectangle | None, premultiplied: bool
-) -> np.ndarray:
-    pixels = sampling.to_uint8(image, premultiplied=premultiplied)
-    return sampling.crop(pixels, rectangle)[0]
-
-
-def save(path: Path, pixels: np.ndarray) -> None:
-    save_picture(path, sampling.picture(pixels), overwrite=True)
+    return images_of(loaded, loaded.styles(z, labels).clone())
 
 
 @torch.no_grad()
-def compared(
-    images: tuple[Tensor, Tensor],
+def comparison(
+    before: LoadedGenerator,
+    after: LoadedGenerator,
     one: Projection,
     distance: Distance,
     lpips: PerceptualDistance | None,
     rectangle: sampling.Rectangle | None,
-) -> dict[str, Change]:
-    """How near the images before and after tuning are to the target."""
+) -> Compared:
+    """How near a projection is to its target before and after tuning, and with the edits.
+
+    Edited pictures that are still like the target are near to it; an edit that still does the same
+    leads as far from the unedited picture.
+    """
+
+    def pixels(image: Tensor) -> np.ndarray:
+        premultiplied = before.generator.config.premultiplied
+        return sampling.crop(sampling.to_uint8(image, premultiplied=premultiplied), rectangle)[0]
+
+    images = [shown(loaded, one) for loaded in (before, after)]
     target = one.image.to(images[0])
+    pictures = {"target": one.target, "projection": one.picture, "tuned": pixels(images[1])}
     with sampling.repeatable():
         changes = {
             "psnr_db": Change(*(float(psnr(x, target, rectangle)) for x in images)),
             "distance": Change(*(float(distance(x, target)) for x in images)),
         }
-        if lpips is not None and lpips is not distance:
+        if lpips is not None:
             changes["lpips"] = Change(*(float(lpips(x, target)) for x in images))
-    return changes
+        if before.edits:
+            moved = [shown(loaded, one, edit=True) for loaded in (before, after)]
+            apart = [distance(x, y) for x, y in zip(moved, images, strict=True)]
+            changes["edited_from_target"] = Change(*(float(distance(x, target)) for x in moved))
+            changes["edited_from_unedited"] = Change(*map(float, apart))
+            pictures |= {"edited": pixels(moved[0]), "tuned, edited": pixels(moved[1])}
+    return Compared(changes, pictures)
 
 
-@torch.no_grad()
-def compared_edits(
-    images: tuple[Tensor, Tensor],
-    after: tuple[Tensor, Tensor],
-    one: Projection,
-    distance: Distance,
-) -> dict[str, Change]:
-    """How far the edited images are from the target, which is small if they are still like it, and
-    from the same without the edit, which stays alike if the edit still does the same."""
-    target = one.image.to(images[0])
-    with sampling.repeatable():
-        return {
-            "edited_from_target": Change(*(float(distance(x, target)) for x in after)),
-            "edited_from_unedited": Change(
-                *(float(distance(x, y)) for x, y in zip(after, images, strict=True))
-            ),
-        }
+def write_pictures(out: Path, compared: Mapping[Path, Compared]) -> None:
+    """The tuned pictures in the folders of their images, and all beside each other."""
+    sheet, texts = list[np.ndarray](), list[str]()
+    for path, one in compared.items():
+        folder = out / name_of(path)
+        for title, name in (("tuned", TUNED_PICTURE), ("tuned, edited", TUNED_EDITED)):
+            if title in one.pictures:
+                pixels = one.pictures[title]
+                save_picture(folder / name, sampling.picture(pixels), overwrite=True)
+        sheet += one.pictures.values()
+        texts += [short(folder.name), *list(one.pictures)[1:]]
+    columns = len(sheet) // len(compared)
+    save_picture(out / TUNED_SHEET, grid(sheet, columns, texts), overwrite=True)
 
 
 def table(numbers: Mapping[str, Mapping[str, Change]]) -> list[str]:
