@@ -66,6 +66,13 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
+def sent(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on the device; neither waits for the other."""
+    if device.type != "cuda":
+        return x.to(device)
+    return x.pin_memory().to(device, non_blocking=True)
+
+
 control_group: dist.ProcessGroup | None = None  # of the CPUs: agreeing never waits for a device
 
 

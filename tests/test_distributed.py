@@ -108,8 +108,10 @@ def test_processes_are_fed_disjoint_halves_of_the_batches_of_one(results, store)
 
 
 def test_a_signal_to_one_process_stops_both_and_they_continue(results, folder):
-    for result in results:
-        assert result["stopped"][0] == [(2, 48), (0, 168)]
+    first, second = (result["stopped"][0] for result in results)
+    (signal_number, stopped_at), end = first
+    assert first == second and signal_number == 2 and end == (0, 168)
+    assert 48 <= stopped_at < 168  # they ask each other twice in a second
     assert differing(results[0]["stopped"][1], results[1]["stopped"][1]) == []
     out = folder / "run"
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]

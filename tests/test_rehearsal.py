@@ -2,15 +2,18 @@
 
 import pytest
 import torch
-from tiny_training import stage, step, tiny_config
+from tiny_training import differing, reals_for, stage, step, tiny_config, tiny_store
 
 from stylegan.layers import NoiseInput
 from stylegan.loss_registry import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
-from stylegan.networks import Generator
+from stylegan.networks import Discriminator, Generator
 from stylegan.networks.generator import MappingNetwork
-from stylegan.training import TrainState
+from stylegan.training import Share, TrainState, draw, optimizer, train_step
+from stylegan.training import state as training_state
 from stylegan.training import step as training_step
-from stylegan.training.rehearsal import Witness, rehearse
+from stylegan.training.draws import placed
+from stylegan.training.feed import Feed
+from stylegan.training.rehearsal import Counts, Witness, rehearse
 
 BASELINE = {"styles": False, "constant_input": False, "instance_norm": False, "pixel_norm": True}
 OPTIONS = {
@@ -40,14 +43,48 @@ PRECISIONS = [
 
 
 def check(found):
-    assert not found.inputs.waits and not found.step.strangers
-    assert len(found.step.waits) <= 3
+    assert not (found.inputs.waits or found.step.strangers or found.step.copies)
+    assert found.inputs.copies == 1  # of all random numbers
+    assert [wait for wait in found.step.waits if "state.py" not in wait] == []
+    assert len(found.step.waits) == 1  # for the step before, beside its own work
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tiny_store(tmp_path_factory.mktemp("store"))
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_step_stays_on_its_device(name):
-    check(rehearse(tiny_config(**OPTIONS[name]), stage(4, 1.0)))
-    check(rehearse(tiny_config(**OPTIONS[name]), stage(16, 0.5)))
+    check(rehearse(tiny_config(**OPTIONS[name]), stage(8, 0.5)))
+
+
+@pytest.mark.parametrize("kind", ["none", "ada"])
+def test_no_step_waits_twice_and_growing_waits_only_when_it_moves_on(kind, store):
+    config = tiny_config(
+        augment={"kind": kind},
+        data={"labels": True},
+        network={"label_dim": 2},
+        schedule={"total_kimg": 0.060},
+    )
+    with torch.device("meta"):
+        networks = Generator(config.network), Discriminator(config.network)
+    state, waits, growth = TrainState.create(config, *networks, device="meta"), [], []
+    feed = Feed(state, store, workers=0)
+    with Witness("meta") as witness:
+        while not state.finished:
+            witness.counts = Counts()
+            now = state.position.next_stage(config.schedule)
+            reals, labels = feed.next(state.images_seen, now)
+            step_draws = feed.draws(state.images_seen, now)
+            assert witness.counts.copies <= 2 + 1 + 1  # images and labels, mirroring, draws
+            train_step(state, reals, labels, now, step_draws)
+            waits.append(len(witness.counts.waits))
+            growth.append(now.growth)
+        before = [None, *growth]
+        usual = [n for n, a, b in zip(waits, before, growth, strict=False) if a == b]
+        assert max(usual) == 1 and len(usual) > 10
+        assert state.read() is None and state.skipped_d == state.skipped_g == 0
 
 
 @pytest.mark.parametrize(
@@ -158,3 +195,57 @@ def test_what_a_witness_counts_of_memory_is_what_a_cpu_holds():
         after = witness.bytes
     assert before < after < witness.peak  # gradients and moments stay, graphs go
     assert witness.peak == pytest.approx(rehearse(config, now).peak_bytes, rel=0.25)
+
+
+LATER = {
+    "plain": {},
+    "ada": {"augment": {"kind": "ada", "speed_kimg": 0.05}},
+    "lecam": {"lecam_weight": 0.3},
+    "first moments": {"adam_beta1": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_updates_that_the_device_decides_are_those_that_the_host_decides(name, monkeypatch):
+    """Bit for bit, also where gradients are not finite, beside saving, and as a stage begins."""
+
+    def trained(save_at):
+        state = TrainState.create(tiny_config(**LATER[name]))
+        for i in range(11):
+            now = stage(8, 0.5 if i < 7 else 1.0)
+            probability = state.strength.probability
+            draws = draw(state.config, state.images_seen, now, None, Share(), probability)
+            reals = reals_for(now, seed=i)
+            reals[0, 0, 0, 0] = float("nan") if i in (2, 3, 6, 10) else 0
+            train_step(state, reals, None, now, draws)
+            if i == save_at:
+                payload, state = state.to_payload(), TrainState.create(state.config)
+                state.restore(payload)
+        return state.to_payload()
+
+    expected = trained(save_at=None)
+    assert expected["skipped_d"] == 4
+    for module in (optimizer, training_state):
+        monkeypatch.setattr(module, "host_decides", lambda device: False)
+    assert differing(trained(save_at=None), expected) == []
+    assert differing(trained(save_at=3), expected) == []
+
+
+def test_draws_are_the_same_after_their_journey(monkeypatch):
+    config = tiny_config(
+        network={"label_dim": 3}, augment={"kind": "ada", "transforms": ["bgc", "noise"]}
+    )
+    drawn = draw(config, 8, stage(), torch.eye(3), Share(), 0.7)
+    calls = []
+
+    def sent(x, device):
+        calls.append(x)
+        return x.clone()
+
+    monkeypatch.setattr("stylegan.distributed.sent", sent)
+    there = placed(drawn, torch.device("meta"))
+    assert len(calls) == 1 and there is not drawn
+    assert differing(vars(there.discriminator.transform), vars(drawn.discriminator.transform)) == []
+    for a, b in ((there.discriminator, drawn.discriminator), (there.generator, drawn.generator)):
+        assert differing({**vars(a), "transform": 0}, {**vars(b), "transform": 0}) == []
+    assert torch.equal(there.penalty_mix, drawn.penalty_mix)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import streams
+from stylegan.distributed import sent
 
 from .store import Store
 
@@ -185,7 +186,7 @@ def moved(source: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
             images = batch.images.to(device, non_blocking=True)
             if batch.labels is None:
                 return Batch(images, None)
-            return Batch(images, batch.labels.pin_memory().to(device, non_blocking=True))
+            return Batch(images, sent(batch.labels, device))
 
     coming = move(next(source))
     for following in source:

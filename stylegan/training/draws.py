@@ -1,7 +1,9 @@
 """Random numbers of one step: a function of (seed, images_seen), drawn for the whole batch."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,8 +69,8 @@ class Share:
         return slice(self.rank * size, (self.rank + 1) * size)
 
     def rows(self, x: Tensor) -> Tensor:
-        """The rows of this process, where it computes."""
-        return x[self.slice_of(len(x))].to(self.device)
+        """The rows of this process."""
+        return x[self.slice_of(len(x))]
 
     def floats(self, x: Tensor) -> Tensor:
         """As `rows`, in the type in which it computes."""
@@ -94,12 +96,36 @@ def draw(
     noise_rng = streams.step_noise(config.seed, images_seen, share.rank, share.device)
     transforms = draw_transforms(config, images_seen, stage, share, probability)
     of_reals, of_fakes, of_generated = transforms
-    return Draws(
+    draws = Draws(
         discriminator=draw_pass(config, stage, None, share, rng, noise_rng, of_fakes),
         generator=draw_pass(config, stage, label_pool, share, rng, noise_rng, of_generated),
         penalty_mix=share.floats(torch.rand(stage.batch_size, generator=rng)),
         real_transform=of_reals,
     )
+    return placed(draws, torch.device(share.device))
+
+
+def placed(draws: Draws, device: torch.device) -> Draws:
+    """All numbers of a step on the device, by a single copy that nobody waits for."""
+    if device.type == "cpu":
+        return draws
+    found: list[Tensor] = []
+    mapped(draws, found.append)
+    flat = distributed.sent(torch.cat([x.flatten() for x in found]), device)
+    parts = iter(flat.split([x.numel() for x in found]))
+    there: Draws = mapped(draws, lambda x: next(parts).view(x.shape))
+    return there
+
+
+def mapped(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    """A dataclass of tensors and dataclasses with every tensor changed; lists are left alone, as
+    those of noise are drawn where they are used."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if not hasattr(value, "__dataclass_fields__"):
+        return value
+    fields = {f.name: mapped(getattr(value, f.name), change) for f in dataclasses.fields(value)}
+    return dataclasses.replace(value, **fields)
 
 
 def draw_transforms(
@@ -114,7 +140,7 @@ def draw_transforms(
     own = share.slice_of(n)
 
     def place(values: Tensor) -> Tensor:
-        return values.to(share.device, share.dtype)
+        return values.to(share.dtype)
 
     return [
         augment.part(drawn, slice(start + own.start, start + own.stop), place)
@@ -165,4 +191,5 @@ def draw_noise(n: int, resolution: int, share: Share, rng: torch.Generator) -> S
 def mirror_flags(seed: int, images_seen: int, batch_size: int, share: Share) -> Tensor:
     """Which images of the batch are flipped left to right: bool (n,)."""
     rng = streams.step_mirror(seed, images_seen)
-    return share.rows(torch.rand(batch_size, generator=rng) < 0.5)
+    flags = share.rows(torch.rand(batch_size, generator=rng) < 0.5)
+    return distributed.sent(flags, torch.device(share.device))

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from stylegan import distributed
 from stylegan.training.state import TrainState
 
 SAVE = getattr(signal, "SIGUSR1", None)  # saves and goes on; not on Windows
+AGREE_SECONDS = 0.5
+MOST_STEPS = 128
 STOP = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -30,16 +33,33 @@ class Requests:
 
     received: list[int] = field(default_factory=list)
     handled: int = 0
+    steps: int = 1  # from one agreement to the next
+    passed: int = 0  # since the last
+    since: float = field(default_factory=time.perf_counter)
 
     def agree(self, save_is_due: bool) -> tuple[int, bool]:
-        """After asking all processes: the signal to stop for (0: none), and whether to save. One
-        whose torchrun was killed stops, as torchrun would have asked it to."""
+        """The signal to stop for (0: none), and whether to save. One whose torchrun was killed
+        stops, as torchrun would have asked it to.
+
+        Several processes ask each other about twice in a second, after a number of steps that they
+        agree on as well: a signal waits for the next time.
+        """
+        self.passed += 1
+        if self.passed < self.steps:
+            return 0, False
         new = self.received[self.handled :]
         self.handled += len(new)
         new += [signal.SIGTERM] if distributed.is_orphan() else []
         wanted = 2 * max((number for number in new if number != SAVE), default=0)
         wanted += save_is_due or SAVE in new
-        stop, save = divmod(distributed.largest(wanted), 2)
+        seconds = max(time.perf_counter() - self.since, 1e-6)
+        fit = min(max(int(AGREE_SECONDS * self.passed / seconds), 1), MOST_STEPS - 1)
+        alone = distributed.world_size() == 1
+        answer, self.steps = divmod(
+            distributed.largest(wanted * MOST_STEPS + (1 if alone else fit)), MOST_STEPS
+        )
+        self.passed, self.since = 0, time.perf_counter()
+        stop, save = divmod(answer, 2)
         return stop, bool(save)
 
 

@@ -136,6 +136,7 @@ class Loop:
 
     def save(self, stage: Stage) -> None:
         """The state, unless something seems wrong."""
+        self.state.read()
         if self.health.in_doubt:
             self.recorder.tell(
                 f"no state is saved at image {self.state.images_seen}: updates are being skipped, "

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,18 +20,21 @@ class Adam(torch.optim.Adam):
     ) -> None:
         super().__init__(params, lr=0.0, betas=betas, eps=eps, fused=True)
         self.param_groups[0] |= {"uncorrected_eps": eps, "updates": 0}
+        self.before: dict[str, Any] = {}  # the last update
 
     def clear(self) -> None:
         """Forget both moments and start counting anew."""
         self.state.clear()
         self.param_groups[0]["updates"] = 0
 
-    def update(self, lr: float) -> None:
-        """One step with the gradients as they are; a missing one counts as zero."""
+    def update(self, lr: float, skip: Tensor | None = None) -> None:
+        """One step with the gradients as they are; a missing one counts as zero. Where `skip`, a
+        single float, is 1 on the device, nothing changes there; `uncount` it then."""
         (group,) = self.param_groups
         for parameter in group["params"]:
             if parameter.requires_grad and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+        self.before = {name: group[name] for name in ("updates", "eps", "lr")}
         group["updates"] += 1
         correction = 1 - group["betas"][1] ** group["updates"]
         group["eps"] = group["uncorrected_eps"] / math.sqrt(correction)
@@ -39,9 +43,14 @@ class Adam(torch.optim.Adam):
         first = bool(group["betas"][0])
         for parameter in moving:
             self.make_room(parameter, first=first)
+        self.found_inf = skip  # torch's name for it
         self.step()
         for parameter in [] if first else moving:
             del self.state[parameter]["exp_avg"]
+
+    def uncount(self) -> None:
+        """The last update was skipped."""
+        self.param_groups[0] |= self.before
 
     def make_room(self, parameter: nn.Parameter, *, first: bool) -> None:
         """The moments of a parameter, if there are none yet. With beta1 = 0 the `first` is the
@@ -56,30 +65,33 @@ class Adam(torch.optim.Adam):
             state["exp_avg"] = parameter.grad
 
 
-def all_finite(params: Iterable[nn.Parameter]) -> bool:
-    """Whether no gradient holds an infinity or a NaN.
-
-    The sum of squares is quick, but overflows before its parts do; then the maximum decides.
-    """
+def all_finite(params: Iterable[nn.Parameter]) -> Tensor:
+    """Whether no gradient holds an infinity or a NaN: bool (), where they are."""
     grads: list[Tensor] = [p.grad for p in params if p.grad is not None]
-    if all(g.device.type == "cpu" for g in grads):  # twice as fast as the norm there
+    if all(g.device.type == "cpu" for g in grads):  # twice as fast as the maximum there
         flat = (g.flatten() for g in grads)
         quick = sum((torch.dot(f, f) for f in flat), torch.zeros((), dtype=torch.float64))
-    else:
-        quick = torch.nn.utils.get_total_norm(grads, norm_type=2.0)
-    if bool(quick.isfinite().item()):
-        return True
-    return bool(torch.nn.utils.get_total_norm(grads, norm_type=math.inf).isfinite().item())
+        if quick.isfinite():  # else it may have overflown, which its parts did not
+            return torch.tensor(True)
+    return torch.nn.utils.get_total_norm(grads, norm_type=math.inf).isfinite()
 
 
-def guarded_update(optimizer: Adam, scaler: torch.amp.GradScaler, lr: float) -> bool:
-    """Unscale the gradients and step; a non-finite one skips the whole update, count included.
+def guarded_update(optimizer: Adam, scaler: torch.amp.GradScaler, lr: float) -> Tensor:
+    """Unscale the gradients and step; a non-finite one skips the whole update.
 
-    True if the update was made.
+    Whether the update was made: bool (). If the host does not decide it is counted in any case.
     """
     scaler.unscale_(optimizer)
     finite = all_finite(optimizer.param_groups[0]["params"])
-    if finite:
+    if not host_decides(finite.device):
+        optimizer.update(lr, skip=1 - finite.float())
+    elif finite:
         optimizer.update(lr)
     scaler.update()
     return finite
+
+
+def host_decides(device: torch.device) -> bool:
+    """Whether updates are skipped by the host, at once. A GPU does it itself, as the host would
+    wait for all that it has been given; CPUs have no queue, and kernels of MPS no such choice."""
+    return device.type in ("cpu", "mps")

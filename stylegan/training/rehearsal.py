@@ -4,7 +4,9 @@ Whatever is not on the device of the state fails here as it does on a GPU, witho
 """
 
 import dataclasses
-import traceback
+import functools
+import os
+import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +16,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from stylegan.config import TrainConfig
 from stylegan.networks import make_discriminator, make_generator
@@ -24,7 +25,7 @@ from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
 TRIED_PROBABILITY = 0.5  # of an adaptive augmentation, which begins without any
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 OWN_FILES = ("rehearsal.py", "precision.py")  # through which operations pass on meta
 ATEN = torch.ops.aten
 BLOCK_BYTES = 512  # what the allocator of CUDA rounds up to
@@ -63,7 +64,7 @@ class Witness(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        given = tensors(args, kwargs)
+        given = tensors([args, kwargs])
         here = [x for x in given if x.device.type == self.kind]
         elsewhere = [x for x in given if x.device.type != self.kind]
         copies = func.overloadpacket in (ATEN._to_copy, ATEN.copy_)
@@ -178,10 +179,18 @@ def rehearse(config: TrainConfig, stage: Stage, processes: int = 1) -> Rehearsal
     return Rehearsal(inputs, witness.counts, witness.bytes, witness.peak)
 
 
-def tensors(*values: Any) -> list[Tensor]:
-    return [x for x in tree_leaves(values) if isinstance(x, Tensor)]
+def tensors(value: Any) -> list[Tensor]:
+    """Those in nested lists, tuples and dictionaries."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return []
+    return [x for part in value for x in tensors(part)]
 
 
+@functools.cache
 def view_or_empty(func: Any) -> bool:
     """Whether an operation computes nothing: it shows a tensor otherwise, or makes room."""
     views = any(r.alias_info and not r.alias_info.is_write for r in func._schema.returns)
@@ -199,8 +208,10 @@ def answer(func: Any, asked: Tensor) -> Any:
 
 def place() -> str:
     """The line of the package that is being run, if any."""
-    for frame in reversed(traceback.extract_stack()):
-        file = Path(frame.filename)
-        if file.is_relative_to(PACKAGE) and file.name not in OWN_FILES:
-            return f"{file.relative_to(PACKAGE)}:{frame.lineno}"
+    frame = sys._getframe()
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(PACKAGE) and not file.endswith(OWN_FILES):
+            return f"{file.removeprefix(PACKAGE)}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
     return "?"

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from stylegan.files import checkpoint
 from stylegan.lineage import Lineage, from_plain, to_plain
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
 from stylegan.schedule import Position, Stage
-from stylegan.training.optimizer import Adam
+from stylegan.training.optimizer import Adam, host_decides
 from stylegan.training.parallel import forget
 
 NETWORKS = checkpoint.NETWORKS["state"]
@@ -46,6 +47,7 @@ class TrainState:
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
     data: str = ""  # what the run was trained on, as its first state says
     lineage: Lineage = ()  # where the weights that it began with came from
+    unread: list[tuple[Tensor, Callable[[float], None]]] = field(default_factory=list)
 
     @classmethod
     def create(
@@ -98,8 +100,34 @@ class TrainState:
     def finished(self) -> bool:
         return self.position.finished(self.config.schedule)
 
+    def count(self, number: Tensor, by: Callable[[float], None]) -> None:
+        """Hand a number of the device to `by`: now, or where that means waiting with `read`."""
+        if host_decides(self.device):
+            by(number.item())
+        else:
+            self.unread.append((number.double(), by))
+
+    def read(self) -> None:
+        """Count what the device owes; the host waits once for all of it."""
+        if not self.unread:
+            return
+        numbers, counts = zip(*self.unread, strict=True)
+        self.unread.clear()
+        for number, by in zip(torch.stack(numbers).tolist(), counts, strict=True):
+            by(number)
+
+    def count_update(self, network: str, made: float) -> None:
+        """Of the generator ("g") or the discriminator ("d"): whether it was skipped."""
+        skipped, optimizer = not made, getattr(self, f"{network}_optimizer")
+        if skipped and not host_decides(self.device):
+            optimizer.uncount()
+        in_a_row = getattr(self, f"skipped_in_a_row_{network}")
+        setattr(self, f"skipped_in_a_row_{network}", in_a_row + 1 if skipped else 0)
+        setattr(self, f"skipped_{network}", getattr(self, f"skipped_{network}") + skipped)
+
     def to_payload(self) -> dict[str, Any]:
         """Plain tensors and plain Python; `restore` is the inverse."""
+        self.read()
         return {
             "config": configuration.to_dict(self.config),
             **{name: getattr(self, name).state_dict() for name in (*NETWORKS, *OPTIMIZATION)},
@@ -114,6 +142,7 @@ class TrainState:
 
     def restore(self, payload: dict[str, Any]) -> None:
         """Continue where `payload` was saved."""
+        self.unread.clear()
         for name in NETWORKS:
             checkpoint.load_weights(getattr(self, name), payload[name])
         for name in OPTIMIZATION:

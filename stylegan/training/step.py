@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -54,6 +55,7 @@ def train_step(
 def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
     """The networks for this stage; the optimizers are cleared if growth has moved on."""
     if state.growth != stage.growth:
+        state.read()
         state.growth = stage.growth
         for optimizer in (state.g_optimizer, state.d_optimizer):
             optimizer.zero_grad(set_to_none=True)
@@ -93,14 +95,16 @@ def update_discriminator(
                 backward(state.d_scaler, terms, micro.weight, state.discriminator)
             add_to(metrics, terms, micro.weight)
     if config.augment.adaptive:
-        mean_sign = distributed.mean(metrics["d/real_signs"]).item()
-        state.strength.observe(mean_sign, stage.batch_size, config.augment)
+        observe = partial(
+            state.strength.observe, batch_size=stage.batch_size, config=config.augment
+        )
+        state.count(distributed.mean(metrics["d/real_signs"]), observe)
+    state.read()  # but for the signs, of the step before: the device has long been there
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
-    if config.lecam_weight and updated:  # a logit that is not finite would stay in the averages
-        move_logit_averages(state, metrics)
-    state.skipped_d += not updated
-    state.skipped_in_a_row_d = 0 if updated else state.skipped_in_a_row_d + 1
+    if config.lecam_weight:
+        move_logit_averages(state, metrics, updated)
+    state.count(updated, partial(state.count_update, "d"))
     return metrics
 
 
@@ -125,8 +129,7 @@ def update_generator(
         add_to(metrics, terms, micro.weight)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.g_optimizer, state.g_scaler, stage.g_lr)
-    state.skipped_g += not updated
-    state.skipped_in_a_row_g = 0 if updated else state.skipped_in_a_row_g + 1
+    state.count(updated, partial(state.count_update, "g"))
     return metrics
 
 
@@ -162,13 +165,16 @@ def add_to(metrics: Metrics, terms: list[Term], weight: float) -> None:
         metrics[term.name] = metrics.get(term.name, 0) + term.value.detach() * weight
 
 
-def move_logit_averages(state: TrainState, metrics: Metrics) -> None:
-    """Move the averages that LeCam uses toward this batch's; the first batch sets them."""
+def move_logit_averages(state: TrainState, metrics: Metrics, updated: Tensor) -> None:
+    """Move the averages that LeCam uses toward this batch's; the first batch sets them. Not if the
+    update was skipped: a logit that is not finite would stay in them."""
     means = distributed.mean(torch.stack([metrics["d/real_logits"], metrics["d/fake_logits"]]))
-    if state.logit_averages is None:
+    averages = state.logit_averages
+    if averages is not None:
+        moved = averages.lerp(means, 1 - state.config.lecam_decay)
+        state.logit_averages = torch.where(updated, moved, averages)
+    elif updated:  # waits for the device, once in a run
         state.logit_averages = means
-    else:
-        state.logit_averages.lerp_(means, 1 - state.config.lecam_decay)
 
 
 def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
