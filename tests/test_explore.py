@@ -61,6 +61,7 @@ def values(scene, **changes):
     first = {
         "start": SEED,
         "seed": 0,
+        "tuned": 0,
         "label": 0,
         "psi": 0.7,
         "cutoff": config.num_styles(),

@@ -418,6 +418,31 @@ def test_a_picture_of_the_users_own_becomes_a_point(user, scene, tmp_path):
     assert user.page.inner_text("#message") == user.page.inner_text("#note") == ""
 
 
+def test_a_generator_is_tuned_to_a_picture_and_downloaded(user, scene, tmp_path):
+    long = tmp_path / f"{'mine' * 15}.png"
+    sampling.picture(render(scene, View(3, label=0)) // 2 + 60).save(long)
+    assert not user.page.is_visible("#tuned")
+    user.open("Your picture")
+    user.slide("steps", 20)
+    user.page.check("#tune")
+    user.slide("tune_steps", 40)
+    user.page.set_input_files("#upload", long)
+    user.page.click("#project")
+    wait(lambda: user.caption().startswith("tuning, step "))
+    wait(lambda: user.caption().startswith("point 1"))
+    assert user.caption().endswith(" · tuned generator")
+    assert user.page.text_content("#tuned option:checked").startswith("minemine")
+    user.page.set_viewport_size({"width": 500, "height": 900})
+    assert user.page.evaluate("document.documentElement.scrollWidth") <= 500
+    assert user.download("#tuned_file", tmp_path / "tuned.pt") == "tuned.pt"
+    tuned = Scene(load_source(tmp_path / "tuned.pt"))
+    user.page.check("#start input[value=seed]")
+    now = View(FIRST_SEED, label=0, cutoff="all")
+    assert user.sees(tuned, now)
+    user.page.select_option("#tuned", "the original")
+    assert user.sees(scene, now)
+
+
 def test_ctrl_c_ends_a_search_and_open_pages(browser, source, scene, tmp_path):
     sampling.picture(render(scene, View(3, label=0))).save(tmp_path / "mine.png")
     with served(source, tmp_path / "log") as place:

@@ -14,31 +14,27 @@ import numpy as np
 import pytest
 from explorer import explored
 from PIL import Image
+from tiny_generators import assert_same_weights
 
 from stylegan import sampling
 from stylegan.explore import View, final_styles, render
 from stylegan.explore.server import HOST, serving
 from stylegan.files.keyframes import read_keyframes, styles_text
 from stylegan.files.latents import read_latents, write_latents
+from stylegan.files.loading import load_source
+from stylegan.lineage import NVIDIA, Source
 
 FIRST = {
-    **{"start": "seed", "seed": 0, "label": 0, "psi": 0.7, "cutoff": 6, "growth": 4, "between": 0},
-    **{"noise": "const", "noise_seed": 0, "mix": False, "mix_seed": 1},
-    **{
-        "mix_layers": [5],
-        "centers": "none",
-        "plane_x": 0,
-        "plane_y": 0,
-        "plane_a": 1,
-        "plane_b": 2,
-    },
-    **{"from": None, "to": None, "pca": [0, 0], "sefa": [0, 0]},
+    **{"start": "seed", "seed": 0, "tuned": 0, "label": 0, "psi": 0.7, "cutoff": 6},
+    **{"growth": 4, "noise": "const", "noise_seed": 0, "centers": "none", "between": 0},
+    **{"mix": False, "mix_seed": 1, "mix_layers": [5], "from": None, "to": None},
+    **{"plane_x": 0, "plane_y": 0, "plane_a": 1, "plane_b": 2, "pca": [0, 0], "sefa": [0, 0]},
     **{"edit_first": 0, "edit_last": 5, "saved": {}},
 }
 ADDRESSES = ["/", "/page.js", "/page.css"]
 QUESTIONS = [
     *("/scene", "/picture", "/activations", "/latents", "/load", "/search", "/keep"),
-    *("/keyframes", "/film"),
+    *("/keyframes", "/film", "/tuned"),
 ]
 
 
@@ -212,7 +208,7 @@ def test_latents_that_cannot_be_are_refused_by_their_short_name(port, tmp_path):
 def test_a_search_tells_how_it_goes_and_gives_a_point(port, scene):
     buffer = io.BytesIO()
     sampling.picture(render(scene, View(3, 0, 0.5))).save(buffer, "PNG")
-    options = {"label": 0, "steps": 20, "each_layer": True}
+    options = {"label": 0, "steps": 20, "each_layer": True, "tune": False}
     status, parts = asked(port, "/search", options | as_file("mine.png", buffer.getvalue()))
     assert status == 200 and parts[0]["caption"] == "wanted: mine.png"
     assert [part["caption"].partition(" ·")[0] for part in parts[1:]] == [
@@ -232,6 +228,53 @@ def test_a_search_tells_how_it_goes_and_gives_a_point(port, scene):
         assert status == 400 and found["error"].startswith(error)
 
 
+def test_a_generator_is_tuned_shown_filmed_and_downloaded(tmp_path):
+    scene = explored()
+    scene.lineage = [Source("official.pkl", "0" * 64, NVIDIA)]
+    target = render(scene, View(3, 0, 0.5)) // 2 + 60  # not what it makes
+    buffer = io.BytesIO()
+    sampling.picture(target).save(buffer, "PNG")
+    options = {"label": 0, "steps": 5, "each_layer": False, "tune": True, "tune_steps": 40}
+    with serving(scene) as address:
+        port = int(address.strip("/").rpartition(":")[2])
+        status, parts = asked(port, "/search", options | as_file("mine.png", buffer.getvalue()))
+        assert status == 200
+        captions = [part["caption"].partition(" ·")[0] for part in parts]
+        assert captions[6:9] == ["step 5 of 5", "tuning, step 0 of 40", "tuning, step 1 of 40"]
+        last = parts[-1]
+        assert last["caption"].startswith("tuned, step 40 of 40 · ")
+        assert last["title"].startswith("mine.png, tuned, ")
+        given = FIRST | {"start": "points", "from": last["styles"], "to": last["styles"]}
+
+        def shown(number):
+            (found,) = asked(port, "/picture", given | {"tuned": number})[1]
+            return pixels(found["picture"]).astype(int), found["caption"]
+
+        (before, _), (after, caption) = shown(0), shown(last["tuned"])
+        assert np.abs(after - target).mean() < 0.9 * np.abs(before - target).mean()
+        assert np.abs(after - pixels(last["picture"])).max() <= 1
+        assert caption.endswith(" · tuned generator")
+        (found,) = asked(port, "/tuned", {"tuned": last["tuned"]})[1]
+        (tmp_path / found["name"]).write_bytes(base64.b64decode(found["content"]))
+        loaded = load_source(tmp_path / "tuned.pt")
+        assert loaded.lineage[0].licence == NVIDIA
+        assert_same_weights(loaded.generator, scene.network(last["tuned"]).generator)
+        film = {"tuned": 1, "film_seconds": 0.1, "loop": False, "ease": False, "noise": "const"}
+        film["points"] = [last["styles"]] * 2
+        assert asked(port, "/film", film)[0] == 200
+        for path, changes, error in [
+            ("/picture", {"tuned": 2}, "only the last 3 tuned generators are kept; choose the"),
+            ("/film", film | {"tuned": 2}, "only the last 3 tuned generators are kept; choose the"),
+            ("/tuned", {"tuned": 0}, "the original generator is shown; choose a tuned one"),
+            ("/picture", {"tuned": None}, "tuned is a whole number from 0 to"),
+        ]:
+            status, (found,) = asked(port, path, FIRST | changes)
+            assert status == 400 and found["error"].startswith(error)
+        for _ in range(3):
+            scene.keep(scene.loaded)
+        assert list(scene.tuned) == [2, 3, 4]
+
+
 def test_activations_come_as_a_contact_sheet(port):
     status, (found,) = asked(port, "/activations", FIRST | {"activations_layer": 5})
     assert status == 200 and pixels(found["picture"]).shape == (2 * 257, 4 * 257)
@@ -247,7 +290,7 @@ def test_activations_come_as_a_contact_sheet(port):
 
 def test_saved_points_become_keyframes_and_a_film(port, scene, tmp_path):
     points = [final_styles(scene, View(seed, 0)) for seed in (1, 2, 3)]
-    options = {"film_seconds": 0.2, "loop": False, "ease": True, "noise": "const"}
+    options = {"tuned": 0, "film_seconds": 0.2, "loop": False, "ease": True, "noise": "const"}
     given = options | {"points": [styles_text(styles) for styles in points]}
     (found,) = asked(port, "/keyframes", given)[1]
     (tmp_path / found["name"]).write_bytes(base64.b64decode(found["content"]))
@@ -299,7 +342,7 @@ def test_it_ends_at_once_although_requests_and_searches_are_open(tmp_path, monke
         with serving(scene) as address:
             port = int(address.strip("/").rpartition(":")[2])
             head = "POST /search HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n"
-            options = {"label": 0, "steps": 1000, "each_layer": False}
+            options = {"label": 0, "steps": 1000, "each_layer": False, "tune": False}
             body = json.dumps(options | as_file("p.png", buffer.getvalue())).encode()
             for length in (len(body), len(body), len(body) + 1):  # searches, waits, is incomplete
                 client = clients.enter_context(socket.create_connection((HOST, port)))

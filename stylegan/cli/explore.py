@@ -45,16 +45,19 @@ def explore(
     stylegan explore runs/mine --port 8000 --no-browser
     stylegan explore runs/faces --blend runs/cartoons
     """
+    from stylegan.blending import Parent
     from stylegan.directions import edits_path, known_directions
     from stylegan.explore import Scene
     from stylegan.explore.server import serving
     from stylegan.files.loading import load_source
 
     where = use_device(device)
-    loaded = load_source(source, map_location=where)
+    parent = Parent.of(source, where)
+    loaded = parent.loaded
     other = None if blend is None else load_source(blend, map_location=where)
     directions = known_directions(source, loaded, directions_file, tell=note)
-    scene = Scene(loaded, directions, Path(source).name, edits_path(source), other)
+    name, lineage = Path(source).name, parent.history()
+    scene = Scene(loaded, directions, name, edits_path(source), other, lineage)
     try:
         scene.saved()
     except ValueError as error:  # a run that trained on has other weights now

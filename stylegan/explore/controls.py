@@ -50,7 +50,15 @@ def view_of(scene: Scene, values: Values) -> View:
         noise=noise_of(values),
         noise_seed=seed_of(values, "noise_seed"),
         blend=blend_of(scene, values),
+        tuned=tuned_of(scene, values),
     )
+
+
+def tuned_of(scene: Scene, values: Values) -> int:
+    """The number of a tuned generator that is still there, or 0."""
+    number = whole(values, "tuned", 0, sampling.MAX_SEED)
+    scene.network(number)
+    return number
 
 
 def layers_of(values: Values, name: str, layers: int) -> tuple[int, ...]:
@@ -225,6 +233,7 @@ def name_of(scene: Scene, view: View) -> str:
     mixed = "" if view.mixing is None else f"-mixed{view.mixing.seed}"
     moves = "-moved" if view.plane is not None else ""
     moves += "-edited" if view.edits else ""
+    moves += "-tuned" if view.tuned else ""
     name = f"seed{view.seed:04d}{label}{mixed}{moves}"
     return "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
 
@@ -252,6 +261,8 @@ def described(scene: Scene, view: View) -> str:
     edits = [f"--edit {text}" for text in view.edit_texts]
     if view.blend is not None:
         edits.append(f"blend --from {view.blend.first} --share {view.blend.share:g}")
+    if view.tuned:
+        edits.append("tuned generator")
     if view.styles is not None:
         return " · ".join([size, *edits])
     words = [f"seed {view.seed}", f"ψ {view.psi:g}", size]

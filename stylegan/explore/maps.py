@@ -21,7 +21,7 @@ def activations(scene: Scene, view: View, layer: int) -> Tensor:
     ValueError for a layer that the picture's resolution does not reach.
     """
     resolution, _ = growth_in(scene, view)
-    loaded = scene.made_of(view.blend)
+    loaded = scene.made_of(view)
     network = SeededGenerator.of(loaded)  # the same weights, but hooks of its own
     layers = network.synthesis.noise_layers(resolution)
     if not 0 <= layer < len(layers):

@@ -39,6 +39,10 @@ const TIPS = {
   keyframes_file: "Download the points for stylegan video keyframes",
   upload: "A picture of yours, like those of the training",
   each_layer: "Search for a w for each layer instead of one for all",
+  tune: "After the search, train a copy of the generator until it makes your picture",
+  tune_steps: "Steps of tuning; more of them come nearer to your picture",
+  tuned: "The generator of the pictures: the original one, or a copy that was tuned",
+  tuned_file: "Download the tuned generator that is chosen, for every command",
   project: "Search for the generator's picture that is most like yours",
   stop: "End the search, and keep nothing",
   mix: "Take the chosen layers from the other seed",
@@ -164,7 +168,7 @@ function start(what = undefined) {
 function values() {
   const given = { start: start(), mix: boxes.mix.checked, noise: boxes.noise.value, centers: boxes.centers.value };
   given.mix_layers = [...document.querySelectorAll("#mix_layers input:checked")].map((box) => Number(box.value));
-  for (const name of ["seed", "label", "psi", "cutoff", "growth", "noise_seed", "mix_seed", ...OF_PLANE, ...OF_EDITS, "share", "blend_from", "activations_layer", "between"]) {
+  for (const name of ["seed", "label", "tuned", "psi", "cutoff", "growth", "noise_seed", "mix_seed", ...OF_PLANE, ...OF_EDITS, "share", "blend_from", "activations_layer", "between"]) {
     given[name] = number(name);
   }
   for (const name of ["from", "to"]) given[name] = points[boxes[name].value]?.styles ?? null;
@@ -335,7 +339,9 @@ async function project() {
   search = new AbortController();
   try {
     const file = await encoded($("upload").files[0]);
-    const given = { file, steps: number("steps"), each_layer: $("each_layer").checked, label: number("label") };
+    const given = { file, label: number("label") };
+    for (const name of ["steps", "tune_steps"]) given[name] = number(name);
+    for (const name of ["each_layer", "tune"]) given[name] = $(name).checked;
     say("", "searching");
     const found = await ask("search", given, (part) => {
       if (part.wanted) fill($("target"), part.wanted, part.caption);
@@ -343,6 +349,11 @@ async function project() {
       $("target").hidden = false;
     }, search.signal);
     keep(found);
+    if (found.tuned) {
+      made("option", boxes.tuned, { textContent: found.title, value: found.tuned });
+      boxes.tuned.value = found.tuned;
+      boxes.tuned.parentElement.hidden = $("tuned_file").hidden = false;
+    }
     await goTo(points.length - 1);
   } finally {
     search = null;
@@ -356,7 +367,7 @@ function download(name, source) {
 }
 
 function keyframes() {
-  const given = { points: points.map((point) => point.styles), noise: boxes.noise.value };
+  const given = { points: points.map((point) => point.styles), noise: boxes.noise.value, tuned: number("tuned") };
   for (const name of ["loop", "ease"]) given[name] = $(name).checked;
   return { ...given, film_seconds: number("film_seconds") };
 }
@@ -381,6 +392,7 @@ function build(scene) {
   $("name").textContent = scene.name;
   document.title = `${scene.name} - StyleGAN explorer`;
   const seeds = { typed: scene.largest_seed };
+  menu($("start"), "tuned", "Generator", [["the original", 0]], false);
   slider($("of_picture"), "seed", "Seed", 0, SLIDER_SEEDS, scene.seed, 1, seeds);
   menu($("of_picture"), "label", "Class", scene.classes.map((name, i) => [name, i]), scene.classes.length > 0);
   const reach = Math.max(1.5, Math.abs(scene.psi));
@@ -434,16 +446,17 @@ function build(scene) {
   slider($("of_points"), "between", "Way from one to the other", 0, 1, 0, 0.01);
   slider($("of_film"), "film_seconds", "Seconds from one point to the next", 0.1, 10, 2, 0.1, { typed: 60 });
   slider($("of_search"), "steps", "Steps", 20, scene.steps, 300, 10);
+  slider($("of_tuning"), "tune_steps", "Steps of tuning", 10, scene.steps, 350, 10);
   $("of_each_layer").hidden = !scene.styles;
 }
 
 // What a control does, shown when the mouse rests on it; a direction's slider says its own.
 function explain() {
+  for (const label of document.querySelectorAll("#start label")) label.title = START_TIP;
   for (const [id, tip] of Object.entries(TIPS)) {
     const control = $(id);
     if (control) (control.closest("label") ?? control).title = tip;
   }
-  for (const label of document.querySelectorAll("#start label")) label.title = START_TIP;
   for (const [method, names] of Object.entries(moves)) {
     names.forEach((name, i) => { $(name).title = `${METHODS[method] ?? method}: number ${i + 1}, in standard deviations`; });
   }
@@ -487,6 +500,10 @@ function wire() {
     stop: () => search?.abort(),
     film,
     stop_film: () => filming?.abort(),
+    tuned_file: async () => {
+      const { name, content } = await ask("tuned", { tuned: number("tuned") });
+      download(name, `data:application/octet-stream;base64,${content}`);
+    },
     keyframes_file: async () => {
       const { name, content } = await ask("keyframes", keyframes());
       download(name, `data:application/json;base64,${content}`);
@@ -496,10 +513,10 @@ function wire() {
     $(id).addEventListener("click", () => politely(async () => action()));
   }
   $("load").addEventListener("change", () => politely(load));
-  $("start").addEventListener("input", () => {
+  document.querySelectorAll("#start input").forEach((radio) => radio.addEventListener("input", () => {
     if (start() === "points") fromPoints();
     draw();
-  });
+  }));
 }
 
 politely(async () => {

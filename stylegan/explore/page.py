@@ -29,12 +29,14 @@ from stylegan.explore.controls import (
     noise_of,
     seed_of,
     switch,
+    tuned_of,
     view_of,
     whole,
 )
 from stylegan.explore.maps import activations, contact_sheet
-from stylegan.explore.projecting import MOST_STEPS, searched, target_of
+from stylegan.explore.projecting import MOST_STEPS, Candidate, searched, target_of, tuned
 from stylegan.explore.scene import Scene, View, final_styles, growth_of, render_with_styles
+from stylegan.files.formats.own import save_loaded
 from stylegan.files.keyframes import keyframes_text, styles_text
 from stylegan.files.latents import read_latents, write_latents
 from stylegan.video import film, keyframe_walk, write_video
@@ -69,6 +71,7 @@ class Page:
             "/keep": self.keep,
             "/keyframes": self.keyframes,
             "/film": self.film,
+            "/tuned": self.tuned,
         }
 
     def close(self) -> None:
@@ -195,7 +198,8 @@ class Page:
         """
         keyframes = keyframes_in(self.scene, values)
         count = max(1, round(sum(keyframes.ways) * FPS))
-        made = film(keyframe_walk(self.scene.loaded, keyframes, count, noise=noise_of(values)))
+        loaded = self.scene.network(tuned_of(self.scene, values))
+        made = film(keyframe_walk(loaded, keyframes, count, noise=noise_of(values)))
         ending = "mp4" if importlib.util.find_spec("av") else "webp"
         told: Queue[int | None] = Queue()
         stopped = Event()
@@ -231,30 +235,43 @@ class Page:
             yield {"name": path.name, "content": f"data:{kind};base64,{content}"}
 
     def search(self, values: Values) -> Parts:
-        """Look for a picture that was brought, showing how it goes; the last part is the result."""
-        name, content = file_of(values)
+        """Look for a picture that was brought, and perhaps tune a generator to it, showing how it
+        goes; the last part is the result."""
+        scene, (name, content) = self.scene, file_of(values)
         steps, each_layer = whole(values, "steps", 1, MOST_STEPS), switch(values, "each_layer")
-        label = class_of(self.scene, values)
-        target = target_of(self.scene, content, name)
-        premultiplied = self.scene.generator.config.premultiplied
-        wanted = sampling.to_uint8(target, premultiplied=premultiplied)[0]
+        tuning = whole(values, "tune_steps", 1, MOST_STEPS) if switch(values, "tune") else 0
+        label = class_of(scene, values)
+        target = target_of(scene, content, name)
+        wanted = sampling.to_uint8(target, premultiplied=scene.generator.config.premultiplied)[0]
         yield {"wanted": url(wanted), "caption": f"wanted: {name}"}
+        how: dict[str, Any] = {"label": label, "closing": self.closing}
         with self.searching:
-            for now in searched(
-                self.scene,
-                target,
-                steps=steps,
-                each_layer=each_layer,
-                label=label,
-                closing=self.closing,
-            ):
-                caption = f"step {now.step} of {now.steps} · {now.decibels:.1f} dB"
-                yield {
-                    "picture": url(now.picture),
-                    "caption": caption,
-                    "title": f"{name}, {now.decibels:.1f} dB",
-                    "styles": styles_text(now.styles),
-                }
+            for now in searched(scene, target, steps=steps, each_layer=each_layer, **how):
+                yield self.told(now, name)
+            if tuning and not self.closing.is_set():
+                for better in tuned(scene, target, now.styles, steps=tuning, **how):
+                    yield self.told(better, name)
+
+    def told(self, now: Candidate, name: str) -> Answer:
+        """What is told of a search for the picture of that name, or of tuning to it."""
+        doing = "" if now.doing == "search" else f"{now.doing}, "
+        number = {} if now.network is None else {"tuned": self.scene.keep(now.network)}
+        return number | {
+            "picture": url(now.picture),
+            "caption": f"{doing}step {now.step} of {now.steps} · {now.decibels:.1f} dB",
+            "title": f"{name}, {doing}{now.decibels:.1f} dB",
+            "styles": styles_text(now.styles),
+        }
+
+    def tuned(self, values: Values) -> Parts:
+        """The file of a tuned generator, for every command."""
+        result = self.scene.network(tuned_of(self.scene, values))
+        if result is self.scene.loaded:
+            raise ValueError("the original generator is shown; choose a tuned one")
+        with TemporaryDirectory(prefix="stylegan-explore-") as folder:
+            path = Path(folder) / "tuned.pt"
+            save_loaded(path, result)
+            yield {"name": path.name, "content": base64.b64encode(path.read_bytes()).decode()}
 
 
 def latents_file(scene: Scene, view: View) -> bytes:

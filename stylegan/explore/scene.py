@@ -1,5 +1,6 @@
 """What is looked at (a generator, its directions and edits) and how (a view), and the picture."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,10 @@ from stylegan.directions import Directions, SavedEdit, load_edits
 from stylegan.edits import Edit, edited
 from stylegan.figures import mixed
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.lineage import Lineage
 from stylegan.networks import Generator
+
+MOST_TUNED = 3  # tuned generators that are kept
 
 
 class Growth(NamedTuple):
@@ -69,11 +73,12 @@ class View:
     blend: Blend | None = None
     centers: Centers | Literal["none"] | None = None  # of truncation; None: as the file says
     plane: Plane | None = None
+    tuned: int = 0  # the number of a tuned generator; 0: the original
 
 
 class Scene:
     """A generator, which many look at at once, its directions, and perhaps another to blend it
-    with. Only saved edits change."""
+    with. Only saved edits and tuned generators change."""
 
     def __init__(
         self,
@@ -82,6 +87,7 @@ class Scene:
         name: str = "",
         edits_file: Path | None = None,
         other: LoadedGenerator | None = None,
+        lineage: Lineage = (),
     ) -> None:
         loaded.generator.requires_grad_(False)
         self.loaded = loaded
@@ -91,7 +97,10 @@ class Scene:
         if other is not None:
             check_alike(loaded, other)
         self.other = other  # whose layers can take part
-        self.mixture: tuple[Blend, LoadedGenerator] | None = None  # the last one
+        self.lineage = lineage  # of what is made of the generator
+        self.mixture: tuple[Blend, int, LoadedGenerator] | None = None  # the last one
+        self.tuned: dict[int, LoadedGenerator] = {}  # the last ones, by their numbers
+        self.numbers = itertools.count(1)
         self.found: dict[tuple[Centers, int | None], Tensor] = {}  # centres, also of one class
 
     def saved(self) -> dict[str, SavedEdit]:
@@ -103,15 +112,31 @@ class Scene:
     def generator(self) -> Generator:
         return self.loaded.generator
 
-    def made_of(self, blend: "Blend | None") -> LoadedGenerator:
-        """The generator with layers of the other one; of one thread at a time."""
+    def keep(self, tuned: LoadedGenerator) -> int:
+        """The number of a tuned generator, for views; only the last ones are kept."""
+        number = next(self.numbers)
+        self.tuned = dict([*self.tuned.items(), (number, tuned)][-MOST_TUNED:])
+        return number
+
+    def network(self, number: int) -> LoadedGenerator:
+        """The tuned generator of that number; 0 is the original."""
+        found = self.tuned.get(number) if number else self.loaded
+        if found is None:
+            raise ValueError(
+                f"only the last {MOST_TUNED} tuned generators are kept; choose the original one"
+            )
+        return found
+
+    def made_of(self, view: "View") -> LoadedGenerator:
+        """The generator of a view, with layers of the other one; of one thread at a time."""
+        loaded, blend = self.network(view.tuned), view.blend
         if blend is None or self.other is None:
-            return self.loaded
+            return loaded
         kept = self.mixture
-        if kept is None or kept[0] != blend:
-            network = blended(self.loaded, self.other, first=blend.first, share=blend.share)
-            kept = self.mixture = blend, replace(self.loaded, generator=network)
-        return kept[1]
+        if kept is None or kept[:2] != (blend, view.tuned):
+            network = blended(loaded, self.other, first=blend.first, share=blend.share)
+            kept = self.mixture = blend, view.tuned, replace(loaded, generator=network)
+        return kept[2]
 
     def centers(self, view: "View") -> "Tensor | Literal['none'] | None":
         """The centres that a view is truncated toward; of one thread at a time."""
@@ -186,7 +211,7 @@ def render(scene: Scene, view: View) -> np.ndarray:
 
 def render_with_styles(scene: Scene, view: View) -> tuple[np.ndarray, Tensor]:
     """The picture, and its `final_styles`."""
-    return picture_of(scene, view, scene.made_of(view.blend))
+    return picture_of(scene, view, scene.made_of(view))
 
 
 def picture_of(scene: Scene, view: View, loaded: LoadedGenerator) -> tuple[np.ndarray, Tensor]:
