@@ -30,7 +30,7 @@ from stylegan.directions import (
     load_directions,
     save_directions,
 )
-from stylegan.explore import Mixing, Plane, Scene, View, final_styles, render
+from stylegan.explore import Blend, Mixing, Plane, Scene, View, final_styles, render
 from stylegan.explore.page import FIRST_SEED
 from stylegan.explore.server import serving
 from stylegan.files.keyframes import read_keyframes
@@ -493,6 +493,20 @@ def test_only_controls_that_can_do_something_are_shown(browser, label_dim, style
         assert user.page.is_visible("#pca_1")
         assert bool(user.page.query_selector("#sefa_1")) == styles
         assert user.sees(scene, View(FIRST_SEED, 0 if label_dim else None, cutoff="all"))
+
+
+def test_layers_of_another_network_are_blended_in(browser):
+    scene = explored()
+    both = Scene(scene.loaded, list(scene.directions.values()), other=explored(seed=1).loaded)
+    now = {"label": 0, "cutoff": "all"}
+    with serving(both) as address, contextlib.closing(User(browser, address)) as user:
+        user.slide("blend_from", 3)
+        assert user.sees(scene, View(FIRST_SEED, **now))  # its share is 0
+        user.slide("share", 0.5)
+        assert user.sees(both, View(FIRST_SEED, blend=Blend(8, 0.5), **now))
+        assert "blend --from 8 --share 0.5" in user.caption()
+        user.slide("share", 0)
+        assert user.sees(scene, View(FIRST_SEED, **now))
 
 
 def test_narrow_screens_show_everything_in_one_column(user):

@@ -145,6 +145,8 @@ def test_folders_that_are_none_are_refused_in_one_line(source, tmp_path):
     words = ["directions", source, "--from", more]
     (tmp_path / "empty").mkdir()
     assert "neither pictures of seeds" in refused(*words, tmp_path / "empty")
+    missing = tmp_path / "missing"
+    assert f"no folder or file {missing} with examples" in refused(*words, missing)
     same = shutil.copytree(more, tmp_path / "same")
     assert "is in both" in refused(*words, same)
     (less / "smile.png").touch()

@@ -533,6 +533,13 @@ def test_damaged_keyframes_are_refused(loaded, source, tmp_path, change, message
     assert message in found and len(found.splitlines()) == 1
 
 
+def test_keyframes_have_styles_so_a_class_does_not_apply(loaded, source, tmp_path):
+    path = tmp_path / "k.json"
+    path.write_text(keyframes_text(Keyframes(torch.zeros(2, 4, 8), [1.0, 1.0]), loaded))
+    options = ["--class", 0, "--out", tmp_path / "a.webp"]
+    assert "--class does not apply" in refused("keyframes", source, path, *options, exit_code=2)
+
+
 def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
     for images, resolution in ((1_000, 4), (5_000, 8), (6_000, 8)):
         path = tmp_path / "run" / f"generator-{images:09d}.pt"

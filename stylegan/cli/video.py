@@ -397,6 +397,8 @@ def keyframes(
     from stylegan.files.keyframes import read_keyframes
     from stylegan.video import keyframe_walk
 
+    if selection.class_name is not None:
+        raise click.UsageError("--class does not apply: keyframes hold styles, of whatever class")
     found = read_keyframes(file, selection.loaded)
     found = replace(
         found,

@@ -139,6 +139,8 @@ def latents_of(
     given.
     """
     label = loaded.label(class_name) if class_name is not None else None
+    if not place.exists():
+        raise FileNotFoundError(f"there is no folder or file {place} with examples")
     if not place.is_dir():
         return {str(place.resolve()): read_latents(place, loaded.generator, label).ws.mean(dim=1)}
     paths = sorted(place.iterdir())
