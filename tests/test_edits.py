@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from commands import look, pixels, refused, told
+from explorer import controls
 from PIL import Image
 from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
@@ -112,34 +113,11 @@ def test_the_same_edit_by_command_python_and_page_gives_equal_pixels(source, tmp
     by_python = network.sample([5], edits=edits)[0].permute(1, 2, 0).numpy()
     loaded = load_source(source)
     scene = Scene(loaded, known_directions(source, loaded))
-    view = view_of(scene, controls(scene, pca=[0, 3, 0], sefa=[-1, 0, 0], edit_last=3))
+    moves = {"pca": [0, 3, 0], "sefa": [-1, 0, 0], "edit_last": 3}
+    view = view_of(scene, controls(scene, seed=5, psi=loaded.psi, **moves))
     assert np.array_equal(by_command, by_python)
     assert np.array_equal(by_command, render(scene, view))
     assert view.edit_texts == texts
-
-
-def controls(scene, **changes):
-    config = scene.generator.config
-    return {
-        "start": "seed",
-        "seed": 5,
-        "psi": scene.loaded.psi,
-        "cutoff": config.num_styles(),
-        "growth": 4,
-        "noise": "const",
-        "noise_seed": 0,
-        "mix": False,
-        "mix_seed": 1,
-        "mix_layers": [1, 2],
-        "centers": "none",
-        "plane_x": 0,
-        "plane_y": 0,
-        "plane_a": 1,
-        "plane_b": 2,
-        "edit_first": 0,
-        "edit_last": config.num_styles() - 1,
-        "saved": {},
-    } | changes
 
 
 def test_edits_are_saved_listed_used_and_removed_by_command(source, tmp_path):
@@ -279,18 +257,18 @@ def test_the_page_saves_edits_for_the_command(source, tmp_path):
     scene = Scene(loaded, known_directions(source, loaded), edits_file=edits_path(source))
     page = Page(scene)
     try:
-        given = controls(scene, pca=[0, 3, 0], sefa=[0, 0, 0], edit_last=3)
+        given = controls(scene, seed=5, psi=loaded.psi, pca=[0, 3, 0], edit_last=3)
         (answer,) = page.keep(given | {"name": "mine"})
         assert answer["saved"] == ["mine"]
         with pytest.raises(ValueError, match="has an edit mine already"):
             list(page.keep(given | {"name": "mine"}))
         with pytest.raises(ValueError, match="all directions are at 0"):
-            list(page.keep(controls(scene, pca=[0] * 3, sefa=[0] * 3) | {"name": "none"}))
+            list(page.keep(controls(scene) | {"name": "none"}))
         with pytest.raises(ValueError, match="an edit is called by"):
             list(page.keep(given | {"name": "../x"}))
         (about,) = page.about({})
         assert about["saved"] == ["mine"]
-        still = controls(scene, pca=[0] * 3, sefa=[0] * 3, saved={"mine": 1})
+        still = controls(scene, seed=5, psi=loaded.psi, saved={"mine": 1})
         by_page = render(scene, view_of(scene, still))
     finally:
         page.close()

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from explorer import TINY, explored
+from explorer import TINY, controls, explored
 from PIL import Image
 from torch.testing import assert_close
 
@@ -36,7 +36,6 @@ from stylegan.explore import (
 )
 from stylegan.explore.controls import (
     POINTS,
-    SEED,
     class_names,
     described,
     file_of,
@@ -53,39 +52,6 @@ from stylegan.ops import truncate
 @pytest.fixture(scope="module")
 def scene():
     return explored()
-
-
-def values(scene, **changes):
-    """The values of the controls at first, with some moved."""
-    config = scene.generator.config
-    first = {
-        "start": SEED,
-        "seed": 0,
-        "tuned": 0,
-        "label": 0,
-        "psi": 0.7,
-        "cutoff": config.num_styles(),
-        "growth": growth_of(config.resolution),
-        "noise": "const",
-        "noise_seed": 0,
-        "mix": False,
-        "mix_seed": 1,
-        "mix_layers": [1, 2],
-        "centers": "none",
-        "plane_x": 0,
-        "plane_y": 0,
-        "plane_a": 1,
-        "plane_b": 2,
-        "from": None,
-        "to": None,
-        "between": 0,
-        "pca": [0, 0],
-        "sefa": [0, 0],
-        "edit_first": 0,
-        "edit_last": config.num_styles() - 1,
-        "saved": {},
-    }
-    return first | changes
 
 
 def edits_of(scene, **strengths):
@@ -228,7 +194,7 @@ def test_latents_of_a_lower_growth_hold_the_noise_of_all_layers(scene, tmp_path,
 
 
 def test_controls_become_a_view(scene):
-    given = values(scene, seed=3.0, label=2, psi=1, cutoff=2, noise="none", noise_seed=4)
+    given = controls(scene, seed=3.0, label=2, psi=1, cutoff=2, noise="none", noise_seed=4)
     found = view_of(scene, given | {"pca": [1, 0]})
     edits = edits_of(scene, pca={"1": 1})
     expected = View(3, 2, 1.0, 2, None, None, edits, ["pca:1=+1"], 4.0, "none", 4)
@@ -241,17 +207,17 @@ def test_controls_become_a_view(scene):
 
 def test_any_seed_of_generate_is_taken(scene):
     largest = sampling.MAX_SEED
-    given = values(scene, seed=largest, noise_seed=largest, mix=True, mix_seed=largest)
+    given = controls(scene, seed=largest, noise_seed=largest, mix=True, mix_seed=largest)
     found = view_of(scene, given)
     assert (found.seed, found.noise_seed, found.mixing.seed) == (largest,) * 3
 
 
 def test_all_layers_truncated_is_no_cutoff(scene):
-    assert view_of(scene, values(scene, cutoff=6)).cutoff == "all"
+    assert view_of(scene, controls(scene, cutoff=6)).cutoff == "all"
 
 
 def test_any_layers_are_mixed(scene):
-    found = view_of(scene, values(scene, mix=True, mix_layers=[4, 1, 2]))
+    found = view_of(scene, controls(scene, mix=True, mix_layers=[4, 1, 2]))
     assert found.mixing == Mixing(1, (1, 2, 4))
     assert "layers 1-2,4 of seed 1" in described(scene, found)
     ws, own, other = (final_styles(scene, v) for v in (found, View(0, 0), View(1, 0)))
@@ -262,26 +228,26 @@ def test_any_layers_are_mixed(scene):
 def test_the_plane_of_three_seeds_has_them_at_its_corners(scene):
     at = {"psi": 1, "plane_a": 7, "plane_b": 8}
     for place, seed in (((0, 0), 0), ((1, 0), 7), ((0, 1), 8)):
-        given = values(scene, plane_x=place[0], plane_y=place[1], **at)
+        given = controls(scene, plane_x=place[0], plane_y=place[1], **at)
         found = final_styles(scene, view_of(scene, given))
         assert_close(found, final_styles(scene, View(seed, 0, psi=1)))
     ws = [final_styles(scene, View(seed, 0, psi=1)) for seed in (0, 7, 8)]
-    found = final_styles(scene, view_of(scene, values(scene, plane_x=0.5, plane_y=-2, **at)))
+    found = final_styles(scene, view_of(scene, controls(scene, plane_x=0.5, plane_y=-2, **at)))
     assert_close(found, ws[0] + 0.5 * (ws[1] - ws[0]) - 2 * (ws[2] - ws[0]))
 
 
 def test_truncation_pulls_toward_the_chosen_centres(scene):
-    view = view_of(scene, values(scene, centers="4", psi=0, label=2))
+    view = view_of(scene, controls(scene, centers="4", psi=0, label=2))
     centers = find_centers(scene.generator, 4, torch.eye(3)[2:])
     distances = (final_styles(scene, view)[0] - centers).norm(dim=1)
     assert distances.min() < 1e-5 and "--centers 4" in described(scene, view)
     own = Scene(dataclasses.replace(scene.loaded, centers=centers), name="own")
     first = {"pca": None, "sefa": None, "psi": 0, "label": 2}
     assert_close(
-        final_styles(own, view_of(own, values(own, centers="file", **first))),
+        final_styles(own, view_of(own, controls(own, centers="file", **first))),
         final_styles(scene, view),
     )
-    none = final_styles(own, view_of(own, values(own, centers="none", **first)))
+    none = final_styles(own, view_of(own, controls(own, centers="none", **first)))
     assert_close(none[0], own.generator.w_avg)
 
 
@@ -289,7 +255,7 @@ def test_points_take_the_place_of_the_seed_and_the_way_between_them_is_straight(
     start, end = (final_styles(scene, View(seed=s, label=0)) for s in (0, 1))
     ends = {"from": styles_text(start), "to": styles_text(end)}
     for t, expected in [(0, start), (0.25, 0.75 * start + 0.25 * end), (1, end)]:
-        found = view_of(scene, values(scene, start=POINTS, between=t, **ends)).styles
+        found = view_of(scene, controls(scene, start=POINTS, between=t, **ends)).styles
         assert_close(found, expected)
 
 
@@ -338,7 +304,7 @@ def of_point(*numbers):
 )
 def test_controls_that_cannot_be_are_refused_in_words(scene, changes, message):
     with pytest.raises(ValueError, match=message):
-        view_of(scene, values(scene, **changes))
+        view_of(scene, controls(scene, **changes))
 
 
 @pytest.mark.parametrize(
@@ -372,7 +338,7 @@ def test_of_a_files_name_only_the_last_part_is_used():
     ],
 )
 def test_pictures_are_named_and_described(scene, changes, name, description):
-    view = view_of(scene, values(scene, **changes))
+    view = view_of(scene, controls(scene, **changes))
     assert name_of(scene, view) == name
     assert description in described(scene, view)
 
@@ -450,7 +416,7 @@ def test_networks_without_styles_or_noise_have_their_pictures():
 def test_layers_of_another_network_take_part(scene):
     other = explored(seed=1).loaded
     both = Scene(scene.loaded, list(scene.directions.values()), other=other)
-    given = values(both, seed=3, share=0.5, blend_from=3)
+    given = controls(both, seed=3, share=0.5, blend_from=3)
     view = view_of(both, given)
     assert view.blend == Blend(8, 0.5) and "blend --from 8 --share 0.5" in described(both, view)
     network = blended(scene.loaded, other, first=8, share=0.5)
@@ -461,7 +427,7 @@ def test_layers_of_another_network_take_part(scene):
     plain = view_of(both, given | {"share": 0})
     assert plain.blend is None
     assert (
-        difference(render(both, plain), render(scene, view_of(scene, values(scene, seed=3)))) == 0
+        difference(render(both, plain), render(scene, view_of(scene, controls(scene, seed=3)))) == 0
     )
     with pytest.raises(ValueError, match="blend_from is a whole number from 2 to 4, not 5"):
         view_of(both, given | {"blend_from": 5})

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from explorer import explored
+from explorer import controls, explored
 from PIL import Image
 from tiny_generators import assert_same_weights
 
@@ -24,13 +24,7 @@ from stylegan.files.latents import read_latents, write_latents
 from stylegan.files.loading import load_source
 from stylegan.lineage import NVIDIA, Source
 
-FIRST = {
-    **{"start": "seed", "seed": 0, "tuned": 0, "label": 0, "psi": 0.7, "cutoff": 6},
-    **{"growth": 4, "noise": "const", "noise_seed": 0, "centers": "none", "between": 0},
-    **{"mix": False, "mix_seed": 1, "mix_layers": [5], "from": None, "to": None},
-    **{"plane_x": 0, "plane_y": 0, "plane_a": 1, "plane_b": 2, "pca": [0, 0], "sefa": [0, 0]},
-    **{"edit_first": 0, "edit_last": 5, "saved": {}},
-}
+FIRST = controls(explored())
 ADDRESSES = ["/", "/page.js", "/page.css"]
 QUESTIONS = [
     *("/scene", "/picture", "/activations", "/latents", "/load", "/search", "/keep"),
