@@ -17,12 +17,26 @@ MEETING_SECONDS = 0.05  # between two looks at the store
 PARENT = os.getppid()  # torchrun, if it has started this process
 
 
+by_itself = False
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """This process computes inside as if there were no others, to whom it must not speak."""
+    global by_itself
+    before, by_itself = by_itself, True
+    try:
+        yield
+    finally:
+        by_itself = before
+
+
 def rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0
+    return dist.get_rank() if dist.is_initialized() and not by_itself else 0
 
 
 def world_size() -> int:
-    return dist.get_world_size() if dist.is_initialized() else 1
+    return dist.get_world_size() if dist.is_initialized() and not by_itself else 1
 
 
 def launched_processes() -> int:

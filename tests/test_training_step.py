@@ -8,11 +8,11 @@ import weakref
 import pytest
 import torch
 from tiny_training import counts, differing, reals_for, stage, step, tiny_config
+from torch.autograd.graph import saved_tensors_hooks
 from torch.testing import assert_close
 from two_processes import float64_state
 
 from stylegan.training import Share, TrainState, draw, train_step
-from stylegan.training.cost import GraphMemory, Held
 from stylegan.training.draws import mirror_flags
 from stylegan.training.parallel import GeneratorPass
 from stylegan.training.recorder import Meter
@@ -236,19 +236,35 @@ def test_labels_reach_both_networks_in_both_updates():
     assert state.generator.w_avg.isfinite().all()
 
 
-class Saved(GraphMemory):
+class Held:
+    """What a graph keeps instead of a tensor; gone when the graph is."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+class Saved(saved_tensors_hooks):
     """Bytes that graphs hold to go backward, each tensor by itself; weights do not count."""
 
     def __init__(self, state):
-        super().__init__()
+        super().__init__(self.pack, lambda held: held.tensor)
+        self.bytes = self.peak = 0
         self.own = {p.untyped_storage().data_ptr() for p in state.discriminator.parameters()}
 
     def pack(self, x):
         held = Held(x)
         if x.untyped_storage().data_ptr() not in self.own:
-            self.hold(id(held), 1, x.nbytes)
-            weakref.finalize(held, self.hold, id(held), -1, x.nbytes)
+            self.hold(x.nbytes)
+            weakref.finalize(held, self.hold, -x.nbytes)
         return held
+
+    def __enter__(self):
+        super().__enter__()
+        return self
+
+    def hold(self, size):
+        self.bytes += size
+        self.peak = max(self.peak, self.bytes)
 
 
 def test_terms_propagated_one_after_the_other_hold_one_graph_at_a_time():

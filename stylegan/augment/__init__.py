@@ -3,13 +3,15 @@ so that it cannot learn few images by heart. Samples are not transformed."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from stylegan.ops import in_float32, without_autocast
 
-from . import ada, diffaugment
+from . import ada, diffaugment, resampling
+from .resampling import meta_as as meta_as
 from .strength import AugmentConfig as AugmentConfig
 from .strength import Strength as Strength
 
@@ -38,14 +40,20 @@ def apply(images: Tensor, transform: Transform | None) -> Tensor:
         return diffaugment.apply(wide, transform)
 
 
-def working_bytes(
-    shape: Sequence[int], config: AugmentConfig, device: str, *, deterministic: bool = False
-) -> int:
-    """Bytes that `apply` of images (N, C, H, W) takes at most for a moment, on a device of that
-    type, beside its result and what graphs keep."""
-    if config.kind != "ada":
-        return 0  # a few images
-    return ada.working_bytes(shape, config.names, device, deterministic=deterministic)
+def strongest(transform: Transform | None, n: int, size: int) -> Transform | None:
+    """The parts of `transform` on meta, for n images of that height and width: those that take the
+    most memory."""
+    if transform is None:
+        return None
+    changes: dict[str, Any] = {
+        field.name: torch.empty(n, *value.shape[1:], device="meta")
+        for field in dataclasses.fields(transform)
+        if isinstance(value := getattr(transform, field.name), Tensor)
+    }
+    if isinstance(transform, ada.Transform) and transform.windows:
+        margins, window = resampling.strongest(size)
+        changes |= {"margins": margins, "windows": [window] * n}
+    return dataclasses.replace(transform, **changes)
 
 
 def part(

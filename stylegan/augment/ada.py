@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .resampling import AT_ONCE, REACH, Margins, Window, reach_of, reflected, warp
+from .resampling import Margins, Window, reach_of, reflected, warp
 
 
 @dataclass(frozen=True)
@@ -172,25 +172,6 @@ def apply(images: Tensor, transform: Transform) -> Tensor:
     if transform.cutout is not None:
         images = cut_out(images, transform.cutout.to(images))
     return images
-
-
-def working_bytes(
-    shape: Sequence[int], names: Iterable[str], device: str, *, deterministic: bool = False
-) -> int:
-    """Bytes that `apply` takes at most for a moment, in float32: of the images that are warped
-    together, where all is enlarged that a window can hold."""
-    if not {*BLIT, *GEOMETRY} & {*names_of(names)}:
-        return 0
-    n, channels, height, width = shape
-    threads = 1 if device == "cuda" else torch.get_num_threads()
-    most = AT_ONCE["cuda" if device == "cuda" else "cpu"] // (height * width)
-    high, wide = (2 * (size + 2 * (size - 1)) for size in (height, width))  # margins at most
-    samples = 4 * (height + 2 * REACH) * (width + 2 * REACH)
-    image = channels * (high * wide + high * width) + (channels + 2) * samples  # and where from
-    if deterministic and device == "cuda":  # numbers of each of four pixels, as spread_in_order
-        image += 4 * (channels + 17) * samples  # needs them, and its index_put_ to sort
-    matrices = high * height + wide * width + 2 * (height**2 + width**2)
-    return 4 * (min(n, max(most, threads)) * image + matrices)
 
 
 # Geometry: from a pixel of the result to where it comes from, one transform after the other

@@ -6,6 +6,7 @@ as its derivative, so that R1 may differentiate through it again.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -89,9 +90,28 @@ def parts(images: Tensor, windows: Sequence[Window]) -> Iterator[tuple[slice, Wi
         yield rows, (min(left), max(right), min(top), max(bottom)) if seen else None
 
 
+meta_stands_for = "cuda"  # or "cpu"
+
+
+@contextmanager
+def meta_as(device: str) -> Iterator[None]:
+    """Meta tensors are treated inside as those of a device of that type."""
+    global meta_stands_for
+    before, meta_stands_for = meta_stands_for, device
+    try:
+        yield
+    finally:
+        meta_stands_for = before
+
+
 def on_gpu(x: Tensor) -> bool:
-    """Meta tensors stand for those of a GPU."""
-    return x.is_cuda or x.is_meta
+    return x.is_cuda or (x.is_meta and meta_stands_for == "cuda")
+
+
+def strongest(size: int) -> tuple[Margins, Window]:
+    """What the transform takes that reaches farthest beyond an image of that height and width."""
+    most = 2 * (size + 2 * (size - 1))
+    return (size - 1,) * 4, (0, most, 0, most)
 
 
 class Lens:

@@ -251,10 +251,11 @@ def show_plan(
 ) -> None:
     """What would be left out, and the whole plan. Nothing is written."""
     from stylegan.data.check import grouped
+    from stylegan.schedule import coming
     from stylegan.training.cost import step_costs
     from stylegan.training.kernels import kernels
-    from stylegan.training.plan import plan_lines
-    from stylegan.training.preflight import coming, outlook
+    from stylegan.training.plan import gpu_lines, plan_lines
+    from stylegan.training.preflight import outlook
     from stylegan.training.run import fit_to_data
 
     found = looked_at(decision.source, decision.config, decode=True)
@@ -265,6 +266,8 @@ def show_plan(
     with kernels(config):
         costs = step_costs(config, device, coming(config.schedule, 0))
     lead(*plan_lines(config, costs, device), *outlook(config, costs, device, run, run.saved()))
+    if device.type != "cuda":
+        lead(*gpu_lines(config))
 
 
 def write_page(out: Path, device: "torch.device") -> None:

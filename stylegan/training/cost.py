@@ -4,21 +4,18 @@ import dataclasses
 import math
 import os
 import time
-import weakref
-from collections import Counter
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from stylegan import augment, distributed, losses
+from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.networks import make_discriminator, make_generator
 from stylegan.schedule import Stage, phases
 from stylegan.training.health import explained
-from stylegan.training.rehearsal import random_inputs
+from stylegan.training.rehearsal import largest_inputs, random_inputs, rehearse
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
@@ -58,75 +55,15 @@ def example_labels(config: TrainConfig, n: int) -> Tensor | None:
     return torch.zeros(n, config.network.label_dim) if config.network.label_dim else None
 
 
-class GraphMemory:
-    """Counts the bytes that graphs made inside keep for their gradients, each storage once."""
-
-    def __init__(self) -> None:
-        self.holders: Counter[int] = Counter()
-        self.bytes = self.peak = 0
-        self.hooks = saved_tensors_hooks(self.pack, lambda held: held.tensor)
-
-    def pack(self, x: Tensor) -> "Held":
-        storage, held = x.untyped_storage(), Held(x)
-        self.hold(storage._cdata, 1, storage.nbytes())
-        weakref.finalize(held, self.hold, storage._cdata, -1, storage.nbytes())
-        return held
-
-    def hold(self, storage: int, change: int, size: int) -> None:
-        """A graph begins (1) or ceases (-1) to keep a storage."""
-        before = self.holders[storage]
-        self.holders[storage] += change
-        self.bytes += size * (bool(before + change) - bool(before))
-        self.peak = max(self.peak, self.bytes)
-
-    def __enter__(self) -> "GraphMemory":
-        self.hooks.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.hooks.__exit__(*error)
-
-
-class Held:
-    """What a graph keeps instead of a tensor; gone when the graph is."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-
 def memory_estimate(config: TrainConfig, stage: Stage, processes: int, device: str) -> int:
-    """Bytes of weights, optimizer state and the larger graph, of the reals with R1 or of the
-    generator's pass through the discriminator, and of what augmentation takes on a device of that
-    type when it is strongest."""
-    batch = stage.batch_size // processes
-    n = min(config.batch_gpu or batch, batch)
-    shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
-    drawn = augment.draw(shape, config.augment, 1.0, torch.Generator().manual_seed(0))
-    transform = augment.part(drawn, slice(None), lambda values: values.to("meta"))
-    with torch.device("meta"), torch.autograd.set_detect_anomaly(False):
-        generator, discriminator = (
-            make_generator(config.network),
-            make_discriminator(config.network),
-        )
-        for network in (generator.synthesis, discriminator):
-            network.recompute_blocks = config.checkpoint_activations
-        labels = example_labels(config, n)
-        reals = torch.empty(shape, requires_grad=True)
-        with GraphMemory() as reals_kept:
-            logits = discriminator(augment.apply(reals, transform), labels)
-            losses.r1_penalty(logits, reals).backward()
-        discriminator.requires_grad_(False)
-        z = torch.empty(n, config.network.z_dim)
-        with GraphMemory() as fakes_kept:
-            fakes = generator(z, labels, resolution=stage.resolution, alpha=stage.alpha)
-            discriminator(augment.apply(fakes, transform), labels).sum().backward()
-    g, d = (sum(p.numel() for p in network.parameters()) for network in (generator, discriminator))
-    kept = max(reals_kept.peak, fakes_kept.peak)
-    kept += augment.working_bytes(shape, config.augment, device, deterministic=config.deterministic)
-    if transform is not None:  # is drawn for the whole batch and all three passes
-        tensors = [x for x in vars(transform).values() if isinstance(x, Tensor)]
-        kept += 3 * batch * sum(x.nbytes for x in tensors) // n
-    return kept + 4 * (4 * g + 3 * d)  # weights, gradients, second moments; and the average
+    """Bytes of all tensors of a step on a device of that type, when most are there: weights, the
+    average, gradients, moments and graphs, with augmentation as it takes the most. What kernels
+    take for themselves, and what is lost between tensors, is not known."""
+    n = stage.batch_size // processes
+    tried = min(n, 2 * config.batch_gpu or n)  # two micro-batches are like many
+    own = dataclasses.replace(stage, batch_size=tried)
+    found = rehearse(config, own, device, largest_inputs)
+    return found.peak_bytes + found.input_bytes // tried * (n - tried)
 
 
 def state_bytes(config: TrainConfig) -> int:

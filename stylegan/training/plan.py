@@ -1,13 +1,14 @@
 """What a run will do, before it begins: phases, steps, memory and time."""
 
+import dataclasses
 from collections.abc import Mapping
 
 import torch
 
 from stylegan.config import TrainConfig
 from stylegan.messages import aligned, duration, gib
-from stylegan.schedule import phases
-from stylegan.training.cost import Cost, step_flops
+from stylegan.schedule import coming, phases
+from stylegan.training.cost import Cost, memory_estimate, step_flops
 
 
 class TimeLeft:
@@ -53,6 +54,23 @@ def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.dev
         )
     kind = "measured" if device.type == "cuda" else "estimated"
     return [*aligned(rows), f"memory: of a step, {kind}; ~: from a smaller step"]
+
+
+def gpu_lines(config: TrainConfig) -> list[str]:
+    """The memory of a step on a GPU, by resolution, where there is none to ask."""
+    processes = config.schedule.num_processes
+    stages = coming(config.schedule, 0)
+    needed = {stage: memory_estimate(config, stage, processes, "cuda") for stage in stages}
+    each = ", ".join(f"{stage.resolution}: {gib(size)}" for stage, size in needed.items())
+    most, half = max(needed, key=lambda stage: needed[stage]), ""
+    if config.precision in ("fp32", "tf32"):
+        other = dataclasses.replace(config, precision="bf16")
+        size = memory_estimate(other, most, processes, "cuda")
+        half = f"; with --precision bf16 {gib(size)} at {most.resolution}"
+    return [
+        f"on a GPU the tensors of a step take {each}{half} (counted without a GPU; what kernels "
+        "take for themselves is not in it)"
+    ]
 
 
 def kimg(images: int) -> str:

@@ -10,7 +10,7 @@ from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.messages import about, gib
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import ScheduleConfig, Stage, phases, stage_at
+from stylegan.schedule import ScheduleConfig, Stage, coming, phases, stage_at
 from stylegan.training.cost import Cost, installed_memory, state_bytes, step_costs
 from stylegan.training.terms import Batch, discriminator_terms, generator_terms
 
@@ -52,16 +52,6 @@ def check_memory(costs: dict[int, Cost], stages: list[Stage]) -> None:
             "--batch-gpu, --checkpoint-activations, a smaller --batch, or --no-preflight if you "
             "know better"
         )
-
-
-def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
-    """A stage of every resolution still to come; while it fades in, if it does, as that takes
-    more."""
-    stages: dict[int, Stage] = {}
-    for _, end, stage in phases(schedule):
-        if end > images_seen and not (stage.resolution in stages and stage.alpha == 1):
-            stages[stage.resolution] = stage
-    return list(stages.values())
 
 
 def outlook(

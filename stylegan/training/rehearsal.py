@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from stylegan import augment, distributed
 from stylegan.config import TrainConfig
 from stylegan.networks import make_discriminator, make_generator
 from stylegan.schedule import Position, Stage
-from stylegan.training.draws import Draws, Share, draw
+from stylegan.training.draws import Draws, PassDraws, Share, draw, mapped
+from stylegan.training.kernels import kernels
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
@@ -134,19 +136,54 @@ class Inputs(NamedTuple):
     draws: Draws
 
 
-def random_inputs(state: TrainState, stage: Stage, share: Share | None = None) -> Inputs:
+def random_inputs(state: TrainState, stage: Stage) -> Inputs:
     """Random images, labels without meaning, and draws as those of a run."""
     config = state.config
-    share = share or Share.of_process(state.device, state.generator.w_avg.dtype)
-    n = stage.batch_size // share.world_size
-    shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
-    reals = torch.rand(shape, device=state.device, dtype=share.dtype) * 2 - 1
-    labels = pool = None
-    if classes := config.network.label_dim:
-        labels, pool = torch.zeros(n, classes, device=state.device), torch.zeros(1, classes)
+    share = Share.of_process(state.device, state.generator.w_avg.dtype)
+    reals, labels = some_images(state, stage, stage.batch_size // share.world_size)
+    pool = None if labels is None else torch.zeros(1, labels.shape[1])
     adaptive = config.augment.adaptive
     probability = TRIED_PROBABILITY if adaptive else state.strength.probability
     return Inputs(reals, labels, draw(config, 0, stage, pool, share, probability))
+
+
+def largest_inputs(state: TrainState, stage: Stage) -> Inputs:
+    """Inputs on meta, of the stage's batch, that take the most memory. Little is drawn for them,
+    as nobody knows how large the batch is."""
+    n, size, one = stage.batch_size, stage.resolution, dataclasses.replace(stage, batch_size=1)
+    reals, labels = some_images(state, stage, n)
+    pool = None if labels is None else torch.zeros(1, labels.shape[1])
+    config = state.config
+    drawn = draw(config, 0, one, pool, Share(), 1.0)
+
+    def enlarged(x: Tensor) -> Tensor:
+        return torch.empty(n, *x.shape[1:], device="meta")
+
+    def of_pass(one: PassDraws) -> PassDraws:
+        noise = one.noise if isinstance(one.noise, str) else [enlarged(m) for m in one.noise]
+        mixing = one.latents if config.style_mixing and config.network.styles else None
+        found = dataclasses.replace(one, noise=noise, mixing_latents=mixing, transform=None)
+        placed: PassDraws = mapped(found, enlarged)
+        return dataclasses.replace(placed, transform=augment.strongest(one.transform, n, size))
+
+    return Inputs(
+        reals,
+        labels,
+        Draws(
+            of_pass(drawn.discriminator),
+            of_pass(drawn.generator),
+            torch.empty(n, device="meta"),
+            augment.strongest(drawn.real_transform, n, size),
+        ),
+    )
+
+
+def some_images(state: TrainState, stage: Stage, n: int) -> tuple[Tensor, Tensor | None]:
+    """n random images, and labels where the networks have them."""
+    network, like = state.config.network, state.generator.w_avg
+    shape = (n, network.image_channels, stage.resolution, stage.resolution)
+    labels = like.new_zeros(n, network.label_dim) if network.label_dim else None
+    return torch.rand(shape, device=like.device, dtype=like.dtype) * 2 - 1, labels
 
 
 @dataclass(frozen=True)
@@ -155,28 +192,34 @@ class Rehearsal:
 
     inputs: Counts  # until its random numbers are there
     step: Counts
-    state_bytes: int  # of weights, moments and the average, once there are gradients
+    input_bytes: int
     peak_bytes: int  # of all tensors at once; what kernels take for themselves is not in it
 
 
-def rehearse(config: TrainConfig, stage: Stage, processes: int = 1) -> Rehearsal:
-    """The second step of a run at that stage, as one of so many processes, on meta."""
+def rehearse(
+    config: TrainConfig,
+    stage: Stage,
+    device: str = "cuda",
+    inputs: Callable[[TrainState, Stage], Inputs] = random_inputs,
+) -> Rehearsal:
+    """The second step of a run at that stage on meta, by a process alone, as on a device of that
+    type but for the faster convolutions of CPUs."""
     with torch.device("meta"):
         networks = make_generator(config.network), make_discriminator(config.network)
     state = TrainState.create(config, *networks, device="meta")
-    share = Share(0, processes, "meta")
-    own = dataclasses.replace(stage, batch_size=stage.batch_size // processes)
-    with Witness("meta") as witness:
+    witness = Witness("meta")
+    with distributed.alone(), kernels(config), augment.meta_as(device), witness:
         for network in (state.generator, state.discriminator, state.generator_ema):
             witness.follow(network.state_dict().values())
         for _ in range(2):
             state.position = Position()  # where R1 is due
-            witness.counts, witness.peak = Counts(), 0
-            batch = random_inputs(state, stage, share)
-            inputs, witness.counts = witness.counts, Counts()
-            train_step(state, batch.reals, batch.labels, own, batch.draws)
+            witness.counts, witness.peak, held = Counts(), 0, witness.bytes
+            batch = inputs(state, stage)
+            held = witness.bytes - held
+            before, witness.counts = witness.counts, Counts()
+            train_step(state, batch.reals, batch.labels, stage, batch.draws)
             del batch
-    return Rehearsal(inputs, witness.counts, witness.bytes, witness.peak)
+    return Rehearsal(before, witness.counts, held, witness.peak)
 
 
 def tensors(value: Any) -> list[Tensor]:
