@@ -327,7 +327,10 @@ def test_a_browser_that_goes_away_is_no_fault(port, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_it_ends_at_once_although_requests_and_searches_are_open(tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("tune", [False, True])
+def test_it_ends_at_once_although_requests_and_searches_are_open(
+    tmp_path, monkeypatch, capfd, tune
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     scene, threads = explored(), set(threading.enumerate())
     buffer = io.BytesIO()
@@ -336,7 +339,8 @@ def test_it_ends_at_once_although_requests_and_searches_are_open(tmp_path, monke
         with serving(scene) as address:
             port = int(address.strip("/").rpartition(":")[2])
             head = "POST /search HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n"
-            options = {"label": 0, "steps": 1000, "each_layer": False, "tune": False}
+            options = {"label": 0, "steps": 1 if tune else 1000, "each_layer": False}
+            options |= {"tune": tune, "tune_steps": 1000}
             body = json.dumps(options | as_file("p.png", buffer.getvalue())).encode()
             for length in (len(body), len(body), len(body) + 1):  # searches, waits, is incomplete
                 client = clients.enter_context(socket.create_connection((HOST, port)))
