@@ -384,7 +384,7 @@ def test_r1_differentiates_by_the_images_before_they_are_transformed():
 
 def test_images_held_out_are_not_trained_on_but_measured(store, tmp_path):
     """14 images: 3 are left out. r_v places them between reals (0) and fakes (1)."""
-    training, held_out = split(store.num_images, 0.2, seed=0)
+    training, held_out = split(store.origins, 0.2, seed=0)
     assert (len(training), len(held_out)) == (11, 3)
     assert sorted([*training, *held_out]) == list(range(14))
     config = tiny_config(schedule=SHORT, data={"holdout": 0.2, "mirror": False, "labels": True})
@@ -411,7 +411,7 @@ def test_images_held_out_are_not_trained_on_but_measured(store, tmp_path):
 @pytest.mark.parametrize("share", [0.01, 0.99, 1.0])
 def test_a_holdout_of_nothing_or_everything_is_refused(share):
     with pytest.raises(ValueError, match=r"a holdout of .* leaves \d+ of 14 images out"):
-        split(14, share, seed=0)
+        split(np.arange(14), share, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from stylegan.lineage import UNKNOWN, licence_of
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.training.transfer import opened
 
-LAYOUTS = "rosinality", "genforce", "huangzh13", "mmgeneration"
+LAYOUTS = "rosinality", "genforce", "huangzh13", "lernapparat", "mmgeneration"
 FILES = {name: foreign_layouts.load(name) for name in LAYOUTS}
 DOUBLE, SINGLE = torch.float64, torch.float32
 TOLERANCE = {DOUBLE: 1e-11, SINGLE: 4e-6}  # times the largest value
@@ -114,6 +114,14 @@ def test_huangzh13_computes_what_its_program_computes(dtype):
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
+def test_lernapparat_computes_what_its_notebook_computes(dtype):
+    network = imported("lernapparat", "full", dtype).generator
+    z, noise = latents(2, 16).to(dtype), [m.to(dtype) for m in noise_maps(128)]
+    assert_as_published(network.mapping(z), "lernapparat", "w")
+    assert_as_published(network(z, noise=noise), "lernapparat", "full")
+
+
+@pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
 def test_mmgeneration_computes_what_its_program_computes(dtype):
     network = imported("mmgeneration", "generator", dtype).generator
     arrays = FILES["mmgeneration"][1]
@@ -169,6 +177,7 @@ def test_defaults_of_truncation_are_the_publishers(singles):
         "rosinality": (0.7, None),
         "genforce": (0.7, 8),
         "huangzh13": (0.7, 8),
+        "lernapparat": (1.0, None),
         "mmgeneration": (1.0, None),
     }
     without = imported("huangzh13", "labels")
@@ -245,6 +254,7 @@ def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew
         ("rosinality", "full", "generator.progression.2.adain1.style.linear.weight_orig"),
         ("genforce", "generator", "synthesis.layer3.style.bias"),
         ("huangzh13", "full", "g_synthesis.blocks.1.epi1.style_mod.lin.weight"),
+        ("lernapparat", "full", "g_synthesis.blocks.16x16.epi1.style_mod.lin.weight"),
         ("mmgeneration", "generator", "convs.2.noise_injector1.weight"),
     ],
 )

@@ -24,6 +24,7 @@ SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 FOREIGN = {  # file -> layout, variant without labels
     "genforce.pth": ("genforce", "dense"),
     "huangzh13.pth": ("huangzh13", "sharp"),
+    "lernapparat.pt": ("lernapparat", "full"),
     "mmgeneration.pth": ("mmgeneration", "generator"),
     "rosinality.model": ("rosinality", "full"),
 }

@@ -56,10 +56,10 @@ def convert(
     """Write the generator of SOURCE as a file of this project, DESTINATION (.pt).
 
     SOURCE is an official .pkl (of which Gs is taken), a checkpoint of
-    rosinality/style-based-gan-pytorch (.model), genforce/genforce, huangzh13/StyleGAN.pytorch or
-    open-mmlab/mmgeneration (.pth), or any other source that `stylegan generate` takes. Nothing in
-    it is executed. What becomes of each of its variables is printed; one that has no place is an
-    error.
+    rosinality/style-based-gan-pytorch (.model), genforce/genforce, huangzh13/StyleGAN.pytorch,
+    open-mmlab/mmgeneration (.pth) or lernapparat (.pt), or any other source that `stylegan
+    generate` takes. Nothing in it is executed. What becomes of each of its variables is printed;
+    one that has no place is an error.
 
     \b
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt

@@ -58,14 +58,16 @@ def balanced(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.concatenate(shown)
 
 
-def split(num_images: int, holdout: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def split(origins: np.ndarray, holdout: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Images to train on, and a share of `holdout` that is left out of training: by their indices,
-    in their order. ValueError unless both have some, or `holdout` is 0."""
-    count = round(num_images * holdout)
-    if holdout and not 0 < count < num_images:
-        raise ValueError(f"a holdout of {holdout:g} leaves {count} of {num_images} images out")
-    order = streams.held_out(seed).permutation(num_images)
-    return np.sort(order[count:]), np.sort(order[:count])
+    in their order. Those of one origin, as in `Store.origins`, stay together. ValueError unless
+    both have some, or `holdout` is 0."""
+    total = int(origins.max()) + 1
+    count = round(total * holdout)
+    if holdout and not 0 < count < total:
+        raise ValueError(f"a holdout of {holdout:g} leaves {count} of {total} images out")
+    out = np.isin(origins, streams.held_out(seed).permutation(total)[:count])
+    return np.flatnonzero(~out), np.flatnonzero(out)
 
 
 def process_reals(

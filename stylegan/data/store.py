@@ -177,6 +177,13 @@ class Store:
             raise self.damaged(f"names.txt has {len(names)} lines for {self.num_images} images")
         return names
 
+    @property
+    def origins(self) -> np.ndarray:
+        """Which picture each image was cut from, int64 (N,), counted from 0: tiles share one."""
+        if Fit.of(self.meta.crop).kind != "tiles":
+            return np.arange(self.num_images)
+        return np.unique(self.names, return_inverse=True)[1]
+
     def images(self, resolution: int) -> np.memmap:
         """All images at one resolution: uint8 (N, C, r, r), read from disk where touched."""
         if resolution not in self._images:

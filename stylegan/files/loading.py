@@ -19,7 +19,7 @@ from stylegan.run_folder import RunFolder
 ACCEPTED = (
     f"a run folder, a folder with {SHARED}, a generator or state file of this project "
     "(.pt), an exported one (.safetensors, .npz), an official snapshot (.pkl), "
-    "a checkpoint of rosinality, genforce, huangzh13 or mmgeneration (.model, .pth), "
+    "a checkpoint of rosinality, genforce, huangzh13, lernapparat or mmgeneration (.model, .pth), "
     f"an https address with #sha256=... of such a file, or a bundled name ({', '.join(BUNDLED)})"
 )
 

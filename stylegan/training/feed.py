@@ -26,7 +26,7 @@ class Feed:
         self.waited = 0.0  # seconds, for the last batch
         self.label_pool: Tensor | None = None  # (images, classes), for generated images
         holdout, seed = state.config.data.holdout, state.config.seed
-        self.training, self.held_out = split(store.num_images, holdout, seed)  # indices
+        self.training, self.held_out = split(store.origins, holdout, seed)  # indices
         if state.config.data.labels:
             labels = store.require_labels()[self.training]
             if state.config.data.balanced:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from stylegan.destination import check_file
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENCE, bundled_name
-from stylegan.files.formats import genforce, huangzh13, mmgeneration, rosinality
+from stylegan.files.formats import genforce, huangzh13, lernapparat, mmgeneration, rosinality
 from stylegan.files.formats.npz import is_npz, load_npz, save_npz
 from stylegan.files.formats.official import load_official
 from stylegan.files.formats.own import snapshot_of
@@ -22,7 +22,8 @@ from stylegan.lineage import source_of
 from stylegan.networks import NetworkConfig
 
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
-LAYOUTS = (rosinality, genforce, huangzh13, mmgeneration)  # of other PyTorch programs
+# of other PyTorch programs; lernapparat before huangzh13, whose names begin alike
+LAYOUTS = (rosinality, genforce, lernapparat, huangzh13, mmgeneration)
 NoiseInput = Literal["input", "const", "none"]
 
 
