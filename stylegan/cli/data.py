@@ -46,9 +46,15 @@ READING = together(
 @click.argument("out", type=click.Path(path_type=Path))
 @READING
 @click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
+@click.option("--part", type=values.PART, help="Read only the K-th of N shares, as 3/16.")
+@click.option(
+    "--join", "parts", type=values.whole_number(1), help="Make OUT of so many parts beside it."
+)
 def prepare(
     source: Path,
     out: Path,
+    part: tuple[int, int] | None,
+    parts: int | None,
     crop: str | None,
     aspect: str | None,
     tiles: int | None,
@@ -62,6 +68,8 @@ def prepare(
 
     \b
     stylegan prepare photos/ photos-256/ --resolution 256
+    stylegan prepare photos/ photos-256/ --resolution 256 --part 3/16    on one of 16 machines
+    stylegan prepare photos/ photos-256/ --resolution 256 --join 16      then
     """
     from stylegan import data
     from stylegan.data.channels import chosen
@@ -70,6 +78,8 @@ def prepare(
 
     if tiles and settings["resolution"] is None:
         raise click.UsageError("--tiles needs --resolution: the size of a tile")
+    if part and settings["resolution"] is None:
+        raise click.UsageError("--part needs --resolution: all parts must have the same")
     settings["crop"] = values.crop(crop, aspect, tiles) or "center"
     opened = data.open_source(source, include=settings.pop("include"))
     for note in opened.notes():
@@ -78,8 +88,14 @@ def prepare(
         channels, why = chosen(opened)
         say(why)
     settings |= {"channels": channels, "premultiply": channels == 4}
+    if part and (parts or settings.pop("strict")):
+        raise click.UsageError("--join and --strict are for all parts together, without --part")
     with progress_bar("img") as progress:
-        store = data.prepare(opened, out, progress=progress, **settings)
+        if part:
+            made = data.prepare_part(opened, out, part, progress=progress, **settings)
+            say(f"{readable(made)}: when all are there, the same with --join {part[1]}")
+            return
+        store = data.prepare(opened, out, progress=progress, parts=parts or 0, **settings)
     say(
         f"{readable(out)}: {count(store.num_images, 'image')} of "
         f"{store.resolution}x{store.resolution}, "

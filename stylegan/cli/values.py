@@ -136,6 +136,12 @@ def grid(text: str) -> tuple[int, int]:
 CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4, "1": 1, "3": 3, "4": 4}
 
 
+def part(text: str) -> tuple[int, int]:
+    """One of several, as 3/16."""
+    k, _, parts = text.partition("/")
+    return whole(k, least=1), whole(parts, least=1)
+
+
 def channels(text: str) -> int | Literal["auto"]:
     """`RGBA`, `4` or `auto`."""
     if text == "auto":
@@ -216,6 +222,7 @@ def real_number(least: float = -LARGEST, most: float = LARGEST) -> Parsed:
 SEEDS = Parsed("seeds", seeds)
 LAYERS = Parsed("layers", layer_range)
 LAYER_RANGES = Parsed("ranges", layer_ranges)
+PART = Parsed("k/n", part)
 NUMBERS = Parsed("numbers", numbers)
 COUNTS = Parsed("counts", counts)
 CUTOFF = Parsed("layers", cutoff)

@@ -5,7 +5,7 @@ from .check import Findings, check
 from .export import export
 from .images import Crop, read_image
 from .loader import Batch, batches, process_reals, split
-from .prepare import prepare, pyramid
+from .prepare import prepare, prepare_part, pyramid
 from .sequence import prepare_images
 from .sources import open_source
 from .store import Skipped, Store, is_store
@@ -27,6 +27,7 @@ __all__ = [
     "place_of",
     "prepare",
     "prepare_images",
+    "prepare_part",
     "process_reals",
     "pyramid",
     "read_image",

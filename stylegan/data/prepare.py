@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -33,6 +34,7 @@ from .sources import Source, open_source, reasons_of
 from .store import CLASSES, META, VECTORS, Skipped, Store, StoreMeta, file_name, in_utf8
 
 ProgressCallback = Callable[[int, int], None]  # images done, images in all
+PART = "part.json"  # of a part of a store
 UNFINISHED = ".unfinished-"  # in the name of a store that is being written
 ABANDONED_SECONDS = 3600  # it was interrupted if nobody wrote to it for so long, without locks
 SMALL = "image smaller than the resolution"
@@ -52,6 +54,7 @@ def prepare(
     strict: bool = False,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
+    parts: int = 0,
 ) -> Store:
     """Make a store of all images of a folder, zip or database, in the order of their names.
 
@@ -61,7 +64,8 @@ def prepare(
     alpha, so that averages of them are right. Images that cannot be
     read or are smaller than the resolution are left out and listed in the store; `strict` refuses
     them. Labels are stored if every image has one, of its sub-folder or of a file. `out` appears
-    only when complete.
+    only when complete. With `parts`, pixels come from so many that `prepare_part` has made beside
+    it of the same source with the same options; the files are those of doing all at once.
     """
     out = Path(out)
     check_settings(resolution, crop, channels, premultiply)
@@ -74,13 +78,74 @@ def prepare(
         out.parent.mkdir(parents=True, exist_ok=True)
         fit = Fit.of(crop)
         require_space(out.parent, len(source.names) * fit.tiles, resolution, channels)
-        size = resolution, channels, premultiply
+        size = resolution, channels, premultiply, str(fit)
         with becoming(out) as folder, StoreWriter(folder, *size) as writer:
             writer.skipped.extend(source.unreadable)
-            fill(writer, source, fit, workers, progress)
+            if parts:
+                join(writer, [part_folder(out, k, parts) for k in range(1, parts + 1)], fingerprint)
+            else:
+                fill(writer, source, range(len(source.names)), fit, workers, progress)
             check_skipped(writer.skipped, source, strict)
             writer.finish(source, fingerprint, fit)
     return Store(out)
+
+
+def prepare_part(
+    source: str | Path | Source,
+    out: str | Path,
+    part: tuple[int, int],
+    *,
+    resolution: int,
+    crop: Crop = "center",
+    channels: int = 3,
+    premultiply: bool = False,
+    include: Sequence[str] = (),
+    workers: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Path:
+    """Read a share of the images, as (3, 16) the third of sixteen, into a folder beside `out`; when
+    all are there, `prepare` with `parts` makes the store of them."""
+    folder = part_folder(Path(out), *part)
+    check_settings(resolution, crop, channels, premultiply)
+    check_folder(folder, empty=True)
+    if not isinstance(source, Source):
+        source = open_source(source, include=include)
+    fingerprint, n = source.fingerprint(), len(source.names)
+    places = range(n * (part[0] - 1) // part[1], n * part[0] // part[1])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fit = Fit.of(crop)
+    size = resolution, channels, premultiply, str(fit)
+    require_space(folder.parent, len(places) * fit.tiles, resolution, channels)
+    with quiet_decoding(), becoming(folder) as made, StoreWriter(made, *size) as writer:
+        fill(writer, source, places, fit, workers, progress)
+        writer.finish_part(fingerprint)
+    return folder
+
+
+def part_folder(out: Path, k: int, parts: int) -> Path:
+    """Where the k-th of so many parts of the store is made."""
+    if not 1 <= k <= parts:
+        raise ValueError(f"part {k}/{parts} does not exist; parts are counted from 1")
+    return out.with_name(f"{out.name}.part-{k}-of-{parts}")
+
+
+def join(writer: "StoreWriter", folders: Sequence[Path], fingerprint: str) -> None:
+    """Write the pixels of all parts. ValueError for one that is missing, or of other data."""
+    missing = [readable(folder) for folder in folders if not (folder / PART).is_file()]
+    if missing:
+        raise ValueError(f"{count(len(missing), 'part')} missing, the first is {missing[0]}")
+    for folder in folders:
+        part = json.loads((folder / PART).read_text())
+        if part["made_of"] != writer.made_of(fingerprint):
+            raise ValueError(
+                f"{readable(folder)} was made of other images or with other options; remove it and "
+                "make it again"
+            )
+        files = {r: folder / file_name(r) for r in writer.files if part["places"]}
+        levels = {r: np.load(file, mmap_mode="r") for r, file in files.items()}
+        for i, place in enumerate(part["places"]):
+            writer.write({r: np.ascontiguousarray(level[i]) for r, level in levels.items()}, place)
+        writer.skipped.extend(Skipped(*one) for one in part["skipped"])
 
 
 def check_settings(
@@ -197,11 +262,13 @@ def check_size(width: int, height: int, crop: Crop, resolution: int) -> None:
 def fill(
     writer: "StoreWriter",
     source: Source,
+    places: range,
     fit: Fit,
     workers: int | None,
     progress: ProgressCallback | None,
 ) -> None:
-    """Write the pixels of all images of the source; threads read, decode and average."""
+    """Write the pixels of the images at those places of the source; threads read, decode and
+    average."""
 
     def load(name: str) -> list[dict[int, np.ndarray]] | Skipped:
         try:
@@ -212,15 +279,16 @@ def fill(
         squares = map(planes, fit.squares(image, writer.resolution, name))
         return [pyramid(premultiplied(x) if writer.premultiply else x) for x in squares]
 
-    with contextlib.closing(ordered_map(load, source.names, workers)) as loaded:
-        for i, squares in enumerate(loaded):
+    names = [source.names[i] for i in places]
+    with contextlib.closing(ordered_map(load, names, workers)) as loaded:
+        for i, squares in zip(places, loaded, strict=True):
             if isinstance(squares, Skipped):
                 writer.skipped.append(squares)
             else:
                 for levels in squares:
                     writer.write(levels, i)
             if progress is not None:
-                progress(i + 1, len(source.names))
+                progress(i + 1 - places.start, len(places))
 
 
 def check_skipped(skipped: Sequence[Skipped], source: Source, strict: bool) -> None:
@@ -244,10 +312,12 @@ def check_skipped(skipped: Sequence[Skipped], source: Source, strict: bool) -> N
 class StoreWriter(contextlib.ExitStack):
     """The files of a store while it grows image by image."""
 
-    def __init__(self, folder: Path, resolution: int, channels: int, premultiply: bool) -> None:
+    def __init__(
+        self, folder: Path, resolution: int, channels: int, premultiply: bool, crop: Crop
+    ) -> None:
         super().__init__()
         self.folder, self.resolution, self.channels = folder, resolution, channels
-        self.premultiply = premultiply
+        self.premultiply, self.crop = premultiply, crop
         self.kept: list[int] = []  # for each image written, the place of its file in the source
         self.skipped: list[Skipped] = []
         self.hashes = {r: hashlib.sha256() for r in resolutions(resolution)}
@@ -270,6 +340,21 @@ class StoreWriter(contextlib.ExitStack):
         for r, pixels in levels.items():
             self.files[r].write(pixels.data)
             self.hashes[r].update(pixels.data)
+
+    def made_of(self, fingerprint: str) -> list[str | int]:
+        """What parts of one store have in common."""
+        return [fingerprint, self.crop, self.resolution, self.channels, int(self.premultiply)]
+
+    def finish_part(self, fingerprint: str) -> None:
+        """Write what a store takes from this part beside the pixels."""
+        for r, file in self.files.items():
+            self.write_header(r)
+            file.flush()
+        skipped = [[one.name, one.reason] for one in self.skipped]
+        part = {"made_of": self.made_of(fingerprint), "places": self.kept, "skipped": skipped}
+        (self.folder / PART).write_text(json.dumps(part))
+        for path in self.folder.iterdir():
+            sync_file(path)
 
     def finish(self, source: Source, fingerprint: str, fit: Fit) -> None:
         """Write all but the pixels; the folder is a store when this returns."""

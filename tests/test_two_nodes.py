@@ -1,0 +1,127 @@
+"""Two machines, as two launches of torchrun that meet on the loopback, train as one with two."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny_training import differing, write_pictures
+
+from stylegan.files import checkpoint
+from stylegan.run_folder import RunFolder
+
+ROOT = Path(__file__).parents[1]
+CONFIG = """
+noise = "const"
+r1_gamma = 1.0
+log_kimg = 0.004
+snapshot_ticks = 2
+[network]
+resolution = 16
+max_channels = 6
+z_dim = 5
+w_dim = 7
+mapping_layers = 2
+mapping_width = 6
+[schedule]
+initial_resolution = 4
+stable_kimg = 0.024
+fade_kimg = 0.040
+total_kimg = 0.320
+batch_size = { 4 = 4 }
+tick_kimg = { 4 = 0.040 }
+"""
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nodes")
+    write_pictures(folder / "pictures")
+    (folder / "tiny.toml").write_text(CONFIG)
+    return folder
+
+
+def launch(folder, *options, out):
+    """torchrun in a group of processes of its own."""
+    command = [sys.executable, "-m", "torch.distributed.run", *options, ROOT / "train.py"]
+    command += [
+        "--data",
+        folder / "pictures",
+        "--config",
+        folder / "tiny.toml",
+        "--out",
+        folder / out,
+    ]
+    command += ["--device", "cpu", "--track", "none", "--no-preflight"]
+    known = os.environ | {"STYLEGAN_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
+    words, text = [str(word) for word in command], {"stderr": subprocess.STDOUT}
+    with (folder / "out.txt").open("ab") as out:
+        return subprocess.Popen(
+            words, env=known, cwd=folder, stdout=out, **text, start_new_session=True
+        )
+
+
+def two_nodes(folder, *, out):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    options = ("--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "3")
+    options += ("--rdzv-backend", "c10d", "--rdzv-id", out, "--rdzv-endpoint", f"localhost:{port}")
+    return [launch(folder, *options, out=out) for _ in range(2)]
+
+
+def ended(folder, *launched):
+    """Exit codes; whatever still runs at the end of the patience is killed, with its children."""
+    deadline = time.monotonic() + 300
+    try:
+        return [each.wait(max(deadline - time.monotonic(), 1)) for each in launched]
+    finally:
+        for each in launched:
+            if each.poll() is None:
+                os.killpg(each.pid, signal.SIGKILL)
+
+
+def last_state(folder, out):
+    return checkpoint.load(RunFolder(folder / out).states()[-1])
+
+
+def workers_of(agent):
+    """The training processes that a torchrun has started."""
+    children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children")
+    return [int(word) for word in children.read_text().split()]
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    """What one machine with two processes comes to."""
+    alone = launch(folder, "--standalone", "--nproc-per-node", "2", out="one")
+    assert ended(folder, alone) == [0], (folder / "out.txt").read_text()[-3000:]
+    return last_state(folder, "one")
+
+
+def test_two_nodes_train_as_one_with_two_processes(folder, whole):
+    assert ended(folder, *two_nodes(folder, out="two")) == [0, 0]
+    assert differing(last_state(folder, "two"), whole) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+def test_a_process_of_a_node_that_is_killed_comes_back(folder, whole):
+    nodes = two_nodes(folder, out="killed")
+    try:
+        states = RunFolder(folder / "killed").states
+        deadline = time.monotonic() + 200
+        while not ((folder / "killed").exists() and states()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (victim,) = workers_of(nodes[1])
+        os.kill(victim, signal.SIGKILL)
+    finally:
+        codes = ended(folder, *nodes)
+    assert codes == [0, 0], (folder / "out.txt").read_text()[-3000:]
+    log = (folder / "killed" / "log.jsonl").read_text()
+    assert '"event": "resume"' in log
+    assert differing(last_state(folder, "killed"), whole) == []
