@@ -15,6 +15,7 @@ import torch
 from commands import refused, stylegan, told
 from torch.testing import assert_close
 
+from stylegan import sampling
 from stylegan.files.formats import export
 from stylegan.files.loading import LoadedGenerator, load_generator, load_source, save_generator
 from stylegan.networks import Generator, NetworkConfig
@@ -395,6 +396,21 @@ def test_onnx_without_noise_inputs_holds_the_stored_maps_or_none(tmp_path, noise
     (found,) = runtime.run(None, {"z": z.numpy()})
     expected = images(source, z, psi=0.7, noise=noise)
     assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_images_with_alpha_come_with_plain_colours(tmp_path):
+    source = random_source(image_channels=4, premultiplied=True)
+    with torch.no_grad():
+        source.generator.synthesis.to_rgb["16"].bias[3] = -1  # alpha about 0, with values around it
+    z = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
+    plain = sampling.straight(images(source, z, psi=source.psi, noise="const"))
+    assert (plain[:, :3].abs().max() > 20) and (plain[:, 3] < -1).any() and (plain[:, 3] > 0).any()
+    assert export(source, tmp_path / "mine.onnx", check=True) < 5e-5  # colours as far as seen
+    (found,) = session(tmp_path / "mine.onnx").run(None, {"z": z.numpy()})
+    export(source, tmp_path / "mine.pt2", noise="const")
+    program = torch.export.load(tmp_path / "mine.pt2").module()
+    for made in (torch.from_numpy(found), program(z, torch.tensor(source.psi))):
+        assert_close(sampling.to_uint8(made), sampling.to_uint8(plain), rtol=0, atol=1)
 
 
 def test_images_come_without_their_padding(tmp_path):

@@ -92,7 +92,8 @@ class Source(ABC):
                 )
             found = [name for name in found if first_folder(name) in include]
         self.names = [name for name in found if is_image(name)]
-        self.ignored = [name for name in found if not is_image(name)]
+        used = {*self.label_files, *filter(is_image, found)}
+        self.ignored = [name for name in found if name not in used]
         if not self.names:
             others = f"found {kinds_of(self.ignored)}" if found else "found no other files"
             raise ValueError(
@@ -129,7 +130,8 @@ class Source(ABC):
             own = [f"{readable(folder)} (a {kind})" for folder, kind in sorted(self.own.items())]
             lines.append(f"not pictures, so left out whole: {listed(own, 4, ', ')}")
         if self.label_files and self.names:
-            of_file = f"labels are those in {self.label_files[0]}, not the sub-folders"
+            of_file = f"labels are those in {self.label_files[0]}"
+            of_file += ", not the sub-folders" if any("/" in name for name in self.names) else ""
             lines.append(f"no labels: {self.label_fault}" if self.labels is None else of_file)
         kinds = Counter(kind_of(name) for name in self.ignored)
         if heic := kinds["HEIC picture"]:

@@ -294,7 +294,9 @@ def onnx_model(loaded: LoadedGenerator, noise: str = "input") -> onnx.ModelProto
         images = graph.op("Slice", images, *map(graph.constant, names, places))
     graph.nodes.append(helper.make_node("Identity", [images], ["images"]))
     shape: list[str | int] = ["batch", config.image_channels, height, width]
-    output = helper.make_tensor_value_info("images", TensorProto.FLOAT, shape)
+    alpha = "red, green, blue, not multiplied by alpha, and alpha; clip to [-1, 1]"
+    meaning = alpha if config.premultiplied else ""
+    output = helper.make_tensor_value_info("images", TensorProto.FLOAT, shape, meaning)
     constants = list(graph.constants.values())
     body = helper.make_graph(graph.nodes, "stylegan", graph.inputs, [output], constants)
     opset = helper.make_opsetid("", OPSET)
@@ -350,4 +352,10 @@ def difference(content: bytes, loaded: LoadedGenerator, noise: str, num_images: 
         alpha=loaded.alpha,
         noise="none" if noise == "none" else "const",
     )
-    return float(np.abs(found - unpadded(expected, loaded.active_rectangle).numpy()).max())
+    if config.premultiplied:
+        expected = sampling.straight(expected)
+    expected = unpadded(expected, loaded.active_rectangle)
+    differences = (torch.from_numpy(found) - expected).abs()
+    if config.premultiplied:  # a colour counts as far as it is seen: it was divided by alpha
+        differences[:, :3] *= ((expected[:, 3:] + 1) / 2).clamp(1 / 255, 1)
+    return float(differences.max())
