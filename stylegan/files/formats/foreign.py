@@ -41,20 +41,29 @@ def normed(name: str, path: str, **layout: Any) -> Match:
     return scaled(name, path, NORM_FACTOR, NORM_DETAIL, **layout)
 
 
-def about_zero(ours: str, theirs: str) -> Match:
-    """The match of a style's bias, whose first half, the scale, is about 1 there and 0 here."""
+def layer(ours: str, theirs: str) -> Iterator[Match]:
+    """Weight and bias of a layer."""
+    yield Match(f"{ours}.weight", f"{theirs}.weight")
+    yield Match(f"{ours}.bias", f"{theirs}.bias")
+
+
+def convolved(ours: str, theirs: str, place: int, **layout: Any) -> Iterator[Match]:
+    """Convolution `place` (0 or 1) of a block, of which 4x4 has one, and the bias after it."""
+    name = "conv" if ours.endswith("input") else f"conv{place}"
+    yield normed(f"{ours}.{name}.weight", f"{theirs}.weight_orig", **layout)
+    yield normed(f"{ours}.epilogue{place}.bias", f"{theirs}.bias")
+
+
+def styled(ours: str, theirs: str) -> Iterator[Match]:
+    """The style of a layer, where its bias has a scale about 1 in the first half; ours about 0."""
 
     def moved(by: int) -> Callable[[Tensor], Tensor]:
         return lambda bias: torch.cat([bias.chunk(2)[0] + by, bias.chunk(2)[1]])
 
     detail = "the first half less 1, which ours adds"
-    return Match(ours, theirs, detail=detail, change=moved(-1), undo=moved(1))
-
-
-def layer(ours: str, theirs: str) -> Iterator[Match]:
-    """Weight and bias of a layer."""
-    yield Match(f"{ours}.weight", f"{theirs}.weight")
-    yield Match(f"{ours}.bias", f"{theirs}.bias")
+    weight, bias = f"{ours}.style.affine.weight", f"{ours}.style.affine.bias"
+    yield scaled(weight, f"{theirs}.weight_orig", math.sqrt(2), HE)
+    yield Match(bias, f"{theirs}.bias", detail=detail, change=moved(-1), undo=moved(1))
 
 
 def plain_weights(weights: Any, what: str) -> dict[str, Tensor]:

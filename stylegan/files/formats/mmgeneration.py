@@ -20,8 +20,8 @@ from stylegan.files.formats.foreign import (
     NORM_FACTOR,
     TRANSPOSED,
     Weights,
-    about_zero,
     blur_kernels,
+    convolved,
     make_w_avg,
     mapping_fields,
     normed,
@@ -29,6 +29,7 @@ from stylegan.files.formats.foreign import (
     plain_weights,
     scaled,
     shape,
+    styled,
     trained_resolution,
     width_fields,
 )
@@ -147,11 +148,9 @@ def matches(config: NetworkConfig) -> Iterator[Match]:
             yield normed(f"{ours}.const", f"{block}.conv1.input")
         else:
             up = f"{block}.conv1.0.conv"
-            yield normed(f"{ours}.conv0.weight", f"{up}.weight_orig", axes=TRANSPOSED)
-            yield normed(f"{ours}.epilogue0.bias", f"{up}.bias")
+            yield from convolved(ours, up, 0, axes=TRANSPOSED)
         conv = f"{block}.conv2.conv"
-        yield normed(f"{ours}.{'conv' if r == 4 else 'conv1'}.weight", f"{conv}.weight_orig")
-        yield normed(f"{ours}.epilogue1.bias", f"{conv}.bias")
+        yield from convolved(ours, conv, 1)
         for j in (0, 1):
             yield from epilogue_matches(config.channels(r), block, f"{ours}.epilogue{j}", i, j)
         rgb, why = f"to_rgbs.{i}.conv", "blue, green, red in the file"
@@ -171,9 +170,7 @@ def epilogue_matches(channels: int, block: str, ours: str, i: int, j: int) -> It
         shape=(1,),
     )
     yield Match(f"{ours}.noise.const", f"injected_noise_{2 * i + j}")
-    style = f"{block}.adain{j + 1}.affine"
-    yield scaled(f"{ours}.style.affine.weight", f"{style}.weight_orig", math.sqrt(2), HE)
-    yield about_zero(f"{ours}.style.affine.bias", f"{style}.bias")
+    yield from styled(ours, f"{block}.adain{j + 1}.affine")
 
 
 def reversed_channels(rgb: Tensor) -> Tensor:

@@ -17,10 +17,10 @@ from stylegan.files.formats.foreign import (
     NORM_FACTOR,
     TRANSPOSED,
     Weights,
-    about_zero,
     blur_kernel,
     blur_kernels,
     check_held,
+    convolved,
     draw_noise_maps,
     make_w_avg,
     mapping_fields,
@@ -29,6 +29,7 @@ from stylegan.files.formats.foreign import (
     plain_weights,
     scaled,
     shape,
+    styled,
     trained_resolution,
     width_fields,
 )
@@ -155,10 +156,8 @@ def matches(config: NetworkConfig, fused: Collection[int]) -> Iterator[Match]:
     for i, r in enumerate(resolutions(config.resolution)):
         block, ours = BLOCK.format(i), "synthesis." + ("input" if r == 4 else f"blocks.{r}")
         yield from upper_matches(block, ours, i, i in fused)
-        second = f"{ours}.conv" if r == 4 else f"{ours}.conv1"
         conv = f"{block}.conv2.conv"
-        yield normed(f"{second}.weight", f"{conv}.weight_orig")
-        yield normed(f"{ours}.epilogue1.bias", f"{conv}.bias")
+        yield from convolved(ours, conv, 1)
         for j in (0, 1):
             yield from epilogue_matches(config.channels(r), block, f"{ours}.epilogue{j}", j + 1)
         rgb = f"generator.to_rgb.{i}.conv"
@@ -178,8 +177,7 @@ def upper_matches(block: str, ours: str, i: int, fused: bool) -> Iterator[Match]
         yield normed(f"{ours}.epilogue0.bias", f"{source}.bias")
     else:
         source = f"{block}.conv1.1.conv"
-        yield normed(f"{ours}.conv0.weight", f"{source}.weight_orig", axes=TRANSPOSED)
-        yield normed(f"{ours}.epilogue0.bias", f"{source}.bias")
+        yield from convolved(ours, source, 0, axes=TRANSPOSED)
 
 
 def epilogue_matches(channels: int, block: str, ours: str, j: int) -> Iterator[Match]:
@@ -189,6 +187,4 @@ def epilogue_matches(channels: int, block: str, ours: str, j: int) -> Iterator[M
     layout: dict[str, Any] = {"shape": (1, channels, 1, 1)}
     layout |= {"change": lambda map_: map_.flatten(), "undo": lambda row: row[None, :, None, None]}
     yield scaled(f"{ours}.noise.strength", noise, strength, why, **layout)
-    style = f"{block}.adain{j}.style.linear"
-    yield scaled(f"{ours}.style.affine.weight", f"{style}.weight_orig", math.sqrt(2), HE)
-    yield about_zero(f"{ours}.style.affine.bias", f"{style}.bias")
+    yield from styled(ours, f"{block}.adain{j}.style.linear")
