@@ -117,4 +117,4 @@ def layers_of(text: str, whole: str) -> range:
 def text_of(edit: EditText) -> str:
     """The inverse of `parsed`."""
     layers = "" if edit.layers is None else f"@{edit.layers.start}-{edit.layers.stop - 1}"
-    return f"{edit.name}={edit.strength:+g}{layers}"
+    return f"{edit.name}={edit.strength:+}".removesuffix(".0") + layers

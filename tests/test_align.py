@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from commands import look, pixels, refused, told
+from commands import look, pixels, refused, stylegan, told
 from PIL import Image
 
 from stylegan.data.faces import aligned, eyes_and_mouth, read_landmarks, square_of
@@ -152,6 +152,9 @@ def test_each_face_gets_a_picture_and_nothing_is_overwritten(folder):
     assert "exists; pass --overwrite" in refused(*command(folder))
     told(*command(folder, "--overwrite"))
     told(*command(folder, source="in/a.png", out="one"))
+    waves().save(folder / "in" / "c.png")
+    result = stylegan(*command(folder, out="in/faces"))
+    assert "1 picture without landmarks, not written: c.png" in result.stderr
     assert [path.name for path in (folder / "one").iterdir()] == ["a.png"]
 
 

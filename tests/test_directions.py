@@ -276,6 +276,10 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(tmp_path
     assert "exists; pass --overwrite" in refused("directions", *options, "--seed", 1)
     told("directions", *options, "--overwrite")
     assert (tmp_path / "g.directions.npz").read_bytes() == before
+    save_generator(tmp_path / "g.pt", tiny(seed=1))
+    message = refused("directions", tmp_path / "g.pt", "--samples", 100)
+    assert "directions of other weights" in message and "--overwrite replaces all" in message
+    assert (tmp_path / "g.directions.npz").read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def source(tmp_path):
         ("pca:2=+3@0-3", EditText("pca:2", 3.0, range(4))),
         ("pca:2", EditText("pca:2")),
         ("smile=-0.5", EditText("smile", -0.5)),
+        ("smile=0.123456789", EditText("smile", 0.123456789)),
         ("a b@7", EditText("a b", 1.0, range(7, 8))),
         ("dir/f.json:smile=1e-1@2-3", EditText("dir/f.json:smile", 0.1, range(2, 4))),
     ],

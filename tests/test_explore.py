@@ -42,7 +42,7 @@ from stylegan.explore.controls import (
     name_of,
     view_of,
 )
-from stylegan.explore.page import latents_file
+from stylegan.explore.page import Page, latents_file
 from stylegan.explore.projecting import searched, target_of
 from stylegan.files.keyframes import styles_text
 from stylegan.files.latents import read_latents
@@ -433,6 +433,29 @@ def test_layers_of_another_network_take_part(scene):
         view_of(both, given | {"blend_from": 5})
     with pytest.raises(ValueError, match="different shapes"):
         Scene(scene.loaded, other=explored(config=dataclasses.replace(TINY, w_dim=4)).loaded)
+
+
+def test_a_film_is_of_the_blended_network(scene, monkeypatch):
+    other = explored(seed=1).loaded
+    both, frames = Scene(scene.loaded, other=other), []
+
+    def written(path, pictures, **options):
+        frames.append(next(pictures))
+        path.touch()
+
+    monkeypatch.setattr("stylegan.explore.page.write_video", written)
+    ws = final_styles(scene, View(seed=3, label=0))
+    given = controls(both, share=1, blend_from=3, film_seconds=0.1, loop=False, ease=False)
+    given["points"] = [styles_text(ws)] * 2
+    page = Page(both)
+    for share in (1, 0):
+        list(page.film(given | {"share": share}))
+    page.close()
+    mixture = dataclasses.replace(scene.loaded, generator=blended(scene.loaded, other, first=8))
+    for frame, loaded in zip(frames, (mixture, scene.loaded), strict=True):
+        (expected,) = loaded.pictures([0], ws=ws[None], psi=1)
+        assert difference(frame[8::16, 8::16], expected) <= 1
+    assert difference(*frames) > 1
 
 
 @pytest.mark.parametrize("growth", [4.0, 3.0])

@@ -71,6 +71,8 @@ def test_a_direction_is_orthogonal_to_others_and_the_best_of_those():
     assert abs(found.vector @ b) < 1e-6
     assert found.vector @ unit(0.0, 1.0, 0.0, 0.0) > 0.98
     assert 0.6 < found.accuracy < separated(cloud(a)).accuracy
+    again = separated(cloud(a), torch.stack([b, -2 * b, 0 * b]))  # alike: they are one direction
+    assert_close(again.vector, found.vector)
 
 
 def test_too_few_examples_and_nothing_left_are_refused():

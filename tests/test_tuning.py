@@ -140,8 +140,11 @@ def test_what_cannot_be_tuned_is_said():
     generator, ws, targets = pivots()
     with pytest.raises(ValueError, match=r"pivots must be \(3, 6, 8\) for as many targets"):
         tune(generator, targets, ws[:2], PixelDistance())
-    with pytest.raises(ValueError, match="tuning failed: after 5 steps the distance is nan"):
-        last(tune(generator, targets * float("nan"), ws, PixelDistance(), FEW))
+    with pytest.raises(ValueError, match="tuning failed: after 0 steps the distances are nan"):
+        next(tune(generator, targets * float("nan"), ws, PixelDistance(), FEW))
+    wild = TuningOptions(steps=5, learning_rate=1e30)
+    with pytest.raises(ValueError, match=r"tuning failed: after [1-4] steps the distances are "):
+        last(tune(generator, targets, ws, PixelDistance(), wild))
 
 
 def test_the_first_start_is_the_average_and_the_others_are_not():

@@ -37,19 +37,21 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
     stylegan align photos faces --landmarks photos.csv
     stylegan project runs/faces faces/*.png --tune --out projected
     """
-    from stylegan.data.faces import align_files, read_landmarks
+    from stylegan.data.faces import align_files, read_landmarks, without_landmarks
 
-    left_out: list[str] = []
+    faces, left_out = read_landmarks(landmarks), list[str]()
     with progress_bar("picture") as progress:
         sides = align_files(
             source,
-            read_landmarks(landmarks),
+            faces,
             out,
             size,
             overwrite=overwrite,
             progress=progress,
             left_out=lambda error: left_out.append(one_line(error)),
         )
+    if others := without_landmarks(source, faces, out) if source.is_dir() else []:
+        note(f"{count(len(others), 'picture')} without landmarks, not written: {listed(others)}")
     small = [f"{file.name} ({side:.0f})" for file, side in sides.items() if side < size]
     if small:
         note(f"{count(len(small), 'face')} smaller than {size} pixels, enlarged: {listed(small)}")

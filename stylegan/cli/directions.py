@@ -194,7 +194,9 @@ def kept_directions(
     except ValueError as error:
         if overwrite:
             return []
-        raise ValueError(f"{path} exists; pass --overwrite or choose another name") from error
+        raise ValueError(
+            f"{error}; --overwrite replaces all of the file, --out chooses another"
+        ) from error
     there = [d.method for d in kept if d.method in methods and learned in (None, *d.names)]
     if there and not overwrite:
         what = f"svm:{learned}" if learned else " and ".join(there)

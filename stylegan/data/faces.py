@@ -243,6 +243,16 @@ def align_files(
     return sides
 
 
+def without_landmarks(folder: Path, landmarks: Faces, out: Path) -> list[str]:
+    """Names of the pictures in a folder, but for those in `out`, that have no landmarks."""
+    known = {folder / name for name in landmarks}
+    return [
+        path.relative_to(folder).as_posix()
+        for path in sorted(folder.rglob("*"))
+        if is_image(path.name) and path not in known and out not in path.parents
+    ]
+
+
 def files_of(out: Path, name: str, faces: int) -> list[Path]:
     """The files of the faces of a picture."""
     path = out / name

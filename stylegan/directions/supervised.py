@@ -45,11 +45,13 @@ class Separation(NamedTuple):
 
 
 def complement(latents: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Rows (N, D) without their parts along `others` (K, D)."""
+    """Rows (N, D) without their parts along `others` (K, D), some of which may be alike."""
     if not len(others):
         return latents
-    basis = np.linalg.qr(others.T)[0]
-    return latents - latents @ basis @ basis.T
+    units = others / np.maximum(np.linalg.norm(others, axis=1, keepdims=True), 1e-30)
+    _, sizes, vectors = np.linalg.svd(units, full_matrices=False)
+    basis = vectors[sizes > 1e-6]  # what is less is round-off of float32 directions
+    return latents - latents @ basis.T @ basis
 
 
 def separated(examples: Examples, others: Tensor | None = None) -> Separation:

@@ -367,9 +367,10 @@ function download(name, source) {
 }
 
 function keyframes() {
-  const given = { points: points.map((point) => point.styles), noise: boxes.noise.value, tuned: number("tuned") };
+  const given = { points: points.map((point) => point.styles), noise: boxes.noise.value };
   for (const name of ["loop", "ease"]) given[name] = $(name).checked;
-  return { ...given, film_seconds: number("film_seconds") };
+  for (const name of ["tuned", "share", "blend_from", "film_seconds"]) given[name] = number(name);
+  return given;
 }
 
 async function film() {

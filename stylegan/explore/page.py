@@ -18,6 +18,7 @@ from stylegan import sampling
 from stylegan.directions import SavedEdit, with_edit, write_edits
 from stylegan.explore.controls import (
     Values,
+    blend_of,
     centers_known,
     class_names,
     class_of,
@@ -198,7 +199,8 @@ class Page:
         """
         keyframes = keyframes_in(self.scene, values)
         count = max(1, round(sum(keyframes.ways) * FPS))
-        loaded = self.scene.network(tuned_of(self.scene, values))
+        view = View(blend=blend_of(self.scene, values), tuned=tuned_of(self.scene, values))
+        loaded = self.painted(self.scene.made_of, view)
         made = film(keyframe_walk(loaded, keyframes, count, noise=noise_of(values)))
         ending = "mp4" if importlib.util.find_spec("av") else "webp"
         told: Queue[int | None] = Queue()

@@ -74,7 +74,7 @@ def tune(
     result. A step takes all pictures, `batch` at a time, which changes only round-off. Beside each
     pivot it compares copy and original at a w that lies `locality_radius` from it, toward a random
     one (of the class `labels` (1, label_dim)). All that is random comes from `seed`. ValueError for
-    targets or pivots of another shape, and if the distances are not finite in the end.
+    targets or pivots of another shape, and at the first distance that is not finite.
     """
     options, config = options or TuningOptions(), generator.config
     check_labels(labels, config.label_dim, 1)
@@ -142,9 +142,9 @@ def tuning(
             distances.append(far)
             kept.append(elsewhere)
         state = TuningState(step, tuned, torch.cat(distances), torch.cat(kept))
+        check_finite(state)
         if step == options.steps:
             tuned.requires_grad_(True).zero_grad()
-            check_result(state)
         yield state
         if step < options.steps:
             optimizer.step()
@@ -156,11 +156,13 @@ def toward(ws: Tensor, w: Tensor, radius: float) -> Tensor:
     return ws + radius * F.normalize(w[:, None] - ws, dim=2)
 
 
-def check_result(state: TuningState) -> None:
+def check_finite(state: TuningState) -> None:
     """ValueError unless all distances are finite, which they do not become again."""
-    if not torch.isfinite(state.distances).all():
-        found = ", ".join(f"{value:g}" for value in state.distances.tolist())
-        raise ValueError(
-            f"tuning failed: after {state.step} steps the distance is {found}; choose a smaller "
-            "learning rate, and see whether the projections are pictures at all"
-        )
+    for name in ("distances", "locality"):
+        values = getattr(state, name)
+        if not torch.isfinite(values).all():
+            found = ", ".join(f"{value:g}" for value in values.tolist())
+            raise ValueError(
+                f"tuning failed: after {state.step} steps the {name} are {found}; choose a smaller "
+                "learning rate or locality, and see whether the projections are pictures at all"
+            )

@@ -19,6 +19,7 @@ from stylegan.figures import grid, save_picture
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.lineage import Lineage
+from stylegan.messages import count
 from stylegan.metrics.features import in_hub_cache
 from stylegan.metrics.lpips import WEIGHTS, load_lpips
 from stylegan.networks import Noise
@@ -93,7 +94,7 @@ def tune_files(
     tuned = dataclasses.replace(
         loaded,
         generator=state.generator.eval(),
-        origin=f"{loaded.origin}, tuned to {len(found)} pictures",
+        origin=f"{loaded.origin}, tuned to {count(len(found), 'picture')}",
         lineage=lineage,
     )
     lpips = lpips_if_here(distance, loaded)
