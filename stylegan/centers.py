@@ -21,14 +21,15 @@ SEED = 0  # of the first centres
 
 def find_centers(generator: Generator, centers: Centers, label: Tensor | None = None) -> Tensor:
     """Centres of w (K, w_dim), where the generator is: of K clusters, or for "class" the mean of
-    each class, of which `label` (1, label_dim) takes one. The same each time.
+    each class, of which `label` (1, label_dim) takes one, or a mixture. The same each time.
 
     ValueError for classes of a network without labels.
     """
     classes = generator.config.label_dim
-    w = sampling.mapped_samples(generator, SAMPLES)
+    mixture = label is not None and (int(label.count_nonzero()) > 1 or float(label.max()) != 1)
+    w = sampling.mapped_samples(generator, SAMPLES, label if mixture else None)
     if label is not None and classes:
-        w = w[int(label.argmax()) :: classes]
+        w = w if mixture else w[int(label.argmax()) :: classes]
     elif centers == "class":
         if not classes:
             raise ValueError("the network has no labels, so there are no means of classes")

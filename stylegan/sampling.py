@@ -54,14 +54,17 @@ def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
 
 
 @torch.inference_mode()
-def mapped_samples(generator: Generator, samples: int) -> Tensor:
-    """w (samples, w_dim) of the seeds 0, 1, ...; with labels, the classes take turns."""
+def mapped_samples(generator: Generator, samples: int, label: Tensor | None = None) -> Tensor:
+    """w (samples, w_dim) of the seeds 0, 1, ...; with labels, the classes take turns, unless one
+    `label` (1, label_dim) is given."""
     config, average = generator.config, generator.w_avg
     rows = []
     for start in range(0, samples, LATENTS_AT_ONCE):
         seeds = range(start, min(start + LATENTS_AT_ONCE, samples))
         labels = None
-        if config.label_dim:
+        if label is not None:
+            labels = label.expand(len(seeds), -1).to(average)
+        elif config.label_dim:
             labels = torch.eye(config.label_dim)[[i % config.label_dim for i in seeds]].to(average)
         z = latents(seeds, config.z_dim).to(average)
         rows.append(generator.mapping(z, labels))

@@ -89,6 +89,10 @@ def test_the_mean_of_a_class_is_that_of_its_latents():
     one = find_centers(generator, "class", torch.eye(3)[1:2])
     assert_close(one, means[1:2], rtol=1e-4, atol=1e-5)
     assert find_centers(generator, 4, torch.eye(3)[1:2]).shape == (4, 8)
+    mixture = torch.tensor([[0.5, 0.5, 0.0]])
+    of_mixture = sampling.mapped_samples(generator, 10_000, mixture).mean(dim=0)
+    assert_close(find_centers(generator, "class", mixture)[0], of_mixture, rtol=1e-4, atol=1e-5)
+    assert all((of_mixture - mean).norm() > 1e-3 for mean in means)
     with pytest.raises(ValueError, match="no labels, so there are no means"):
         find_centers(random_generator(), "class")
 
