@@ -435,6 +435,16 @@ def test_layers_of_another_network_take_part(scene):
         Scene(scene.loaded, other=explored(config=dataclasses.replace(TINY, w_dim=4)).loaded)
 
 
+def test_the_file_of_a_picture_with_alpha_keeps_it():
+    scene = explored(config=dataclasses.replace(TINY, image_channels=4))
+    page = Page(scene)
+    (answer,) = page.picture(controls(scene))
+    page.close()
+    with Image.open(io.BytesIO(base64.b64decode(answer["file"].partition(",")[2]))) as file:
+        assert file.mode == "RGBA"
+        assert difference(np.asarray(file), render(scene, view_of(scene, controls(scene)))) == 0
+
+
 def test_a_film_is_of_the_blended_network(scene, monkeypatch):
     other = explored(seed=1).loaded
     both, frames = Scene(scene.loaded, other=other), []

@@ -492,7 +492,7 @@ function wire() {
       if (!points.length) start("seed");
       return draw();
     },
-    picture_file: () => download(`${shown.name}.png`, shown.picture),
+    picture_file: () => download(`${shown.name}.png`, shown.file ?? shown.picture),
     latents_file: async () => {
       const { name, content } = await ask("latents", values());
       download(`${name}.npz`, `data:application/octet-stream;base64,${content}`);

@@ -121,9 +121,10 @@ class Page:
         yield self.drawn(view_of(self.scene, values))
 
     def drawn(self, view: View) -> Answer:
-        """A picture, its styles, its name and its caption."""
+        """A picture, if it has alpha also its file, its styles, its name and its caption."""
         pixels, styles = self.painted(render_with_styles, self.scene, view)
-        return {
+        file = {"file": png_url(pixels)} if pixels.shape[-1] == 4 else {}
+        return file | {
             "picture": url(pixels),
             "styles": styles_text(styles),
             "name": name_of(self.scene, view),
@@ -291,8 +292,12 @@ def latents_file(scene: Scene, view: View) -> bytes:
 
 
 def url(pixels: np.ndarray) -> str:
-    """uint8 (H, W, C) as the address of a PNG, packed quickly rather than tightly; what is
-    transparent shows a chequered ground."""
+    """uint8 (H, W, C) as the address of a PNG; what is transparent shows a chequered ground."""
+    return png_url(sampling.over_squares(pixels))
+
+
+def png_url(pixels: np.ndarray) -> str:
+    """uint8 (H, W, C) as the address of a PNG, packed quickly rather than tightly."""
     buffer = io.BytesIO()
-    sampling.picture(sampling.over_squares(pixels)).save(buffer, "PNG", compress_level=1)
+    sampling.picture(pixels).save(buffer, "PNG", compress_level=1)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
