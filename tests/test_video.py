@@ -1,5 +1,6 @@
 """Films: what is in their frames, and what is in the files."""
 
+import copy
 import dataclasses
 import importlib.util
 import json
@@ -20,7 +21,7 @@ from torch.testing import assert_close
 from stylegan import sampling
 from stylegan.directions import read_edits
 from stylegan.figures import StyleRange, of_seeds, style_ranges
-from stylegan.files.keyframes import Keyframes, keyframes_text
+from stylegan.files.keyframes import Keyframes, keyframes_text, read_keyframes
 from stylegan.files.latents import write_latents
 from stylegan.files.loading import LoadedGenerator, save_generator
 from stylegan.ops import truncate
@@ -504,6 +505,11 @@ def test_saved_keyframes_are_filmed(loaded, source, tmp_path):
     assert len(frames) == 15
     for frame, seed in ((0, 5), (10, 6)):
         assert np.abs(frames[frame] - still(loaded, seed)).mean() < 8
+    tuned = copy.deepcopy(loaded.generator)
+    with torch.no_grad():
+        next(tuned.synthesis.parameters()).add_(0.1)
+    of_tuned = dataclasses.replace(loaded, generator=tuned)
+    assert_close(read_keyframes(path, of_tuned).ws, ws, rtol=0, atol=0)
     options = ["--no-loop", "--ease", "--seconds", 2]
     frames = film(tmp_path / "b.webp", "keyframes", source, path, *options)
     assert np.abs(frames[-1] - still(loaded, 6)).mean() < 8  # equal frames are one in a .webp
@@ -513,7 +519,7 @@ def test_saved_keyframes_are_filmed(loaded, source, tmp_path):
     ("change", "message"),
     [
         ({"format": "other"}, "does not hold keyframes of version 1"),
-        ({"generator_sha256": "0"}, "has keyframes of other weights"),
+        ({"generator_sha256": "0", "mapping_sha256": "0"}, "has keyframes of other weights"),
         ({"keyframes": []}, "from 2 to 1000 keyframes, not 0"),
         ({"keyframes": [{"seconds": 1}] * 2}, "'styles' is missing"),
         ({"keyframes": [{"seconds": 1, "styles": "AAAA"}] * 2}, "keyframe 0 is of another network"),

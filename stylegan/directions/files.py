@@ -17,7 +17,7 @@ from stylegan.files.download import BUNDLED
 from stylegan.files.formats.metadata import from_json
 from stylegan.files.formats.npz import npz_arrays
 from stylegan.files.latents import checked_numbers
-from stylegan.files.loaded import weights_sha256
+from stylegan.files.loaded import fits, hashes
 from stylegan.messages import readable
 from stylegan.networks import Generator, NetworkConfig
 
@@ -40,21 +40,6 @@ def beside(source: str | Path, ending: str) -> Path:
 def default_path(source: str | Path) -> Path:
     """The file of the directions of a source: see `beside`."""
     return beside(source, "directions.npz")
-
-
-def hashes(generator: Generator) -> dict[str, str]:
-    """What a file of directions says about their generator: SHA-256 of its weights, and of those
-    that turn z into w."""
-    found = {"generator_sha256": weights_sha256(generator)}
-    if any(True for _ in generator.mapping.parameters()):
-        found["mapping_sha256"] = weights_sha256(generator, ("mapping.", "w_avg"))
-    return found
-
-
-def fits(about: Mapping[str, Any], generator: Generator) -> bool:
-    """Whether directions with these hashes mean the same to the generator: its w are the same, as
-    after tuning. Older files have the hash of all weights alone."""
-    return any(about.get(name) == found for name, found in hashes(generator).items())
 
 
 def save_directions(path: Path, found: Sequence[Directions], generator: Generator) -> None:

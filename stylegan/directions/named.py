@@ -11,7 +11,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from stylegan.atomic import write_text
-from stylegan.directions.files import beside, default_path, fits, hashes, load_directions
+from stylegan.directions.files import beside, default_path, load_directions
 from stylegan.directions.finding import (
     COUNT,
     KNOWN,
@@ -25,7 +25,7 @@ from stylegan.directions.supervised import class_directions
 from stylegan.edits import FORM, Edit, check_layers, parsed
 from stylegan.figures import chart, save_picture
 from stylegan.files.formats.metadata import from_json
-from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator, fits, hashes
 from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
 

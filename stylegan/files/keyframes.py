@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from stylegan.files.formats.metadata import from_json
-from stylegan.files.loaded import LoadedGenerator, weights_sha256
+from stylegan.files.loaded import LoadedGenerator, fits, hashes
 from stylegan.messages import readable
 from stylegan.networks import NetworkConfig
 from stylegan.paths import places
@@ -85,12 +85,12 @@ def decoded(text: Any, name: str) -> bytes:
 
 
 def keyframes_text(keyframes: Keyframes, loaded: LoadedGenerator) -> str:
-    """The content of a file, which names the generator by the SHA-256 of its weights."""
+    """The content of a file, which names the generator by `hashes`."""
     both = zip(keyframes.ws, keyframes.seconds, strict=True)
     about = {
         "format": FORMAT,
         "version": VERSION,
-        "generator_sha256": weights_sha256(loaded.generator),
+        **hashes(loaded.generator),
         "loop": keyframes.loop,
         "ease": keyframes.ease,
         "keyframes": [{"seconds": some, "styles": styles_text(ws)} for ws, some in both],
@@ -110,7 +110,7 @@ def read_keyframes(path: Path, loaded: LoadedGenerator) -> Keyframes:
         raise ValueError(
             f"{path} does not hold keyframes of version {VERSION}; stylegan explore saves them"
         )
-    if about.get("generator_sha256") != weights_sha256(loaded.generator):
+    if not fits(about, loaded.generator):
         raise ValueError(f"{path} has keyframes of other weights; pass their generator")
     try:
         entries, flags = about["keyframes"], [about["loop"], about["ease"]]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -237,6 +237,21 @@ def weights_sha256(generator: Generator, of: tuple[str, ...] = ("",)) -> str:
         digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
         digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def hashes(generator: Generator) -> dict[str, str]:
+    """What a file of directions, edits or keyframes says about its generator: SHA-256 of its
+    weights, and of those that turn z into w."""
+    found = {"generator_sha256": weights_sha256(generator)}
+    if any(True for _ in generator.mapping.parameters()):
+        found["mapping_sha256"] = weights_sha256(generator, ("mapping.", "w_avg"))
+    return found
+
+
+def fits(about: Mapping[str, Any], generator: Generator) -> bool:
+    """Whether w of a file with these hashes mean the same to the generator: its mapping network is
+    the same, as after tuning. Older files have the hash of all weights alone."""
+    return any(about.get(name) == found for name, found in hashes(generator).items())
 
 
 def checked_centers(centers: Any, w_dim: int) -> Tensor:
