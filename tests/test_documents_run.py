@@ -27,6 +27,7 @@ PROGRAMS = ("apt-get", "git", "pip", "pytest", "python", "sphinx-build", "styleg
 PROGRAMS += ("unzip",)
 REASONS = {  # why something is not run
     "installs",
+    "needs a cluster",
     "needs a file of others",
     "needs eight GPUs",
     "needs the network",
