@@ -5,6 +5,7 @@ again with right lengths and checksums, so that the code behind the checks is re
 """
 
 import contextlib
+import copy
 import io
 import itertools
 import json
@@ -245,7 +246,9 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=4,
-) | st.sampled_from((10**400, 2**63, "x" * 100_000, [0] * 10_000, "../../etc", "DEEP", "LONG"))
+) | st.sampled_from((10**400, 2**63, "x" * 100_000, [0] * 10_000, "../../etc", "DEEP", "LONG")).map(
+    copy.copy  # what is drawn may be changed
+)
 
 
 @st.composite
