@@ -250,6 +250,20 @@ def test_the_same_command_writes_the_same_files_and_only_over_them_when_told(fol
     assert "tuned.pt exists" in refused(*arguments)
 
 
+def test_what_no_longer_belongs_to_replaced_latents_is_named_and_stays(folder):
+    told(*request(folder, "--tune", "--tune-steps", 1, "--edit", "sefa:1=+1"))
+    result = stylegan(*request(folder, "--overwrite", images="a"))
+    assert result.exit_code == 0
+    said = result.stderr.splitlines()[-1]
+    names = ["latents.npz", "projections.png", "tuned.pt", "tuned.png", "tuned.json", "tuned.jsonl"]
+    names += ["a/edited.png", "a/tuned.png", "a/tuned-edited.png"]
+    paths = [folder / "out" / name for name in names]
+    assert said == f"of earlier projections, not of these: {'; '.join(map(str, paths))}"
+    assert all(path.exists() for path in paths)
+    (folder / "c.png").write_bytes((folder / "b.png").read_bytes())
+    assert "earlier" not in stylegan(*request(folder, images="c")).stderr  # nothing is replaced
+
+
 def test_the_nearest_of_several_starts_is_kept(folder):
     told(*request(folder, "--starts", 3))
     for name in "ab":

@@ -19,8 +19,8 @@ from stylegan.cli.options import (
     edits_of,
     path_option,
 )
-from stylegan.cli.terminal import say
-from stylegan.messages import count, listed
+from stylegan.cli.terminal import note, say
+from stylegan.messages import count, listed, readable
 
 if TYPE_CHECKING:
     from stylegan.data import Crop
@@ -144,7 +144,8 @@ def project(
         steps=steps, space=space, fit_noise=noise, search_noise=search_noise
     )
     film = projection.film_name(video)
-    projection.check_free(images, out, film, overwrite=overwrite, edited=bool(edits), tuned=tune)
+    kinds = {"edited": bool(edits), "tuned": tune}
+    outdated = projection.check_free(images, out, film, overwrite=overwrite, **kinds)
     parent = Parent.of(source, use_device(device))
     loaded = parent.loaded.adjusted(edits=edits_of(source, parent.loaded, edits))
     loaded.label(class_name)  # what is wrong is found before the weights of a distance are loaded
@@ -177,6 +178,10 @@ def project(
                     loaded, found, out, distance, tuning, progress=progress, **common
                 )
             say(f"{out / 'tuned.pt'}: the generator tuned to {count(len(found), 'picture')}")
+    if found and outdated:
+        note(
+            f"of earlier projections, not of these: {listed([readable(path) for path in outdated], 20)}"
+        )
     if left_out:
         raise ValueError(f"{count(len(left_out), 'image')} left out: {listed(left_out, 20)}")
 

@@ -35,6 +35,7 @@ OVERVIEW = "projections.png"  # of all pictures, if there are several
 PAIRS = 4  # of target and result in a row of the overview
 LONGEST_LABEL = 16  # characters
 FPS = 15
+ENDINGS = ("mp4", "webp", "gif")  # of films
 MOMENTS, PAUSE = 75, 15  # frames of a film: of the search, and of its end once more
 FILMED = 256  # pixels a side of the pictures in a film, at most
 
@@ -244,20 +245,34 @@ def check_free(
     overwrite: bool,
     edited: bool = False,
     tuned: bool = False,
-) -> None:
+) -> list[Path]:
     """ValueError if `project_files`, and `tune_files` if it is `tuned`, would replace something,
-    unless that is wanted, or cannot."""
-    folders = folders_of(images, out)
+    unless that is wanted, or cannot. Of what is replaced, the files that stay but no longer belong
+    to the latents: films of another kind, edits, tuned generators, latents of several images."""
     check_folder(out)
+    written = files_of(images, out, film, edited=edited, tuned=tuned)
+    for path in written:
+        check_file(path, overwrite=overwrite)
+    if not any(path.exists() for path in written):
+        return []
+    known = [out / LATENTS, out / OVERVIEW]
+    for ending in ENDINGS:
+        known += files_of(images, out, f"progress.{ending}", edited=True, tuned=True)
+    return [path for path in dict.fromkeys(known) if path not in written and path.exists()]
+
+
+def files_of(
+    images: Sequence[Path], out: Path, film: str | None, *, edited: bool, tuned: bool
+) -> list[Path]:
+    """What is written for these images."""
+    folders = folders_of(images, out)
     of_each = [LATENTS, TARGET, PICTURE, LOG, RESULT, *([film] if film else [])]
     of_each += [EDITED] if edited else []
     of_each += [TUNED_PICTURE] if tuned else []
     of_each += [TUNED_EDITED] if tuned and edited else []
     of_all = [LATENTS, OVERVIEW] if len(folders) > 1 else []
     of_all += [TUNED, TUNED_SHEET, TUNED_RESULT, TUNED_LOG] if tuned else []
-    files = [folder / name for folder in folders for name in of_each]
-    for path in [*(out / name for name in of_all), *files]:
-        check_file(path, overwrite=overwrite)
+    return [*(out / name for name in of_all), *(f / name for f in folders for name in of_each)]
 
 
 def write_projection(
