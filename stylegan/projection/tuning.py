@@ -164,5 +164,6 @@ def check_finite(state: TuningState) -> None:
             found = ", ".join(f"{value:g}" for value in values.tolist())
             raise ValueError(
                 f"tuning failed: after {state.step} steps the {name} are {found}; choose a smaller "
-                "learning rate or locality, and see whether the projections are pictures at all"
+                "--locality (in Python also learning_rate), and see whether the projections are "
+                "pictures at all"
             )
