@@ -171,6 +171,9 @@ def project(
             )
         if found:
             say(f"{count(len(found), 'projection')} in {out}, of the {loaded.origin}")
+        if found and outdated:
+            names = listed([readable(path) for path in outdated], 20)
+            note(f"of earlier projections, not of these: {names}")
         if found and tune:
             common["lineage"] = parent.history()
             with progress_bar("step") as progress:
@@ -178,10 +181,6 @@ def project(
                     loaded, found, out, distance, tuning, progress=progress, **common
                 )
             say(f"{out / 'tuned.pt'}: the generator tuned to {count(len(found), 'picture')}")
-    if found and outdated:
-        note(
-            f"of earlier projections, not of these: {listed([readable(path) for path in outdated], 20)}"
-        )
     if left_out:
         raise ValueError(f"{count(len(left_out), 'image')} left out: {listed(left_out, 20)}")
 
