@@ -92,4 +92,5 @@ def textbook_step(
 
 
 def textbook_draws(draws: PassDraws) -> one_file.Draws:
-    return one_file.Draws(draws.latents, draws.mixing_latents, draws.mixing_cutoff, draws.noise)
+    cutoff = int(draws.mixing_cutoff)
+    return one_file.Draws(draws.latents, draws.mixing_latents, cutoff, draws.noise)

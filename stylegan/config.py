@@ -86,6 +86,7 @@ class TrainConfig:
     freeze_d: int = 0  # discriminator's blocks from this resolution up are not trained; 0 = all are
     freeze_mapping: bool = False  # the mapping network is not trained
     checkpoint_activations: bool = False  # recompute blocks instead of keeping what they saved
+    cuda_graphs: bool = False  # record a stage's kernels once, then replay them; not measured
     deterministic: bool = False  # the same bits every time on a GPU too, where it is slower
     log_kimg: float = 1.0  # between two lines of log.jsonl [kimg]
     snapshot_ticks: int = 10  # ticks between two generator files
@@ -140,6 +141,7 @@ DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody wr
 HARMLESS = {  # may change within a run; a message warns if batch_gpu changes groups
     "batch_gpu",
     "checkpoint_activations",
+    "cuda_graphs",
     "deterministic",
     "keep_states",
     "log_kimg",

@@ -64,8 +64,8 @@ OWN = {  # the official program has nothing like them
     "network.bias_before_blur", "network.activation_before_blur", "network.premultiplied",
     "network.generator", "network.discriminator", "seed",
     "log_kimg", "keep_states", "data.crop", "data.include",
-    "checkpoint_activations", "deterministic", "save_minutes", "milestone_kimg", "max_skipped",
-    "max_saturated_kimg", "augment.kind", "augment.transforms", "augment.strength",
+    "cuda_graphs", "checkpoint_activations", "deterministic", "save_minutes", "milestone_kimg",
+    "max_skipped", "max_saturated_kimg", "augment.kind", "augment.transforms", "augment.strength",
     "augment.target", "augment.speed_kimg", "data.holdout", "lecam_weight", "lecam_decay",
     "freeze_d", "freeze_mapping",
 }  # fmt: skip

@@ -50,10 +50,17 @@ def strongest(transform: Transform | None, n: int, size: int) -> Transform | Non
         for field in dataclasses.fields(transform)
         if isinstance(value := getattr(transform, field.name), Tensor)
     }
-    if isinstance(transform, ada.Transform) and transform.windows:
-        margins, window = resampling.strongest(size)
-        changes |= {"margins": margins, "windows": [window] * n}
-    return dataclasses.replace(transform, **changes)
+    return whole(dataclasses.replace(transform, **changes), n, size)
+
+
+def whole(transform: Transform | None, n: int, size: int) -> Transform | None:
+    """The same transform of n images of that height and width; shapes inside do not depend on what
+    was drawn, so that it takes the longest. Pixels differ by a millionth: the filter that enlarges
+    reaches a little beyond the margins."""
+    if not isinstance(transform, ada.Transform) or not transform.windows:
+        return transform
+    margins, window = resampling.strongest(size)
+    return dataclasses.replace(transform, margins=margins, windows=(window,) * n)
 
 
 def part(

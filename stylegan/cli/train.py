@@ -52,6 +52,7 @@ SETTINGS = {  # likewise, after `-o`
     "freeze_d": "freeze_d",
     "freeze_mapping": "freeze_mapping",
     "checkpoint_activations": "checkpoint_activations",
+    "cuda_graphs": "cuda_graphs",
     "deterministic": "deterministic",
     "save_minutes": "save_minutes",
     "seed": "seed",
@@ -118,6 +119,11 @@ SETTINGS = {  # likewise, after `-o`
     "--batch-gpu", type=values.whole_number(1), help="Number of images at once per process."
 )
 @click.option("--checkpoint-activations", is_flag=True, help="Recompute: less memory, more time.")
+@click.option(
+    "--cuda-graphs",
+    is_flag=True,
+    help="Record the kernels of a step once, then replay them; for one GPU. Not measured.",
+)
 @click.option("--deterministic", is_flag=True, help="Same bits on a GPU every time.")
 @click.option("--save-minutes", type=values.real_number(0), help="Minutes between saved states.")
 @click.option(

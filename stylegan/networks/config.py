@@ -122,9 +122,15 @@ def check_labels(labels: Tensor | None, label_dim: int, n: int) -> None:
         raise ValueError(f"labels of shape ({n}, {label_dim}) are needed; {found}")
 
 
-def check_alpha(alpha: float) -> None:
+def check_alpha(alpha: float | Tensor) -> bool:
+    """Whether a resolution grows in with that weight: a tensor () says so by being one.
+
+    ValueError for a number that is no weight."""
+    if isinstance(alpha, Tensor):
+        return True
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha must be from 0 to 1, not {alpha}")
+    return alpha < 1
 
 
 def rgb_sizes(resolution: int, alpha: float) -> list[int]:

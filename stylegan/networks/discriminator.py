@@ -88,7 +88,7 @@ class Discriminator(nn.Module):
         self.head = DiscriminatorHead(config)
 
     def forward(
-        self, images: Tensor, labels: Tensor | None = None, *, alpha: float = 1.0
+        self, images: Tensor, labels: Tensor | None = None, *, alpha: float | Tensor = 1.0
     ) -> Tensor:
         """images (N, image_channels, r, r) at any r from 4 to the full resolution -> (N,).
 
@@ -100,13 +100,13 @@ class Discriminator(nn.Module):
             expected = f"(N, {self.config.image_channels}, r, r)"
             raise ValueError(f"images must be {expected}, not {tuple(images.shape)}")
         resolution = check_resolution(height, self.config.resolution)
-        check_alpha(alpha)
+        fading = check_alpha(alpha)
         check_labels(labels, self.config.label_dim, n)
         run = recompute if self.recompute_blocks else call
         x = run(self.from_rgb[str(resolution)], images)
         for r in reversed(resolutions(resolution)[1:]):
             x = run(self.blocks[str(r)], x)
-            if r == resolution and alpha < 1:
+            if r == resolution and fading:
                 x = fade(run(self.from_rgb[str(r // 2)], downsample(images)), x, alpha)
         logits = run(self.head, x)
         return logits.squeeze(1) if labels is None else (logits * labels.to(logits.dtype)).sum(1)

@@ -177,7 +177,7 @@ class SynthesisNetwork(nn.Module):
         ws: Tensor,
         *,
         resolution: int | None = None,
-        alpha: float = 1.0,
+        alpha: float | Tensor = 1.0,
         noise: Noise = "random",
     ) -> Tensor:
         """ws (N, num_styles, w_dim) -> images (N, image_channels, resolution, resolution).
@@ -189,7 +189,7 @@ class SynthesisNetwork(nn.Module):
         config = self.config
         full = config.resolution
         resolution = check_resolution(full if resolution is None else resolution, full)
-        check_alpha(alpha)
+        fading = check_alpha(alpha) and resolution > 4
         if ws.ndim != 3 or ws.shape[1:] != (config.num_styles(), config.w_dim):
             expected = f"(N, {config.num_styles()}, {config.w_dim})"
             raise ValueError(f"ws must be {expected}, not {tuple(ws.shape)}")
@@ -203,7 +203,7 @@ class SynthesisNetwork(nn.Module):
         for i, r in enumerate(resolutions(resolution)[1:], start=1):
             coarse, x = x, run(self.blocks[str(r)], x, rows[i], *maps[2 * i : 2 * i + 2])
         images: Tensor = run(self.to_rgb[str(resolution)], x)
-        if alpha < 1 and resolution > 4:
+        if fading:
             images = fade(upsample(run(self.to_rgb[str(resolution // 2)], coarse)), images, alpha)
         return images
 

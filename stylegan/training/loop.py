@@ -10,6 +10,7 @@ from stylegan.files import checkpoint
 from stylegan.records import read_lines
 from stylegan.schedule import Stage
 from stylegan.training.feed import Feed
+from stylegan.training.graphs import REASONS
 from stylegan.training.health import Health, explained
 from stylegan.training.interrupts import Requests, Stopped, requests
 from stylegan.training.overfitting import Overfitting, validation_metrics
@@ -86,6 +87,7 @@ class Loop:
     asked: Requests
     watchdog: Watchdog
     evaluation: Evaluation | None
+    eager_because: str = ""
 
     def periodic(self, tick_kimg: float) -> list[tuple[float, Callable[[Stage], object]]]:
         """What is done every so many thousand images. The state comes last, so that whatever a kill
@@ -110,6 +112,7 @@ class Loop:
             reals, labels = self.feed.next(before, stage)
             self.watchdog.at("in a step")
             metrics = train_step(state, reals, labels, stage, self.feed.draws(before, stage))
+            self.tell_of_graphs()
             self.watchdog.at("for files")
             self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
             self.health.check_updates()
@@ -122,6 +125,14 @@ class Loop:
             self.answer_requests()
         self.watchdog.at("for the last files")
         self.finish(state.stage)
+
+    def tell_of_graphs(self) -> None:
+        """Why steps are not recorded that should be: once."""
+        reason = REASONS.get(self.state, "")
+        if reason != self.eager_because:
+            self.eager_because = reason
+            self.recorder.tell(f"without cuda_graphs: {reason}")
+            self.recorder.line("no_cuda_graphs", reason=reason)
 
     def log(self, stage: Stage) -> None:
         found = validation_metrics(self.state, self.feed, stage)

@@ -15,6 +15,7 @@ from stylegan.networks import Generator
 from stylegan.ops import at_least_float32
 from stylegan.schedule import Stage
 from stylegan.training.draws import PassDraws
+from stylegan.training.graphs import StageGraphs, stage_graphs
 
 if TYPE_CHECKING:
     from stylegan.training.state import TrainState
@@ -55,6 +56,7 @@ class StageNetworks:
     generator: nn.Module  # a GeneratorPass
     discriminator: nn.Module
     resting: frozenset[str]  # weights of the generator that equal their average and stay so
+    graphs: StageGraphs | None = None  # where its steps are recorded
 
 
 # beside the states, which hold exactly what survives a restart
@@ -90,7 +92,8 @@ def prepare(state: "TrainState", stage: Stage) -> StageNetworks:
         if not weight.requires_grad and torch.equal(weight, averages[name])
     )
     generator = wrapped(GeneratorPass(state.generator))
-    return StageNetworks(stage.growth, generator, wrapped(state.discriminator), resting)
+    discriminator = wrapped(state.discriminator)
+    return StageNetworks(stage.growth, generator, discriminator, resting, stage_graphs(state))
 
 
 def frozen_parts(state: "TrainState") -> list[nn.Module]:

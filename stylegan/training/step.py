@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from stylegan import augment, distributed
+from stylegan.config import TrainConfig
 from stylegan.networks import Generator
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, PassDraws
+from stylegan.training.graphs import Found, StepInputs, gradients
 from stylegan.training.optimizer import guarded_update
 from stylegan.training.parallel import (
     GeneratorPass,
@@ -71,29 +73,21 @@ def update_discriminator(
     stage: Stage,
     draws: Draws,
 ) -> Metrics:
-    """Terms are propagated one group after the other, so that only one graph lives at a time."""
+    """The discriminator learns from reals and fakes; the strength of augmentation follows."""
     config = with_lazy_r1(state.config, state.images_seen, stage)
-    groups = discriminator_terms(config)
-    state.d_optimizer.zero_grad(set_to_none=True)
-    metrics: Metrics = {}
-    w_mean = torch.zeros_like(state.generator.w_avg)
-    for micro in micro_batches(len(reals), config.batch_gpu):
-        part_labels = None if labels is None else labels[micro.rows]
-        own = draws.discriminator.part(micro.rows)
-        with torch.no_grad(), autocast(config, reals.device):
-            generate = GeneratorPass(state.generator)  # without DDP: there are no gradients
-            fakes, w = generate(own, part_labels, stage)
-        w_mean += w * micro.weight
-        mix = None if draws.penalty_mix is None else draws.penalty_mix[micro.rows]
-        of_reals = augment.part(draws.real_transform, micro.rows)
-        averages = state.logit_averages
-        batch = Batch(reals[micro.rows], fakes, part_labels, mix, averages, of_reals, own.transform)
-        for group in groups:
-            last = micro.last and group is groups[-1]
-            with local_gradients(networks.discriminator, last=last):
-                terms = group(config, networks.discriminator, batch, stage)
-                backward(state.d_scaler, terms, micro.weight, state.discriminator)
-            add_to(metrics, terms, micro.weight)
+    inputs = StepInputs(
+        stage,
+        draws.discriminator,
+        reals,
+        labels,
+        state.logit_averages,
+        draws.penalty_mix,
+        draws.real_transform,
+    )
+    compute = partial(discriminator_gradients, state, networks, config)
+    metrics, w_mean = gradients(
+        state, networks.graphs, state.d_optimizer, compute, inputs, config.r1_gamma
+    )
     if config.augment.adaptive:
         observe = partial(
             state.strength.observe, batch_size=stage.batch_size, config=config.augment
@@ -108,12 +102,51 @@ def update_discriminator(
     return metrics
 
 
+def discriminator_gradients(
+    state: TrainState, networks: StageNetworks, config: TrainConfig, inputs: StepInputs
+) -> Found:
+    """Terms are propagated one group after the other, so that only one graph lives at a time."""
+    stage, draws, reals, labels = inputs.stage, inputs.draws, inputs.reals, inputs.labels
+    assert reals is not None
+    groups = discriminator_terms(config)
+    metrics: Metrics = {}
+    w_mean = torch.zeros_like(state.generator.w_avg)
+    for micro in micro_batches(len(reals), config.batch_gpu):
+        part_labels = None if labels is None else labels[micro.rows]
+        own = draws.part(micro.rows)
+        with torch.no_grad(), autocast(config, reals.device):
+            generate = GeneratorPass(state.generator)  # without DDP: there are no gradients
+            fakes, w = generate(own, part_labels, stage)
+        w_mean += w * micro.weight
+        mix = None if inputs.penalty_mix is None else inputs.penalty_mix[micro.rows]
+        of_reals = augment.part(inputs.real_transform, micro.rows)
+        averages = inputs.averages
+        batch = Batch(reals[micro.rows], fakes, part_labels, mix, averages, of_reals, own.transform)
+        for group in groups:
+            last = micro.last and group is groups[-1]
+            with local_gradients(networks.discriminator, last=last):
+                terms = group(config, networks.discriminator, batch, stage)
+                backward(state.d_scaler, terms, micro.weight, state.discriminator)
+            add_to(metrics, terms, micro.weight)
+    return Found(metrics, w_mean)
+
+
 def update_generator(
     state: TrainState, networks: StageNetworks, stage: Stage, draws: PassDraws
 ) -> Metrics:
     """The discriminator must be frozen: gradients flow through it, not into it."""
-    config = state.config
-    state.g_optimizer.zero_grad(set_to_none=True)
+    compute = partial(generator_gradients, state, networks)
+    inputs = StepInputs(stage, draws)
+    metrics, w_mean = gradients(state, networks.graphs, state.g_optimizer, compute, inputs)
+    update_w_avg(state.generator, w_mean, state.config.w_avg_decay)
+    updated = guarded_update(state.g_optimizer, state.g_scaler, stage.g_lr)
+    state.count(updated, partial(state.count_update, "g"))
+    return metrics
+
+
+def generator_gradients(state: TrainState, networks: StageNetworks, inputs: StepInputs) -> Found:
+    """Those of the loss of generated images."""
+    config, stage, draws = state.config, inputs.stage, inputs.draws
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     for micro in micro_batches(len(draws.latents), config.batch_gpu):
@@ -127,10 +160,7 @@ def update_generator(
             backward(state.g_scaler, terms, micro.weight, state.generator)
         w_mean += w * micro.weight
         add_to(metrics, terms, micro.weight)
-    update_w_avg(state.generator, w_mean, config.w_avg_decay)
-    updated = guarded_update(state.g_optimizer, state.g_scaler, stage.g_lr)
-    state.count(updated, partial(state.count_update, "g"))
-    return metrics
+    return Found(metrics, w_mean)
 
 
 class MicroBatch(NamedTuple):
