@@ -81,7 +81,8 @@ def main(device: str, threads: int, malloc: str, seconds: float, out: Path) -> N
             Contender(name, "startup:process", {"arguments": arguments, "repeat_seconds": 0})
             for name, arguments in programs(device).items()
         ]
-        results = contest(contenders, environment, seconds=seconds)
+        rounds = 3 if seconds else 1
+        results = contest(contenders, environment, seconds=seconds, min_rounds=rounds)
     base = next(Spread.of(r.seconds).median for r in results if r.name == BASE)
     rows = []
     for result in results:

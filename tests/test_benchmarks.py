@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from stylegan.training import Share, TrainState, draw
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 import contest  # noqa: E402
+import everything  # noqa: E402
 import iteration  # noqa: E402
 import work  # noqa: E402
 from textbook import textbook_state, textbook_step  # noqa: E402
@@ -202,6 +204,78 @@ def test_memory_is_what_is_needed_beyond_the_beginning():
     del block
     if before is not None:  # None: not Linux
         assert memory.peak() - before == pytest.approx(2**26, rel=0.2)
+
+
+def outcome_of(program, folder, limit=60.0, **options):
+    part = everything.Part("part", "does it?", ["-c", program], **options)
+    return everything.run(part, limit, folder)
+
+
+def test_a_part_that_fails_or_takes_too_long_says_so(tmp_path):
+    assert outcome_of("print('yes')", tmp_path, check=True).result == "passed"
+    assert (tmp_path / "part.log").read_text() == "yes\n"
+    assert outcome_of("", tmp_path).result == "measured"
+    assert outcome_of("raise SystemExit(2)", tmp_path, check=True).result == "failed"
+    assert outcome_of("raise SystemExit(143)", tmp_path, good=(0, 143)).result == "measured"
+    late = outcome_of("import time; time.sleep(600)", tmp_path, 0.2)
+    assert (late.result, late.good) == ("cut off", False)
+    log = tmp_path / "everything.json"
+    text = everything.report("Title", [late], tmp_path, "cpu", "# Table")
+    assert "part was cut off." in text and json.loads(log.read_text())["parts"][0]["limit"] == 0.2
+
+
+def test_what_a_part_has_started_ends_with_it(tmp_path):
+    child = "import time, sys; print('begun', flush=True); time.sleep(600)"
+    program = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)\n"
+        "print(child.stdout.readline(), child.pid, flush=True)\n"
+        "child.wait()"
+    )
+    assert outcome_of(program, tmp_path, 5.0).result == "cut off"
+    words = (tmp_path / "part.log").read_text().split()
+    if words:  # the machine had time to begin it
+        until = time.monotonic() + 60
+        while Path(f"/proc/{words[-1]}/exe").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not Path(f"/proc/{words[-1]}/exe").exists()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_part_has_a_program_and_checks_come_first(device, tmp_path, monkeypatch):
+    parts = everything.parts(device, tmp_path)
+    kinds = [part.check for part in parts]
+    assert kinds == sorted(kinds, reverse=True) and len({part.name for part in parts}) == len(parts)
+    assert all(Path(part.arguments[0]).is_file() or part.arguments[0] == "-m" for part in parts)
+    marked = [Path(name).name for name in everything.marked_files()]
+    assert {"test_w_avg_leak.py", "test_graphs.py", "test_rehearsal.py"} <= set(marked)
+
+
+@pytest.mark.slow
+def test_everything_is_asked_of_a_cpu(tmp_path):
+    options = ["--device", "cpu", "--minutes", "30", "--out", str(tmp_path)]
+    done = CliRunner().invoke(everything.main, options, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    parts = json.loads((tmp_path / "everything.json").read_text())["parts"]
+    assert {part["result"] for part in parts} == {"passed", "measured"} and len(parts) == 8
+    text = (tmp_path / "everything.md").read_text()
+    for title in ("# One training iteration", "# Generation", "# Start", "# A real run of quickst"):
+        assert title in text
+
+
+@pytest.mark.slow
+def test_a_training_makes_its_card(tmp_path):
+    data = Path(__file__).parents[1] / "datasets" / "emoji-32.zip"
+    options = ["--train", "--data", str(data), "--config", "quickstart", "--kimg", "0.064"]
+    arguments = [*options, "--out", str(tmp_path)]
+    done = CliRunner().invoke(everything.main, arguments)
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "everything.md").read_text()
+    assert "(psi-0.7/grid.png)" in text and "(neighbours.png)" in text and "| eff-fd500 |" in text
+    assert "64 images were shown." in text
+    assert (tmp_path / "run" / "report.html").is_file()
+    again = CliRunner().invoke(everything.main, arguments)
+    assert again.exit_code == 2 and "choose another --out" in again.output
 
 
 def test_an_unknown_revision_is_refused():

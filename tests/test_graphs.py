@@ -16,6 +16,7 @@ from stylegan.losses import nonsaturating
 from stylegan.networks.generator import MappingNetwork
 from stylegan.ops import fast, formulas
 from stylegan.training import Share, TrainState, draw, graphs, train_step
+from stylegan.training.kernels import kernels
 from stylegan.training.parallel import stage_networks
 from stylegan.training.rehearsal import Witness, rehearse
 
@@ -43,22 +44,25 @@ def stages(alphas=(0.13, 0.27, 0.57, 0.93)):
     return [stage(4, 1.0), *(stage(8, alpha) for alpha in alphas), stage(8, 1.0), stage(8, 1.0)]
 
 
-def trained(config, now):
+def trained(config, now, device="cpu"):
     """The state and metrics after steps at those stages."""
-    state, metrics, n = TrainState.create(config), [], config.network.label_dim
-    pool, labels = (torch.eye(n), torch.eye(n)[torch.arange(4) % n]) if n else (None, None)
+    state, metrics, n = TrainState.create(config, device=device), [], config.network.label_dim
+    pool, labels = None, None
+    if n:
+        pool, labels = torch.eye(n), torch.eye(n)[torch.arange(4) % n].to(device)
     for at in now:
         probability = state.strength.probability
-        draws = draw(config, state.images_seen, at, pool, Share(), probability)
-        metrics.append(train_step(state, reals_for(at, seed=state.images_seen), labels, at, draws))
+        draws = draw(config, state.images_seen, at, pool, Share(device=device), probability)
+        reals = reals_for(at, seed=state.images_seen).to(device)
+        metrics.append(train_step(state, reals, labels, at, draws))
     return state, metrics
 
 
-def differences(options, now):
+def differences(options, now, device="cpu"):
     """Between steps of the usual way and recorded ones."""
-    expected, metrics = trained(tiny_config(**options), now)
-    state, found = trained(tiny_config(**options, cuda_graphs=True), now)
-    assert state not in graphs.REASONS and state.skipped_d == state.skipped_g == 0
+    expected, metrics = trained(tiny_config(**options), now, device)
+    state, found = trained(tiny_config(**options, cuda_graphs=True), now, device)
+    assert state not in graphs.REASONS
     payload = state.to_payload() | {"config": expected.to_payload()["config"]}
     return differing(found, metrics) + differing(payload, expected.to_payload())
 
@@ -84,6 +88,15 @@ def test_recorded_steps_are_those_of_the_usual_way(name, recorded, whole):
     # a CPU, other than CUDA, rounds alpha to bfloat16 in the derivative of R1
     alphas = {"alphas": (0.125, 0.25, 0.5, 0.875)} if name == "bf16" else {}
     assert differences(OPTIONS[name], stages(**alphas)) == []
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("name", [*OPTIONS, "fp16"])
+def test_a_gpu_replays_the_steps_of_the_usual_way(name, whole):
+    options = OPTIONS.get(name, {"precision": "fp16"})
+    with kernels(tiny_config(deterministic=True)):
+        assert differences({**options, "deterministic": True}, stages(), "cuda") == []
 
 
 @pytest.mark.parametrize("number", ["alpha", "mixing cutoff", "weight of R1"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from reference import load, under
+from reference import DEVICE, SLACK, load, there, under
 
 from stylegan import interop, losses
 from stylegan.config import build_config
@@ -41,7 +41,7 @@ def as_network(kind, variables):
 
 
 def tensor(name, dtype):
-    return torch.from_numpy(INPUTS[name]).to(dtype)
+    return there(INPUTS[name], dtype)
 
 
 class Step:
@@ -60,7 +60,7 @@ class Step:
             }
         )
         networks = [as_network(kind, under(f"{kind}/", INPUTS)).to(dtype) for kind in "GD"]
-        self.state = TrainState.create(config, *networks)
+        self.state = TrainState.create(config, *networks, device=DEVICE)
         alpha = 1 - float(np.float32(lod))
         self.stage = Stage(16, alpha, batch_size=4, g_lr=0.0, d_lr=0.0, tick_kimg=1)
         self.reals = tensor("reals", dtype)
@@ -112,7 +112,7 @@ def close(found, expected, limit):
     """Within `limit`, or that fraction of values above 1: the official score of the fake at -4
     is itself 3e-6 from its float64 value."""
     expected = torch.from_numpy(np.asarray(expected, np.float64))
-    difference = (found.detach().double().reshape(expected.shape) - expected).abs()
+    difference = (found.detach().double().cpu().reshape(expected.shape) - expected).abs()
     return (difference < limit * expected.abs().clamp(min=1)).all().item()
 
 
@@ -125,7 +125,7 @@ def gradient_differences(step, case, lod, dtype):
     expected = dict(as_network(kind, official | rest).named_parameters())
     assert len(expected) == len(official) == META["noise"][f"{case}/lod{lod}"]["num_grads"]
     return max(
-        ((0 if p.grad is None else p.grad) - expected[name]).abs().max().item()
+        ((0 if p.grad is None else p.grad.cpu()) - expected[name]).abs().max().item()
         for name, p in network.named_parameters()
     )
 
@@ -139,7 +139,7 @@ def test_the_reference_has_ten_losses_at_two_levels_of_detail():
 @pytest.mark.parametrize("dtype", LIMITS, ids=["f64", "f32"])
 @pytest.mark.parametrize(("case", "lod"), CASES)
 def test_losses_terms_and_gradients_equal_the_official_ones(case, lod, dtype):
-    limit, expected = LIMITS[dtype], under(f"{case}/lod{lod}/", EXPECTED[dtype])
+    limit, expected = LIMITS[dtype] * SLACK[dtype], under(f"{case}/lod{lod}/", EXPECTED[dtype])
     step = Step(case, lod, dtype)
     before = [p.clone() for p in getattr(step.state, step.network).parameters()]
     metrics = step.update()
@@ -161,4 +161,4 @@ def test_losses_terms_and_gradients_equal_the_official_ones(case, lod, dtype):
 @pytest.mark.parametrize("lod", META["lods"])
 def test_fakes_of_the_training_step_equal_the_official_ones(lod):
     fakes = Step("D_logistic", lod, torch.float32).fakes()
-    assert close(fakes, INPUTS[f"fakes/lod{lod}"], 5e-5)
+    assert close(fakes, INPUTS[f"fakes/lod{lod}"], 5e-5 * SLACK[torch.float32])

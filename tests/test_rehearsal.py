@@ -1,5 +1,7 @@
 """A step and a picture on the meta device: nothing is made elsewhere, nothing waits for numbers."""
 
+import warnings
+
 import pytest
 import torch
 from tiny_training import differing, reals_for, stage, step, tiny_config, tiny_store
@@ -195,6 +197,27 @@ def test_what_a_witness_counts_of_memory_is_what_a_cpu_holds():
         after = witness.bytes
     assert before < after < witness.peak  # gradients and moments stay, graphs go
     assert witness.peak == pytest.approx(rehearse(config, now).peak_bytes, rel=0.25)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.parametrize("kind", ["none", "ada"])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_gpu_is_asked_for_numbers_once_in_a_step(kind, recorded):
+    augmented = {"kind": kind, "strength": 0.5}
+    config = tiny_config(augment=augmented, cuda_graphs=recorded, style_mixing=1.0)
+    state, now = TrainState.create(config, device="cuda"), stage(8, 0.5)
+    reals = reals_for(now).cuda()
+    for mode in ("default", "default", "default", "warn"):
+        draws = draw(config, state.images_seen, now, None, Share(device="cuda"), 0.5)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode(mode)
+            try:
+                train_step(state, reals, None, now, draws)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+    assert len([w for w in found if "synchroniz" in str(w.message)]) == 1
 
 
 LATER = {

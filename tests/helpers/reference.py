@@ -1,9 +1,20 @@
-"""Numbers that the official program computed, see tests/reference/README.md."""
+"""Numbers that the official program computed, see tests/reference/README.md.
+
+With TEST_DEVICE=cuda ours are computed there, in full precision.
+"""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
+import torch
+
+DEVICE = torch.device(os.environ.get("TEST_DEVICE", "cpu"))
+# of the limits in float32, which are those of a CPU; kernels of a GPU have not been measured
+SLACK = {torch.float64: 1, torch.float32: 1 if DEVICE.type == "cpu" else 10}
+if DEVICE.type == "cuda":
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 
@@ -13,6 +24,11 @@ def load(name):
     with np.load(REFERENCE / f"{name}.npz") as archive:
         arrays = {key: archive[key] for key in archive.files}
     return arrays, json.loads(str(arrays.pop("meta", "{}")))
+
+
+def there(array, dtype=None):
+    """The numbers of an array where ours are computed."""
+    return torch.from_numpy(array).to(DEVICE, dtype)
 
 
 def under(prefix, arrays):
