@@ -7,6 +7,7 @@ import pytest
 import torch
 from tiny_training import SCHEDULE, flat, step, tiny_config
 
+from stylegan.fitting import MEMORY_SHARE
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage, coming
 from stylegan.training import TrainState
@@ -19,6 +20,7 @@ from stylegan.training.cost import (
     state_bytes,
     step_costs,
 )
+from stylegan.training.plan import fit_lines
 from stylegan.training.preflight import disk_warning, seconds_between, try_out, try_steps
 
 CPU = torch.device("cpu")
@@ -140,6 +142,31 @@ def test_the_memory_estimate_knows_what_makes_a_step_smaller():
     graphs = estimate() - weights
     assert estimate(batch_gpu=16) - weights < 0.4 * graphs
     assert estimate(checkpoint_activations=True) - weights < 0.95 * graphs  # one block is most
+
+
+def test_what_fits_on_a_gpu_follows_from_the_estimate(monkeypatch):
+    """Of a step that takes a GiB, and one more for each image at once, half with recomputation."""
+
+    def estimate(config, stage, processes, device):
+        n = stage.batch_size // processes
+        per_image = 2**29 if config.checkpoint_activations else 2**30
+        return 2**30 + min(config.batch_gpu or n, n) * per_image * stage.resolution // 16
+
+    monkeypatch.setattr("stylegan.training.plan.memory_estimate", estimate)
+    plan = SCHEDULE | {"batch_size": {4: 64}, "initial_resolution": 8, "total_kimg": 1}
+    config = tiny_config(network={"deviation_group": 4}, schedule=plan)
+
+    def fits(gib):
+        """What is said of 8 and 16 pixels, and of all."""
+        *_, small, large, end = fit_lines(config, gib / MEMORY_SHARE)
+        return re.split("  +", small)[-1], re.split("  +", large)[-1], end
+
+    assert fits(70.1) == ("yes, about 136 at once", "yes, about 68 at once", "it fits as it is")
+    assert fits(40) == ("yes, about 76 at once", "32 at once", "it fits with --batch-gpu 32")
+    assert fits(6)[:2] == ("8 at once", "4 at once")
+    again = "it fits with --batch-gpu 4 --checkpoint-activations"
+    assert fits(4) == ("4 at once", "4 at once, recomputed", again)
+    assert fits(2.5) == ("4 at once, recomputed", "no", "it does not fit")
 
 
 def test_the_memory_estimate_knows_what_augmentation_takes():

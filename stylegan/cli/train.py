@@ -138,6 +138,12 @@ SETTINGS = {  # likewise, after `-o`
 )
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
 @click.option(
+    "--memory",
+    type=values.real_number(0.1, 10_000),
+    metavar="GIB",
+    help="With --dry-run: what fits on a GPU of this memory.",
+)
+@click.option(
     "--preflight/--no-preflight", default=True, show_default=True, help="Try steps first."
 )
 @click.option(
@@ -176,6 +182,7 @@ def train(
     device: str,
     debug: bool,
     dry_run: bool,
+    memory: float | None,
     strict: bool,
     hang_minutes: float,
     names: str | None,
@@ -192,6 +199,8 @@ def train(
     stylegan train --out runs/mine --kimg 200        longer
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
     """
+    if memory is not None and not dry_run:
+        raise ValueError("--memory is for --dry-run")
     from stylegan import distributed
     from stylegan.agreement import in_all
     from stylegan.files.loading import located
@@ -227,7 +236,7 @@ def train(
         options["init_from"] = decision.start or init_from
         lead(*decision.lines)
         if dry_run:
-            show_plan(decision, run, chosen, started=init_from is not None)
+            show_plan(decision, run, chosen, memory, started=init_from is not None)
             return
         with progress_bar("img") as progress:
             store = open_store(source, config, strict=strict, progress=progress, tell=lead)
@@ -253,14 +262,20 @@ def train(
 
 
 def show_plan(
-    decision: "Decision", run: "RunFolder", device: "torch.device", *, started: bool
+    decision: "Decision",
+    run: "RunFolder",
+    device: "torch.device",
+    memory: float | None,
+    *,
+    started: bool,
 ) -> None:
-    """What would be left out, and the whole plan. Nothing is written."""
+    """What would be left out, the whole plan, and what fits on a GPU of so many GiB. Nothing is
+    written."""
     from stylegan.data.check import grouped
     from stylegan.schedule import coming
     from stylegan.training.cost import step_costs
     from stylegan.training.kernels import kernels
-    from stylegan.training.plan import gpu_lines, plan_lines
+    from stylegan.training.plan import fit_lines, gpu_lines, plan_lines
     from stylegan.training.preflight import outlook
     from stylegan.training.run import fit_to_data
 
@@ -272,7 +287,9 @@ def show_plan(
     with kernels(config):
         costs = step_costs(config, device, coming(config.schedule, 0))
     lead(*plan_lines(config, costs, device), *outlook(config, costs, device, run, run.saved()))
-    if device.type != "cuda":
+    if memory is not None:
+        lead(*fit_lines(config, memory))
+    elif device.type != "cuda":
         lead(*gpu_lines(config))
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 import torch
 
 from stylegan.config import TrainConfig
+from stylegan.fitting import MEMORY_SHARE
 from stylegan.messages import aligned, duration, gib
-from stylegan.schedule import coming, phases
+from stylegan.schedule import Stage, coming, phases
 from stylegan.training.cost import Cost, memory_estimate, step_flops
 
 
@@ -70,6 +71,50 @@ def gpu_lines(config: TrainConfig) -> list[str]:
     return [
         f"on a GPU the tensors of a step take {each}{half} (counted without a GPU; what kernels "
         "take for themselves is not in it)"
+    ]
+
+
+def fit_lines(config: TrainConfig, memory_gib: float) -> list[str]:
+    """What fits on a GPU of that memory, by resolution: all images of a step at once, or how many,
+    and how many would."""
+    room, processes = MEMORY_SHARE * memory_gib * 2**30, config.schedule.num_processes
+    rows = [("resolution", "batch", "memory", "fits")]
+    needed: list[tuple[bool, int]] = []  # recomputation, images at once
+    for stage in coming(config.schedule, 0):
+        n = stage.batch_size // processes
+        at_once = min(config.batch_gpu or n, n)
+        group = min(max(config.network.deviation_group, 1), at_once)
+        parts = [m for m in range(at_once, 0, -1) if n % m == m % group == 0]
+        again = config.checkpoint_activations
+        tries = [(a, m) for a in dict.fromkeys((again, True)) for m in parts]
+
+        def size(again: bool, m: int, stage: Stage = stage, n: int = n) -> int:
+            tried = dataclasses.replace(
+                config, checkpoint_activations=again, batch_gpu=m if m < n else 0
+            )
+            return memory_estimate(tried, stage, processes, "cuda")
+
+        whole = size(again, at_once)
+        if whole <= room:
+            larger = dataclasses.replace(stage, batch_size=8 * stage.batch_size)
+            slope = (memory_estimate(config, larger, processes, "cuda") - whole) / (7 * n)
+            most = int(n + (room - whole) / max(slope, 1))
+            answer = "yes" if config.batch_gpu else f"yes, about {most - most % group:,} at once"
+        else:
+            found = next((each for each in tries[1:] if size(*each) <= room), None)
+            answer = "no" if found is None else f"{found[1]} at once" + ", recomputed" * found[0]
+            needed.append(found or (True, 0))
+        rows.append((str(stage.resolution), str(n), gib(whole), answer))
+    end = "it fits as it is"
+    if needed:
+        recomputed, fewest = max(again for again, _ in needed), min(m for _, m in needed)
+        end = f"it fits with --batch-gpu {fewest}" + " --checkpoint-activations" * recomputed
+        end = end if fewest else "it does not fit"
+    return [
+        f"on a GPU of {memory_gib:g} GiB, where the tensors of a step may take {MEMORY_SHARE:.0%} "
+        "(counted without a GPU; kernels take the rest), per process:",
+        *aligned(rows),
+        end,
     ]
 
 
