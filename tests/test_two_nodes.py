@@ -1,5 +1,6 @@
 """Two machines, as two launches of torchrun that meet on the loopback, train as one with two."""
 
+import json
 import os
 import signal
 import socket
@@ -46,33 +47,45 @@ def folder(tmp_path_factory):
     return folder
 
 
-def launch(folder, *options, out):
-    """torchrun in a group of processes of its own."""
-    command = [sys.executable, "-m", "torch.distributed.run", *options, ROOT / "train.py"]
-    command += [
-        "--data",
-        folder / "pictures",
-        "--config",
-        folder / "tiny.toml",
-        "--out",
-        folder / out,
-    ]
-    command += ["--device", "cpu", "--track", "none", "--no-preflight"]
+def training(folder, out):
+    """The command that trains in the folder of that name."""
+    command = [ROOT / "train.py", "--data", folder / "pictures", "--config", folder / "tiny.toml"]
+    command += ["--out", folder / out, "--track", "none", "--no-preflight", "--device", "cpu"]
+    return command
+
+
+def measuring(folder, out):
+    """The command that measures the run "one"; results go into the file of that name."""
+    command = ["-m", "stylegan", "metrics", folder / "one", "--metrics", "swd64"]
+    return [*command, "--out", folder / out, "--device", "cpu"]
+
+
+def started(folder, *command):
+    """A program of Python in a group of processes of its own."""
     known = os.environ | {"STYLEGAN_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    words, text = [str(word) for word in command], {"stderr": subprocess.STDOUT}
+    words = [sys.executable, *(str(word) for word in command)]
     with (folder / "out.txt").open("ab") as out:
         return subprocess.Popen(
-            words, env=known, cwd=folder, stdout=out, **text, start_new_session=True
+            words,
+            env=known,
+            cwd=folder,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
 
 
-def two_nodes(folder, *, out):
+def launch(folder, *options, out, program=training):
+    return started(folder, "-m", "torch.distributed.run", *options, *program(folder, out))
+
+
+def two_nodes(folder, *, out, program=training):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     options = ("--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "3")
     options += ("--rdzv-backend", "c10d", "--rdzv-id", out, "--rdzv-endpoint", f"localhost:{port}")
-    return [launch(folder, *options, out=out) for _ in range(2)]
+    return [launch(folder, *options, out=out, program=program) for _ in range(2)]
 
 
 def ended(folder, *launched):
@@ -107,6 +120,26 @@ def whole(folder):
 def test_two_nodes_train_as_one_with_two_processes(folder, whole):
     assert ended(folder, *two_nodes(folder, out="two")) == [0, 0]
     assert differing(last_state(folder, "two"), whole) == []
+
+
+def test_two_nodes_measure_what_one_with_two_processes_does(folder, whole):
+    options = ("--standalone", "--nproc-per-node", "2")
+    alone = launch(folder, *options, out="one.jsonl", program=measuring)
+    assert ended(folder, alone) == [0], (folder / "out.txt").read_text()[-3000:]
+    nodes = two_nodes(folder, out="two.jsonl", program=measuring)
+    assert ended(folder, *nodes) == [0, 0], (folder / "out.txt").read_text()[-3000:]
+    one, two = (json.loads((folder / name).read_text()) for name in ("one.jsonl", "two.jsonl"))
+    assert one["values"] == two["values"] and one["protocol"]["processes"] == 2
+
+
+def test_nodes_that_share_a_range_of_seeds_write_the_pictures_of_one(folder, whole):
+    command = ["-m", "stylegan", "generate", folder / "one", "--no-grid", "--device", "cpu"]
+    ranges = (("all", "0-7"), ("parts", "0-3"), ("parts", "4-7"))
+    nodes = [started(folder, *command, "--seeds", s, "--out", folder / out) for out, s in ranges]
+    assert ended(folder, *nodes) == [0, 0, 0], (folder / "out.txt").read_text()[-3000:]
+    all_of_them = {path.name: path.read_bytes() for path in (folder / "all").iterdir()}
+    parts = {path.name: path.read_bytes() for path in (folder / "parts").iterdir()}
+    assert len(parts) == 8 and parts == all_of_them
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
