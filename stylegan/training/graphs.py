@@ -226,7 +226,8 @@ def gradients(
         except RuntimeError as error:
             graphs.recordings.clear()
             first = error.__context__ or error  # ending a recording that has failed fails as well
-            REASONS[state] = f"recording failed: {str(first).splitlines()[0]}"
+            line = next(iter(str(first).splitlines()), type(first).__name__)
+            REASONS[state] = f"recording failed: {line}"
     optimizer.zero_grad(set_to_none=True)
     return compute(inputs)
 
