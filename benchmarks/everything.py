@@ -201,7 +201,8 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def report(title: str, outcomes: Sequence[Outcome], out: Path, device: str, rest: str) -> str:
     """The report so far, written as `everything.md` and `everything.json`."""
-    about = conditions(environment_for(1, "default"), device)
+    threads = int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))
+    about = conditions(environment_for(threads, "default"), device)
     rows = [
         {
             "part": one.name,
