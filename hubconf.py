@@ -35,8 +35,8 @@ Returns a torch.nn.Module in eval mode, `G`:
 
 Usage:
   G = torch.hub.load(CLONE, "{name}", {given}source="local")
-  images = G(torch.randn(4, G.config.z_dim), psi=0.7)
-  pictures = G.sample(range(4))
+  images = G(torch.randn(4, G.config.z_dim), {one_each}psi=0.7)
+  pictures = G.sample(range(4){one})
 """
 _DISCRIMINATOR = """
 Returns a torch.nn.Module in eval mode, `D`:
@@ -103,14 +103,16 @@ def _official(name: str) -> "_Callable[..., _Module]":
 
 _MAKER = "weights have the licence of their maker"
 _EMOJI = "so are the weights; the pictures (Google's Noto Emoji) are Apache-2.0"
+_GLYPHS = "so are the weights; the typefaces behind them are free, each in its way"
 _NVIDIA = "the weights are NVIDIA's, CC BY-NC 4.0: not for commercial purposes"
 _pages = {
     "generator": ("generator with weights of your choice", _ANY, _MAKER),
     "discriminator": ("discriminator with weights of your choice", _SCORED, _MAKER),
     "emoji32": ("generator of 32x32 emoji, bundled with the repository", _BUNDLED, _EMOJI),
     "emoji64": ("generator of 64x64 faces and heads, bundled", _BUNDLED, _EMOJI),
+    "glyphs64": ("generator of 64x64 digits and capitals, gray, bundled", _BUNDLED, _GLYPHS),
 }
-emoji32, emoji64 = _bundled("emoji32"), _bundled("emoji64")
+emoji32, emoji64, glyphs64 = map(_bundled, ("emoji32", "emoji64", "glyphs64"))
 for _name, _what, _size, _megabytes in (
     ("ffhq1024", "1024x1024 portraits (FFHQ, published FID 4.40)", "ffhq-1024x1024", 324),
     ("celebahq1024", "1024x1024 portraits (CelebA-HQ)", "celebahq-1024x1024", 324),
@@ -123,8 +125,12 @@ for _name, _what, _size, _megabytes in (
     globals()[_name] = _official(_name)
 for _name, (_what, _weights, _licence) in _pages.items():
     _given = '"runs/mine", ' if _name == "generator" else ""
+    _labelled = _name == "glyphs64"
     _network = (_DISCRIMINATOR if _name == "discriminator" else _GENERATOR).format(
-        name=_name, given=_given
+        name=_name,
+        given=_given,
+        one_each="torch.eye(36)[:4], " if _labelled else "",
+        one=", labels=torch.eye(36)[10:11]" if _labelled else "",
     )
     _parts = {"what": _what, "weights": _weights, "licence": _licence, "network": _network}
     globals()[_name].__doc__ = _PAGE.format(**_parts)

@@ -44,7 +44,7 @@ from stylegan.training import TrainState
 ROOT = Path(__file__).parent.parent
 SNAPSHOT = ROOT / "tests" / "reference" / "official_snapshot.pkl"
 OFFICIAL = ("ffhq1024", "celebahq1024", "bedrooms256", "cars512", "cats256")
-ENTRIES = ("generator", "discriminator", "emoji32", "emoji64", *OFFICIAL)
+ENTRIES = ("generator", "discriminator", *BUNDLED, *OFFICIAL)
 TINY = NetworkConfig(
     resolution=32, z_dim=8, w_dim=8, mapping_layers=2, mapping_width=8, max_channels=8
 )
@@ -133,7 +133,7 @@ def clone(tmp_path_factory, generator):
     weights = folder / "stylegan" / "weights"
     weights.mkdir(exist_ok=True)
     shutil.copy(ROOT / "hubconf.py", folder)
-    for name in ("emoji32", "emoji64"):
+    for name in BUNDLED:
         save_generator(weights / "new.pt", generator)
         named_by_hash(weights / "new.pt", name)
     save_critic(folder / "critic.pt")
@@ -221,12 +221,15 @@ def test_absent_official_weights_are_an_error_that_says_all_that_is_needed(found
 # Any generator
 
 
-@pytest.mark.parametrize("name", [n for n in ("emoji32", "emoji64") if n in BUNDLED])
-def test_bundled_networks_make_coloured_pictures_of_their_size(name):
-    assert bundled_file(name).stat().st_size <= 8_000_000
-    size = int(name.removeprefix("emoji"))
-    pictures = entry(name).sample(range(4))
-    assert (pictures.shape, pictures.dtype) == ((4, 3, size, size), torch.uint8)
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("emoji32", (3, 32, 32)), ("emoji64", (3, 64, 64)), ("glyphs64", (1, 64, 64))],
+)
+def test_bundled_networks_make_pictures_of_their_size(name, shape):
+    assert bundled_file(name).stat().st_size <= 8 * 2**20
+    labels = torch.eye(36)[10:11] if name == "glyphs64" else None  # A
+    pictures = entry(name).sample(range(4), labels=labels)
+    assert (pictures.shape, pictures.dtype) == ((4, *shape), torch.uint8)
     assert pictures.float().std() > 10
     assert not torch.equal(pictures[0], pictures[1])
     assert entry(name, pretrained=False).config == entry(name).config

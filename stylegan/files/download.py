@@ -21,7 +21,7 @@ TIMEOUT = 30  # seconds that a server may take to answer, and between two parts 
 SLOWEST = 1000  # bytes per second, after TIMEOUT
 LARGEST = 10 * 2**30  # bytes
 WEIGHTS = Path(__file__).parent.parent / "weights"
-BUNDLED = ("emoji32", "emoji64")  # ship as `weights/NAME-<8 digits of SHA-256>.pt`
+BUNDLED = ("emoji32", "emoji64", "glyphs64")  # ship as `weights/NAME-<8 digits of SHA-256>.pt`
 BUNDLED_LICENCE = "MIT"
 
 
