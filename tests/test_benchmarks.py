@@ -211,6 +211,12 @@ def outcome_of(program, folder, limit=60.0, **options):
     return everything.run(part, limit, folder)
 
 
+def test_a_table_of_before_does_not_stand_for_a_part_that_makes_none(tmp_path):
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "old.md").write_text("# Old")
+    assert everything.tables(tmp_path, [outcome_of("pass", tmp_path)]) == ""
+
+
 def test_a_part_that_fails_or_takes_too_long_says_so(tmp_path):
     assert outcome_of("print('yes')", tmp_path, check=True).result == "passed"
     assert (tmp_path / "part.log").read_text() == "yes\n"
@@ -224,15 +230,16 @@ def test_a_part_that_fails_or_takes_too_long_says_so(tmp_path):
     assert "part was cut off." in text and json.loads(log.read_text())["parts"][0]["limit"] == 0.2
 
 
-def test_what_a_part_has_started_ends_with_it(tmp_path):
+@pytest.mark.parametrize(("waits", "result"), [(True, "cut off"), (False, "measured")])
+def test_what_a_part_has_started_ends_with_it(tmp_path, waits, result):
     child = "import time, sys; print('begun', flush=True); time.sleep(600)"
     program = (
         "import subprocess, sys\n"
         f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)\n"
         "print(child.stdout.readline(), child.pid, flush=True)\n"
-        "child.wait()"
+        f"{waits} and child.wait()"
     )
-    assert outcome_of(program, tmp_path, 5.0).result == "cut off"
+    assert outcome_of(program, tmp_path, 5.0 if waits else 600.0).result == result
     words = (tmp_path / "part.log").read_text().split()
     if words:  # the machine had time to begin it
         until = time.monotonic() + 60

@@ -203,11 +203,18 @@ def test_too_many_variants_end_recording(recorded, monkeypatch):
     monkeypatch.setattr(graphs, "MOST_RECORDINGS", 1)
     state, _ = trained(tiny_config(cuda_graphs=True), [stage()])
     assert graphs.REASONS[state] == "recording failed: steps differ in more than 1 ways"
+    of_stage = stage_networks(state, stage()).graphs
+    assert not (of_stage.recordings or of_stage.slots or of_stage.grads)
 
 
-def test_memory_that_is_not_enough_is_no_reason_to_go_on(monkeypatch):
+@pytest.mark.parametrize("ending", [False, True], ids=["", "also as the recording ends"])
+def test_memory_that_is_not_enough_is_no_reason_to_go_on(monkeypatch, ending):
     def capture(run):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        finally:
+            if ending:
+                raise RuntimeError("the capture is not valid")
 
     monkeypatch.setitem(graphs.CAPTURES, "cpu", lambda device: capture)
     with pytest.raises(torch.OutOfMemoryError):

@@ -1,5 +1,6 @@
 """What will not work is found before the first step, and what is tried leaves nothing behind."""
 
+import dataclasses
 import math
 import re
 
@@ -167,6 +168,8 @@ def test_what_fits_on_a_gpu_follows_from_the_estimate(monkeypatch):
     again = "it fits with --batch-gpu 4 --checkpoint-activations"
     assert fits(4) == ("4 at once", "4 at once, recomputed", again)
     assert fits(2.5) == ("4 at once, recomputed", "no", "it does not fit")
+    config = dataclasses.replace(config, batch_gpu=12)  # which does not divide the batch
+    assert fits(10)[1] == "8 at once"
 
 
 def test_the_memory_estimate_knows_what_augmentation_takes():

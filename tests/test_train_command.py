@@ -296,7 +296,7 @@ def traps(here):
         (["-o", 'data.include=["c"]'], {}, "no sub-folder 'c' in pictures; available: a, b"),
         (["-o", "batch_gpu=3"], {}, "batch_gpu 3 does not divide the 4 images"),
         (["--init-from", "gone.pt"], {}, "gone.pt"),
-        (["--memory", "16"], {}, "--memory is for --dry-run"),
+        (["--memory", "16"], {}, "--memory plans for a GPU that is not there: add --dry-run"),
         (["--metrics-every", "1"], {}, "--metrics-every needs --metrics"),
         ([], {"data": "gone"}, "gone; see datasets/README.md"),
         ([], {"data": "empty"}, "the folder empty is empty"),

@@ -200,7 +200,7 @@ def train(
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
     """
     if memory is not None and not dry_run:
-        raise ValueError("--memory is for --dry-run")
+        raise ValueError("--memory plans for a GPU that is not there: add --dry-run")
     from stylegan import distributed
     from stylegan.agreement import in_all
     from stylegan.files.loading import located

@@ -75,17 +75,19 @@ class CudaGraphs:
     def __call__(self, run: Callable[[], Output]) -> tuple[Replay, Output, object]:
         outside = torch.cuda.current_stream(self.stream.device)
         self.stream.wait_stream(outside)
-        with torch.autograd.set_multithreading_enabled(False), torch.cuda.stream(self.stream):
-            for _ in range(WARM_UP):
-                run()
-            graph = torch.cuda.CUDAGraph()
-            # threads that read images ahead may use the device meanwhile
-            capture = torch.cuda.graph(
-                graph, self.pool, self.stream, capture_error_mode="thread_local"
-            )
-            with capture, Keeper(self.stream.device) as keeper:
-                output = run()
-        outside.wait_stream(self.stream)
+        try:
+            with torch.autograd.set_multithreading_enabled(False), torch.cuda.stream(self.stream):
+                for _ in range(WARM_UP):
+                    run()
+                graph = torch.cuda.CUDAGraph()
+                # threads that read images ahead may use the device meanwhile
+                capture = torch.cuda.graph(
+                    graph, self.pool, self.stream, capture_error_mode="thread_local"
+                )
+                with capture, Keeper(self.stream.device) as keeper:
+                    output = run()
+        finally:
+            outside.wait_stream(self.stream)
         return graph.replay, output, keeper.kept
 
 
@@ -172,6 +174,12 @@ class StageGraphs:
 
         return Recording(slots, *self.capture(run))
 
+    def forget(self) -> None:
+        """Let go of all memory."""
+        self.recordings.clear()
+        self.slots.clear()
+        self.grads.clear()
+
     def slot(self, path: str, x: Any, device: torch.device) -> Any:
         """Where all recordings find this input; what is no tensor they hold themselves."""
         if not isinstance(x, Tensor):
@@ -221,15 +229,22 @@ def gradients(
     if graphs is not None and state not in REASONS:
         try:
             return graphs.play(optimizer, compute, inputs, variant)
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
-            graphs.recordings.clear()
-            first = error.__context__ or error  # ending a recording that has failed fails as well
+            first = cause(error)
+            if isinstance(first, torch.OutOfMemoryError):
+                raise first from None
+            graphs.forget()
             line = next(iter(str(first).splitlines()), type(first).__name__)
             REASONS[state] = f"recording failed: {line}"
     optimizer.zero_grad(set_to_none=True)
     return compute(inputs)
+
+
+def cause(error: RuntimeError) -> RuntimeError:
+    """What made a recording fail: ending one that has failed fails as well."""
+    while isinstance(error.__context__, RuntimeError):
+        error = error.__context__
+    return error
 
 
 def lively(inputs: StepInputs) -> StepInputs:

@@ -101,7 +101,7 @@ def fit_lines(config: TrainConfig, memory_gib: float) -> list[str]:
             most = int(n + (room - whole) / max(slope, 1))
             answer = "yes" if config.batch_gpu else f"yes, about {most - most % group:,} at once"
         else:
-            found = next((each for each in tries[1:] if size(*each) <= room), None)
+            found = next((each for each in tries if size(*each) <= room), None)
             answer = "no" if found is None else f"{found[1]} at once" + ", recomputed" * found[0]
             needed.append(found or (True, 0))
         rows.append((str(stage.resolution), str(n), gib(whole), answer))
