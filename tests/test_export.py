@@ -405,7 +405,7 @@ def test_images_with_alpha_come_with_plain_colours(tmp_path):
     z = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
     plain = sampling.straight(images(source, z, psi=source.psi, noise="const"))
     assert (plain[:, :3].abs().max() > 20) and (plain[:, 3] < -1).any() and (plain[:, 3] > 0).any()
-    assert export(source, tmp_path / "mine.onnx", check=True) < 5e-5  # colours as far as seen
+    assert export(source, tmp_path / "mine.onnx", check=True) < 5e-4  # divided by alpha
     (found,) = session(tmp_path / "mine.onnx").run(None, {"z": z.numpy()})
     export(source, tmp_path / "mine.pt2", noise="const")
     program = torch.export.load(tmp_path / "mine.pt2").module()
