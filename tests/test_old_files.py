@@ -16,16 +16,22 @@ from stylegan.data import Store
 from stylegan.files import checkpoint
 
 OLD = Path(__file__).parent / "assets" / "old_run"
-FINISHED = "state-000000168.pt"
+EARLY, FINISHED = "state-000000108.pt", "state-000000168.pt"
+# Before a normalization, with next to no gradient: how a processor rounds it decides where Adam
+# takes the bias, and from the next stage on, whose Adam begins anew, all weights follow.
+DRIFTS = "/generator/synthesis.input.epilogue0.bias"
 
 
 @pytest.fixture(scope="module")
 def continued(tmp_path_factory):
-    """The old run, continued to its end by the program of today."""
+    """States of the old run, continued by the program of today: three steps later, and its end."""
     out = tmp_path_factory.mktemp("old") / "run"
     shutil.copytree(OLD / "run", out)
-    run(read_stored_config(out / "config.toml"), Store(OLD / "store"), out)
-    return out
+    config, store = read_stored_config(out / "config.toml"), Store(OLD / "store")
+    run(config, store, out, stop_at=108)
+    early = state_of(out / EARLY)
+    run(config, store, out)
+    return early, state_of(out / FINISHED)
 
 
 def state_of(path):
@@ -36,32 +42,28 @@ def state_of(path):
 
 
 def test_an_old_run_continues_to_the_same_state(continued):
-    """What is drawn and counted is the same. Weights of layers before a normalization have hardly
-    a gradient, so how a processor rounds it decides which way Adam takes them: networks end nearer
-    to where the old program did than to where they began, on every processor."""
-    began, now, then = (
-        flat(state_of(file))
-        for file in (OLD / "run" / "state-000000096.pt", continued / FINISHED, OLD / FINISHED)
-    )
-    assert now.keys() == then.keys()
+    early, end = map(flat, continued)
+    then = flat(state_of(OLD / EARLY))
+    assert early.keys() == then.keys()
     for name, value in then.items():
         if not isinstance(value, torch.Tensor):
-            assert now[name] == value, name
+            assert early[name] == value, name
+        elif name != DRIFTS:
+            torch.testing.assert_close(early[name], value, rtol=1e-3, atol=1e-5, msg=name)
+
+    then = flat(state_of(OLD / FINISHED))
+    assert end.keys() == then.keys()
+    for name, value in then.items():  # what is drawn and counted, by every processor
+        if not isinstance(value, torch.Tensor):
+            assert end[name] == value, name
         elif not value.is_floating_point():
-            assert torch.equal(now[name], value), name
-    for network in ("generator", "discriminator", "generator_ema"):
-        weights = [name for name in then if name.startswith(f"/{network}/")]
-        missed, way = (
-            torch.cat([(then[name] - of[name]).flatten() for name in weights]).norm()
-            for of in (now, began)
-        )
-        assert missed < way / 2, network
+            assert torch.equal(end[name], value), name
 
 
 @pytest.mark.skipif("EXACT" not in os.environ, reason="other processors round otherwise")
 def test_an_old_run_continues_bit_for_bit(continued):
-    now, then = state_of(continued / FINISHED), state_of(OLD / FINISHED)
-    assert not differing(now, then)
+    _, end = continued
+    assert not differing(end, state_of(OLD / FINISHED))
 
 
 def test_an_old_generator_loads():
