@@ -30,6 +30,7 @@ FEW_RESOLUTION = 256  # few pictures do not teach finer detail
 CPU_BASE = "quickstart"  # whose network and rates are a CPU's
 CPU_RESOLUTION, CPU_KIMG_AT_32 = 64, 48.0  # about an hour on two cores; kimg double with the size
 CPU_BATCH = 8
+CPU_PHASE_KIMG = 4.0  # pictures of all sizes grow in; the quickstart does not
 GPU_BATCH, AVERAGE_KIMG = 32, 10.0  # the paper's: images per step, half-life of the average
 PUBLISHED_IMAGES, PUBLISHED_KIMG = 70_000, 25_000  # FFHQ, and the length of the paper's training
 PUBLISHED_DAYS = 14.9  # of that at 256x256 on one V100; 1.66 times as many at each doubling
@@ -116,6 +117,8 @@ def proposal(
     values: dict[str, Any] = {"data.mirror": facts.images < PLENTY}
     if resolution is not None:
         values[RESOLUTION] = resolution
+    if base:
+        values |= {"schedule.stable_kimg": CPU_PHASE_KIMG, "schedule.fade_kimg": CPU_PHASE_KIMG}
 
     def built(fits: Sequence[str] = ()) -> TrainConfig:
         return load_config(base, [*as_options(values), *fits, *asked], facts.processes)

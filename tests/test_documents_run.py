@@ -33,6 +33,7 @@ REASONS = {  # why something is not run
     "needs the network",
     "serves a page",
     "takes hours",
+    "takes minutes",
     "the tests themselves",
 }
 BRIEF, LIMIT = 20, 900  # seconds

@@ -57,6 +57,7 @@ SMALL = (  # the quickstart's pictures at 32x32 from the start; the paper's gamm
     "schedule.g_lr={ 4 = 0.001 }",
     "schedule.d_lr={ 4 = 0.001 }",
     "r1_gamma=10.0",
+    "r1_interval=1",
 )
 
 
