@@ -1,7 +1,7 @@
 """How the quality of runs changes while they train, by images and by time.
 
-    stylegan metrics runs/one/generator-*.pt --metrics eff-fd1k,eff-pr1k
-    python tools/curves.py runs/one runs/other-seed0 runs/other-seed1 --out docs/learning-curves.png
+    stylegan metrics runs/a/generator-*.pt --metrics eff-fd1k,eff-pr1k --out runs/a/metrics.jsonl
+    python tools/curves.py runs/a runs/b-seed0 runs/b-seed1 --out curves.png
 
 Runs whose names differ by `-seed` and a number only have one colour.
 """
