@@ -19,6 +19,7 @@ from stylegan.training import Share, Stopped, TrainingProgress, TrainState, draw
 from stylegan.training.rehearsal import Witness
 
 SETTINGS = click.option("-o", "settings", multiple=True, metavar="KEY=VALUE")
+GROWING = ("r1_interval=1", "schedule.stable_kimg=4", "schedule.fade_kimg=4")
 STEPS, BEFORE = 24, 12  # of the memory; steps until every kind of step has come
 RUN = (  # 8 and 16 px that grow in, in steps of 8 images
     "schedule.total_kimg=0.24",
@@ -40,7 +41,7 @@ def main() -> None:
 @SETTINGS
 def memory(device: str, settings: Sequence[str]) -> None:
     """Fail unless the tensors of the quickstart's training take the same room after every step."""
-    config = load_config("quickstart", ["style_mixing=0.5", *settings])
+    config = load_config("quickstart", ["style_mixing=0.5", *GROWING, *settings])
     state, stage = TrainState.create(config, device=device), stage_at(6000, config.schedule)
     share, used = Share(device=state.device), []
     size = (stage.batch_size, config.network.image_channels, stage.resolution, stage.resolution)

@@ -99,7 +99,7 @@ def parts(device: str, out: Path) -> list[Part]:
 
     precisions = [word for name in DTYPES for word in ("--precision", name)]
     quick = ["--seconds", "0" if not gpu else "2"]
-    small = ["--config", "quickstart", "-o", "r1_interval=1", "--no-peaks", "--min-rounds", "1"]
+    small = ["--config", "quickstart", "--no-peaks", "--min-rounds", "1"]
     train = ["-o", "log_kimg=0.008", "-o", "schedule.total_kimg=0.032"]
     if gpu:
         small, train = precisions, ["--config", "ffhq-256", "--photographs", "256"]

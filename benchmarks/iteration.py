@@ -38,6 +38,8 @@ from stylegan.training import Share, TrainState, draw, train_step
 
 PRECISIONS = list(peaks.DTYPES)
 SMALL_NETWORK = 64  # on a CPU, unless the stage is larger
+RATES = ("schedule.g_lr={4=0.001}", "schedule.d_lr={4=0.001}")
+TEXTBOOK = ("r1_interval=1", *RATES)  # it has R1 in every step and one learning rate
 
 
 def stage_of(config: TrainConfig, settings: dict[str, Any]) -> Stage:
@@ -195,12 +197,13 @@ class Question:
     def contenders(self, resolution: int, batch: int) -> list[tuple[Contender, Contender | None]]:
         """Ours in each precision with its opponent, which may be the same for all."""
         pairs: list[tuple[Contender, Contender | None]] = []
+        always = TEXTBOOK if self.against == "textbook" else ()
         for name in self.precisions:
-            extra = [f'precision="{name}"']
+            extra = [f'precision="{name}"', *always]
             own = self.settings_for(resolution, batch, [*extra, *self.settings])
             ours, theirs = Contender(f"ours {name}", "iteration:ours", own), None
             if self.against == "textbook":
-                own = self.settings_for(resolution, batch, self.their_settings)
+                own = self.settings_for(resolution, batch, [*always, *self.their_settings])
                 theirs = Contender("textbook", "iteration:textbook", own)
             elif self.against != "none":
                 own = self.settings_for(resolution, batch, [*extra, *self.their_settings])

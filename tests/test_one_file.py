@@ -203,7 +203,7 @@ def test_the_grid_shows_pixels_as_generate_does(tmp_path):
     assert np.array_equal(grid[4:, 8:], sampling.to_uint8(images)[5])
 
 
-def test_its_network_and_rates_are_those_of_the_quickstart():
+def test_its_network_and_losses_are_those_of_the_quickstart():
     quickstart = load_config("quickstart", ["r1_interval=1"])
     options = one_file_options(quickstart.network) | one_file_options(quickstart)
     assert {name: getattr(one_file.Config(), name) for name in options} == options

@@ -21,7 +21,7 @@ from stylegan.cli.common import Command
 from stylegan.records import read_lines
 from stylegan.run_folder import RunFolder
 
-SMALL = (  # the quickstart at 16x16 with half of the channels: three minutes on one free core
+SMALL = (  # the former quickstart at 16x16, half of its channels: three minutes on one free core
     "r1_interval=1",
     "network.resolution=16",
     "network.channel_base=128",

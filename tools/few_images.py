@@ -33,6 +33,8 @@ from stylegan.run_folder import RunFolder, images_of
 
 FORMER = (  # what the quickstart was when docs/few-images.md was measured
     "r1_interval=1",
+    "schedule.stable_kimg=4",
+    "schedule.fade_kimg=4",
     "schedule.d_lr={4=0.002}",
 )
 BASE = (  # the quickstart with half of its channels, larger batches, and long
@@ -103,8 +105,8 @@ def transfers() -> Iterator[Run]:
     """The quickstart from scratch, from the other kind of picture, and from bundled weights, whose
     sizes it takes."""
     for size, (kind, other) in TRANSFERS.items():
-        options = (*FORMER, "schedule.stable_kimg=4", "schedule.fade_kimg=4")
-        options += (f'data.include=["{kind}"]', "snapshot_ticks=1", "schedule.tick_kimg=4")
+        own = (f'data.include=["{kind}"]', "snapshot_ticks=1", "schedule.tick_kimg=4")
+        options = (*FORMER, *own)
         begins = {  # label -> color, length, what it begins with, further arguments
             "scratch-40": (GREY, 40, "", ()),
             "scratch-80": (GREY, 80, "", ()),
