@@ -19,7 +19,11 @@ from stylegan.training import Share, Stopped, TrainingProgress, TrainState, draw
 from stylegan.training.rehearsal import Witness
 
 SETTINGS = click.option("-o", "settings", multiple=True, metavar="KEY=VALUE")
-GROWING = ("r1_interval=1", "schedule.stable_kimg=4", "schedule.fade_kimg=4")
+GROWING = (  # every step of the memory has R1 and fades in
+    "r1_interval=1",
+    "schedule.stable_kimg=4",
+    "schedule.fade_kimg=4",
+)
 STEPS, BEFORE = 24, 12  # of the memory; steps until every kind of step has come
 RUN = (  # 8 and 16 px that grow in, in steps of 8 images
     "schedule.total_kimg=0.24",

@@ -38,8 +38,11 @@ from stylegan.training import Share, TrainState, draw, train_step
 
 PRECISIONS = list(peaks.DTYPES)
 SMALL_NETWORK = 64  # on a CPU, unless the stage is larger
-RATES = ("schedule.g_lr={4=0.001}", "schedule.d_lr={4=0.001}")
-TEXTBOOK = ("r1_interval=1", *RATES)  # it has R1 in every step and one learning rate
+TEXTBOOK = (  # what it has: R1 in every step, one learning rate for both networks
+    "r1_interval=1",
+    "schedule.g_lr={4=0.001}",
+    "schedule.d_lr={4=0.001}",
+)
 
 
 def stage_of(config: TrainConfig, settings: dict[str, Any]) -> Stage:
@@ -189,7 +192,8 @@ class Question:
     def settings_for(self, resolution: int, batch: int, extra: Sequence[str]) -> dict[str, Any]:
         """Settings of a worker: the paper's network is full size on a GPU; `extra` options win."""
         network = 1024 if on_gpu(self.device) else max(SMALL_NETWORK, resolution)
-        own = [f"network.resolution={network}", f"schedule.batch_size={{4={batch}}}", *extra]
+        own = [f"network.resolution={network}", f"schedule.batch_size={{4={batch}}}"]
+        own += [*(TEXTBOOK if self.against == "textbook" else ()), *extra]
         place = {"resolution": resolution, "batch": batch, "alpha": self.alpha}
         machine = {"device": self.device, "clock": self.clock}
         return {**place, **machine, "config": self.config, "overrides": own}
@@ -197,13 +201,12 @@ class Question:
     def contenders(self, resolution: int, batch: int) -> list[tuple[Contender, Contender | None]]:
         """Ours in each precision with its opponent, which may be the same for all."""
         pairs: list[tuple[Contender, Contender | None]] = []
-        always = TEXTBOOK if self.against == "textbook" else ()
         for name in self.precisions:
-            extra = [f'precision="{name}"', *always]
+            extra = [f'precision="{name}"']
             own = self.settings_for(resolution, batch, [*extra, *self.settings])
             ours, theirs = Contender(f"ours {name}", "iteration:ours", own), None
             if self.against == "textbook":
-                own = self.settings_for(resolution, batch, [*always, *self.their_settings])
+                own = self.settings_for(resolution, batch, self.their_settings)
                 theirs = Contender("textbook", "iteration:textbook", own)
             elif self.against != "none":
                 own = self.settings_for(resolution, batch, [*extra, *self.their_settings])

@@ -260,7 +260,7 @@ def test_every_part_has_a_program_and_checks_come_first(device, tmp_path, monkey
 
 @pytest.mark.slow
 def test_everything_is_asked_of_a_cpu(tmp_path):
-    options = ["--device", "cpu", "--minutes", "30", "--out", str(tmp_path)]
+    options = ["--device", "cpu", "--minutes", "60", "--out", str(tmp_path)]
     done = CliRunner().invoke(everything.main, options, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     parts = json.loads((tmp_path / "everything.json").read_text())["parts"]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 import torch
-from diagnostics import BLUE, GREEN, GREY, PURPLE, VERMILION, save
+from diagnostics import BLUE, FORMER, GREEN, GREY, PURPLE, VERMILION, save
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -31,13 +31,7 @@ from stylegan.metrics.neighbours import comparing, nearest, samples
 from stylegan.report.history import RunHistory, read_run
 from stylegan.run_folder import RunFolder, images_of
 
-FORMER = (  # what the quickstart was when docs/few-images.md was measured
-    "r1_interval=1",
-    "schedule.stable_kimg=4",
-    "schedule.fade_kimg=4",
-    "schedule.d_lr={4=0.002}",
-)
-BASE = (  # the quickstart with half of its channels, larger batches, and long
+BASE = (  # the former quickstart with half of its channels, larger batches, and long
     *FORMER,
     "ema_half_life_kimg=5",
     "log_kimg=1",
@@ -102,11 +96,11 @@ def all_runs(seeds: Sequence[int]) -> dict[str, Run]:
 
 
 def transfers() -> Iterator[Run]:
-    """The quickstart from scratch, from the other kind of picture, and from bundled weights, whose
-    sizes it takes."""
+    """The former quickstart from scratch, from the other kind of picture, and from bundled weights,
+    whose sizes it takes."""
     for size, (kind, other) in TRANSFERS.items():
-        own = (f'data.include=["{kind}"]', "snapshot_ticks=1", "schedule.tick_kimg=4")
-        options = (*FORMER, *own)
+        include = f'data.include=["{kind}"]'
+        options = (*FORMER, include, "snapshot_ticks=1", "schedule.tick_kimg=4")
         begins = {  # label -> color, length, what it begins with, further arguments
             "scratch-40": (GREY, 40, "", ()),
             "scratch-80": (GREY, 80, "", ()),
