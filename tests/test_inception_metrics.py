@@ -151,6 +151,7 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     fid.update(fakes.images, real=False)
     kid.update(fakes.images[:REALS], real=False)  # all in each subset: nothing is drawn
     score.update(fakes.images)
+    score.features = [x.double() for x in score.features]  # else nan: rare classes are below 1e-38
     assert ours["fid"]["fid"] > 1  # all are of a size that can be compared
     assert ours["kid"]["kid"] > 0.001
     assert ours["is"]["is"] > 1.05
