@@ -111,7 +111,7 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     from torchmetrics.image.inception import InceptionScore
     from torchmetrics.image.kid import KernelInceptionDistance
 
-    subject, tools = subject_of(store, mirror=True), Tools(tmp_path, weights)
+    subject, tools = subject_of(store, mirror=True, seed=1), Tools(tmp_path, weights)
     kinds = ["fid", "kid", "pr", "is"]
     monkeypatch.setitem(inception.LEAST, "pr", 4)
     ours = inception.measure_inception(subject, kinds, FAKES, tools).values
@@ -154,7 +154,7 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     score.features = [x.double() for x in score.features]  # else nan: rare classes are below 1e-38
     assert ours["fid"]["fid"] > 1  # all are of a size that can be compared
     assert ours["kid"]["kid"] > 0.001
-    assert ours["is"]["is"] > 1.05
+    assert ours["is"]["is"] > 1.1
     assert ours["fid"]["fid"] == pytest.approx(fid.compute().item(), rel=1e-3)
     as_many = inception.measure_inception(subject, ["kid"], REALS, tools).values["kid"]["kid"]
     assert as_many == pytest.approx(kid.compute()[0].item(), rel=1e-3)
