@@ -17,10 +17,11 @@ from stylegan.files import checkpoint
 from stylegan.files.formats import own
 from stylegan.files.loading import load_source
 from stylegan.lineage import to_toml as lineage_toml
-from stylegan.networks import Generator
+from stylegan.networks import Discriminator, Generator
 from stylegan.run_folder import RunFolder
 from stylegan.training import start
 from stylegan.training.transfer import opened, refitted_rgb
+from stylegan.training.widening import widened
 
 
 @pytest.fixture(scope="module")
@@ -209,3 +210,33 @@ def test_freezing_what_was_never_trained_is_warned_of_once(folder):
 def test_options_of_the_command_line_freeze():
     found = as_overrides({"freeze_d": 32, "freeze_mapping": True}, SETTINGS)
     assert found == ["freeze_d=32", "freeze_mapping=true"]
+
+
+@pytest.mark.parametrize("max_channels", [12, 24])
+def test_a_wider_network_begins_as_its_source(folder, max_channels):
+    source = opened(folder / "run").snapshot
+    config = dataclasses.replace(source.generator.config, max_channels=max_channels)
+    wider = {"generator": Generator(config), "discriminator": Discriminator(config)}
+    for name, network in wider.items():
+        weights = getattr(source, name).state_dict()
+        fitted = widened(network, weights, source.generator.config)
+        network.load_state_dict({**weights, **fitted})
+    z, images = torch.randn(4, config.z_dim), torch.randn(4, 3, 16, 16)
+    made, meant = (G(z, noise="const") for G in (wider["generator"], source.generator))
+    torch.testing.assert_close(made, meant, rtol=1e-4, atol=1e-4)
+    made, meant = (D(images) for D in (wider["discriminator"], source.discriminator))
+    torch.testing.assert_close(made, meant, rtol=1e-4, atol=1e-4)
+    copies = wider["generator"].synthesis.blocks["8"].conv1.weight[:, :12].chunk(2, dim=1)
+    assert (copies[0] - copies[1]).abs().mean() > 0.1, "copies that are equal stay equal"
+
+
+def test_a_run_says_that_it_is_wider_and_other_widths_start_anew(folder):
+    told = {}
+    for max_channels in (12, 8):
+        network = {"max_channels": max_channels}
+        _, told[max_channels] = train(
+            folder, f"{max_channels}", init_from=folder / "run", network=network, schedule=SHORT
+        )
+    text = {n: "\n".join(lines) for n, lines in told.items()}
+    assert text[12].count("  widened: ") == 3 and "not copied" not in text[12]
+    assert "widened" not in text[8] and "not copied" in text[8]

@@ -25,6 +25,7 @@ from stylegan.run_folder import RunFolder
 from stylegan.sampling import latents
 from stylegan.schedule import resolutions
 from stylegan.training.state import TrainState
+from stylegan.training.widening import widened
 
 NAMED_AT_MOST = 5  # tensors that were not copied
 OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the images of a run
@@ -183,7 +184,8 @@ def copied(
 ) -> Copied:
     """Copies those that fit into the network of that name."""
     network, full = getattr(state, name), state.config.network.resolution
-    problems = checkpoint.load_weights(network, weights, strict=False)
+    wider = widened(network, weights, start.network)
+    problems = checkpoint.load_weights(network, {**weights, **wider}, strict=False)
     above = {f"{part}: surplus" for part in weights if is_above(part, full)}
     left_out = [problem for problem in problems if problem in above]
     problems = [problem for problem in problems if problem not in above]
@@ -192,6 +194,8 @@ def copied(
     taken = sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
     count = f"{len(wanted.keys() - refused)} of {len(wanted)}"
     lines = [f"{name}: {count} tensors copied from {start}"]
+    if wider:
+        lines.append(f"  widened: {len(wider)} tensors; added channels are copies of those there")
     lines += [f"  not copied: {problem}" for problem in problems[:NAMED_AT_MOST]]
     if len(problems) > NAMED_AT_MOST:
         lines.append(f"  not copied: {len(problems) - NAMED_AT_MOST} more")
