@@ -212,31 +212,65 @@ def test_options_of_the_command_line_freeze():
     assert found == ["freeze_d=32", "freeze_mapping=true"]
 
 
-@pytest.mark.parametrize("max_channels", [12, 24])
-def test_a_wider_network_begins_as_its_source(folder, max_channels):
-    source = opened(folder / "run").snapshot
-    config = dataclasses.replace(source.generator.config, max_channels=max_channels)
-    wider = {"generator": Generator(config), "discriminator": Discriminator(config)}
-    for name, network in wider.items():
-        weights = getattr(source, name).state_dict()
-        fitted = widened(network, weights, source.generator.config)
-        network.load_state_dict({**weights, **fitted})
+NARROW = dataclasses.replace(TINY, channel_base=24, max_channels=6)  # 6, 6, 3 channels
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
+
+
+@pytest.mark.parametrize(
+    "changes", [{"max_channels": 12}, {"channel_base": 72, "max_channels": 18}]
+)
+def test_a_wider_network_makes_the_same(changes):
+    config = dataclasses.replace(NARROW, resolution=32, **changes)
+    G, D = Generator(config), Discriminator(config)
+    theirs, judge = random_generator(NARROW), Discriminator(NARROW)
+    with torch.no_grad():
+        for parameter in judge.parameters():
+            parameter += 0.1  # biases, too
+    for wide, narrow in ((G, theirs), (D, judge)):
+        weights = narrow.state_dict()
+        fitted = widened(wide, weights, NARROW)
+        problems = checkpoint.load_weights(wide, {**weights, **fitted}, strict=False)
+        assert all(".32." in problem for problem in problems), problems
     z, images = torch.randn(4, config.z_dim), torch.randn(4, 3, 16, 16)
-    made, meant = (G(z, noise="const") for G in (wider["generator"], source.generator))
-    torch.testing.assert_close(made, meant, rtol=1e-4, atol=1e-4)
-    made, meant = (D(images) for D in (wider["discriminator"], source.discriminator))
-    torch.testing.assert_close(made, meant, rtol=1e-4, atol=1e-4)
-    copies = wider["generator"].synthesis.blocks["8"].conv1.weight[:, :12].chunk(2, dim=1)
-    assert (copies[0] - copies[1]).abs().mean() > 0.1, "copies that are equal stay equal"
+    made, meant = (network(z, resolution=16, noise="const") for network in (G, theirs))
+    torch.testing.assert_close(made, meant, **CLOSE)
+    torch.testing.assert_close(D(images), judge(images), **CLOSE)
+    first, second = G.synthesis.input.conv.weight[:, :12].chunk(2, dim=1)
+    assert (first - second).abs().mean() > 0.1, "copies that are equal stay equal"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_channels": 9},
+        {"channel_base": 12, "max_channels": 12},
+        {"max_channels": 12, "w_dim": 16},
+        {"max_channels": 12, "label_dim": 4},
+        {"max_channels": 12, "deviation_features": 2},
+        {"max_channels": 12, "equalized": False},
+        {},
+    ],
+)
+def test_other_networks_are_not_widened(changes):
+    G = Generator(dataclasses.replace(NARROW, **changes))
+    assert widened(G, random_generator(NARROW).state_dict(), NARROW) == {}
+
+
+def test_gray_networks_of_one_channel_are_widened():
+    theirs = dataclasses.replace(NARROW, image_channels=1, max_channels=1)
+    G = Generator(dataclasses.replace(theirs, max_channels=2))
+    fitted = widened(G, random_generator(theirs).state_dict(), theirs)
+    assert fitted and all(weight.isfinite().all() for weight in fitted.values())
 
 
 def test_a_run_says_that_it_is_wider_and_other_widths_start_anew(folder):
     told = {}
     for max_channels in (12, 8):
         network = {"max_channels": max_channels}
-        _, told[max_channels] = train(
+        state, lines = train(
             folder, f"{max_channels}", init_from=folder / "run", network=network, schedule=SHORT
         )
-    text = {n: "\n".join(lines) for n, lines in told.items()}
-    assert text[12].count("  widened: ") == 3 and "not copied" not in text[12]
-    assert "widened" not in text[8] and "not copied" in text[8]
+        told[max_channels] = "\n".join(lines)
+        assert (" widened)" in state.lineage[-1].copied) == (max_channels == 12)
+    assert told[12].count("  widened: ") == 3 and "not copied" not in told[12]
+    assert "widened" not in told[8] and "not copied" in told[8]

@@ -184,7 +184,7 @@ def copied(
 ) -> Copied:
     """Copies those that fit into the network of that name."""
     network, full = getattr(state, name), state.config.network.resolution
-    wider = widened(network, weights, start.network)
+    wider = widened(network, weights, getattr(start.snapshot, name).config)
     problems = checkpoint.load_weights(network, {**weights, **wider}, strict=False)
     above = {f"{part}: surplus" for part in weights if is_above(part, full)}
     left_out = [problem for problem in problems if problem in above]
@@ -193,9 +193,10 @@ def copied(
     wanted = network.state_dict()
     taken = sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
     count = f"{len(wanted.keys() - refused)} of {len(wanted)}"
+    count += f" ({len(wider)} widened)" if wider else ""
     lines = [f"{name}: {count} tensors copied from {start}"]
     if wider:
-        lines.append(f"  widened: {len(wider)} tensors; added channels are copies of those there")
+        lines.append(f"  widened: {len(wider)} tensors; added channels begin as copies of others")
     lines += [f"  not copied: {problem}" for problem in problems[:NAMED_AT_MOST]]
     if len(problems) > NAMED_AT_MOST:
         lines.append(f"  not copied: {len(problems) - NAMED_AT_MOST} more")

@@ -12,15 +12,16 @@ from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.networks.discriminator import DiscriminatorHead
 from stylegan.schedule import resolutions
 
-FREE = ("channel_base", "channel_decay", "max_channels", "resolution", "label_dim")
-DIFFERENCE = 0.5  # of copies, in standard deviations of the weights that they came from
+FREE = ("channel_base", "channel_decay", "max_channels", "resolution")
+DIFFERENCE = 0.5  # of copies, times the root mean square of the weights that they came from
 
 
-def multiplies(config: NetworkConfig, theirs: NetworkConfig) -> bool:
+def is_multiple(config: NetworkConfig, theirs: NetworkConfig) -> bool:
     """Whether `config` has whole multiples of the channels of `theirs` and is otherwise alike."""
     alike = dataclasses.replace(theirs, **{name: getattr(config, name) for name in FREE})
-    ours = config.generator == config.discriminator == NetworkConfig.generator
-    if alike != config or not (ours and config.constant_input and config.equalized):
+    stock = config.generator == config.discriminator == "stylegan"
+    exact = config.constant_input and config.equalized and config.deviation_features == 1
+    if alike != config or not (stock and exact):
         return False
     sizes = (2, *resolutions(min(config.resolution, theirs.resolution)))
     counts = [(config.channels(r), theirs.channels(r)) for r in sizes]
@@ -31,15 +32,15 @@ def widened(
     network: Generator | Discriminator, weights: Mapping[str, Tensor], theirs: NetworkConfig
 ) -> dict[str, Tensor]:
     """Those of the `weights` of a network of `theirs` that are too small for `network`, made to
-    fit, if it `multiplies` their channels; none otherwise.
+    fit, if its channels are a multiple of theirs (`is_multiple`); none otherwise.
 
     An added channel is a copy of one that is there, and a layer that reads it shares that one's
-    weights out among the copies: the network draws the same, up to rounding. The shares differ at
-    random, by amounts that cancel, so that training tells the copies apart.
+    weights out among the copies: the network makes the same of everything, up to rounding. The
+    shares differ at random, by amounts that cancel, so that training tells the copies apart.
     """
-    if not multiplies(network.config, theirs):
+    if not is_multiple(network.config, theirs):
         return {}
-    draws = torch.Generator().manual_seed(0)  # the same for a generator and its average
+    draws = torch.Generator().manual_seed(0)  # the same signs in a generator and its average
     modules, found = dict(network.named_modules()), {}
     for name, wanted in network.state_dict().items():
         if name in weights and weights[name].shape != wanted.shape:
@@ -74,5 +75,6 @@ def fit(
 
 def shares(weight: Tensor, times: int, draws: torch.Generator) -> Tensor:
     """(times, *weight.shape): weights that differ and whose sum is `weight`."""
-    noise = torch.randn(times, *weight.shape, generator=draws) * weight.std() * DIFFERENCE
+    noise = torch.randn(times, *weight.shape, generator=draws)
+    noise *= DIFFERENCE * weight.square().mean().sqrt()
     return weight / times + noise - noise.mean(dim=0)
