@@ -105,7 +105,7 @@ def test_a_run_that_did_not_write_where_its_images_are_goes_on(
     assert usual_folder(None, None) == Path("runs/quickstart")
 
 
-@pytest.mark.parametrize("name", ["quickstart", "pretrained/emoji64", "pretrained/emoji64-start"])
+@pytest.mark.parametrize("name", ["quickstart", "pretrained/emoji64"])
 def test_sub_folders_of_the_bundled_images_do_not_bind_other_data(pictures, tmp_path, name):
     assert decided(pictures, config=name).config.data.include == ()
     assert decided(None, config=name).config.data.include == load_config(name).data.include

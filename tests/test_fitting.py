@@ -172,10 +172,10 @@ def test_weights_to_start_from_make_a_shorter_training_that_starts_grown():
 
 
 def test_a_small_network_to_start_from_is_not_taken_to_a_size_without_channels_for_it():
-    small = ["network.channel_base=384", "network.max_channels=192"]  # those of emoji64
+    small = ["network.channel_base=512", "network.max_channels=128"]  # those of emoji64
     choice = choose(facts(300, 256, "24 GB", grown=64), small, no_memory)
     assert choice.config.network.resolution == 64
-    assert "256 would have 3 channels" in dict(choice.reasons)["--resolution 64"]
+    assert "256 would have 4 channels" in dict(choice.reasons)["--resolution 64"]
     asked = chosen("network.resolution=256", *small, of=facts(300, 256, grown=64))
     assert asked.network.resolution == 256
     assert chosen(of=facts(2000, 1024, "24 GB", grown=256)).network.resolution == 1024
