@@ -110,7 +110,7 @@ def test_without_a_configuration_the_sizes_are_those_of_the_source(folder):
 
 def test_sizes_that_are_asked_for_win(folder):
     found = decided(folder, "emoji64", "network.z_dim=16").config.network
-    assert (found.z_dim, found.w_dim, found.max_channels) == (16, 128, 128)
+    assert (found.z_dim, found.w_dim, found.channel_base) == (16, 128, 512)
     assert decided(folder, "emoji64", width=32).config.network.max_channels == 32
 
 
