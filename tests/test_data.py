@@ -219,8 +219,8 @@ def test_a_preparation_that_is_ended_before_it_writes_leaves_nothing(tmp_path):
 
 
 def test_what_a_killed_preparation_left_is_removed_by_the_next(tmp_path):
-    left = folder(tmp_path / ".store.unfinished-0123", {"0016.npy": bytes(100)})
-    written = folder(tmp_path / ".store.unfinished-4567", {"0016.npy": bytes(100)})
+    left = folder(tmp_path / ".store.unfinished-01234567", {"0016.npy": bytes(100)})
+    written = folder(tmp_path / ".store.unfinished-456789ab", {"0016.npy": bytes(100)})
     assert not is_store(left)
     held = locks.lock(written)  # somebody is at it
     store_of(tmp_path, {"0.png": png()})

@@ -90,7 +90,7 @@ def test_a_damaged_cached_store_is_made_anew(damage, tmp_path):
     path = cached_store(source, cache_dir=tmp_path / "cache").path
     name, change = DAMAGE[damage]
     change(path / name)
-    (tmp_path / "cache" / ".other.unfinished-0123").mkdir()  # of a preparation that was killed
+    (tmp_path / "cache" / ".other.unfinished-01234567").mkdir()  # of a preparation that was killed
     store = cached_store(source, cache_dir=tmp_path / "cache")
     store.verify()
     assert (store.path, os.listdir(tmp_path / "cache")) == (path, [path.name])
@@ -194,7 +194,7 @@ def test_cached_stores_are_listed_and_cleared(tmp_path, monkeypatch):
     (c / "meta.json").write_text("")
     (tmp_path / "b" / "0.png").unlink()
     (tmp_path / "b").rmdir()
-    (tmp_path / "cache" / ".x.unfinished-01").mkdir()
+    (tmp_path / "cache" / ".x.unfinished-89abcdef").mkdir()
 
     def run(*words):
         done = CliRunner().invoke(main, ["cache", *words])
@@ -215,6 +215,35 @@ def test_cached_stores_are_listed_and_cleared(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path / "cache")) == sorted([a.name, c.name])
     assert run("--clear")[1].startswith("removed 2 stores")
     assert run()[1] == f"{tmp_path / 'cache'}: 0 stores, 0.0 MiB\n"
+
+
+def test_clearing_removes_what_the_cache_made_and_nothing_else(tmp_path, monkeypatch):
+    """Also where STYLEGAN_CACHE is a folder of the user's."""
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path))
+    source = folder(tmp_path / "images", {"0.png": png()})
+    made = cached_store(source).path
+    mine = prepare(source, tmp_path / "my-dataset").path
+    (mine / "notes.txt").write_text("mine")
+    other = folder(tmp_path / "other", {"meta.json": b"", "0001.npy": b""})
+    elsewhere = made.rename(tmp_path / "elsewhere")
+    made.symlink_to(elsewhere)
+    second = cached_store(source, resolution=8).path
+    (second / "notes.txt").write_text("mine")
+    (tmp_path / ".x.unfinished-mine").mkdir()
+    before = {path for path in tmp_path.rglob("*") if path.parent != second}
+    gc.collect()
+    done = CliRunner().invoke(main, ["cache", "--clear"])
+    assert done.output.startswith("removed 1 store")
+    assert {*tmp_path.rglob("*")} == before | {second / "notes.txt"}
+    assert made.is_symlink() and {mine, other} < before
+
+
+@pytest.mark.parametrize("note", ["[" * 100_000, "", "[]", '{"source": 1}'])
+def test_a_damaged_note_of_a_cached_store_harms_nothing(note, tmp_path):
+    source = folder(tmp_path / "images", {"0.png": png()})
+    store = cached_store(source, cache_dir=tmp_path / "cache")
+    (store.path / "origin.json").write_text(note)
+    assert len(cached_stores(tmp_path / "cache")) == 1
 
 
 def test_cache_folder_comes_from_the_environment(tmp_path, monkeypatch):

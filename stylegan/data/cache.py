@@ -22,19 +22,19 @@ from stylegan.messages import count, readable
 
 from .images import Crop, Fit
 from .prepare import (
+    ORIGIN,
     ProgressCallback,
     check_settings,
     mib,
     offered_resolution,
     prepare,
     remove_unfinished,
-    set_aside,
     store_bytes,
 )
 from .sources import Source, open_source, reasons_of
-from .store import META, VERSION, OtherVersion, Store, StoreMeta, in_utf8, is_store
+from .store import META, VERSION, OtherVersion, Store, StoreMeta, in_utf8, is_store, remove_files
 
-ORIGIN = "origin.json"  # in a cached store: what it is of; its time is that of its last use
+NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
 GONE_DAYS = 30  # a cached store whose source is gone goes too, if it was not used for so long
 MAY_PASS = {os.strerror(number) for number in errno.errorcode}  # reasons that are no image's fault
 DAY_SECONDS = 24 * 60 * 60
@@ -206,7 +206,7 @@ def held_store(path: Path, source: Source | None = None) -> Store | None:
         weakref.finalize(store, locks.release, held)
         return store
     if locks.is_of(held, path):
-        set_aside(path)  # to be removed once nobody holds it
+        remove_files(path, [ORIGIN])  # whoever has it open keeps what he has
     locks.release(held)
     return None
 
@@ -241,10 +241,10 @@ def remember(path: Path, origin: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Cached:
-    """A store in the cache."""
+    """A store in the cache. The time of its note `origin.json` is that of its last use."""
 
     path: Path
-    source: str  # its path; its name only if an older version made the store
+    source: str  # its path; its name only if the note is damaged
     settings: dict[str, Any]  # resolution, crop, channels, include; empty likewise
     meta: StoreMeta | None  # None: damaged
     size_bytes: int
@@ -262,24 +262,28 @@ def cached_stores(cache_dir: str | Path | None = None) -> list[Cached]:
     found = []
     for path in folder.iterdir() if folder.is_dir() else ():
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            if is_store(path):
+            if is_cached(path):
                 found.append(cached(path))
     return sorted(found, key=lambda store: store.last_used, reverse=True)
 
 
+def is_cached(path: Path) -> bool:
+    """Whether the cache made this folder: a store of a user's may lie beside it, or a link."""
+    return bool(NAME.fullmatch(path.name)) and not path.is_symlink() and (path / ORIGIN).is_file()
+
+
 def cached(path: Path) -> Cached:
     """What is known of a store; FileNotFoundError if it is gone."""
+    used = (path / ORIGIN).stat().st_mtime
     try:
         meta = StoreMeta.read(path / META)
-    except ValueError:
+    except (OSError, ValueError):
         meta = None
     try:
         origin = json.loads((path / ORIGIN).read_text(encoding="utf-8"))
         source = str(origin.pop("source"))
-        used = (path / ORIGIN).stat().st_mtime
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         origin, source = {}, meta.source if meta else "unknown"
-        used = (path / META).stat().st_mtime
     size = 0
     for file in path.iterdir():
         with contextlib.suppress(FileNotFoundError):  # somebody else's note, complete by now
@@ -310,8 +314,7 @@ def remove(paths: Sequence[Path], *, sure: bool = False) -> list[Path]:
             held = locks.lock(path)
             if held is None and sure:
                 continue
-            aside = set_aside(path)
-            shutil.rmtree(aside, ignore_errors=True)
+            remove_files(path, [ORIGIN])
             locks.release(held)
             removed.append(path)
     return removed

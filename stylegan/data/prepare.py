@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -31,11 +32,22 @@ from .images import (
     quiet_decoding,
 )
 from .sources import Source, open_source, reasons_of
-from .store import CLASSES, META, VECTORS, Skipped, Store, StoreMeta, file_name, in_utf8
+from .store import (
+    CLASSES,
+    META,
+    VECTORS,
+    Skipped,
+    Store,
+    StoreMeta,
+    file_name,
+    in_utf8,
+    remove_files,
+)
 
 ProgressCallback = Callable[[int, int], None]  # images done, images in all
-PART = "part.json"  # of a part of a store
+PART, ORIGIN = "part.json", "origin.json"  # of a part of a store; of a store in the cache
 UNFINISHED = ".unfinished-"  # in the name of a store that is being written
+ABANDONED = re.compile(rf"\..+\{UNFINISHED}[0-9a-f]{{8}}")
 ABANDONED_SECONDS = 3600  # it was interrupted if nobody wrote to it for so long, without locks
 SMALL = "image smaller than the resolution"
 Item = TypeVar("Item")
@@ -428,19 +440,15 @@ def made_and_held(folder: Path) -> int | None:
         locks.release(held)
 
 
-def set_aside(path: Path) -> Path:
-    """Make a folder one that `remove_unfinished` removes once nobody holds it."""
-    return path.rename(path.with_name(f"{unfinished_name(path)}{secrets.token_hex(4)}"))
-
-
 def remove_unfinished(parent: Path, prefix: str = ".") -> None:
     """Remove what killed preparations have left under names that begin so."""
     for path in list(parent.iterdir()):
-        if not (path.name.startswith(prefix) and UNFINISHED in path.name and path.is_dir()):
+        ours = path.name.startswith(prefix) and ABANDONED.fullmatch(path.name)
+        if not ours or path.is_symlink() or not path.is_dir():
             continue
         with contextlib.suppress(FileNotFoundError, BlockingIOError), contextlib.ExitStack() as end:
             held = locks.lock(path)  # BlockingIOError: somebody is writing to it
             end.callback(locks.release, held)
             newest = max(part.stat().st_mtime for part in (path, *path.iterdir()))
             if held is not None or time.time() - newest > ABANDONED_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_files(path, [PART, ORIGIN])

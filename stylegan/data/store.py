@@ -1,5 +1,6 @@
 """The store: one plain NumPy file per resolution, memory-mapped, that training reads."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -25,6 +26,7 @@ VERSION: Literal[1] = 1
 META = "meta.json"
 CLASSES, VECTORS = "labels.npy", "label_vectors.npy"  # a store has one of these, or neither
 LEVEL = re.compile(r"\d{4}\.npy")
+FILES = {META, CLASSES, VECTORS, "names.txt"}  # of a store, beside its levels
 NO_LABELS = (
     "the images of {} do not all lie in sub-folders; put each kind into its own, or train without "
     "labels"
@@ -130,6 +132,17 @@ def holds_store(names: Collection[str]) -> bool:
 def is_store(path: str | Path) -> bool:
     """Whether the folder is a store, sound or not."""
     return (Path(path) / META).is_file() and holds_store(os.listdir(path))
+
+
+def remove_files(folder: Path, others: Collection[str] = ()) -> None:
+    """Remove a store, and `others` of its files: nothing that has another name, and no link. The
+    folder goes too unless something is left in it."""
+    for file in folder.iterdir():
+        known = file.name in FILES or file.name in others or LEVEL.fullmatch(file.name)
+        if known and not file.is_symlink() and file.is_file():
+            file.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 class Store:
