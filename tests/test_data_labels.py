@@ -139,6 +139,8 @@ def test_an_image_that_is_left_out_takes_its_label_along(tmp_path):
     (with_csv("00000/img0.png"), "its lines are not `file,label`"),
     (with_csv(""), "its lines are not `file,label`"),
     (with_csv(*(f"{name},a=nan" for name in IMAGES)), "labels with weights are like smile=0.7"),
+    (with_csv(*(f"{name},a=1e39" for name in IMAGES)), "a=1e39"),  # beyond float32
+    (with_json([[0.5], [1e39], [2]]), "00000/img1.png has 1e+39, not finite numbers"),
     (with_csv(*(f"{name},\"a=1,a=2\"" for name in IMAGES)), "each name once"),
     (with_csv(*(f"{name}," for name in IMAGES)), "not '' as of 00000/img0.png"),
     (with_csv(*(f"{name},\"" for name in IMAGES)), "two labels|unexpected end|without a label"),

@@ -16,6 +16,7 @@ from .images import is_image
 
 JSON, CSV = "dataset.json", "labels.csv"  # beside the images; the former as of stylegan2-ada
 MOST_LABELS = 2**20  # as many as a network may have
+MOST = 1e30  # a number of a label is smaller: float32 and its sums can hold it
 MOST_NAMED = 12  # labels in one line
 FEW_IMAGES = 50  # a label of fewer is named before training
 
@@ -202,7 +203,7 @@ def weights(text: str) -> dict[str, float]:
             value = float(number)
         except ValueError:
             value = math.nan
-        if not name or not math.isfinite(value) or name in found:
+        if not name or not abs(value) < MOST or name in found:  # NaN is not, either
             raise ValueError(f"{readable(part)!r} in {readable(text)!r}: labels with weights are "
                              "like smile=0.7,sad=0.3, each name once")  # fmt: skip
         found[name] = value
@@ -219,7 +220,7 @@ def vectors_of(found: Mapping[str, Any], names: list[str] | None) -> Labels:
             numbers = [math.nan if isinstance(one, bool) else float(one) for one in value]
         except (TypeError, ValueError, OverflowError):
             numbers = [math.nan]
-        if not all(abs(number) < 1e30 for number in numbers):  # NaN is not, either
+        if not all(abs(number) < MOST for number in numbers):  # NaN is not, either
             raise ValueError(f"{name} has {', '.join(map(str, value))}, not finite numbers")
     if names is None:
         names = [str(i) for i in range(size)]
