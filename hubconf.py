@@ -1,6 +1,6 @@
 """Entry points of torch.hub: `torch.hub.list`, `help` and `load` on this repository.
 
-torch.hub lists all public names here. docs/hub.md describes the entries in full.
+torch.hub lists all public names here. docs/weights.md describes the entries in full.
 """
 
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ map_location: the device to put it on; by default the CPU.
 {network}
 Licence: the code is MIT; {licence}.
 Source: Karras, Laine, Aila 2019, https://arxiv.org/abs/1812.04948
-More: docs/hub.md in the repository.
+More: docs/weights.md in the repository.
 """
 _GENERATOR = """
 Returns a torch.nn.Module in eval mode, `G`:

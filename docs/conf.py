@@ -6,7 +6,7 @@ project = "stylegan"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "docs/*.rst", "benchmarks/README.md", "datasets/README.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/*.rst", "datasets/README.md"]
 html_theme = "furo"
 html_title = f"stylegan {__version__}"
 html_copy_source = False

@@ -37,7 +37,7 @@ PUBLISHED_DAYS = 14.9  # of that at 256x256 on one V100; 1.66 times as many at e
 MOST_DAYS = 15
 R1_RULE, LEAST_GAMMA = 0.0002, 1.0
 AUGMENTED = 'augment.kind="ada"'
-LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/few-images.md
+LEAST_AUGMENTED_KIMG = 200.0  # shorter trainings did not overfit: docs/training.md
 MOST_SPEED_KIMG = 500.0  # in which the strength of augmentation goes from 0 to 1, as published
 TRANSFER_KIMG, TRANSFER_SPEED_KIMG = 2000, 100.0  # at most, with other weights to start from
 MEMORY_SHARE = 0.6  # of a device that a step is expected to need: kernels take more than tensors

@@ -80,7 +80,7 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
         lines.append(
             "shapes come sooner with --init-from emoji64, without --config"
             if small
-            else "trained weights of a similar kind help, too: --init-from, see docs/few-images.md"
+            else "trained weights of a similar kind help, too: --init-from, see docs/training.md"
         )
     return lines
 

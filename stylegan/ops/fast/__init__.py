@@ -1,7 +1,7 @@
 """Faster ways to compute some formulas. Here they are chosen; the other files compute.
 
 Each function has the name, the arguments and, up to round-off, the values and derivatives of one in
-`formulas`. What the thresholds stand on: docs/performance-tried.md.
+`formulas`. What the thresholds stand on: docs/performance.md.
 """
 
 from functools import partial
