@@ -5,8 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,14 @@ from stylegan.cli.common import Command
 from stylegan.records import read_lines
 from stylegan.run_folder import RunFolder
 
-FORMER = (  # the quickstart when docs/diagnostics.md and docs/few-images.md were measured
+SMALL = (  # the quickstart's network at 16x16 with half of its channels; three minutes of one core
     "r1_interval=1",
-    "schedule.stable_kimg=4",
-    "schedule.fade_kimg=4",
-    "schedule.d_lr={4=0.002}",
-)
-SMALL = (  # the former quickstart at 16x16, half of its channels: three minutes on one free core
-    *FORMER,
     "network.resolution=16",
     "network.channel_base=128",
     "schedule.stable_kimg=2",
     "schedule.fade_kimg=2",
     "schedule.total_kimg=20",
+    "schedule.d_lr={4=0.002}",
     "schedule.tick_kimg={4=2}",
     "log_kimg=0.1",
 )
@@ -41,90 +35,52 @@ SMALL = (  # the former quickstart at 16x16, half of its channels: three minutes
 BLUE, VERMILION, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#999999"
 
 
-@dataclass(frozen=True)
-class Case:
-    """One training run and what it shows."""
-
-    name: str  # of its folder and of its picture
-    title: str
-    options: tuple[str, ...] = ()  # KEY=VALUE, after those of SMALL
-
-    def arguments(self) -> list[str]:
-        """Arguments of `python train.py`, without the run folder."""
-        return [part for option in (*SMALL, *self.options) for part in ("-o", option)]
-
-
-TEN_KIMG = "schedule.total_kimg=10"
-CASES = [
-    Case("healthy", "Healthy: R1 with gamma 1, equal learning rates"),
-    Case("no-r1", "No R1", ("r1_gamma=0",)),
-    Case(
-        "fast-d",
-        "No R1, discriminator ten times as fast",
-        ("r1_gamma=0", "schedule.d_lr={4=0.02}"),
-    ),
-    Case(
-        "slow-g",
+TEN, NO_R1, FAST_D = "schedule.total_kimg=10", "r1_gamma=0", "schedule.d_lr={4=0.02}"
+CASES = {  # name: title, and KEY=VALUE after those of SMALL
+    "healthy": ("Healthy: R1 with gamma 1, equal learning rates", ()),
+    "no-r1": ("No R1", (NO_R1,)),
+    "fast-d": ("No R1, discriminator ten times as fast", (NO_R1, FAST_D)),
+    "slow-g": (
         "No R1, generator a hundred times slower",
-        (TEN_KIMG, "r1_gamma=0", "schedule.g_lr={4=0.00002}"),
+        (TEN, NO_R1, "schedule.g_lr={4=0.00002}"),
     ),
-    Case(
-        "saturated",
+    "saturated": (
         "Saturating generator loss, no R1, discriminator ten times as fast",
-        (
-            TEN_KIMG,
-            'generator_loss="saturating"',
-            "r1_gamma=0",
-            "schedule.d_lr={4=0.02}",
-        ),
+        (TEN, 'generator_loss="saturating"', NO_R1, FAST_D),
     ),
-    Case(
-        "high-lr",
+    "high-lr": (
         "Both learning rates forty times too high",
-        (TEN_KIMG, "schedule.g_lr={4=0.08}", "schedule.d_lr={4=0.08}"),
+        (TEN, "schedule.g_lr={4=0.08}", "schedule.d_lr={4=0.08}"),
     ),
-    Case("strong-r1", "R1 a thousand times too strong", ("schedule.total_kimg=6", "r1_gamma=1000")),
-    Case(
-        "few-pictures",
+    "strong-r1": ("R1 a thousand times too strong", ("schedule.total_kimg=6", "r1_gamma=1000")),
+    "few-pictures": (
         "26 different pictures",
         ('data.include=["characters"]', "data.mirror=false"),
     ),
-    Case(
-        "wgan-gp",
+    "wgan-gp": (
         "WGAN-GP",
-        (TEN_KIMG, 'generator_loss="wgan"', 'discriminator_loss="wgan_gp"', "r1_gamma=0"),
+        (TEN, 'generator_loss="wgan"', 'discriminator_loss="wgan_gp"', NO_R1),
     ),
-]
+}
 
 
-@dataclass(frozen=True)
 class Curves:
     """The progress lines of a run."""
 
-    lines: list[dict[str, Any]]
-
-    @classmethod
-    def of(cls, folder: Path) -> "Curves":
-        lines = [event for event in read_events(folder) if event["event"] == "progress"]
-        if not lines:
-            raise ValueError(f"{folder} has no progress lines to draw; train it first")
-        return cls(lines)
+    def __init__(self, folder: Path) -> None:
+        self.lines = [event for event in read_events(folder) if event["event"] == "progress"]
+        self.kimg = self["images_seen"] / 1000
 
     def __getitem__(self, name: str) -> np.ndarray:
         """One quantity over the lines; NaN where it was not finite or not logged."""
         values = [line.get(name) for line in self.lines]
         return np.array([np.nan if value is None else value for value in values], dtype=float)
 
-    @property
-    def kimg(self) -> np.ndarray:
-        return self["images_seen"] / 1000
-
-    @property
     def losses(self) -> list[str]:
         """Names of the loss terms, unweighted as logged."""
         others = ("_logits", "_penalty")
         names = (n for n in self.lines[0] if n.startswith(("d/", "g/")) and not n.endswith(others))
-        return sorted(names)
+        return sorted(name for name in names if name != "d/real_signs")
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:
@@ -133,52 +89,38 @@ def read_events(folder: Path) -> list[dict[str, Any]]:
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether the run is finished or was given up, rather than interrupted."""
+    """True if the run finished or failed, false if it was interrupted."""
     events = read_events(folder)
     return bool(events) and events[-1]["event"] in {"finished", "failed"}
 
 
-def train(case: Case, folder: Path) -> None:
+def train(name: str, folder: Path) -> None:
     """Make the run, or continue it. That it breaks down may be what it is meant to show."""
-    command = [sys.executable, "-m", "stylegan", "train", *case.arguments(), "--out", str(folder)]
-    click.echo(shlex.join(["python", "train.py", *case.arguments()]))
-    threads = {"OMP_NUM_THREADS": "1"}
-    code = subprocess.run(command, env={**os.environ, **threads}, check=False).returncode
+    options = [part for option in (*SMALL, *CASES[name][1]) for part in ("-o", option)]
+    click.echo(shlex.join(["python", "train.py", *options]))
+    command = [sys.executable, "-m", "stylegan", "train", *options, "--out", str(folder)]
+    subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
     if not has_ended(folder):
-        raise ValueError(f"training of {case.name} was stopped, exit code {code}; run this again")
+        raise ValueError(f"training of {name} was stopped; run this again")
 
 
-def draw(case: Case, folder: Path, reference: Curves) -> Figure:
+def draw(title: str, folder: Path, reference: Curves) -> Figure:
     """Four panels of curves, some of the reference run below in grey, and the last samples."""
-    curves = Curves.of(folder)
+    curves = Curves(folder)
     figure = Figure(figsize=(10, 4.2), dpi=120, layout="constrained")
     grid = figure.add_gridspec(2, 3, width_ratios=(4, 4, 2))
     logits, losses, penalty, skipped = (figure.add_subplot(grid[i // 2, i % 2]) for i in range(4))
     names = {"d/real_logits": BLUE, "d/fake_logits": VERMILION}
     draw_panel(logits, "logits", names, curves, reference, (-6, 6))
-    if curves != reference:
-        logits.lines[-1].set_label("healthy run")
-    colours = dict(zip(curves.losses, (VERMILION, BLUE, GREEN, PURPLE), strict=False))
+    colours = dict(zip(curves.losses(), (VERMILION, BLUE, GREEN, PURPLE), strict=False))
     draw_panel(losses, "losses", colours, curves, None, (0, 4))
     for panel in (logits, losses):
         if max(np.abs(panel.dataLim.intervaly)) > 100:
             panel.set_yscale("symlog", linthresh=10)
-        panel.legend(
-            fontsize=7,
-            frameon=False,
-            loc="lower right",
-            bbox_to_anchor=(1.02, 0.97),
-            ncols=4,
-            borderpad=0,
-            handlelength=1.2,
-            columnspacing=1.0,
-        )
+        panel.legend(fontsize=7, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
     name = "d/r1_penalty"
     penalty.set_yscale("log")
     draw_panel(penalty, f"{name} (unweighted)", {name: PURPLE}, curves, reference)
-    if np.isnan(curves[name]).all():
-        place = penalty.transAxes
-        penalty.text(0.5, 0.8, "not in its loss", fontsize=8, ha="center", transform=place)
     name = "health/skipped_updates"
     draw_panel(skipped, name, {name: "black"}, curves, None, (0, 10))
     for panel in (logits, losses, penalty, skipped):
@@ -188,7 +130,7 @@ def draw(case: Case, folder: Path, reference: Curves) -> Figure:
     for panel in (penalty, skipped):
         panel.set_xlabel("kimg", fontsize=8)
     draw_samples(figure.add_subplot(grid[:, 2]), folder)
-    figure.suptitle(case.title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     return figure
 
 
@@ -238,21 +180,18 @@ def save(figure: Figure, path: Path) -> None:
 @click.command(cls=Command)
 @click.argument("runs", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), default="docs", show_default=True)
-@click.option("--only", multiple=True, help="Names of runs; default: all.")
-def main(runs: Path, out: Path, only: Sequence[str]) -> None:
+def main(runs: Path, out: Path) -> None:
     """Train each case into a folder of RUNS unless it is there, then draw them all.
 
     \b
     python tools/diagnostics.py runs/diagnostics
     """
-    for case in CASES:
-        if not has_ended(runs / case.name) and (not only or case.name in only):
-            train(case, runs / case.name)
-    reference = Curves.of(runs / "healthy")
-    for case in CASES:
-        if has_ended(runs / case.name) and (not only or case.name in only):
-            figure = draw(case, runs / case.name, reference)
-            save(figure, out / f"diagnostics-{case.name}.png")
+    for name in CASES:
+        if not has_ended(runs / name):
+            train(name, runs / name)
+    reference = Curves(runs / "healthy")
+    for name, (title, _) in CASES.items():
+        save(draw(title, runs / name, reference), out / f"diagnostics-{name}.png")
 
 
 if __name__ == "__main__":
