@@ -41,7 +41,7 @@ MALLOC = {  # settings of glibc's allocator: its own, or memory that is kept to 
         "THP_MEM_ALLOC_ENABLE": "1",
     },
 }
-WARM_CALLS = (2, 8)  # at least, and at most while they still become faster
+REPEAT_SECONDS, WARM_CALLS, MIN_ROUNDS = 0.3, 3, 3
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,14 @@ class Contender:
     task: str  # module:function in this folder, which makes a `Trial` of the settings
     settings: Mapping[str, Any] = field(default_factory=dict)  # plain values, as JSON has them
     tree: Path = ROOT  # whose `stylegan` is imported
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
 class Trial:
-    """What a worker has built: the timed call, and facts about it."""
+    """What a worker has built: the timed call."""
 
     once: Callable[[], object]
     device: str = "cpu"
-    facts: dict[str, Any] = field(default_factory=dict)  # plain values; may change in the calls
-    close: Callable[[], object] = lambda: None  # after the last call
 
 
 @dataclass
@@ -71,9 +68,7 @@ class Result:
 
     name: str
     seconds: list[float] = field(default_factory=list)  # per call, one for each round
-    calls: int = 0  # in a repeat
     peak_bytes: int | None = None  # beyond what there was once built; None: unknown here
-    facts: dict[str, Any] = field(default_factory=dict)
     error: str = ""
 
 
@@ -87,14 +82,8 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """The spread of one number or more; quartiles are those of the sample."""
-        if len(values) == 1:
-            return cls(values[0], values[0], values[0])
         low, median, high = statistics.quantiles(values, n=4, method="inclusive")
         return cls(median, low, high)
-
-    def scaled(self, factor: float) -> "Spread":
-        return Spread(self.median * factor, self.low * factor, self.high * factor)
 
     def per(self, amount: float) -> "Spread":
         """The rates of `amount` in so many seconds."""
@@ -109,14 +98,6 @@ def ratio(slower: Result, faster: Result) -> Spread:
 
 def on_gpu(device: str) -> bool:
     return device.startswith("cuda")
-
-
-def synchronize(device: str) -> None:
-    """Wait until a GPU has done what it was asked."""
-    if on_gpu(device):
-        import torch
-
-        torch.cuda.synchronize(device)
 
 
 class Memory:
@@ -152,27 +133,19 @@ class Memory:
         return self.resident("VmHWM") - self.before if self.STATUS.exists() else None
 
 
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}  # cpu: of all threads together
+def seconds_per_call(trial: Trial, calls: int = 1) -> float:
+    def synchronize() -> None:
+        if on_gpu(trial.device):
+            import torch
 
+            torch.cuda.synchronize(trial.device)
 
-def seconds_per_call(
-    trial: Trial, calls: int = 1, clock: Callable[[], float] = time.perf_counter
-) -> float:
-    synchronize(trial.device)
-    started = clock()
+    synchronize()
+    started = time.perf_counter()
     for _ in range(calls):
         trial.once()
-    synchronize(trial.device)
-    return (clock() - started) / calls
-
-
-def warm_up(trial: Trial, clock: Callable[[], float]) -> float:
-    """Seconds of a call once calls no longer become faster."""
-    fewest, most = WARM_CALLS
-    seconds = [seconds_per_call(trial, clock=clock)]
-    while len(seconds) < fewest or (len(seconds) < most and seconds[-1] < 0.9 * seconds[-2]):
-        seconds.append(seconds_per_call(trial, clock=clock))
-    return seconds[-1]
+    synchronize()
+    return (time.perf_counter() - started) / calls
 
 
 def serve(task: str) -> None:
@@ -188,20 +161,16 @@ def serve(task: str) -> None:
         module, _, function = task.partition(":")
         trial: Trial = getattr(importlib.import_module(module), function)(settings)
         memory, calls = Memory(trial.device), 1
-        clock = CLOCKS[settings.get("clock", "wall")]
-        answer(built=True)
+        answer()
         for line in sys.stdin:
             if line.strip() == "warm":
-                repeat_seconds = float(settings.get("repeat_seconds", 0.3))
-                calls = max(1, round(repeat_seconds / warm_up(trial, clock)))
-                answer(calls=calls)
+                last = [seconds_per_call(trial) for _ in range(WARM_CALLS)][-1]
+                calls = max(1, round(REPEAT_SECONDS / last))
+                answer()
             else:
-                seconds = seconds_per_call(trial, calls, clock)
-                answer(seconds=seconds, peak_bytes=memory.peak(), facts=trial.facts)
-        trial.close()
+                answer(seconds=seconds_per_call(trial, calls), peak_bytes=memory.peak())
     except Exception as error:
-        if type(error).__name__ != "OutOfMemoryError":
-            traceback.print_exc()
+        traceback.print_exc()
         answer(error=" ".join(f"{type(error).__name__}: {error}".split())[:300])
 
 
@@ -211,12 +180,11 @@ class Worker:
     def __init__(self, contender: Contender, environment: Mapping[str, str]) -> None:
         self.result = Result(contender.name)
         paths = [str(contender.tree), environment.get("PYTHONPATH", "")]
-        variables = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         self.process = subprocess.Popen(
             [sys.executable, __file__, contender.task],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**variables, **contender.environment},
+            env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             text=True,
         )
         self.send(json.dumps(dict(contender.settings)))
@@ -231,14 +199,10 @@ class Worker:
         """Wait for the answer to the last line."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        if line:
-            values = json.loads(line)
-        else:
-            values = {"error": f"the process ended with exit code {self.process.wait()}"}
-        self.result.seconds += [values.pop("seconds")] if "seconds" in values else []
-        for name, value in values.items():
-            if name != "built":
-                setattr(self.result, name, value)
+        values = json.loads(line) if line else {"error": f"exit code {self.process.wait()}"}
+        self.result.seconds += [values["seconds"]] if "seconds" in values else []
+        self.result.peak_bytes = values.get("peak_bytes", self.result.peak_bytes)
+        self.result.error = values.get("error", "")
 
     def ask(self, line: str) -> None:
         self.send(line)
@@ -257,13 +221,9 @@ def environment_for(threads: int, malloc: str) -> dict[str, str]:
 
 
 def contest(
-    contenders: Sequence[Contender],
-    environment: Mapping[str, str],
-    *,
-    seconds: float,
-    min_rounds: int = 3,
+    contenders: Sequence[Contender], environment: Mapping[str, str], seconds: float
 ) -> list[Result]:
-    """Rounds until `seconds` of repeats have passed, but at least `min_rounds`.
+    """Rounds until `seconds` of repeats have passed, but at least `MIN_ROUNDS`.
 
     Who fails, or finds no memory, drops out with an `error`; the others go on.
     """
@@ -278,7 +238,7 @@ def contest(
             if not worker.result.error:
                 worker.ask("warm")
         end, rounds = time.monotonic() + seconds, 0
-        while rounds < min_rounds or time.monotonic() < end:
+        while rounds < MIN_ROUNDS or time.monotonic() < end:
             running = [worker for worker in workers if not worker.result.error]
             if not running:
                 break
@@ -305,55 +265,33 @@ def tree_of(revision: str | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def git_revision() -> str:
-    """The commit of the working tree, `+` if files differ from it; empty outside of git."""
-
-    def git(*words: str) -> str:
-        found = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
-        return found.stdout.strip() if found.returncode == 0 else ""
-
-    return git("rev-parse", "--short", "HEAD") + "+" * bool(git("status", "--porcelain"))
-
-
-def processor() -> str:
-    """The model of the CPU."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return " ".join(line.partition(":")[2].split())
-    return platform.processor() or platform.machine()
-
-
 def conditions(environment: Mapping[str, str], device: str = "cpu") -> dict[str, Any]:
     """What the numbers depend on, to be kept beside them."""
-    gpu = {}
-    if on_gpu(device):
-        import torch
+    import torch
 
-        gpu = {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
-        with contextlib.suppress(FileNotFoundError):
-            command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-            gpu["driver"] = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+        return done.stdout.strip()
+
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     names = [name for name in environment if name.startswith(("MALLOC_", "LD_PRELOAD", "THP_"))]
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "revision": git_revision(),
-        "cpu": processor(),
+        "revision": git("rev-parse", "--short", "HEAD") + "+" * bool(git("status", "--porcelain")),
+        "cpu": (models or [platform.machine()])[0],
         "cores": os.cpu_count(),
         "threads": int(environment["OMP_NUM_THREADS"]),
         "allocator": " ".join(f"{name}={environment[name]}" for name in names) or "default",
-        "python": platform.python_version(),
         "torch": importlib.metadata.version("torch"),
-        "device": device,
-        **gpu,
+        "device": torch.cuda.get_device_name(device) if on_gpu(device) else device,
     }
 
 
 def number(value: float) -> str:
     """Three significant digits, without exponents."""
-    if value == 0 or abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) >= 1e-4 else f"{value:.1e}"
+    return f"{value:,.0f}" if value == 0 or abs(value) >= 100 else f"{value:.3g}"
 
 
 def spread(value: Spread, unit: str = "") -> str:
@@ -364,81 +302,43 @@ def spread(value: Spread, unit: str = "") -> str:
 def markdown(rows: Sequence[Mapping[str, str]]) -> str:
     """A table; a row may lack some of the names that others have."""
     names = list(dict.fromkeys(name for row in sorted(rows, key=len)[::-1] for name in row))
-    widths = [max(len(n), *(len(row.get(n, "")) for row in rows)) for n in names]
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(c.rjust(w) for c, w in zip(cells, widths, strict=True)) + " |"
-
-    ruler = "|" + "|".join("-" * (w + 1) + ":" for w in widths) + "|"
-    return "\n".join([line(names), ruler, *(line([r.get(n, "") for n in names]) for r in rows)])
-
-
-def plain(value: Any) -> Any:
-    """For JSON: dataclasses as tables."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    raise TypeError(f"{type(value).__name__} has no place in JSON")
+    lines = [names, ["--:"] * len(names), *([row.get(name, "") for name in names] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def save(
     out: Path, name: str, title: str, record: Mapping[str, Any], rows: Sequence[Mapping[str, str]]
 ) -> str:
     """Write the table and the record as `name.md` and `name.json` into `out`; the text."""
-    table = markdown(rows) if rows else "nothing could be measured"
     about = ", ".join(f"{name} {value}" for name, value in record["conditions"].items())
-    text = f"# {title}\n\n{table}\n\n{about}\n"
+    text = f"# {title}\n\n{markdown(rows)}\n\n{about}\n"
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.md").write_text(text, encoding="utf-8")
-    (out / f"{name}.json").write_text(json.dumps(record, indent=1, default=plain) + "\n")
+    (out / f"{name}.json").write_text(json.dumps(record, indent=1, default=dataclasses.asdict))
     return text
 
 
+threads = click.IntRange(min=1)
 OPTIONS = {
-    "device": click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:1."),
+    "device": click.option("--device", default="cpu", help="cpu, cuda, cuda:1."),
     "threads": click.option(
-        "--threads",
-        type=click.IntRange(min=1),
-        envvar="OMP_NUM_THREADS",
-        default=os.cpu_count(),
-        show_default="all cores",
-        help="Number of CPU threads, the same for all.",
+        "--threads", type=threads, envvar="OMP_NUM_THREADS", default=os.cpu_count()
     ),
-    "malloc": click.option(
-        "--malloc",
-        type=click.Choice(list(MALLOC)),
-        default="tuned",
-        show_default=True,
-        help="The C library's allocator, the same for all.",
-    ),
-    "seconds": click.option(
-        "--seconds",
-        type=click.FloatRange(min=0),
-        default=20,
-        show_default=True,
-        help="Duration of the repeats for each row of the table.",
-    ),
-    "out": click.option(
-        "--out",
-        type=click.Path(path_type=Path),
-        default="out/benchmarks",
-        show_default=True,
-        help="Folder of the results.",
-    ),
+    "malloc": click.option("--malloc", type=click.Choice(list(MALLOC)), default="tuned"),
+    "seconds": click.option("--seconds", type=float, default=20, help="Of repeats, for each row."),
+    "out": click.option("--out", type=click.Path(path_type=Path), default="out/benchmarks"),
 }
 
 
 def options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Options that several benchmarks have, by name."""
+    """Options that several benchmarks have, by name; all of them if none is named."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for name in reversed(names):
+        for name in reversed(names or tuple(OPTIONS)):
             command = OPTIONS[name](command)
         return command
 
     return decorate
-
-
-common_options = options(*OPTIONS)  # of every contest
 
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+"""The scripts of `tools/` do their work in small."""
+
+import json
+import os
+import subprocess
+import sys
+
+import curves
+import diagnostics
+import ladder
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+from tiny_training import tiny_config, write_pictures
+
+from stylegan.config import flatten, load_config, to_dict, to_toml
+from stylegan.report.history import read_run
+
+E = {"style_mixing": 0.0}
+D = E | {"network.noise": False}
+C = D | {"network.constant_input": False}
+B = C | {
+    "network.styles": False,
+    "network.mapping_layers": 0,
+    "network.instance_norm": False,
+    "network.pixel_norm": True,
+}
+A = B | {
+    "network.blur": False,
+    "generator_loss": "wgan",
+    "discriminator_loss": "wgan_gp",
+    "r1_gamma": 0.0,
+}
+
+
+def test_a_row_of_the_ladder_differs_from_the_base_by_its_switches_of_table_1_alone():
+    base = flatten(to_dict(load_config("ablation-32")))
+    differing = {
+        row: {name: y for name, y in flatten(to_dict(config)).items() if y != base[name]}
+        for row, config in ladder.row_configs("ablation-32", [], "abcdef").items()
+    }
+    assert differing == {"a": A, "b": B, "c": C, "d": D, "e": E, "f": {}}
+
+
+@pytest.mark.slow
+def test_a_ladder_is_trained_and_measured(tmp_path):
+    base = tiny_config(
+        network={"resolution": 8, "w_dim": 5},
+        schedule={"stable_kimg": 0.02, "fade_kimg": 0.02, "total_kimg": 0.06},
+    )
+    (tmp_path / "tiny.toml").write_text(to_toml(base))
+    data, out = write_pictures(tmp_path / "pictures"), tmp_path / "ladder"
+    command = [sys.executable, ladder.__file__, "--base", tmp_path / "tiny.toml", "--out", out]
+    command += ["--data", data, "--metrics", "swd20", "--rows", "EF", "--device", "cpu"]
+    cache = os.environ | {"STYLEGAN_CACHE": str(tmp_path / "cache")}
+    subprocess.run(command, check=True, env=cache)
+    (line,) = map(json.loads, (out / "f-seed0" / "metrics.jsonl").read_text().splitlines())
+    assert f"| F | mixing | 1 | 0.06 | {line['values']['swd']:.4g} |" in (
+        (out / "table.md").read_text()
+    )
+    with Image.open(out / "samples.png") as picture:
+        assert picture.width == 12 * 100 + 4
+
+
+def test_curves_are_over_the_time_of_training_alone(tmp_path):
+    """A run of 4 kimg at 10 images a second and, after a pause, 4 kimg at 20."""
+    (tmp_path / "config.toml").write_text(to_toml(tiny_config()))
+    log = [
+        {"event": "progress", "images_seen": kimg * 1000, "speed/images_per_second": speed}
+        for kimg, speed in ((2, 10), (4, 10), (8, 20))
+    ]
+    metrics = [
+        {
+            "metric": f"{metric}20",
+            "values": values,
+            "protocol": {"generator": {"images_seen": 1000 * kimg}},
+        }
+        for kimg, distance in ((4, 300), (8, 200))
+        for metric, values in (
+            ("eff-fd", {"eff-fd": distance}),
+            ("eff-pr", {"eff-precision": 1 / distance, "eff-recall": 0.5}),
+        )
+    ]
+    for name, lines in (("log", log), ("metrics", metrics)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in lines))
+    figure = curves.draw([read_run(tmp_path)])
+    by_images, by_time = figure.axes[:2]
+    assert by_images.lines[0].get_xydata().tolist() == [[4, 300], [8, 200]]
+    assert by_time.lines[0].get_xdata() == pytest.approx([6.667, 10], abs=0.001)
+    out = tmp_path / "curves.png"
+    assert CliRunner().invoke(curves.main, [str(tmp_path), "--out", str(out)]).exit_code == 0
+    assert out.exists()
+
+
+@pytest.mark.slow
+def test_diagnostics_trains_and_draws_its_runs(tmp_path, monkeypatch):
+    tiny = ("network.resolution=8", "schedule.total_kimg=0.1", "schedule.tick_kimg={4=0.04}")
+    monkeypatch.setattr(diagnostics, "SMALL", (*diagnostics.SMALL, *tiny, "log_kimg=0.02"))
+    monkeypatch.setattr(diagnostics, "CASES", {"healthy": ("Healthy", ())})
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    command = [str(tmp_path / "runs"), "--out", str(tmp_path)]
+    done = CliRunner().invoke(diagnostics.main, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    with Image.open(tmp_path / "diagnostics-healthy.png") as picture:
+        assert picture.width == 1200
