@@ -7,6 +7,9 @@ import click
 
 from stylegan import __version__
 from stylegan.cli.terminal import Ending
+from stylegan.threads import wait_briefly_if_busy
+
+wait_briefly_if_busy()  # before a command imports torch
 
 COMMANDS = {
     "train": "Train on a folder of images, or continue a run.",

@@ -277,7 +277,7 @@ def show_plan(
     from stylegan.training.kernels import kernels
     from stylegan.training.plan import fit_lines, gpu_lines, plan_lines
     from stylegan.training.preflight import outlook
-    from stylegan.training.run import fit_to_data
+    from stylegan.training.run import fit_to_data, settle_threads
 
     found = looked_at(decision.source, decision.config, decode=True)
     config = fit_to_data(decision.config, found)
@@ -285,8 +285,13 @@ def show_plan(
     if decision.own:
         lead(*advice(found.num_squares, config, started=started))
     with kernels(config):
+        chosen = settle_threads(config, device, run, preflight=True)
         costs = step_costs(config, device, coming(config.schedule, 0))
-    lead(*plan_lines(config, costs, device), *outlook(config, costs, device, run, run.saved()))
+    lead(
+        *plan_lines(config, costs, device),
+        *chosen,
+        *outlook(config, costs, device, run, run.saved()),
+    )
     if memory is not None:
         lead(*fit_lines(config, memory))
     elif device.type != "cuda":

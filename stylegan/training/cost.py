@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import statistics
 import time
 from pathlib import Path
 
@@ -12,15 +13,18 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
+from stylegan.messages import count
 from stylegan.networks import make_discriminator, make_generator
 from stylegan.schedule import Stage, phases
+from stylegan.threads import busy
 from stylegan.training.health import explained
 from stylegan.training.rehearsal import largest_inputs, random_inputs, rehearse
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
 MOST_SECONDS = 5.0  # a step that is expected to take longer is made of few images
-LONG_STEP_SECONDS = 1.0  # a longer one is made once
+MOST_STEPS = 6  # to measure one kind of step
+WORTH_A_THREAD = 1.1  # more threads must be faster by this, as they suffer when others come
 CPU_RATE = 2e10  # operations per second of a step on one core, for a first guess
 
 
@@ -82,21 +86,53 @@ def one_step(state: TrainState, stage: Stage) -> None:
 
 
 def measure_step(state: TrainState, stage: Stage) -> tuple[float, int]:
-    """Seconds and peak bytes (of a GPU) of a step: the best of three after the first, which counts
-    itself if it is long."""
+    """Seconds and peak bytes (of a GPU) of a step: the median of those after the first, which also
+    allocates memory and chooses kernels."""
+    seconds = [timed_step(state, stage)]
+    while len(seconds) < 2 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
+        seconds.append(timed_step(state, stage))
     device = state.device
-    seconds: list[float] = []
-    while len(seconds) < 4 and not (seconds and seconds[0] > LONG_STEP_SECONDS):
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        started = time.perf_counter()
-        one_step(state, stage)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        took = torch.tensor(time.perf_counter() - started, device=device)
-        seconds.append(distributed.mean(took).item())  # all processes must plan the same
     memory = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
-    return min(seconds[1:] or seconds), memory
+    return statistics.median(seconds[1:]), memory
+
+
+def timed_step(state: TrainState, stage: Stage) -> float:
+    """Seconds of one step, averaged over the processes: all must plan the same."""
+    device = state.device
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    started = time.perf_counter()
+    one_step(state, stage)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return distributed.mean(torch.tensor(time.perf_counter() - started, device=device)).item()
+
+
+def choose_threads(config: TrainConfig, stages: list[Stage]) -> str | None:
+    """Train on one thread from here on unless all of torch's are clearly faster in real steps; what
+    was chosen and why. None, and no change, if the user has set OMP_NUM_THREADS or steps are long:
+    wide networks gain from every core."""
+    most = torch.get_num_threads()
+    if most == 1 or "OMP_NUM_THREADS" in os.environ or distributed.world_size() > 1 or not stages:
+        return None
+    flops = step_flops(config)
+    stage = max(stages, key=lambda stage: flops[stage.resolution])
+    if stage.batch_size * flops[stage.resolution] / CPU_RATE > MOST_SECONDS:
+        return None
+    others = busy()
+    state = TrainState.create(config)
+    seconds: dict[int, list[float]] = {most: [], 1: []}
+    for _ in range(MOST_STEPS):
+        for threads, measured in seconds.items():  # in turns: what others do changes
+            torch.set_num_threads(threads)
+            measured.append(timed_step(state, stage))
+    all_threads, one = (statistics.median(each[1:]) for each in seconds.values())
+    chosen = most if WORTH_A_THREAD * all_threads < one else 1
+    torch.set_num_threads(chosen)
+    why = f"{one / all_threads:.1f} times as fast as one"
+    if chosen == 1:
+        why = f"{most} are not faster" if all_threads < one else f"{most} are slower"
+    return f"{count(chosen, 'thread')}: {why}" + (", as other programs use the cores" * others)
 
 
 def installed_memory() -> float:

@@ -11,6 +11,7 @@ from stylegan.config import TrainConfig
 from stylegan.messages import about, gib
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, Stage, coming, phases, stage_at
+from stylegan.threads import busy
 from stylegan.training.cost import Cost, installed_memory, state_bytes, step_costs
 from stylegan.training.terms import Batch, discriminator_terms, generator_terms
 
@@ -80,8 +81,9 @@ def outlook(
     first = min((images_seen // tick + 1) * tick, plan.total_images)
     wait = seconds_between(plan, costs, images_seen, first)
     each = " for each process" if distributed.world_size() > 1 else ""
+    shared = " while other programs use its cores" if device.type == "cpu" and busy() else ""
     return [
-        f"about {about(left)} on this {here}; memory{each}: about {memory}",
+        f"about {about(left)} on this {here}{shared}; memory{each}: about {memory}",
         f"samples: {folder.samples}, the {'next' if images_seen else 'first'} in about "
         f"{about(wait)}",
     ]

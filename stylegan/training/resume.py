@@ -130,6 +130,12 @@ def newest_state(
     return None, {}
 
 
+def threads_of(folder: RunFolder) -> int | None:
+    """Threads on which the newest state of a run was made; None for a new run."""
+    threads: int | None = newest_state(folder)[1].get("threads")
+    return threads
+
+
 def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
     """Put the payload of `path` into the state; ValueError if it does not fit."""
     try:

@@ -1,8 +1,9 @@
 """A whole training from Python: opened or continued, tried, and run to its end."""
 
 import dataclasses
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ from stylegan.data.check import grouped
 from stylegan.data.labels import lines_of
 from stylegan.messages import count
 from stylegan.run_folder import RunFolder
+from stylegan.schedule import coming
+from stylegan.training.cost import choose_threads
 from stylegan.training.interrupts import nothing_to_save
 from stylegan.training.kernels import kernels
 from stylegan.training.loop import Evaluation, train
 from stylegan.training.preflight import try_losses, try_out
 from stylegan.training.recorder import Recorder, TrainingProgress
-from stylegan.training.resume import check_same_options, open_run
+from stylegan.training.resume import check_same_options, open_run, threads_of
 from stylegan.training.state import TrainState
 from stylegan.training.trackers import Kind, package_of
 
@@ -68,7 +71,8 @@ def start(
     """
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
-    with nothing_to_save(), processes(device, hang_minutes), kernels(config), folder.alone():
+    group = processes(device, hang_minutes)
+    with nothing_to_save(), group, kernels(config), threads_kept(), folder.alone():
         say = tell if distributed.rank() == 0 else lambda text: None
         package_of(track)
         try_losses(config, device)
@@ -77,7 +81,8 @@ def start(
         )
         config = fit_to_data(config, store)
         check_same_options(folder, config)
-        tried = try_out(config, device, folder) if preflight else []
+        tried = settle_threads(config, device, folder, preflight=preflight)
+        tried += try_out(config, device, folder) if preflight else []
         state, resumed = open_run(folder, config, store, device, init_from=init_from, tell=say)
         for line in [*announcement(state, store, folder, resumed), *tried]:
             say(line)
@@ -86,6 +91,30 @@ def start(
         recorder = Recorder(state, store, folder, tell=say, report=report, track=track, **shows)
         train(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes)
     return state
+
+
+@contextmanager
+def threads_kept() -> Iterator[None]:
+    """Gives torch as many threads as before, at the end."""
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def settle_threads(
+    config: TrainConfig, device: torch.device, folder: RunFolder, *, preflight: bool
+) -> list[str]:
+    """A run keeps its number of threads, on which the last bits depend; a new one tries which is
+    fastest, if it may. What was chosen, and why."""
+    if device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
+        return []
+    if (threads := threads_of(folder)) is not None:
+        torch.set_num_threads(min(threads, torch.get_num_threads()))
+        return []
+    chosen = choose_threads(config, coming(config.schedule, 0)) if preflight else None
+    return [chosen] if chosen else []
 
 
 def processes(device: torch.device, hang_minutes: float) -> AbstractContextManager[None]:

@@ -1,0 +1,107 @@
+"""Threads: how OpenMP's wait, how many train, and what a step is said to take."""
+
+import pytest
+import torch
+from tiny_training import tiny_config
+
+from stylegan import threads
+from stylegan.schedule import Stage, coming
+from stylegan.training import TrainState, cost, start
+
+
+def stat(tmp_path, monkeypatch, before, after):
+    """A machine whose cores were in user mode and idle for so many ticks."""
+    file = tmp_path / "stat"
+    lines = iter(
+        [f"cpu  {user} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1\n" for user, idle in (before, after)]
+    )
+    file.write_text(next(lines))
+    monkeypatch.setattr(threads, "STATISTICS", file)
+    monkeypatch.setattr(threads.time, "sleep", lambda seconds: file.write_text(next(lines)))
+
+
+@pytest.mark.parametrize(("used", "spin"), [(0, None), (2, None), (6, "1000"), (10, "1000")])
+def test_threads_sleep_soon_beside_other_programs(tmp_path, monkeypatch, used, spin):
+    for name in threads.CHOSEN_BY_USER:
+        monkeypatch.delenv(name, raising=False)
+    stat(tmp_path, monkeypatch, (500, 1000), (500 + used, 1010 - used))
+    assert threads.used_share() == pytest.approx(used / 10)
+    stat(tmp_path, monkeypatch, (500, 1000), (500 + used, 1010 - used))
+    threads.wait_briefly_if_busy()
+    assert threads.os.environ.get("GOMP_SPINCOUNT") == spin
+
+
+def test_what_the_user_chose_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    stat(tmp_path, monkeypatch, (0, 0), (10, 0))
+    threads.wait_briefly_if_busy()
+    assert "GOMP_SPINCOUNT" not in threads.os.environ
+
+
+@pytest.fixture
+def two_threads(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("two", "one", "others", "said"),
+    [
+        (1.0, 1.8, False, "2 threads: 1.8 times as fast as one"),
+        (1.0, 1.05, False, "1 thread: 2 are not faster"),
+        (5.0, 1.0, True, "1 thread: 2 are slower, as other programs use the cores"),
+    ],
+)
+def test_a_run_takes_as_many_threads_as_pay(two_threads, monkeypatch, two, one, others, said):
+    monkeypatch.setattr(cost, "busy", lambda: others)
+    seconds = {2: two, 1: one}
+    monkeypatch.setattr(cost, "timed_step", lambda *_: seconds[torch.get_num_threads()])
+    config = tiny_config()
+    assert cost.choose_threads(config, coming(config.schedule, 0)) == said
+    assert torch.get_num_threads() == int(said[0])
+
+
+def test_the_user_and_long_steps_decide_the_threads_themselves(two_threads, monkeypatch):
+    config = tiny_config()
+    stages = coming(config.schedule, 0)
+    monkeypatch.setattr(cost, "CPU_RATE", 1.0)
+    assert cost.choose_threads(config, stages) is None
+    monkeypatch.undo()
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert cost.choose_threads(config, stages) is None
+    assert torch.get_num_threads() == 2
+
+
+def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, mixed):
+    """Their number changes last bits, so a resumed run does not choose again."""
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    used = []
+    choose = cost.choose_threads
+
+    def one_is_as_fast(config, stages):
+        monkeypatch.setattr(cost, "timed_step", lambda *_: 1.0)
+        return choose(config, stages)
+
+    monkeypatch.setattr("stylegan.training.run.choose_threads", one_is_as_fast)
+    for total_kimg in (0.008, 0.016):
+        config = tiny_config(schedule={"total_kimg": total_kimg})
+        report = lambda progress: used.append(torch.get_num_threads())  # noqa: E731
+        start(config, mixed, tmp_path / "run", report=report, preflight=not used)
+        assert torch.get_num_threads() == 2  # as before
+    assert set(used) == {1}
+
+
+@pytest.mark.parametrize(
+    ("durations", "median"),
+    [([0.9, 0.1, 0.3, 0.2, 0.1, 0.1, 9.0], 0.1), ([30.0, 7.0, 1.0], 7.0), ([2, 1.5, 1, 2, 9], 1.5)],
+)
+def test_a_step_takes_the_median_after_the_first(monkeypatch, durations, median):
+    times = iter(durations)
+    monkeypatch.setattr(cost, "timed_step", lambda *_: next(times))
+    state = TrainState.create(tiny_config())
+    seconds, _ = cost.measure_step(state, Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0))
+    assert seconds == pytest.approx(median)
