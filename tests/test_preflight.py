@@ -46,7 +46,8 @@ def test_a_preflight_tells_time_memory_and_when_samples_come(tmp_path):
     folder = RunFolder(tmp_path / "run")
     lines = try_out(tiny_config(), CPU, folder)
     assert re.fullmatch(
-        r"about \d+ seconds? on this CPU( while other programs use its cores)?; memory: about \d+\.\d\d GiB, at 16x16",
+        r"about \d+ seconds? on this CPU( while other programs use its cores)?; "
+        r"memory: about \d+\.\d\d GiB, at 16x16",
         lines[0],
     )
     assert re.fullmatch(rf"samples: {folder.samples}, the first in about \d+ seconds?", lines[1])
