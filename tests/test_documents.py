@@ -79,15 +79,27 @@ def test_commands_and_their_options_exist(page):
                 assert value in config_names()
 
 
+def command_of(script: Path) -> click.Command:
+    """The command that a script of benchmarks, tools or datasets is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(script.parent))
+        return importlib.import_module(script.stem).main
+
+
 @pages
 def test_options_of_scripts_exist(page):
     for line in lines_of(page):
-        script = re.match(rf"python ((?:{FOLDERS})/[\w/.]+)(.*)", line)
-        if script:
-            file = ROOT / script[1]
-            texts = [path.read_text(encoding="utf-8") for path in file.parent.rglob("*.py")]
-            for option in re.findall(r" (--?[a-z][\w-]*)", script[2].partition("#")[0]):
-                assert any(f'"{option}' in text for text in texts), f"{script[1]} {option}"
+        words = shlex.split(line, comments=True) if line.startswith("python ") else []
+        if len(words) < 2 or not re.fullmatch(rf"({FOLDERS})/\w+\.py", words[1]):
+            continue
+        _, script, *words = words
+        options = [word.partition("=")[0] for word in words if re.match("--?[a-z]", word)]
+        if options:
+            command = command_of(ROOT / script)
+            if isinstance(command, click.Group):
+                command = command.commands[words[0]]
+            known = {option for parameter in command.params for option in parameter.opts}
+            assert set(options) <= known, f"{script} {set(options) - known}"
 
 
 @pages

@@ -1,13 +1,15 @@
-"""Every command and Python block of the documents, as it stands there, in the order of reading.
+"""The commands and Python blocks of the documents run as they stand, in the order of reading.
 
 They run in one folder that is what a reader has: a copy of the clone, with a folder `photos` of
-pictures and a picture `smile.png`. Comments above a block mark what is not run, or not to its end,
-with the reason (`documents.Mark`).
+pictures and a picture `smile.png`. Trainings, and what else takes long, are stopped by a Ctrl-C
+soon after they have begun. `is_left_out` says what is not run at all.
 """
 
 import collections
 import contextlib
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,26 +18,19 @@ import time
 from pathlib import Path
 
 import pytest
-from documents import PAGES, ROOT, Block, blocks
+from documents import PAGES, ROOT, blocks
 from PIL import Image
 
 READING = ("README.md", "docs/training.md", "docs/library.md")  # first, for later pages use a run
 CODE = [page for page in PAGES if page.suffix == ".md" and blocks(page)]
 NAMES = sorted(str(page.relative_to(ROOT)) for page in CODE)
 NAMES = [*READING, *(name for name in NAMES if name not in READING)]
-PROGRAMS = ("apt-get", "git", "pip", "pytest", "python", "sphinx-build", "stylegan", "torchrun")
-PROGRAMS += ("unzip",)
-REASONS = {  # why something is not run
-    "installs",
-    "needs a cluster",
-    "needs a file of others",
-    "needs eight GPUs",
-    "needs the network",
-    "serves a page",
-    "takes hours",
-    "takes minutes",
-    "the tests themselves",
-}
+PROGRAMS = re.compile(r"\b(apt-get|git|pip|pytest|ruff|sphinx-build|torchrun|venv|explore)\b|\.ci/")
+INPUT = re.compile(r"runs/|.*(/|\.(csv|pkl|pth|ttf|zip|pt|npz))$")
+WRITTEN = ("--out", "--zip", "--discriminator", "--figure")  # options whose value is an output
+HOURS = re.compile(r"--config (ffhq|few|transfer)(?!.*--dry-run)")
+LONG = re.compile(r"train(\.py)?\b(?!.*--dry-run)|metrics runs|project runs")  # is begun alone
+NETWORK = re.compile(r"OWNER/NAME|load_dataset|lmdb")
 BRIEF, LIMIT = 20, 900  # seconds
 NOT_COPIED = (".*", "*.egg-info", "__pycache__", "build", "out", "runs", "site", "tests")
 RUN_PYTHON = """
@@ -52,33 +47,10 @@ for name in sys.argv[1:]:
 """
 
 
-def is_shell(block: Block) -> bool:
-    """A block of commands, not a diagram."""
-    lines = block.text.splitlines()
-    return block.language in ("", "sh", "bash") and any(
-        line.startswith(tuple(f"{program} " for program in PROGRAMS)) for line in lines
-    )
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_not_run_has_a_reason(name):
-    for block in blocks(ROOT / name):
-        for mark in block.marks:
-            assert mark.reason in REASONS, mark
-            assert mark.lines in block.text, mark
-
-
-def test_most_is_run():
-    found = [block for page in CODE for block in blocks(page)]
-    lines = [
-        block.mark_of(line)
-        for block in found
-        if is_shell(block)
-        for line in block.text.splitlines()
-    ]
-    lines += [block.mark_of("") for block in found if block.language == "python"]
-    counts = collections.Counter(mark.how if mark else "run" for mark in lines)
-    assert counts["run"] + counts["a minute"] > counts["not run"], counts
+@pytest.fixture(scope="module")
+def counts():
+    """How many commands ran to their end, were begun, or left out."""
+    return collections.Counter()
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +69,23 @@ def clone(tmp_path_factory):
     return folder
 
 
+def is_left_out(command: str, folder: Path) -> bool:
+    """True for programs that install, need more machines or serve a page; for trainings of days;
+    and for what reads a file that a reader does not have."""
+    words = shlex.split(command, comments=True)
+    line = " ".join(words)
+    if PROGRAMS.search(line) or HOURS.search(line):
+        return True
+    for name in ("convert", "export"):  # SOURCE and the file that is written
+        if name in words:
+            del words[words.index(name) + 2]
+    read = [
+        word for before, word in zip(["", *words], words, strict=False) if before not in WRITTEN
+    ]
+    inputs = [word for word in read if INPUT.match(word) and "=" not in word]
+    return any(not (folder / word).exists() for word in inputs)
+
+
 def environment(folder: Path) -> dict[str, str]:
     """Nothing of this machine's user; programs of this environment, modules of the clone."""
     places = {
@@ -110,13 +99,15 @@ def environment(folder: Path) -> dict[str, str]:
 def run(command: list[str], folder: Path, *, stopped: bool = False) -> None:
     """The command succeeds; if it is to be `stopped`, it may also go on until a Ctrl-C."""
     started = time.time()
+    trains = stopped and "train" in command[-1]
 
     def enough() -> bool:
         seconds = time.time() - started
         if not stopped or seconds < BRIEF:
             return seconds > LIMIT
         logs = (folder / "runs").glob("*/log.jsonl")
-        return seconds > 9 * BRIEF or any(log.stat().st_mtime > started for log in logs)
+        begun = any(log.stat().st_mtime > started for log in logs)
+        return not trains or begun or seconds > 9 * BRIEF
 
     with open(folder.parent / "output.txt", "w+", encoding="utf-8") as output:
         process = subprocess.Popen(
@@ -143,40 +134,30 @@ def run(command: list[str], folder: Path, *, stopped: bool = False) -> None:
     assert "Traceback" not in text, text
 
 
-def run_shell(block: Block, folder: Path) -> None:
-    """The lines of a block, in their order; one that is stopped runs alone."""
-    shell = ["bash", "-euo", "pipefail", "-c"]
-    whole = block.mark_of("")
-    if whole is not None:
-        if whole.how == "a minute":
-            run([*shell, block.text], folder, stopped=True)
-        return
-    lines: list[str] = []
-    for line in [*block.text.splitlines(), None]:
-        mark = None if line is None else block.mark_of(line)
-        if line is not None and mark is None:
-            lines.append(line)
-        elif mark is None or mark.how == "a minute":
-            if lines:
-                run([*shell, "\n".join(lines)], folder)
-            lines = []
-            if line is not None:
-                run([*shell, line], folder, stopped=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_the_blocks_of_a_page_run_as_they_stand(name, clone, counts):
+    waiting: list[str] = []  # Python blocks, each in a namespace of its own, in one process
+    for number, block in enumerate([*blocks(ROOT / name), None]):
+        if block is not None and block.language == "python" and not NETWORK.search(block.text):
+            file = clone.parent / f"{Path(name).stem}-{number}.py"
+            file.write_text(block.text, encoding="utf-8")
+            waiting.append(str(file))
+            continue
+        commands = block.commands() if block is not None else []
+        if waiting and (block is None or commands):
+            run([sys.executable, "-c", RUN_PYTHON, *waiting], clone)
+            waiting = []
+        for command in commands:
+            left_out, stopped = is_left_out(command, clone), bool(LONG.search(command))
+            counts["left out" if left_out else "begun" if stopped else "run"] += 1
+            if not left_out:
+                run(["bash", "-euo", "pipefail", "-c", command], clone, stopped=stopped)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_the_blocks_of_a_page_run_as_they_stand(name, clone):
-    waiting: list[str] = []  # Python blocks, each in a namespace of its own, in one process
-    for number, block in enumerate([*blocks(ROOT / name), None]):
-        if block is not None and block.language == "python":
-            if block.mark_of("") is None:
-                file = clone.parent / f"{Path(name).stem}-{number}.py"
-                file.write_text(block.text, encoding="utf-8")
-                waiting.append(str(file))
-            continue
-        if waiting and (block is None or is_shell(block)):
-            run([sys.executable, "-c", RUN_PYTHON, *waiting], clone)
-            waiting = []
-        if block is not None and is_shell(block):
-            run_shell(block, clone)
+def test_contributing_says_how_many_commands_run(counts):
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    said = re.search(r"of (\d+) commands (\d+) run to their end\s+and (\d+) are begun", text)
+    if counts:  # with the pages before it
+        assert [int(n) for n in said.groups()] == [counts.total(), counts["run"], counts["begun"]]

@@ -10,33 +10,36 @@ ROOT = Path(__file__).parent.parent.parent
 FOLDERS = "benchmarks|configs|datasets|docs|examples|stylegan|tests|tools"
 PAGES = [ROOT / "docs" / "stylegan.ipynb", ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(page for folder in FOLDERS.split("|") for page in (ROOT / folder).rglob("*.md"))
-MARK = r" *<!-- (not run|a minute)(?: \(([^)\n]+)\))?: ([^\n]+) -->\n"
-BLOCK = re.compile(rf"^((?:{MARK})*) *```(\w*)\n(.*?)^ *```", flags=re.MULTILINE | re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A comment above a block says how a test runs it, and why not to the end.
-
-    `<!-- not run: REASON -->`, or `<!-- not run (TEXT): REASON -->` for its lines with that text;
-    `<!-- a minute ... -->` for what a Ctrl-C ends soon after it has begun.
-    """
-
-    how: str  # "not run" or "a minute"
-    lines: str  # empty: the whole block
-    reason: str
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", flags=re.MULTILINE | re.DOTALL)
+PROGRAMS = ("apt-get", "git", "mkdir", "pip", "pytest", "python", "sphinx-build", "stylegan")
+PROGRAMS += ("torchrun", "unzip", ".ci/run", "ruff")
+ASSIGNMENT = re.compile(r"[A-Z]+=")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code: its language, its text, and what is said about running it."""
+    """A block of code: its language and its text."""
 
     language: str
     text: str
-    marks: tuple[Mark, ...] = ()
 
-    def mark_of(self, line: str) -> Mark | None:
-        return next((mark for mark in self.marks if mark.lines in line), None)
+    def commands(self) -> list[str]:
+        """The commands of a block for a shell, each with the assignments before it in the block;
+        none of a diagram or of a whole script."""
+        if self.language not in ("", "sh", "bash") or self.text.startswith("#!"):
+            return []
+        commands, assignments, open_line = [], "", ""
+        for line in self.text.splitlines():
+            open_line += line
+            if open_line.endswith("\\") or open_line.count('"') % 2:
+                open_line += "\n"
+                continue
+            if ASSIGNMENT.match(open_line):
+                assignments += f"{open_line}\n"
+            elif open_line.startswith(tuple(f"{program}" for program in PROGRAMS)):
+                commands.append(assignments + open_line)
+            open_line = ""
+        return commands
 
 
 def text_of(page: Path) -> str:
@@ -50,8 +53,5 @@ def text_of(page: Path) -> str:
 
 def blocks(page: Path) -> list[Block]:
     """Every block of code of a page."""
-    found = []
-    for match in BLOCK.finditer(text_of(page)):
-        marks = tuple(Mark(*mark) for mark in re.findall(MARK, match[1]))
-        found.append(Block(match[5], textwrap.dedent(match[6]), marks))
-    return found
+    found = BLOCK.finditer(text_of(page))
+    return [Block(match[1], textwrap.dedent(match[2])) for match in found]
