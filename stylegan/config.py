@@ -41,9 +41,7 @@ class DataConfig:
     crop: str = "center"
     include: tuple[str, ...] = ()  # sub-folders to use, of tables splits; none = all
     labels: bool = False  # condition on the class of each image, or its vector of numbers
-    balanced: bool = False  # show each class as often as the others, not each image
     mirror: bool = False  # flip half of the images left to right
-    holdout: float = 0.0  # share of the images that is only used to measure overfitting
 
     def __post_init__(self) -> None:
         if self.crop != "center":
@@ -71,8 +69,6 @@ class TrainConfig:
     r2_gamma: float = 0.0  # weight of R2, the same penalty at fakes; 0 = off
     gp_weight: float = 10.0  # weight of the gradient penalty of wgan_gp and hinge_gp
     gp_target: float = 1.0  # gradient norm that this penalty asks for
-    lecam_weight: float = 0.0  # weight of LeCam regularization, for few images; 0 = off
-    lecam_decay: float = 0.99  # decay of the averages of the logits that it uses, per step
     drift: float = 0.001  # weight of the squared real logits in the WGAN losses
     adam_beta1: float = 0.0  # Adam: decay of the mean of the gradients
     adam_beta2: float = 0.99  # Adam: decay of the mean of their squares
@@ -84,9 +80,7 @@ class TrainConfig:
     precision: Precision = "fp32"  # arithmetic; the last three are for GPUs
     batch_gpu: int = 0  # images at once per process, gradients accumulated; 0 = the whole share
     freeze_d: int = 0  # discriminator's blocks from this resolution up are not trained; 0 = all are
-    freeze_mapping: bool = False  # the mapping network is not trained
     checkpoint_activations: bool = False  # recompute blocks instead of keeping what they saved
-    cuda_graphs: bool = False  # record a stage's kernels once, then replay them; not measured
     deterministic: bool = False  # the same bits every time on a GPU too, where it is slower
     log_kimg: float = 1.0  # between two lines of log.jsonl [kimg]
     snapshot_ticks: int = 10  # ticks between two generator files
@@ -119,7 +113,7 @@ LARGEST = 10**12  # of the numbers of options; what is computed from them stays 
 
 
 RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (  # what must hold for options
-    ("be from 0 to 1", lambda x: 0 <= x <= 1, "style_mixing w_avg_decay lecam_decay"),
+    ("be from 0 to 1", lambda x: 0 <= x <= 1, "style_mixing w_avg_decay"),
     ("be from 0 to below 1", lambda x: 0 <= x < 1, "adam_beta1 adam_beta2"),
     ("be positive", lambda x: x > 0, "ema_half_life_kimg gp_target adam_eps log_kimg"),
     ("be at least 1", lambda x: x >= 1, "keep_states snapshot_ticks max_skipped r1_interval"),
@@ -127,7 +121,7 @@ RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (  # what must ho
     (
         "not be negative",
         lambda x: x >= 0,
-        "lecam_weight save_minutes milestone_kimg max_saturated_kimg",
+        "save_minutes milestone_kimg max_saturated_kimg",
     ),
     ("be below 2**63", lambda x: x < 2**63, "seed"),
 )
@@ -137,11 +131,18 @@ SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
     if isinstance(f.type, type) and dataclasses.is_dataclass(f.type)
 }
 TABLES = {f.name for f in dataclasses.fields(ScheduleConfig) if get_origin(f.type) is Mapping}
+REMOVED: dict[str, object] = {  # gone options -> the value that did nothing; None: every value
+    "cuda_graphs": None,
+    "data.balanced": False,
+    "data.holdout": 0.0,
+    "freeze_mapping": False,
+    "lecam_decay": None,
+    "lecam_weight": 0.0,
+}
 DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
 HARMLESS = {  # may change within a run; a message warns if batch_gpu changes groups
     "batch_gpu",
     "checkpoint_activations",
-    "cuda_graphs",
     "deterministic",
     "keep_states",
     "log_kimg",
@@ -246,7 +247,21 @@ def read_config_file(name: str) -> dict[str, Any]:
 
 def options(values: Mapping[str, Any]) -> dict[str, Any]:
     """What a configuration file holds, without where the weights of its run came from."""
-    return {name: value for name, value in values.items() if name != LINEAGE}
+    return without_removed({name: value for name, value in values.items() if name != LINEAGE})
+
+
+def without_removed(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+    """Without options that are gone. ValueError where one has another value than REMOVED says."""
+    kept = {}
+    for key, value in values.items():
+        name = f"{section}{key}"
+        if name in SECTIONS and isinstance(value, Mapping):
+            kept[key] = without_removed(value, f"{name}.")
+        elif name not in REMOVED:
+            kept[key] = value
+        elif REMOVED[name] not in (None, value):
+            raise ValueError(f"option {name} is gone, and was {readable(toml_value(value))}")
+    return kept
 
 
 @contextlib.contextmanager
@@ -351,7 +366,7 @@ def load_config(
     with naming(name):
         check_names(values)
     for override in overrides:
-        extra = parse_override(override)
+        extra = options(parse_override(override))
         check_names(extra)
         values = merge(values, extra)
     with naming(f"{name} with the given options" if name and overrides else name):
@@ -363,7 +378,7 @@ def from_dict(values: Mapping[str, Any]) -> TrainConfig:
     schedule = values.get("schedule", {})
     if isinstance(schedule, Mapping):  # else `parse_config` refuses it
         schedule = {k: v for k, v in schedule.items() if k != "resolution"}
-    return parse_config({**values, "schedule": schedule})
+    return parse_config(without_removed({**values, "schedule": schedule}))
 
 
 def read_stored_config(path: Path) -> TrainConfig:

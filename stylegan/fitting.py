@@ -1,14 +1,13 @@
 """Configurations fitted to a resolution, length and width of one's own, and chosen for pictures."""
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stylegan.config import TrainConfig, check_batches, flatten, load_config
-from stylegan.messages import about, count, gib
+from stylegan.messages import count, gib
 from stylegan.schedule import (
     MIN_RESOLUTION,
     ScheduleConfig,
@@ -64,10 +63,11 @@ class Facts:
 
 @dataclass(frozen=True)
 class Choice:
-    """A configuration; the options that were chosen, as a command line has them, each with why."""
+    """A configuration, and what made it smaller than the pictures."""
 
     config: TrainConfig
-    reasons: list[tuple[str, str]]
+    memory: float  # that a step is expected to take [bytes]
+    hindrance: str  # why the resolution is not the pictures'; empty if it is
 
 
 def choose(
@@ -81,19 +81,20 @@ def choose(
     choose it. What is `asked`, options as `-o` has them, stays, and the rest fits it. `needed` is
     the memory that a step is expected to take, in bytes for each process."""
     asked = [*implied(asked), *asked]
-    given = named(asked) | (set() if width is None else {"width"})
+    given = named(asked)
     own = RESOLUTION in given
     hindrance = ""
     for resolution in [None] if own else reversed(resolutions(facts.possible)):
         config = proposal(facts, asked, resolution, width)
         problem = "" if own or resolution == MIN_RESOLUTION else too_large(facts, config)
         if not problem:
-            config, memory = in_memory(config, facts, given, needed)
+            config = config if "batch_gpu" in given else images_at_once(config, facts, needed)
+            memory = needed(config)
             if memory <= MEMORY_SHARE * facts.memory:
                 break
             problem = f"takes more memory than {gib(facts.memory)}"
         hindrance = hindrance or f"{facts.possible} {problem}"
-    return Choice(config, explained(facts, config, given, hindrance, memory))
+    return Choice(config, memory, hindrance)
 
 
 def named(asked: Sequence[str]) -> set[str]:
@@ -193,74 +194,24 @@ def v100s(config: TrainConfig) -> str:
     return f"{processes} V100s" if processes > 1 else "a V100"
 
 
-def in_memory(
-    config: TrainConfig,
-    facts: Facts,
-    given: Collection[str],
-    needed: Callable[[TrainConfig], float],
-) -> tuple[TrainConfig, float]:
+def images_at_once(
+    config: TrainConfig, facts: Facts, needed: Callable[[TrainConfig], float]
+) -> TrainConfig:
     """`config` with as many images at once as the memory holds, at least a group of the minibatch
-    deviation, if need be with blocks that are recomputed; and the memory of a step."""
+    deviation."""
     share = batch_size_at(config.network.resolution, config.schedule) // facts.processes
     group = min(max(config.network.deviation_group, 1), share)
     parts = [n for n in range(share - 1, group - 1, -1) if share % n == n % group == 0]
-    sizes = [config.batch_gpu] if "batch_gpu" in given else [0, *parts]
-    recomputed = [config.checkpoint_activations]
-    if "checkpoint_activations" not in given:
-        recomputed = [False, True]
-    memory = math.inf
-    for again, n in itertools.product(recomputed, sizes):
-        tried = dataclasses.replace(config, batch_gpu=n, checkpoint_activations=again)
+    for n in (0, *parts):
+        tried = dataclasses.replace(config, batch_gpu=n)
         try:
             check_batches(tried, facts.processes)
         except ValueError:  # it does not divide the batch of another resolution
             continue
-        config, memory = tried, needed(tried)
-        if memory <= MEMORY_SHARE * facts.memory:
+        config = tried
+        if needed(config) <= MEMORY_SHARE * facts.memory:
             break
-    return config, memory
-
-
-def explained(
-    facts: Facts, config: TrainConfig, given: Collection[str], hindrance: str, memory: float
-) -> list[tuple[str, str]]:
-    """The reasons of a choice."""
-    cpu, plan, resolution = facts.device == "cpu", config.schedule, config.network.resolution
-    first, last = (batch_size_at(r, plan) for r in (plan.start, resolution))
-    reach = f"{facts.reach.get(resolution, 0):,} of {count(facts.images, 'picture')} reach it"
-    network = "the quickstart's network, for a CPU" if cpu else "the paper's network"
-    time = f"{about(86_400 * published_days(config))} on {v100s(config)}, by published times"
-    if cpu:
-        time = "about an hour on two cores" if resolution > 32 else "minutes on two cores"
-    batch = "many small steps, for a CPU" if cpu else "the paper's"
-    batch += f"; {first} at {plan.start}x{plan.start}" if first > last else ""
-    augment = f"as much as overfitting asks for, below {PLENTY:,} pictures"
-    if facts.images >= PLENTY:
-        augment = f"{PLENTY:,} pictures and more do not need it"
-    elif plan.total_kimg < LEAST_AUGMENTED_KIMG:
-        augment = f"below {LEAST_AUGMENTED_KIMG:g} kimg there is no overfitting to prevent"
-    rows = [
-        (RESOLUTION, f"--resolution {resolution}", f"{reach}{hindrance and '; '}{hindrance}"),
-        (
-            "width",
-            f"--width {config.network.max_channels}",
-            "of the weights to start from" if facts.grown else network,
-        ),
-        ("schedule.total_kimg", f"--kimg {plan.total_kimg:g}", time),
-        ("schedule.batch_size", f"--batch {last}", batch),
-        (
-            "r1_gamma",
-            f"--gamma {config.r1_gamma:g}",
-            f"{R1_RULE:g} * {resolution}^2 / {last}, at least {LEAST_GAMMA:g}",
-        ),
-        ("augment.kind", f"-o 'augment.kind=\"{config.augment.kind}\"'", augment),
-    ]
-    room = f"a step is expected to take {gib(memory)} of {gib(facts.memory)}"
-    if config.batch_gpu:
-        rows.append(("batch_gpu", f"--batch-gpu {config.batch_gpu}", room))
-    if config.checkpoint_activations:
-        rows.append(("checkpoint_activations", "--checkpoint-activations", room))
-    return [(option, "as asked" if name in given else why) for name, option, why in rows]
+    return config
 
 
 def as_options(values: Mapping[str, Any]) -> list[str]:

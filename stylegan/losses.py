@@ -89,12 +89,6 @@ def r2_penalty(fake_logits: Tensor, fakes: Tensor) -> Tensor:
     return squared_gradient_norms(fake_logits, fakes).mean()
 
 
-def lecam(logits: Tensor, other_average: Tensor) -> Tensor:
-    """(D(x) - a)^2, averaged over the batch; a is the moving average of the logits of the other
-    kind: of fakes for reals, of reals for fakes. Tseng et al. 2021, equation 4."""
-    return (logits - other_average).square().mean()
-
-
 def gradient_penalty(
     mixed_logits: Tensor, mixed: Tensor, *, target: float = 1.0, norm_factor: float = 1.0
 ) -> Tensor:

@@ -1,8 +1,6 @@
 """Augmentation of what the discriminator sees, against numbers of the published pipelines."""
 
-import json
 import math
-import weakref
 from functools import partial
 
 import numpy as np
@@ -12,15 +10,11 @@ from helpers import reference
 from tiny_training import SHORT, differing, run, stage, tiny_config, tiny_store
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
 from two_processes import fixed_signs, strengths
 
 from stylegan.augment import AugmentConfig, Strength, ada, apply, diffaugment, part, resampling
-from stylegan.data import process_reals, split
 from stylegan.training import Share, TrainState, draw, train_step
-from stylegan.training.feed import Feed
-from stylegan.training.run import fit_to_data
-from stylegan.training.terms import Batch, real_terms
+from stylegan.training.terms import discriminator_logits, real_terms
 
 ARRAYS, META = reference.load("ada")
 RESAMPLED = {*ada.BLIT, *ada.GEOMETRY}
@@ -316,7 +310,6 @@ AUGMENTED = {
     "micro-batches": {"augment": ADA, "batch_gpu": 2},
     "recomputation": {"augment": ADA, "checkpoint_activations": True},
     "both": {"augment": ADA, "checkpoint_activations": True, "batch_gpu": 2},
-    "lecam": {"augment": ADA, "lecam_weight": 0.3, "batch_gpu": 2},
     "penalties": {"augment": {"kind": "diffaugment", "strength": 0.5}, "r2_gamma": 1.0},
     "fixed": {"augment": ADA | {"strength": 0.3, "transforms": ["bgc", "imgfilter", "cutout"]}},
 }
@@ -370,48 +363,18 @@ def test_r1_differentiates_by_the_images_before_they_are_transformed():
     config = tiny_config(augment={"kind": "ada", "strength": 1.0})
     reals, factor = torch.randn(4, 3, 8, 8), 1.7
     color = torch.diag(torch.tensor([factor, factor, factor, 1.0])).expand(4, 4, 4)
-    batch = Batch(reals, reals, None, real_transform=ada.Transform(color=color))
+    transform = ada.Transform(color=color)
 
     class Sum(torch.nn.Module):
         def forward(self, images, labels, alpha):
             return 0.5 * images.sum(dim=(1, 2, 3))
 
-    terms = {t.name: t for t in real_terms(config, Sum(), batch, stage(8, 1.0))}
+    now = stage(8, 1.0)
+    found = discriminator_logits(config, Sum(), reals, None, now, transform, penalized=True)
+    terms = {t.name: t for t in real_terms(config, *found, now, config.r1_gamma)}
     assert_close(terms["d/real_logits"].value, 0.5 * factor * reals.sum(dim=(1, 2, 3)).mean())
     penalty = terms["d/r1_penalty"].value
     assert_close(penalty, torch.tensor((0.5 * factor) ** 2 * 3 * 8 * 8))
-
-
-def test_images_held_out_are_not_trained_on_but_measured(store, tmp_path):
-    """14 images: 3 are left out. r_v places them between reals (0) and fakes (1)."""
-    training, held_out = split(store.origins, 0.2, seed=0)
-    assert (len(training), len(held_out)) == (11, 3)
-    assert sorted([*training, *held_out]) == list(range(14))
-    config = tiny_config(schedule=SHORT, data={"holdout": 0.2, "mirror": False, "labels": True})
-    config = fit_to_data(config, store)
-    feed = Feed(TrainState.create(config), store, workers=0)
-    images = torch.from_numpy(store.images(8).copy())
-    assert len(feed.label_pool) == 11
-    looks = [partial(feed.look, among) for among in (feed.training, feed.held_out)]
-    for read, indices in zip((feed.next, *looks), (training, training, held_out), strict=True):
-        expected = {x.numpy().tobytes() for x in process_reals(images[indices])}
-        seen = [read(at, stage(8, 1.0))[0] for at in range(0, 44, 4)]
-        assert {x.numpy().tobytes() for batch in seen for x in batch} == expected
-    run(config, store, tmp_path / "run")
-    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    lines = [line for line in lines if line["event"] == "progress"]
-    for line in lines:
-        names = ("training", "validation", "generated")
-        real, validation, fake = (line[f"d/{name}_logits"] for name in names)
-        gap = (real - validation) / (real - fake)
-        assert line["d/validation_gap"] == pytest.approx(gap)
-    assert len(lines) == 3
-
-
-@pytest.mark.parametrize("share", [0.01, 0.99, 1.0])
-def test_a_holdout_of_nothing_or_everything_is_refused(share):
-    with pytest.raises(ValueError, match=r"a holdout of .* leaves \d+ of 14 images out"):
-        split(np.arange(14), share, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -428,44 +391,3 @@ def test_a_holdout_of_nothing_or_everything_is_refused(share):
 def test_settings_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         tiny_config(augment=options)
-
-
-class Live(TorchDispatchMode):
-    """Counts the bytes of tensors that are made inside."""
-
-    def __init__(self):
-        super().__init__()
-        self.sizes, self.peak = {}, 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        given = [x for x in (*args, *(kwargs or {}).values()) if isinstance(x, torch.Tensor)]
-        before = [x.untyped_storage() for x in given]
-        result = function(*args, **(kwargs or {}))
-        for x in result if isinstance(result, tuple | list) else [result]:
-            storage = x.untyped_storage() if isinstance(x, torch.Tensor) else None
-            if storage is None or any(storage is other for other in before):
-                continue
-            self.sizes[id(storage)] = storage.nbytes()
-            self.peak = max(self.peak, sum(self.sizes.values()))
-            weakref.finalize(storage, self.sizes.pop, id(storage), None)
-        return result
-
-
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("n", [1, 4])
-def test_a_warp_takes_on_meta_the_memory_that_it_takes(n, transposed, monkeypatch):
-    """Where the largest part of each enlarged image is needed; so much is planned for."""
-    size = 32
-    monkeypatch.setitem(resampling.AT_ONCE, "cpu", n * size**2)
-    margins, window = resampling.strongest(size)
-    turned = torch.tensor([[2.6, 0.9, 0.0], [-0.9, 2.6, 0.0], [0.0, 0.0, 1.0]]).repeat(4, 1, 1)
-    peaks = []
-    for device in ("cpu", "meta"):
-        resampling.enlarging_matrix.cache_clear()
-        resampling.reducing.cache_clear()
-        with Live() as live, resampling.meta_as("cpu"):
-            x = torch.zeros(4, 3, size, size, device=device)
-            resampling.Warp.apply(x, turned.to(device), margins, [window] * 4, transposed)
-        peaks.append(live.peak)
-    assert peaks[0] == pytest.approx(peaks[1], rel=0.01)
-    assert peaks[0] > n * 36 * x[0].nbytes

@@ -1,6 +1,5 @@
 """Labels in files: classes, weights and vectors; what is refused; balanced classes."""
 
-import itertools
 import json
 import re
 
@@ -10,11 +9,8 @@ from pictures import archive, folder, png, store_of
 from tiny_training import differing, run, tiny_config
 
 from stylegan.data import batches, cached_store, check, prepare
-from stylegan.data.loader import epochs
 from stylegan.files.loading import load_source
-from stylegan.training.feed import Feed
 from stylegan.training.run import fit_to_data
-from stylegan.training.state import TrainState
 
 IMAGES = {"00000/img0.png": png(), "00000/img1.png": png(seed=1), "00001/img2.png": png(seed=2)}
 
@@ -168,55 +164,23 @@ def test_a_damaged_file_of_vectors_is_named(tmp_path):
             type(store)(store.path)
 
 
-@pytest.mark.parametrize("balanced", [False, True])
-def test_a_run_on_vectors_or_balanced_classes_goes_on_exactly(balanced, tmp_path):
+def test_a_run_on_vectors_goes_on_exactly(tmp_path):
     files = {f"{'aaab'[i % 4]}/{i}.png": png(seed=i) for i in range(8)}
-    if not balanced:
-        numbers = [[0.3 * i, 1 - 0.3 * i] for i in range(8)]
-        rows = [f"{name},{a},{b}" for name, (a, b) in zip(files, numbers, strict=True)]
-        files["labels.csv"] = "\n".join(["file,sad,smile", *rows]).encode()
-    store, data = store_of(tmp_path, files), {"labels": True, "balanced": balanced, "holdout": 0.2}
+    numbers = [[0.3 * i, 1 - 0.3 * i] for i in range(8)]
+    rows = [f"{name},{a},{b}" for name, (a, b) in zip(files, numbers, strict=True)]
+    files["labels.csv"] = "\n".join(["file,sad,smile", *rows]).encode()
+    store, data = store_of(tmp_path, files), {"labels": True}
     config = tiny_config(data=data, schedule={"total_kimg": 0.036}, batch_gpu=2)
     run(config, store, tmp_path / "run", stop_at=20)
     continued = run(config, store, tmp_path / "run")
     once = run(config, store, tmp_path / "once")
     assert differing(continued.to_payload(), once.to_payload()) == []
     loaded = load_source(tmp_path / "run")
-    assert loaded.label_names == (("a", "b") if balanced else ("sad", "smile"))
+    assert loaded.label_names == ("sad", "smile")
     label = loaded.label(f"{loaded.label_names[1]}=0.25,0=0.75")
     assert label.tolist() == [[0.75, 0.25]]
     lines = (f'{name},"x=1,y=2"' for name in files if name.endswith("png"))
     folder(tmp_path / "images", {"labels.csv": "\n".join(lines).encode()})
     other = prepare(tmp_path / "images", tmp_path / "other")
-    why = "balanced needs a class" if balanced else "was trained on other"
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError, match="was trained on other"):
         run(config, other, tmp_path / "run")
-
-
-CLASSES = np.array([0] * 7 + [1] * 3 + [2])
-
-
-@pytest.mark.parametrize("start", [0, 5, 21, 30])
-def test_the_balanced_order_shows_each_class_alike_and_goes_on_anywhere(start):
-    endless = itertools.chain.from_iterable(epochs(11, 4, 0, CLASSES))
-    order = np.array(list(itertools.islice(endless, 63))).reshape(3, 21)
-    for epoch in order:
-        assert np.bincount(CLASSES[epoch]).tolist() == [7, 7, 7]
-        shown = np.bincount(epoch, minlength=11)
-        assert shown[:7].tolist() == [1] * 7 and set(shown[7:10]) == {2, 3} and shown[10] == 7
-    assert len({tuple(epoch) for epoch in order}) == 3
-    later = itertools.chain.from_iterable(epochs(11, 4, start, CLASSES))
-    assert list(itertools.islice(later, 20)) == order.reshape(-1)[start : start + 20].tolist()
-
-
-def test_balanced_training_draws_the_labels_of_fakes_alike_too(tmp_path):
-    files = {f"{'aaab'[i % 4]}/{i}.png": png(4, 4, seed=i) for i in range(8)}
-    store = store_of(tmp_path, files)
-    config = tiny_config(data={"labels": True, "balanced": True}, network={"label_dim": 2})
-    feed = Feed(TrainState.create(config), store, workers=0)
-    assert feed.label_pool.sum(dim=0).tolist() == [6, 6]
-    with pytest.raises(ValueError, match="labels are not used; pass --cond"):
-        fit_to_data(tiny_config(data={"balanced": True}), store)
-    vectors = store_of(tmp_path / "vectors", with_json([[0.5], [1], [2]]))
-    with pytest.raises(ValueError, match=r"data\.balanced needs a class of each image"):
-        fit_to_data(tiny_config(data={"labels": True, "balanced": True}), vectors)

@@ -8,7 +8,7 @@ from PIL import Image
 
 from stylegan import Generator, NetworkConfig, sampling
 from stylegan.config import build_config
-from stylegan.data import Store, cached_store, export, open_source, place_of, prepare, split
+from stylegan.data import Store, cached_store, export, open_source, place_of, prepare
 from stylegan.data.channels import chosen
 from stylegan.data.images import Fit, premultiplied, straight
 from stylegan.files.loaded import LoadedGenerator
@@ -109,18 +109,6 @@ def test_tiles_have_the_labels_of_their_pictures(tmp_path):
     assert store.labels is not None and store.labels.tolist() == [0, 0, 1, 1]
     place = place_of(tmp_path / "in", resolution=8, crop="tiles 2", cache_dir=tmp_path)
     assert str(place).startswith("4 images of in at 8x8")
-
-
-def test_tiles_of_one_picture_are_held_out_together(tmp_path):
-    files = {f"{i}.png": png(20, 20) for i in range(10)}
-    where = folder(tmp_path / "in", files)
-    store = prepare(where, tmp_path / "store", crop="tiles 3", resolution=8)
-    training, held_out = split(store.origins, 0.3, seed=0)
-    assert (len(training), len(held_out)) == (21, 9)
-    names = np.array(store.names)
-    assert set(names[training]).isdisjoint(names[held_out])
-    whole = prepare(where, tmp_path / "whole", resolution=8)  # as of old: each by itself
-    assert whole.origins.tolist() == list(range(10))
 
 
 # Alpha

@@ -11,7 +11,7 @@ from stylegan import losses
 from stylegan.config import build_config
 from stylegan.networks import Discriminator
 from stylegan.schedule import Stage
-from stylegan.training.terms import Batch, fake_terms, mixed_terms, real_terms
+from stylegan.training.terms import discriminator_logits, discriminator_passes, mixed_terms
 
 REAL = torch.tensor([-2.0, 0.5, 3.0], dtype=torch.float64)
 FAKE = torch.tensor([1.5, -0.25, -4.0], dtype=torch.float64)
@@ -162,10 +162,18 @@ def test_penalties_at_native_size_equal_those_of_enlarged_images(resolution, alp
     def enlarge(x):
         return x.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
 
-    for group in (fake_terms, real_terms, mixed_terms):
-        ours = group(config, network, Batch(reals, fakes, None, mix), native)
-        batch = Batch(enlarge(reals), enlarge(fakes), None, mix)
-        official = group(config, Enlarging(network, factor), batch, full)
+    def terms(network, reals, fakes, stage):
+        passes = discriminator_passes(config, reals, fakes, mix, (None, None), config.r1_gamma)
+        for terms_of, images, _, gamma in passes:
+            logits, leaf = discriminator_logits(
+                config, network, images, None, stage, penalized=True
+            )
+            yield terms_of, terms_of(config, logits, leaf, stage, gamma)
+
+    ours_of_all = dict(terms(network, reals, fakes, native))
+    enlarged = enlarge(reals), enlarge(fakes)
+    for group, official in terms(Enlarging(network, factor), *enlarged, full):
+        ours = ours_of_all[group]
         for mine, theirs in zip(ours, official, strict=True):
             found, expected = mine.weight * mine.value, theirs.weight * theirs.value
             assert found.item() == pytest.approx(expected.item(), rel=1e-12), mine.name

@@ -37,7 +37,7 @@ def continued(tmp_path_factory):
 def state_of(path):
     """What a state file holds; what older ones and their configurations lack has its default."""
     added = {"strength": dataclasses.asdict(Strength()), "threads": torch.get_num_threads()}
-    payload = added | {"logit_averages": None} | checkpoint.load(path)
+    payload = added | checkpoint.load(path)
     return payload | {"config": to_dict(from_dict(payload["config"]))}
 
 

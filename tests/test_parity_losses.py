@@ -9,9 +9,9 @@ from stylegan import interop, losses
 from stylegan.config import build_config
 from stylegan.schedule import Stage
 from stylegan.training import Draws, PassDraws, TrainState
-from stylegan.training.parallel import GeneratorPass
+from stylegan.training.parallel import training_images
 from stylegan.training.step import enter_stage, frozen, update_discriminator, update_generator
-from stylegan.training.terms import Batch, discriminator_terms, forward
+from stylegan.training.terms import discriminator_logits, discriminator_passes
 
 LIMITS = {torch.float64: 1e-9, torch.float32: 5e-6}
 FUNCTIONS = {  # official loss function -> which network, our loss, penalties by default
@@ -70,20 +70,27 @@ class Step:
 
     def fakes(self):
         with torch.no_grad():
-            return GeneratorPass(self.state.generator)(self.draws, None, self.stage)[0]
+            return training_images(self.state.generator, self.draws, None, self.stage)[0]
 
     def discriminator_loss(self):
         """Weighted sum of the terms, as `update_discriminator` propagates them."""
-        batch = Batch(self.reals, self.fakes(), None, self.mix)
-        config, network = self.state.config, self.state.discriminator
-        groups = discriminator_terms(config)
-        terms = [term for group in groups for term in group(config, network, batch, self.stage)]
+        config, transforms = self.state.config, (None, None)
+        images = self.reals, self.fakes(), self.mix
+        terms = []
+        for terms_of, x, _, gamma in discriminator_passes(
+            config, *images, transforms, config.r1_gamma
+        ):
+            logits, leaf = self.logits_of(x, penalized=gamma > 0)
+            terms += terms_of(config, logits, leaf, self.stage, gamma)
         return sum(term.weight * term.value for term in terms if term.weight)
+
+    def logits_of(self, images, *, penalized):
+        config, network = self.state.config, self.state.discriminator
+        return discriminator_logits(config, network, images, None, self.stage, penalized=penalized)
 
     def logits_and_norms(self, images):
         """Logits and squared gradient norms of every image."""
-        config, network = self.state.config, self.state.discriminator
-        logits, leaf = forward(config, network, images, None, self.stage, True)
+        logits, leaf = self.logits_of(images, penalized=True)
         return logits.detach(), losses.squared_gradient_norms(logits, leaf).detach()
 
     def terms(self):

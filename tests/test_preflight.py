@@ -1,27 +1,20 @@
 """What will not work is found before the first step, and what is tried leaves nothing behind."""
 
-import dataclasses
-import math
 import re
 
 import pytest
 import torch
 from tiny_training import SCHEDULE, flat, step, tiny_config
 
-from stylegan.fitting import MEMORY_SHARE
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage, coming
 from stylegan.training import TrainState
 from stylegan.training.cost import (
     Cost,
-    container_memory,
-    installed_memory,
-    memory_estimate,
     one_step,
     state_bytes,
     step_costs,
 )
-from stylegan.training.plan import fit_lines
 from stylegan.training.preflight import disk_warning, seconds_between, try_out, try_steps
 
 CPU = torch.device("cpu")
@@ -87,26 +80,6 @@ def test_more_memory_than_is_installed_is_refused_with_what_helps():
         try_steps(config, CPU)
 
 
-@pytest.mark.parametrize(
-    ("groups", "files", "limit"),
-    [
-        ("0::/", {"memory.max": "max"}, math.inf),
-        ("0::/", {"memory.max": "5000"}, 5000),
-        ("0::/jobs/a", {"jobs/memory.max": "7000", "jobs/a/memory.max": "9000"}, 7000),
-        ("0::/elsewhere", {"memory.max": "5000"}, 5000),  # seen from inside a container
-        ("3:cpu:/\n2:memory:/a", {"memory/a/memory.limit_in_bytes": "6000"}, 6000),
-        (None, {}, math.inf),
-    ],
-)
-def test_the_memory_that_a_container_allows_is_known(tmp_path, groups, files, limit):
-    files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    for name, text in (files | ({"proc/self/cgroup": groups} if groups else {})).items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"{text}\n")
-    assert container_memory(tmp_path) == limit
-    assert installed_memory() > 2**27
-
-
 def test_a_step_that_is_tried_is_augmented_as_those_of_the_run():
     def weights(**augment):
         torch.manual_seed(0)
@@ -133,61 +106,6 @@ def test_the_size_of_a_state_is_known_before(tmp_path):
     tensors = [x for x in flat(state.to_payload()).values() if isinstance(x, torch.Tensor)]
     size = sum(x.nbytes for x in tensors)
     assert state_bytes(state.config) == pytest.approx(size, rel=0.2)  # without noise maps and w_avg
-
-
-def test_the_memory_estimate_knows_what_makes_a_step_smaller():
-    def estimate(**changes):
-        config = tiny_config(network={"max_channels": 32}, **changes)
-        return memory_estimate(config, Stage(16, 1.0, 64, 1e-3, 1e-3, 1.0), 1, "cpu")
-
-    wide = tiny_config(network={"max_channels": 32})
-    weights = memory_estimate(wide, Stage(4, 1.0, 4, 1e-3, 1e-3, 1.0), 1, "cpu")
-    graphs = estimate() - weights
-    assert estimate(batch_gpu=16) - weights < 0.4 * graphs
-    assert estimate(checkpoint_activations=True) - weights < 0.95 * graphs  # one block is most
-
-
-def test_what_fits_on_a_gpu_follows_from_the_estimate(monkeypatch):
-    """Of a step that takes a GiB, and one more for each image at once, half with recomputation."""
-
-    def estimate(config, stage, processes, device):
-        n = stage.batch_size // processes
-        per_image = 2**29 if config.checkpoint_activations else 2**30
-        return 2**30 + min(config.batch_gpu or n, n) * per_image * stage.resolution // 16
-
-    monkeypatch.setattr("stylegan.training.plan.memory_estimate", estimate)
-    plan = SCHEDULE | {"batch_size": {4: 64}, "initial_resolution": 8, "total_kimg": 1}
-    config = tiny_config(network={"deviation_group": 4}, schedule=plan)
-
-    def fits(gib):
-        """What is said of 8 and 16 pixels, and of all."""
-        *_, small, large, end = fit_lines(config, gib / MEMORY_SHARE)
-        return re.split("  +", small)[-1], re.split("  +", large)[-1], end
-
-    assert fits(70.1) == ("yes, about 136 at once", "yes, about 68 at once", "it fits as it is")
-    assert fits(40) == ("yes, about 76 at once", "32 at once", "it fits with --batch-gpu 32")
-    assert fits(6)[:2] == ("8 at once", "4 at once")
-    again = "it fits with --batch-gpu 4 --checkpoint-activations"
-    assert fits(4) == ("4 at once", "4 at once, recomputed", again)
-    assert fits(2.5) == ("4 at once, recomputed", "no", "it does not fit")
-    config = dataclasses.replace(config, batch_gpu=12)  # which does not divide the batch
-    assert fits(10)[1] == "8 at once"
-
-
-def test_the_memory_estimate_knows_what_augmentation_takes():
-    def estimate(device, n=64, **changes):
-        return memory_estimate(
-            tiny_config(**changes), Stage(16, 1.0, n, 1e-3, 1e-3, 1.0), 1, device
-        )
-
-    ada, noisy = ({"kind": "ada", "transforms": names} for names in (["bgc"], ["bgc", "noise"]))
-    plain, image = estimate("cuda"), 4 * 3 * 16**2
-    assert 64 * 36 * image < estimate("cuda", augment=ada) - plain < 80 * 64 * image
-    assert estimate("cpu", augment=ada) < estimate("cuda", augment=ada)  # few at once
-    assert estimate("cuda", augment=ada, deterministic=True) > estimate("cuda", augment=ada)
-    added = estimate("cuda", augment=noisy) - estimate("cuda", augment=ada)
-    assert added == pytest.approx(3 * 64 * image, rel=0.01)
-    assert 0 < estimate("cuda", augment={"kind": "diffaugment"}) - plain < 10 * 64 * image
 
 
 def test_the_plan_of_a_network_beyond_the_memory_is_an_estimate_without_a_step():

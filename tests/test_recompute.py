@@ -19,7 +19,7 @@ from stylegan.networks.generator import SynthesisBlock
 from stylegan.recompute import recompute
 from stylegan.training import TrainState
 from stylegan.training.step import enter_stage, frozen
-from stylegan.training.terms import Batch, real_terms
+from stylegan.training.terms import discriminator_logits, real_terms
 
 CONFIG = tiny_config(network={"label_dim": 3})
 N = 4
@@ -280,9 +280,10 @@ def test_the_graph_of_a_penalty_holds_less():
         options = {"network": {"max_channels": 32, "resolution": 32}}
         state = TrainState.create(tiny_config(**options, checkpoint_activations=on))
         enter_stage(state, now)
-        batch = Batch(reals_for(now), reals_for(now, seed=1), None, None)
+        config, network, reals = state.config, state.discriminator, reals_for(now)
         with Saved(state) as saved:
-            terms = real_terms(state.config, state.discriminator, batch, now)
+            logits, leaf = discriminator_logits(config, network, reals, None, now, penalized=True)
+            terms = real_terms(config, logits, leaf, now, config.r1_gamma)
             graphs.append(saved.bytes)
             sum(term.weight * term.value for term in terms).backward()
         peaks.append(saved.peak)

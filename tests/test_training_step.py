@@ -9,15 +9,14 @@ import pytest
 import torch
 from tiny_training import counts, differing, reals_for, stage, step, tiny_config
 from torch.autograd.graph import saved_tensors_hooks
-from torch.testing import assert_close
 from two_processes import float64_state
 
 from stylegan.training import Share, TrainState, draw, train_step
 from stylegan.training.draws import mirror_flags
-from stylegan.training.parallel import GeneratorPass
+from stylegan.training.parallel import training_images
 from stylegan.training.recorder import Meter
 from stylegan.training.step import enter_stage, update_discriminator, update_ema
-from stylegan.training.terms import Batch, fake_terms, real_terms
+from stylegan.training.terms import discriminator_logits, fake_terms, real_terms
 
 FLOAT64 = Share(dtype=torch.float64)
 
@@ -135,7 +134,7 @@ def test_rows_below_the_cutoff_are_styled_by_the_first_latent():
     generator, seen = state.generator, []
     for cutoff in (1, 3, 5):
         mixed = dataclasses.replace(draws, mixing_cutoff=cutoff)
-        images, w_mean = GeneratorPass(generator)(mixed, None, now)
+        images, w_mean = training_images(generator, mixed, None, now)
         w, other = (generator.mapping(z) for z in (draws.latents, draws.mixing_latents))
         ws = torch.stack([w if row < cutoff else other for row in range(6)], dim=1)
         expected = generator.synthesis(ws, resolution=16, noise=draws.noise)
@@ -203,7 +202,6 @@ def test_a_step_replayed_with_the_same_draws_is_the_same_bit_for_bit():
 @pytest.mark.parametrize("loss", ["logistic", "wgan_gp", "hinge"])
 def test_micro_batches_equal_the_whole_batch(loss, at_once):
     options = {"discriminator_loss": loss, "r2_gamma": 1.0, "network": {"deviation_group": 0}}
-    options["lecam_weight"] = 0.3
     states = [float64_state(tiny_config(**options, batch_gpu=size)) for size in (0, at_once)]
     for now in (stage(8, 0.5), stage(8, 1.0)):
         metrics = [step(state, now) for state in states]
@@ -276,19 +274,23 @@ def test_terms_propagated_one_after_the_other_hold_one_graph_at_a_time():
     with Saved(state) as apart:
         update_discriminator(state, networks, reals, None, now, draws)
     assert apart.bytes == 0
-    batch = Batch(reals, fakes, None, None)
+    passes = {fake_terms: (fakes, 0.0), real_terms: (reals, config.r1_gamma)}
+
+    def terms_of(group):
+        images, gamma = passes[group]
+        logits, leaf = discriminator_logits(
+            config, state.discriminator, images, None, now, penalized=gamma > 0
+        )
+        return group(config, logits, leaf, now, gamma)
+
     alone = {}
-    for group in (fake_terms, real_terms):
+    for group in passes:
         with Saved(state) as saved:
-            terms = group(config, state.discriminator, batch, now)
+            terms = terms_of(group)
         alone[group] = saved.bytes
         del terms
     with Saved(state) as together:
-        terms = [
-            term
-            for group in (fake_terms, real_terms)
-            for term in group(config, state.discriminator, batch, now)
-        ]
+        terms = [term for group in passes for term in terms_of(group)]
         sum(term.weight * term.value for term in terms).backward()
     assert alone[real_terms] <= apart.peak < 1.05 * max(alone.values()) + 1
     assert together.peak >= sum(alone.values())
@@ -315,38 +317,8 @@ def test_averages_of_metrics_count_the_steps_that_had_them():
     assert meter.read() == {"a": 1.5, "b": 4.0}
 
 
-def test_lecam_pulls_logits_toward_the_average_of_the_other_kind():
-    """The first step only takes the averages; they forget 1 % per step."""
-    state, now = TrainState.create(tiny_config(lecam_weight=0.3, r1_gamma=0.0)), stage(8, 1.0)
-    first = step(state, now)
-    assert "d/lecam_real" not in first
-    means = torch.stack([first["d/real_logits"], first["d/fake_logits"]])
-    assert torch.equal(state.logit_averages, means)
-    second = step(state, now)
-    moved = torch.stack([second["d/real_logits"], second["d/fake_logits"]])
-    assert_close(state.logit_averages, 0.99 * means + 0.01 * moved)
-    config, batch = state.config, Batch(reals_for(now), reals_for(now), None)
-    batch = dataclasses.replace(batch, averages=torch.tensor([2.0, -3.0]))
-    network = state.discriminator
-    logits = network(reals_for(now)).detach()
-    for terms, name, average in ((real_terms, "real", -3.0), (fake_terms, "fake", 2.0)):
-        term = next(t for t in terms(config, network, batch, now) if t.name == f"d/lecam_{name}")
-        assert term.weight == 0.3
-        assert_close(term.value.detach(), (logits - average).square().mean())
-
-
-def test_a_logit_that_is_not_finite_does_not_enter_the_averages_of_lecam():
-    state, now = TrainState.create(tiny_config(lecam_weight=0.3)), stage(8, 1.0)
-    step(state, now)
-    averages = state.logit_averages.clone()
-    draws = draw(state.config, state.images_seen, now, None, Share())
-    train_step(state, torch.full((4, 3, 8, 8), math.inf), None, now, draws)
-    assert state.skipped_d == 1
-    assert torch.equal(state.logit_averages, averages)
-
-
 def test_frozen_parts_keep_their_weights_and_the_others_move():
-    state = TrainState.create(tiny_config(freeze_d=8, freeze_mapping=True))
+    state = TrainState.create(tiny_config(freeze_d=8))
     before = {
         name: value.clone()
         for network in (state.generator, state.discriminator)
@@ -357,10 +329,9 @@ def test_frozen_parts_keep_their_weights_and_the_others_move():
     for network in (state.generator, state.discriminator):
         for name, value in network.named_parameters():
             large = any(f"{part}.{r}." in name for part in ("from_rgb", "blocks") for r in (8, 16))
-            frozen = name.startswith("mapping.") or (network is state.discriminator and large)
+            frozen = network is state.discriminator and large
             used = value.grad is not None or frozen
             assert torch.equal(value, before[name]) == (frozen or not used), name
-    assert any(name.startswith("mapping.") for name in before)
 
 
 def test_a_resolution_to_freeze_from_is_one_of_the_network():

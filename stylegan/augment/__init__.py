@@ -3,15 +3,13 @@ so that it cannot learn few images by heart. Samples are not transformed."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from stylegan.ops import in_float32, without_autocast
 
-from . import ada, diffaugment, resampling
-from .resampling import meta_as as meta_as
+from . import ada, diffaugment
 from .strength import AugmentConfig as AugmentConfig
 from .strength import Strength as Strength
 
@@ -38,29 +36,6 @@ def apply(images: Tensor, transform: Transform | None) -> Tensor:
         if isinstance(transform, ada.Transform):
             return ada.apply(wide, transform)
         return diffaugment.apply(wide, transform)
-
-
-def strongest(transform: Transform | None, n: int, size: int) -> Transform | None:
-    """The parts of `transform` on meta, for n images of that height and width: those that take the
-    most memory."""
-    if transform is None:
-        return None
-    changes: dict[str, Any] = {
-        field.name: torch.empty(n, *value.shape[1:], device="meta")
-        for field in dataclasses.fields(transform)
-        if isinstance(value := getattr(transform, field.name), Tensor)
-    }
-    return whole(dataclasses.replace(transform, **changes), n, size)
-
-
-def whole(transform: Transform | None, n: int, size: int) -> Transform | None:
-    """The same transform of n images of that height and width; shapes inside do not depend on what
-    was drawn, so that it takes the longest. Pixels differ by a millionth: the filter that enlarges
-    reaches a little beyond the margins."""
-    if not isinstance(transform, ada.Transform) or not transform.windows:
-        return transform
-    margins, window = resampling.strongest(size)
-    return dataclasses.replace(transform, margins=margins, windows=(window,) * n)
 
 
 def part(

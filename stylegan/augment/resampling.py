@@ -6,7 +6,6 @@ as its derivative, so that R1 may differentiate through it again.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -81,37 +80,13 @@ def parts(images: Tensor, windows: Sequence[Window]) -> Iterator[tuple[slice, Wi
 
     On a CPU they are few, at least one for each thread, so that its cache holds what is enlarged.
     """
-    at_once = AT_ONCE["cuda" if on_gpu(images) else "cpu"] // (images.shape[2] * images.shape[3])
-    size = max(at_once, 1 if on_gpu(images) else torch.get_num_threads())
+    at_once = AT_ONCE["cuda" if images.is_cuda else "cpu"] // (images.shape[2] * images.shape[3])
+    size = max(at_once, 1 if images.is_cuda else torch.get_num_threads())
     for start in range(0, len(images), size):
         rows = slice(start, start + size)
         seen = [window for window in windows[rows] if window is not None]
         left, right, top, bottom = zip(*seen, strict=True) if seen else [()] * 4
         yield rows, (min(left), max(right), min(top), max(bottom)) if seen else None
-
-
-meta_stands_for = "cuda"  # or "cpu"
-
-
-@contextmanager
-def meta_as(device: str) -> Iterator[None]:
-    """Meta tensors are treated inside as those of a device of that type."""
-    global meta_stands_for
-    before, meta_stands_for = meta_stands_for, device
-    try:
-        yield
-    finally:
-        meta_stands_for = before
-
-
-def on_gpu(x: Tensor) -> bool:
-    return x.is_cuda or (x.is_meta and meta_stands_for == "cuda")
-
-
-def strongest(size: int) -> tuple[Margins, Window]:
-    """What the transform takes that reaches farthest beyond an image of that height and width."""
-    most = 2 * (size + 2 * (size - 1))
-    return (size - 1,) * 4, (0, most, 0, most)
 
 
 class Lens:
@@ -250,7 +225,7 @@ def band(matrix: Tensor, columns_of: Callable[[slice], slice]) -> Band:
     m, n = matrix.shape
     if m <= WHOLE:
         return Band((m, n), [(slice(m), slice(n), matrix)])
-    size = BLOCK["cuda" if on_gpu(matrix) else "cpu"]
+    size = BLOCK["cuda" if matrix.is_cuda else "cpu"]
     parts = [slice(start, min(start + size, m)) for start in range(0, m, size)]
     places = [(rows, columns_of(rows)) for rows in parts]
     return Band((m, n), [(*place, matrix[place]) for place in places])
@@ -300,7 +275,7 @@ def sample(images: Tensor, grid: Tensor) -> Tensor:
 
 def spread(samples: Tensor, grid: Tensor, size: tuple[int, int]) -> Tensor:
     """The transpose of `sample`: samples added to the pixels that they came from."""
-    if on_gpu(samples) and torch.are_deterministic_algorithms_enabled():
+    if samples.is_cuda and torch.are_deterministic_algorithms_enabled():
         return spread_in_order(samples, grid, size)
     images = samples.new_zeros(1).expand(*samples.shape[:2], *size)  # only its shape is read
     backward = torch.ops.aten.grid_sampler_2d_backward

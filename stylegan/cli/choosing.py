@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -101,8 +100,7 @@ def chosen(
     tiles = Fit.of(found.crop).tiles
     reach = {r: n * tiles for r, n in found.reach().items()}
     facts = Facts(found.num_squares, reach, *machine, start.grown if start else 0)
-    needed = partial(largest_step, device=asked.device)
-    choice = choose(facts, overrides, needed, width=asked.width)
+    choice = choose(facts, overrides, largest_step, width=asked.width)
     lines = [*found_lines(found), *chosen_lines(choice)]
     if start:
         wanted = says_beginning(map(parse_override, overrides))

@@ -4,6 +4,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from stylegan.messages import aligned, count, readable
+from stylegan.schedule import batch_size_at
 
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
@@ -41,9 +42,20 @@ def reach_lines(findings: "Findings") -> list[str]:
 
 
 def chosen_lines(choice: "Choice") -> list[str]:
-    """What is chosen for pictures and machine, and why."""
-    rows = [(f"  {option}", why) for option, why in choice.reasons]
-    return ["chosen for them and this machine (what you ask for stays):", *aligned(rows, (0, 1))]
+    """What is chosen for pictures and machine."""
+    config = choice.config
+    plan, resolution = config.schedule, config.network.resolution
+    chosen = [
+        f"--resolution {resolution}",
+        f"--width {config.network.max_channels}",
+        f"--kimg {plan.total_kimg:g}",
+        f"--batch {batch_size_at(resolution, plan)}",
+        f"--gamma {config.r1_gamma:g}",
+        f"-o 'augment.kind=\"{config.augment.kind}\"'",
+        *([f"--batch-gpu {config.batch_gpu}"] if config.batch_gpu else []),
+    ]
+    lines = [f"chosen for them and this machine: {' '.join(chosen)}; what you ask for stays"]
+    return lines + ([f"not a larger resolution: {choice.hindrance}"] if choice.hindrance else [])
 
 
 def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:

@@ -50,9 +50,7 @@ SETTINGS = {  # likewise, after `-o`
     "precision": "precision",
     "batch_gpu": "batch_gpu",
     "freeze_d": "freeze_d",
-    "freeze_mapping": "freeze_mapping",
     "checkpoint_activations": "checkpoint_activations",
-    "cuda_graphs": "cuda_graphs",
     "deterministic": "deterministic",
     "save_minutes": "save_minutes",
     "seed": "seed",
@@ -111,7 +109,6 @@ SETTINGS = {  # likewise, after `-o`
     metavar="RES",
     help="Do not train the discriminator's blocks at RES and above.",
 )
-@click.option("--freeze-mapping", is_flag=True, help="Do not train the mapping network.")
 @click.option(
     "--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]), help="Arithmetic."
 )
@@ -119,11 +116,6 @@ SETTINGS = {  # likewise, after `-o`
     "--batch-gpu", type=values.whole_number(1), help="Number of images at once per process."
 )
 @click.option("--checkpoint-activations", is_flag=True, help="Recompute: less memory, more time.")
-@click.option(
-    "--cuda-graphs",
-    is_flag=True,
-    help="Record the kernels of a step once, then replay them; for one GPU. Not measured.",
-)
 @click.option("--deterministic", is_flag=True, help="Same bits on a GPU every time.")
 @click.option("--save-minutes", type=values.real_number(0), help="Minutes between saved states.")
 @click.option(
@@ -137,12 +129,6 @@ SETTINGS = {  # likewise, after `-o`
     help="Number of threads that read ahead.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
-@click.option(
-    "--memory",
-    type=values.real_number(0.1, 10_000),
-    metavar="GIB",
-    help="With --dry-run: what fits on a GPU of this memory.",
-)
 @click.option(
     "--preflight/--no-preflight", default=True, show_default=True, help="Try steps first."
 )
@@ -182,7 +168,6 @@ def train(
     device: str,
     debug: bool,
     dry_run: bool,
-    memory: float | None,
     strict: bool,
     hang_minutes: float,
     names: str | None,
@@ -199,8 +184,6 @@ def train(
     stylegan train --out runs/mine --kimg 200        longer
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
     """
-    if memory is not None and not dry_run:
-        raise ValueError("--memory plans for a GPU that is not there: add --dry-run")
     from stylegan import distributed
     from stylegan.agreement import in_all
     from stylegan.files.loading import located
@@ -236,7 +219,7 @@ def train(
         options["init_from"] = decision.start or init_from
         lead(*decision.lines)
         if dry_run:
-            show_plan(decision, run, chosen, memory, started=init_from is not None)
+            show_plan(decision, run, chosen, started=init_from is not None)
             return
         with progress_bar("img") as progress:
             store = open_store(source, config, strict=strict, progress=progress, tell=lead)
@@ -265,17 +248,15 @@ def show_plan(
     decision: "Decision",
     run: "RunFolder",
     device: "torch.device",
-    memory: float | None,
     *,
     started: bool,
 ) -> None:
-    """What would be left out, the whole plan, and what fits on a GPU of so many GiB. Nothing is
-    written."""
+    """What would be left out, and the whole plan. Nothing is written."""
     from stylegan.data.check import grouped
     from stylegan.schedule import coming
     from stylegan.training.cost import step_costs
     from stylegan.training.kernels import kernels
-    from stylegan.training.plan import fit_lines, gpu_lines, plan_lines
+    from stylegan.training.plan import plan_lines
     from stylegan.training.preflight import outlook
     from stylegan.training.run import fit_to_data, settle_threads
 
@@ -292,10 +273,6 @@ def show_plan(
         *chosen,
         *outlook(config, costs, device, run, run.saved()),
     )
-    if memory is not None:
-        lead(*fit_lines(config, memory))
-    elif device.type != "cuda":
-        lead(*gpu_lines(config))
 
 
 def write_page(out: Path, device: "torch.device") -> None:
@@ -375,7 +352,7 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
             bar.close()
 
 
-METERS = {"d/real_signs": "r_t", "augment/probability": "p", "d/validation_gap": "r_v"}
+METERS = {"d/real_signs": "r_t", "augment/probability": "p"}
 LOGITS = {"d/real_logits": "D(real)", "d/fake_logits": "D(fake)"}
 
 

@@ -4,7 +4,7 @@ from .cache import Place, cached_store, default_cache_dir, place_of
 from .check import Findings, check
 from .export import export
 from .images import Crop, read_image
-from .loader import Batch, batches, process_reals, split
+from .loader import Batch, batches, process_reals
 from .prepare import prepare, prepare_part, pyramid
 from .sequence import prepare_images
 from .sources import open_source
@@ -31,5 +31,4 @@ __all__ = [
     "process_reals",
     "pyramid",
     "read_image",
-    "split",
 ]

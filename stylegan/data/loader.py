@@ -26,48 +26,12 @@ class Batch(NamedTuple):
     labels: Tensor | None
 
 
-def epochs(
-    num_images: int, seed: int, start: int, classes: np.ndarray | None = None
-) -> Iterator[np.ndarray]:
-    """Endless image indices: the order of each epoch, the first without what is before `start`.
-
-    With `classes`, those of the images, each is shown as often as the largest one.
-    """
-    length = num_images if classes is None else len(balanced(classes, streams.data_order(seed, 0)))
-    epoch, skip = divmod(start, length)
+def epochs(num_images: int, seed: int, start: int) -> Iterator[np.ndarray]:
+    """Endless image indices: the order of each epoch, the first without what is before `start`."""
+    epoch, skip = divmod(start, num_images)
     for e in itertools.count(epoch):
-        rng = streams.data_order(seed, e)
-        order = rng.permutation(num_images if classes is None else balanced(classes, rng))
-        yield order[skip:]
+        yield streams.data_order(seed, e).permutation(num_images)[skip:]
         skip = 0
-
-
-def balanced(classes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Image indices, of each class as many as the largest has: all images of a smaller class as
-    often as that takes, and some of them, by `rng`, once more."""
-    members = [np.flatnonzero(classes == one) for one in np.unique(classes)]
-    most = max(map(len, members))
-    shown = [
-        part
-        for images in members
-        for part in (
-            np.tile(images, most // len(images)),
-            rng.permutation(images)[: most % len(images)],
-        )
-    ]
-    return np.concatenate(shown)
-
-
-def split(origins: np.ndarray, holdout: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images to train on, and a share of `holdout` that is left out of training: by their indices,
-    in their order. Those of one origin, as in `Store.origins`, stay together. ValueError unless
-    both have some, or `holdout` is 0."""
-    total = int(origins.max()) + 1
-    count = round(total * holdout)
-    if holdout and not 0 < count < total:
-        raise ValueError(f"a holdout of {holdout:g} leaves {count} of {total} images out")
-    out = np.isin(origins, streams.held_out(seed).permutation(total)[:count])
-    return np.flatnonzero(~out), np.flatnonzero(out)
 
 
 def process_reals(
@@ -105,17 +69,14 @@ def batches(
     workers: int = 1,
     device: str | torch.device = "cpu",
     labels: bool = False,
-    among: np.ndarray | None = None,
-    balance: bool = False,
 ) -> Iterator[Batch]:
     """Endless batches at one resolution, beginning after the first `start` images.
 
-    `among` are the indices of the images to use; None: all. `balance` shows each class as often as
-    the others. All processes follow one stream of
-    indices that depends on the seed only. A global batch is the next `batch_size` of them, of which
-    each rank yields its contiguous part, on `device`. Rows of a memory-mapped file need no
-    decoding, so threads read them, `workers` at once and a batch or more ahead; with 0 a batch is
-    read when it is asked for. Their number changes the speed and nothing else.
+    All processes follow one stream of indices that depends on the seed only. A global batch is the
+    next `batch_size` of them, of which each rank yields its contiguous part, on `device`. Rows of a
+    memory-mapped file need no decoding, so threads read them, `workers` at once and a batch or more
+    ahead; with 0 a batch is read when it is asked for. Their number changes the speed and nothing
+    else.
     """
     if batch_size % world_size:
         raise ValueError(
@@ -132,10 +93,7 @@ def batches(
             return Batch(images, None)
         return Batch(images, torch.from_numpy(store.one_hot(store.require_labels()[indices])))
 
-    among = np.arange(store.num_images) if among is None else among
-    classes = store.require_labels()[among] if balance else None
-    endless = epochs(len(among), seed, start, classes)
-    order = (among[positions] for positions in shares(endless, batch_size, rank, world_size))
+    order = shares(epochs(store.num_images, seed, start), batch_size, rank, world_size)
     ahead = read_ahead(read, order, workers) if workers else map(read, order)
     if device.type == "cuda":
         return moved(ahead, device)

@@ -122,12 +122,8 @@ def check_labels(labels: Tensor | None, label_dim: int, n: int) -> None:
         raise ValueError(f"labels of shape ({n}, {label_dim}) are needed; {found}")
 
 
-def check_alpha(alpha: float | Tensor) -> bool:
-    """Whether a resolution grows in with that weight: a tensor () says so by being one.
-
-    ValueError for a number that is no weight."""
-    if isinstance(alpha, Tensor):
-        return True
+def check_alpha(alpha: float) -> bool:
+    """Whether a resolution grows in with that weight; ValueError for a number that is none."""
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha must be from 0 to 1, not {alpha}")
     return alpha < 1

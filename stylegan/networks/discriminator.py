@@ -88,7 +88,7 @@ class Discriminator(nn.Module):
         self.head = DiscriminatorHead(config)
 
     def forward(
-        self, images: Tensor, labels: Tensor | None = None, *, alpha: float | Tensor = 1.0
+        self, images: Tensor, labels: Tensor | None = None, *, alpha: float = 1.0
     ) -> Tensor:
         """images (N, image_channels, r, r) at any r from 4 to the full resolution -> (N,).
 

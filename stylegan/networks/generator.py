@@ -177,7 +177,7 @@ class SynthesisNetwork(nn.Module):
         ws: Tensor,
         *,
         resolution: int | None = None,
-        alpha: float | Tensor = 1.0,
+        alpha: float = 1.0,
         noise: Noise = "random",
     ) -> Tensor:
         """ws (N, num_styles, w_dim) -> images (N, image_channels, resolution, resolution).

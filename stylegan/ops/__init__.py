@@ -12,13 +12,13 @@ from .fast import conv2d_downsample as conv2d_downsample
 from .fast import dense as dense
 from .fast import doubling_kernel as doubling_kernel
 from .fast import epilogue as epilogue
-from .fast import fade as fade
 from .fast import instance_norm as instance_norm
 from .fast import leaky_relu as leaky_relu
 from .fast import upsample_conv2d as upsample_conv2d
 from .formulas import LARGEST_PSI as LARGEST_PSI
 from .formulas import Activation as Activation
 from .formulas import downsample as downsample
+from .formulas import fade as fade
 from .formulas import minibatch_deviation as minibatch_deviation
 from .formulas import nearest as nearest
 from .formulas import pixel_norm as pixel_norm

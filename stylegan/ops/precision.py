@@ -1,13 +1,11 @@
 """Where arithmetic must not be done in half precision."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -20,45 +18,15 @@ def autocast(
 ) -> AbstractContextManager[Any]:
     """Products in that type on devices of that kind, in their own without one. The `cache` keeps
     converted weights."""
-    if kind == "meta":
-        return MetaAutocast(dtype)
+    if dtype is None and autocast_dtype(kind) is None:
+        return nullcontext()
     return torch.autocast(kind, dtype, enabled=dtype is not None, cache_enabled=cache)
 
 
 def autocast_dtype(kind: str) -> torch.dtype | None:
     """What autocast converts to on devices of that kind now; None: it is off."""
-    if kind == "meta":
-        return MetaAutocast.dtype
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-
-
-class MetaAutocast(TorchFunctionMode):
-    """Autocast for meta tensors, which torch has none for: what goes into products is converted."""
-
-    PRODUCTS = (F.linear, F.conv2d, F.conv_transpose2d, torch.matmul, torch.mm, Tensor.__matmul__)
-    dtype: torch.dtype | None = None  # in force
-
-    def __init__(self, dtype: torch.dtype | None) -> None:
-        super().__init__()
-        self.inside = dtype
-        self.outside: torch.dtype | None = None
-
-    def __enter__(self) -> "MetaAutocast":
-        self.outside, MetaAutocast.dtype = MetaAutocast.dtype, self.inside
-        super().__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        MetaAutocast.dtype = self.outside
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        if func in self.PRODUCTS and (half := self.dtype) is not None:
-            wide = [isinstance(x, Tensor) and x.dtype == torch.float32 for x in args]
-            args = [x.to(half) if is_wide else x for x, is_wide in zip(args, wide, strict=True)]
-        return func(*args, **(kwargs or {}))
+    on = kind != "meta" and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if on else None
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:

@@ -24,17 +24,10 @@ class Group(NamedTuple):
 
 OVERFITTING = {
     "d/real_signs": "r_t",
-    "d/validation_gap": "r_v",
     "augment/probability": "p of the augmentation",
-}
-HELD_OUT = {
-    "d/training_logits": "D(training images)",
-    "d/validation_logits": "D(validation images)",
-    "d/generated_logits": "D(generated images)",
 }
 LOSSES = (
     Group("Overfitting", lambda name: name in OVERFITTING),
-    Group("Logits at one moment, also of images held out", lambda name: name in HELD_OUT),
     Group("Logits", lambda name: name.endswith("_logits")),
     Group("Penalties before their weight", lambda name: "penalty" in name, log=True),
     Group("Loss of the discriminator", lambda name: name.startswith("d/")),
@@ -102,7 +95,7 @@ def grouped(
     """A chart for each group, with the levels of its title; a name belongs to the first that holds
     it."""
     left, charts = dict(found), []
-    texts = OVERFITTING | HELD_OUT
+    texts = OVERFITTING
     for group in groups:
         held = [name for name in left if group.holds(name)]
         names = [*(n for n in texts if n in held), *(n for n in held if n not in texts)]

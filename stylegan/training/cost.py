@@ -5,7 +5,6 @@ import math
 import os
 import statistics
 import time
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -15,16 +14,17 @@ from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.messages import count
 from stylegan.networks import make_discriminator, make_generator
-from stylegan.schedule import Stage, phases
+from stylegan.schedule import Stage, phases, resolutions
 from stylegan.threads import busy
+from stylegan.training.draws import Share, draw
 from stylegan.training.health import explained
-from stylegan.training.rehearsal import largest_inputs, random_inputs, rehearse
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
 MOST_SECONDS = 5.0  # a step that is expected to take longer is made of few images
 MOST_STEPS = 6  # to measure one kind of step
 WORTH_A_THREAD = 1.1  # more threads must be faster by this, as they suffer when others come
+TRIED_PROBABILITY = 0.5  # of each transform of an adaptive augmentation
 CPU_RATE = 2e10  # operations per second of a step on one core, for a first guess
 
 
@@ -59,15 +59,17 @@ def example_labels(config: TrainConfig, n: int) -> Tensor | None:
     return torch.zeros(n, config.network.label_dim) if config.network.label_dim else None
 
 
-def memory_estimate(config: TrainConfig, stage: Stage, processes: int, device: str) -> int:
-    """Bytes of all tensors of a step on a device of that type, when most are there: weights, the
-    average, gradients, moments and graphs, with augmentation as it takes the most. What kernels
-    take for themselves, and what is lost between tensors, is not known."""
-    n = stage.batch_size // processes
-    tried = min(n, 2 * config.batch_gpu or n)  # two micro-batches are like many
-    own = dataclasses.replace(stage, batch_size=tried)
-    found = rehearse(config, own, device, largest_inputs)
-    return found.peak_bytes + found.input_bytes // tried * (n - tried)
+# of a step, for each number that a layer gives; counted in the configurations that ship
+ACTIVATION_BYTES = {"fp32": 27, "tf32": 27, "bf16": 17, "fp16": 17}
+
+
+def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
+    """Bytes that a step takes, to a factor of 1.3: activations, inputs, weights with their average,
+    gradients and moments. What kernels take for themselves is not in it."""
+    network, n = config.network, stage.batch_size // processes
+    outputs = sum(network.channels(r) * r**2 for r in resolutions(stage.resolution))
+    activations = ACTIVATION_BYTES[config.precision] * min(config.batch_gpu or n, n) * outputs
+    return activations + 36 * n * stage.resolution**2 + round(1.3 * state_bytes(config))
 
 
 def state_bytes(config: TrainConfig) -> int:
@@ -80,8 +82,17 @@ def state_bytes(config: TrainConfig) -> int:
 
 def one_step(state: TrainState, stage: Stage) -> None:
     """A training step with random images, augmented as those of a run."""
+    config, network, like = state.config, state.config.network, state.generator.w_avg
+    share = Share.of_process(state.device, like.dtype)
+    n = stage.batch_size // share.world_size
+    shape = n, network.image_channels, stage.resolution, stage.resolution
+    labels = like.new_zeros(n, network.label_dim) if network.label_dim else None
+    pool = None if labels is None else torch.zeros(1, network.label_dim)
+    adaptive = config.augment.adaptive  # begins without any augmentation
+    probability = TRIED_PROBABILITY if adaptive else state.strength.probability
     with explained(state, stage):
-        reals, labels, draws = random_inputs(state, stage)
+        reals = torch.rand(shape, device=like.device, dtype=like.dtype) * 2 - 1
+        draws = draw(config, 0, stage, pool, share, probability)
         train_step(state, reals, labels, stage, draws)
 
 
@@ -136,31 +147,10 @@ def choose_threads(config: TrainConfig, stages: list[Stage]) -> str | None:
 
 
 def installed_memory() -> float:
-    """Bytes, or what a container allows of them; infinite where the system does not tell."""
+    """Bytes; infinite where the system does not tell."""
     if not hasattr(os, "sysconf"):
         return math.inf
-    return min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), container_memory())
-
-
-def container_memory(root: Path = Path("/")) -> float:
-    """The lowest limit of the control groups (version 1 or 2) that this process is in, in bytes;
-    infinite without one."""
-    limits = [math.inf]
-    mounted, groups = root / "sys/fs/cgroup", root / "proc/self/cgroup"
-    for line in groups.read_text().splitlines() if groups.is_file() else []:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        name, top = (
-            ("memory.limit_in_bytes", mounted / "memory")
-            if controllers
-            else ("memory.max", mounted)
-        )
-        group = top / path.lstrip("/")
-        for folder in (group, *group.parents):
-            if folder.is_relative_to(top) and (file := folder / name).is_file():
-                limits += [int(text) for text in [file.read_text().strip()] if text.isdecimal()]
-    return min(limits)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def memory_and_cores(device: torch.device) -> tuple[float, int]:
@@ -173,9 +163,8 @@ def memory_and_cores(device: torch.device) -> tuple[float, int]:
     return min(memories), min(cores)
 
 
-def largest_step(config: TrainConfig, device: str) -> int:
-    """Bytes that each process is expected to need, on a device of that type, for the step with the
-    most pixels at once."""
+def largest_step(config: TrainConfig) -> int:
+    """Bytes that each process is expected to need for the step with the most pixels at once."""
     processes = config.schedule.num_processes
 
     def size(stage: Stage) -> tuple[int, int, bool]:
@@ -185,7 +174,7 @@ def largest_step(config: TrainConfig, device: str) -> int:
         return pixels, stage.resolution, stage.alpha < 1
 
     stage = max((stage for _, _, stage in phases(config.schedule)), key=size)
-    return memory_estimate(config, stage, processes, device)
+    return memory_estimate(config, stage, processes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,7 +201,7 @@ def step_costs(config: TrainConfig, device: torch.device, stages: list[Stage]) -
     all_flops = step_flops(config)
     for stage in stages:
         flops = all_flops[stage.resolution] / processes
-        memory = memory_estimate(config, stage, processes, device.type)
+        memory = memory_estimate(config, stage, processes)
         seconds_per_image, measured = flops / rate, 0
         sizes = [few, stage.batch_size] if device.type == "cpu" else [stage.batch_size]
         too_large = distributed.largest(memory > most_memory)  # a step needs every process

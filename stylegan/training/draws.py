@@ -22,7 +22,7 @@ class PassDraws:
     latents: Tensor  # (n, z_dim)
     labels: Tensor | None = None  # (n, label_dim); None in the discriminator's: the reals' labels
     mixing_latents: Tensor | None = None  # (n, z_dim); None: no mixing
-    mixing_cutoff: int | Tensor = 0  # the first layer that `mixing_latents` style
+    mixing_cutoff: int = 0  # the first layer that `mixing_latents` style
     noise: Noise = "const"
     transform: Transform | None = None  # of the images, before the discriminator sees them
 

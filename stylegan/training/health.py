@@ -17,6 +17,9 @@ from stylegan.training.state import TrainState
 SATURATED_LOGIT = 10.0  # docs/diagnostics.md has the measurements
 SATURATED_UPDATES = 500  # at least, whatever `max_saturated_kimg` is
 DOUBTFUL_SKIPS = 3  # in a row; fp16 skips one now and then to find its scale
+OVERFITTED_SIGNS = 0.9  # r_t; docs/diagnostics.md has the measurements
+OVERFITTED_IMAGES, OVERFITTED_PASSES = 20_000, 40  # the least to judge by, at full resolution
+LEAKING_PROBABILITY = 0.8  # of the augmentation: from there on it leaks into the samples
 ADVICE = (
     "start another run with a larger r1_gamma, smaller learning rates (schedule.g_lr, "
     "schedule.d_lr) or precision fp32, from a state whose samples were still good (--init-from); "
@@ -81,6 +84,43 @@ class Health:
                 f"and below {-SATURATED_LOGIT:g} for fakes over the last {self.saturated_images} "
                 f"images ({real:.0f} and {fake:.0f} now), so the generator learns nothing; {ADVICE}"
             )
+
+
+@dataclass
+class Overfitting:
+    """Whether the discriminator learns its images by heart, by the mean sign of the logits of reals
+    at full resolution: r_t of Karras et al. 2020 ("Training Generative Adversarial Networks with
+    Limited Data"), section 3.1."""
+
+    config: TrainConfig
+    num_images: int
+    images: int = 0
+    signs: float = 0.0  # r_t times images, summed
+    said: bool = False
+
+    def message(self, progress: TrainingProgress) -> str | None:
+        """What to tell, once, if it looks overfitted over the last images."""
+        stage, config, metrics = progress.stage, self.config, progress.metrics
+        if (stage.resolution, stage.alpha) != (config.network.resolution, 1) or self.said:
+            return None
+        self.images += progress.images
+        self.signs += metrics["d/real_signs"] * progress.images
+        if self.images < max(OVERFITTED_IMAGES, OVERFITTED_PASSES * self.num_images):
+            return None
+        signs, images = self.signs / self.images, self.images
+        self.images, self.signs = 0, 0.0
+        # logits of the WGAN losses have no zero between reals and fakes, nor perhaps a user's
+        comparable = config.discriminator_loss.startswith(("logistic", "hinge"))
+        rising = config.augment.adaptive and metrics["augment/probability"] < LEAKING_PROBABILITY
+        self.said = signs >= OVERFITTED_SIGNS and comparable and not rising
+        if not self.said:
+            return None
+        return (
+            f"the discriminator looks overfitted at image {progress.images_seen}: r_t was "
+            f"{signs:.2f} over the last {images} images, of {self.num_images} different ones; stop "
+            "and keep the best generator (--metrics finds it), or train another run with more "
+            "images or augmentation (augment.kind); see docs/diagnostics.md"
+        )
 
 
 @contextmanager

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from stylegan.agreement import from_first
 from stylegan.data import Store
 from stylegan.files import checkpoint
-from stylegan.records import read_lines
 from stylegan.schedule import Stage
 from stylegan.training.feed import Feed
-from stylegan.training.graphs import REASONS
-from stylegan.training.health import Health, explained
+from stylegan.training.health import Health, Overfitting, explained
 from stylegan.training.interrupts import Requests, Stopped, requests
-from stylegan.training.overfitting import Overfitting, validation_metrics
 from stylegan.training.recorder import Recorder
 from stylegan.training.snapshots import Snapshots
 from stylegan.training.state import TrainState
@@ -58,10 +55,7 @@ def train(
     the last files) leaves the last good state.
     """
     feed, snapshots, health = Feed(state, store, workers), Snapshots(store, recorder), Health(state)
-    overfitting = Overfitting(state.config, len(feed.training))
-    if recorder.writes:
-        overfitting.replay(read_lines(recorder.folder.log_file, "event")[0])
-        overfitting.forget_after(state.images_seen)
+    overfitting = Overfitting(state.config, store.num_images)
     with requests() as asked, Watchdog(state, hang_minutes) as watchdog:
         watches = health, overfitting, asked, watchdog
         loop = Loop(state, feed, recorder, snapshots, *watches, evaluation)
@@ -87,7 +81,6 @@ class Loop:
     asked: Requests
     watchdog: Watchdog
     evaluation: Evaluation | None
-    eager_because: str = ""
 
     def periodic(self, tick_kimg: float) -> list[tuple[float, Callable[[Stage], object]]]:
         """What is done every so many thousand images. The state comes last, so that whatever a kill
@@ -112,7 +105,6 @@ class Loop:
             reals, labels = self.feed.next(before, stage)
             self.watchdog.at("in a step")
             metrics = train_step(state, reals, labels, stage, self.feed.draws(before, stage))
-            self.tell_of_graphs()
             self.watchdog.at("for files")
             self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
             self.health.check_updates()
@@ -126,22 +118,10 @@ class Loop:
         self.watchdog.at("for the last files")
         self.finish(state.stage)
 
-    def tell_of_graphs(self) -> None:
-        """Why steps are not recorded that should be: once."""
-        reason = REASONS.get(self.state, "")
-        if reason != self.eager_because:
-            self.eager_because = reason
-            self.recorder.tell(f"without cuda_graphs: {reason}")
-            self.recorder.line("no_cuda_graphs", reason=reason)
-
     def log(self, stage: Stage) -> None:
-        found = validation_metrics(self.state, self.feed, stage)
-        self.recorder.meter.add(found, images=0, waited=0.0)
         progress = self.recorder.write_progress(stage)
         self.health.check_logits(progress)
-        growth = {"schedule/resolution": stage.resolution, "schedule/alpha": stage.alpha}
-        self.overfitting.add(progress.images_seen, progress.metrics | growth)
-        if text := self.overfitting.message():
+        if text := self.overfitting.message(progress):
             self.recorder.tell(text)
             self.recorder.line("overfitted", images_seen=progress.images_seen, reason=text)
 

@@ -3,26 +3,40 @@
 import inspect
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from stylegan import distributed
-from stylegan.networks import Generator
+from stylegan.networks import Discriminator, Generator
 from stylegan.ops import at_least_float32
 from stylegan.schedule import Stage
 from stylegan.training.draws import PassDraws
-from stylegan.training.graphs import StageGraphs, stage_graphs
 
-if TYPE_CHECKING:
-    from stylegan.training.state import TrainState
+
+def training_images(
+    generator: Generator, draws: PassDraws, labels: Tensor | None, stage: Stage
+) -> tuple[Tensor, Tensor]:
+    """Images (n, C, r, r) with mixed styles, and the mean of w over them, detached. Section 3.1."""
+    if draws.mixing_latents is None:
+        w = generator.mapping(draws.latents, labels)
+        ws = generator.broadcast(w)
+    else:
+        both = torch.cat([draws.latents, draws.mixing_latents])
+        twice = None if labels is None else torch.cat([labels, labels])
+        w, other = generator.mapping(both, twice).chunk(2)
+        rows = torch.arange(generator.config.num_styles(), device=w.device)[:, None]
+        ws = torch.where(rows < draws.mixing_cutoff, w[:, None], other[:, None])
+    images = generator.synthesis(
+        ws, resolution=stage.resolution, alpha=stage.alpha, noise=draws.noise
+    )
+    return images, at_least_float32(w.detach()).mean(dim=0)
 
 
 class GeneratorPass(nn.Module):
-    """Mapping, style mixing and synthesis as training does them: the whole that DDP wraps."""
+    """`training_images` as a module, which DDP wraps."""
 
     def __init__(self, generator: Generator) -> None:
         super().__init__()
@@ -31,78 +45,43 @@ class GeneratorPass(nn.Module):
     def forward(
         self, draws: PassDraws, labels: Tensor | None, stage: Stage
     ) -> tuple[Tensor, Tensor]:
-        """Images (n, C, r, r), and the mean of w over them, detached."""
-        generator = self.generator
-        if draws.mixing_latents is None:
-            w = generator.mapping(draws.latents, labels)
-            ws = generator.broadcast(w)
-        else:
-            both = torch.cat([draws.latents, draws.mixing_latents])
-            twice = None if labels is None else torch.cat([labels, labels])
-            w, other = generator.mapping(both, twice).chunk(2)
-            rows = torch.arange(generator.config.num_styles(), device=w.device)[:, None]
-            ws = torch.where(rows < draws.mixing_cutoff, w[:, None], other[:, None])
-        images = generator.synthesis(
-            ws, resolution=stage.resolution, alpha=stage.alpha, noise=draws.noise
-        )
-        return images, at_least_float32(w.detach()).mean(dim=0)
+        return training_images(self.generator, draws, labels, stage)
 
 
 @dataclass(frozen=True)
 class StageNetworks:
     """What one stage makes of the networks of a state. Nothing of it is saved."""
 
-    growth: tuple[int, bool]  # of the stage
     generator: nn.Module  # a GeneratorPass
     discriminator: nn.Module
-    resting: frozenset[str]  # weights of the generator that equal their average and stay so
-    graphs: StageGraphs | None = None  # where its steps are recorded
+    equal_to_ema: frozenset[str]  # weights of the generator that equal their average and stay so
 
 
-# beside the states, which hold exactly what survives a restart
-CURRENT: "WeakKeyDictionary[TrainState, StageNetworks]" = WeakKeyDictionary()
-
-
-def stage_networks(state: "TrainState", stage: Stage) -> StageNetworks:
-    """The networks of `state` with what is not in use frozen; made anew when growth moves on."""
-    networks = CURRENT.get(state)
-    if networks is None or networks.growth != stage.growth:
-        forget(state)
-        networks = CURRENT[state] = prepare(state, stage)
-    return networks
-
-
-def forget(state: "TrainState") -> None:
-    """After its weights have been replaced; and the old wrappers go before there are new ones."""
-    CURRENT.pop(state, None)
-
-
-def prepare(state: "TrainState", stage: Stage) -> StageNetworks:
-    """The networks wrapped, and what this stage does not use of them frozen."""
-    for network in (state.generator, state.discriminator):
+def stage_networks(
+    generator: Generator,
+    discriminator: Discriminator,
+    generator_ema: Generator,
+    stage: Stage,
+    freeze_d: int,
+) -> StageNetworks:
+    """The networks wrapped for processes, and what this stage does not use of them frozen;
+    `freeze_d`: blocks of the discriminator from this resolution up are, too (Mo et al. 2020)."""
+    for network in (generator, discriminator):
         network.requires_grad_(False)
         for parameter in network.active_parameters(stage.resolution, stage.alpha):
             parameter.requires_grad_(True)
-    for part in frozen_parts(state):
-        part.requires_grad_(False)
-    averages = dict(state.generator_ema.named_parameters())
-    resting = frozenset(
+    for blocks in (discriminator.from_rgb, discriminator.blocks) if freeze_d else ():
+        for resolution, block in blocks.items():
+            if int(resolution) >= freeze_d:
+                block.requires_grad_(False)
+    # weights equal to their average: skipping them changes nothing
+    averages = dict(generator_ema.named_parameters())
+    equal_to_ema = frozenset(
         name
-        for name, weight in state.generator.named_parameters()
+        for name, weight in generator.named_parameters()
         if not weight.requires_grad and torch.equal(weight, averages[name])
     )
-    generator = wrapped(GeneratorPass(state.generator))
-    discriminator = wrapped(state.discriminator)
-    return StageNetworks(stage.growth, generator, discriminator, resting, stage_graphs(state))
-
-
-def frozen_parts(state: "TrainState") -> list[nn.Module]:
-    """What is never trained: see `freeze_d` (Mo et al. 2020) and `freeze_mapping`."""
-    config, network = state.config, state.discriminator
-    parts: list[nn.Module] = [state.generator.mapping] if config.freeze_mapping else []
-    for blocks in (network.from_rgb, network.blocks) if config.freeze_d else ():
-        parts += [block for r, block in blocks.items() if int(r) >= config.freeze_d]
-    return parts
+    return StageNetworks(wrapped(GeneratorPass(generator)), wrapped(discriminator), equal_to_ema)
 
 
 def wrapped(module: nn.Module) -> nn.Module:

@@ -4,7 +4,6 @@ import shutil
 import sys
 
 import torch
-from torch import Tensor, nn
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
@@ -13,7 +12,7 @@ from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, Stage, coming, phases, stage_at
 from stylegan.threads import busy
 from stylegan.training.cost import Cost, installed_memory, state_bytes, step_costs
-from stylegan.training.terms import Batch, discriminator_terms, generator_terms
+from stylegan.training.terms import fake_terms, generator_terms, real_terms
 
 MOST_LOGITS = 1024
 
@@ -123,35 +122,21 @@ def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
     ]
 
 
-class Probe(nn.Module):
-    """Stands for a discriminator: a logit is the mean of its image."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
-
-    def forward(self, images: Tensor, labels: None = None, *, alpha: float = 1.0) -> Tensor:
-        return images.mean(dim=(1, 2, 3)) * self.scale
-
-
 def try_losses(config: TrainConfig, device: torch.device) -> None:
-    """ValueError, which names the term, unless the losses can be computed from logits from -2 to 2,
-    as many as the first batch has (at most MOST_LOGITS), and have gradients."""
+    """ValueError, which names the term, unless the losses of logits from -2 to 2, as many as the
+    first batch has (at most MOST_LOGITS), are finite and have finite gradients."""
     stage = stage_at(0, config.schedule)
     n = min(config.batch_gpu or stage.batch_size, stage.batch_size, MOST_LOGITS)
-    shape = (n, config.network.image_channels, stage.resolution, stage.resolution)
-    images = torch.linspace(-2, 2, n, device=device)[:, None, None, None].expand(shape)
-    probe = Probe().to(device)
-    batch = Batch(images, images.flip(0), None, torch.full((n,), 0.5, device=device))
-    terms = generator_terms(config, probe(images))
-    for group in discriminator_terms(config):
-        terms += group(config, probe, batch, stage)
+    logits = torch.linspace(-2, 2, n, device=device).requires_grad_()
+    terms = generator_terms(config, logits)
+    for terms_of in (fake_terms, real_terms):
+        terms += terms_of(config, logits, logits, stage, 0.0)  # without penalties on gradients
     for name, weight, value in terms:
-        (slope,) = torch.autograd.grad(value, probe.scale, retain_graph=True, allow_unused=True)
-        if weight and slope is None:
+        (slopes,) = torch.autograd.grad(value, logits, allow_unused=True)
+        if weight and slopes is None:
             raise ValueError(f"the loss {name} has no gradient with respect to the logits")
-        if weight and not (value.isfinite() and slope.isfinite()):
+        if weight and not (value.isfinite() and slopes.isfinite().all()):
             raise ValueError(
-                f"the loss {name} is {value.item():g}, its slope {slope.item():g}, at logits from "
-                "-2 to 2; both must be finite"
+                f"the loss {name} is {value.item():g}, its largest slope "
+                f"{slopes.abs().max().item():g}, at logits from -2 to 2; both must be finite"
             )

@@ -19,7 +19,6 @@ from stylegan.messages import reason_of
 from stylegan.records import append_line, device_name, hardware, to_line, versions
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
-from stylegan.training.overfitting import validation_gap
 from stylegan.training.state import TrainState
 from stylegan.training.step import Metrics
 from stylegan.training.trackers import Kind, tracker
@@ -154,7 +153,6 @@ class Recorder:
         state, meter = self.state, self.meter
         metrics = meter.read()  # waits for the device, so before looking at the clock
         state.read()
-        metrics |= validation_gap(metrics)
         metrics["augment/probability"] = state.strength.probability
         seconds = max(time.perf_counter() - meter.since, 1e-9)
         self.meter = Meter()

@@ -155,9 +155,6 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
             f"network.label_dim is {config.network.label_dim}, but the run uses {classes} labels"
             + ("" if config.data.labels else "; pass --cond to train with labels")
         )
-    if config.data.balanced and (not classes or data.vectors):
-        found = "vectors" if classes else "not used; pass --cond"
-        raise ValueError(f"data.balanced needs a class of each image; the labels are {found}")
     network = dataclasses.replace(config.network, label_dim=classes)
     return dataclasses.replace(config, network=network)
 

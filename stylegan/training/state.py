@@ -17,7 +17,7 @@ from stylegan.lineage import Lineage, from_plain, to_plain
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
 from stylegan.schedule import Position, Stage
 from stylegan.training.optimizer import Adam, host_decides
-from stylegan.training.parallel import forget
+from stylegan.training.parallel import StageNetworks
 
 NETWORKS = checkpoint.NETWORKS["state"]
 OPTIMIZATION = ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler")
@@ -39,7 +39,6 @@ class TrainState:
     position: Position = field(default_factory=Position)
     growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
     strength: Strength = field(default_factory=Strength)  # of the augmentation
-    logit_averages: Tensor | None = None  # (2,) of reals and fakes, for LeCam
     skipped_g: int = 0  # updates left out because a gradient was not finite
     skipped_d: int = 0
     skipped_in_a_row_g: int = 0
@@ -47,7 +46,9 @@ class TrainState:
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
     data: str = ""  # what the run was trained on, as its first state says
     lineage: Lineage = ()  # where the weights that it began with came from
+    # not saved: numbers that the device has not given yet, and the networks of the stage
     unread: list[tuple[Tensor, Callable[[float], None]]] = field(default_factory=list)
+    networks: StageNetworks | None = None
 
     @classmethod
     def create(
@@ -132,7 +133,6 @@ class TrainState:
             "config": configuration.to_dict(self.config),
             **{name: getattr(self, name).state_dict() for name in (*NETWORKS, *OPTIMIZATION)},
             "growth": self.growth,
-            "logit_averages": self.logit_averages,
             "strength": dataclasses.asdict(self.strength),
             "scores": [dict(scores) for scores in self.scores],
             "lineage": to_plain(self.lineage),
@@ -149,9 +149,7 @@ class TrainState:
             getattr(self, name).load_state_dict(payload[name])
         growth = payload["growth"]
         self.growth = None if growth is None else (growth[0], growth[1])
-        forget(self)
-        averages = payload.get("logit_averages")
-        self.logit_averages = None if averages is None else averages.clone().to(self.device)
+        self.networks = None
         if "strength" in payload:  # files of before have none, and no augmentation
             self.strength = Strength(**payload["strength"])
         self.scores = [dict(scores) for scores in payload["scores"]]

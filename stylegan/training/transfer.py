@@ -285,13 +285,11 @@ def is_above(name: str, resolution: int) -> bool:
 
 
 def frozen_untrained(config: TrainConfig, given: Collection[str] = ()) -> list[str]:
-    """A warning if parts of networks that are not `given` would stay as they were drawn."""
-    parts = {"freeze_d": "discriminator", "freeze_mapping": "generator"}
-    found = [n for n, part in parts.items() if getattr(config, n) and part not in given]
-    if not found:
+    """A warning if frozen parts of the discriminator would stay as they were drawn."""
+    if not config.freeze_d or "discriminator" in given:
         return []
-    which = "the weights given hold no such network" if given else "there is no --init-from"
+    which = "the weights given hold no discriminator" if given else "there is no --init-from"
     return [
-        f"warning: {' and '.join(found)} would keep random weights for ever, as {which}; training "
-        "without it is better"
+        f"warning: freeze_d would keep random weights for ever, as {which}; training without it is "
+        "better"
     ]

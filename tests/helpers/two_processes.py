@@ -27,8 +27,7 @@ OPTIONS = {  # what is compared, each between one process and two
     "deviation": {"network": {"deviation_group": 2}},
     "recomputation": {"checkpoint_activations": True, "r2_gamma": 2.0},
     "ada": {"augment": {"kind": "ada", "speed_kimg": 0.05}, "batch_gpu": 2},
-    "lecam": {"lecam_weight": 0.3, "batch_gpu": 2},
-    "frozen": {"freeze_d": 8, "freeze_mapping": True},
+    "frozen": {"freeze_d": 8},
     "diffaugment": {"augment": {"kind": "diffaugment"}, "r2_gamma": 2.0},
 }
 EXCHANGED = [name for name in OPTIONS if name not in ("labels", "frozen")]

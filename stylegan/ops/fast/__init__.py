@@ -99,13 +99,6 @@ def blur(x: Tensor) -> Tensor:
     return y
 
 
-def fade(coarse: Tensor, fine: Tensor, alpha: float | Tensor) -> Tensor:
-    if isinstance(alpha, Tensor):
-        y: Tensor = pointwise.FadeByTensor.apply(coarse, fine, alpha)
-        return y
-    return formulas.fade(coarse, fine, alpha)
-
-
 def leaky_relu(x: Tensor, slope: float = 0.2) -> Tensor:
     return pointwise.leaky_relu(x, slope, in_place=False)
 

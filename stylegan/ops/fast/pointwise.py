@@ -56,25 +56,6 @@ def leaky_relu(x: Tensor, slope: float, *, in_place: bool) -> Tensor:
     return F.leaky_relu(x, slope, in_place)
 
 
-class FadeByTensor(torch.autograd.Function):
-    """`fade` by a float64 tensor (), bit for bit as by a number of the host."""
-
-    @staticmethod
-    def forward(ctx: Any, coarse: Tensor, fine: Tensor, alpha: Tensor) -> Tensor:
-        ctx.save_for_backward(alpha)
-        wide = at_least_float32(coarse), at_least_float32(fine)
-        return torch.lerp(*wide, alpha.to(wide[0].dtype)).to(coarse.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        (alpha,) = ctx.saved_tensors
-        dtype = torch.promote_types(grad.dtype, torch.float32)
-        of_coarse, of_fine = (
-            (grad.to(dtype) * part.to(dtype)).to(grad.dtype) for part in (1 - alpha, alpha)
-        )
-        return of_coarse, of_fine, None
-
-
 def with_noise_(
     x: Tensor,
     noise: Tensor | None,
