@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_origin
 
 from stylegan.augment import AugmentConfig
 from stylegan.lineage import SECTION as LINEAGE
-from stylegan.loss_registry import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
-from stylegan.networks.registry import DISCRIMINATORS, GENERATORS
+from stylegan.networks.making import DISCRIMINATORS, GENERATORS, known
 from stylegan.schedule import (
     MIN_RESOLUTION,
     ScheduleConfig,
@@ -60,9 +60,9 @@ class TrainConfig:
 
     __pydantic_config__: ClassVar = {"strict": True, "allow_inf_nan": False}  # sections included
     seed: int = 0  # seed of all random numbers
-    # loss of the generator: nonsaturating, saturating, wgan, or one of `loss_registry`
+    # loss of the generator: nonsaturating, saturating, wgan
     generator_loss: str = "nonsaturating"
-    # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp, or one of `loss_registry`
+    # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp
     discriminator_loss: str = "logistic"
     r1_gamma: float = 10.0  # weight of R1, the penalty on gradients at reals; 0 = off
     r1_interval: int = 1  # steps from one R1 (no other) to the next, which weighs as much more
@@ -297,15 +297,15 @@ def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConf
 
 def check_registered(config: TrainConfig) -> None:
     """ValueError for losses and networks that are not known in this process."""
-    _ = GENERATOR_LOSSES[config.generator_loss], GENERATORS[config.network.generator]
-    _ = (
-        DISCRIMINATOR_LOSSES[config.discriminator_loss],
-        DISCRIMINATORS[config.network.discriminator],
-    )
+    network = config.network
+    known("generator_loss", GENERATOR_LOSSES, config.generator_loss)
+    known("discriminator_loss", DISCRIMINATOR_LOSSES, config.discriminator_loss)
+    known("network.generator", GENERATORS, network.generator)
+    known("network.discriminator", DISCRIMINATORS, network.discriminator)
 
 
 def parse_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
-    """As `build_config`, but what a script registers need not be: a run is read without it.
+    """As `build_config`, but what a script adds need not be known: a run is read without it.
 
     A plain number is a table by resolution with that one entry. Types are strict. JSON has TOML's:
     keys of tables are text there too, arrays become tuples.

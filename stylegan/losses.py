@@ -4,6 +4,9 @@ None is weighted here. With the official program's images, which are enlarged to
 gradients are smaller: see `full_size_factor`.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -25,7 +28,7 @@ def wgan_generator(fake_logits: Tensor) -> Tensor:
 
 
 def logistic_fake(fake_logits: Tensor) -> Tensor:
-    """Discriminator: -log(1 - sigmoid(D(fake)))."""
+    """Discriminator: -log(1 - sigmoid(D(fake))). Goodfellow et al. 2014."""
     return F.softplus(fake_logits).mean()
 
 
@@ -34,13 +37,8 @@ def logistic_real(real_logits: Tensor) -> Tensor:
     return F.softplus(-real_logits).mean()
 
 
-def logistic(real_logits: Tensor, fake_logits: Tensor) -> Tensor:
-    """Discriminator: binary cross-entropy, summed over real and fake. Goodfellow et al. 2014."""
-    return logistic_real(real_logits) + logistic_fake(fake_logits)
-
-
 def wgan_fake(fake_logits: Tensor) -> Tensor:
-    """Discriminator: D(fake)."""
+    """Discriminator: D(fake), the Wasserstein critic. Karras et al. 2018, section A.1."""
     return fake_logits.mean()
 
 
@@ -49,24 +47,14 @@ def wgan_real(real_logits: Tensor, drift: float = 0.001) -> Tensor:
     return -real_logits.mean() + drift * real_logits.square().mean()
 
 
-def wgan(real_logits: Tensor, fake_logits: Tensor, drift: float = 0.001) -> Tensor:
-    """Discriminator: the Wasserstein critic with drift. Karras et al. 2018, section A.1."""
-    return wgan_real(real_logits, drift) + wgan_fake(fake_logits)
-
-
 def hinge_fake(fake_logits: Tensor) -> Tensor:
-    """Discriminator: max(0, 1 + D(fake))."""
+    """Discriminator: max(0, 1 + D(fake)). Lim and Ye 2017; Miyato et al. 2018."""
     return F.relu(1 + fake_logits).mean()
 
 
 def hinge_real(real_logits: Tensor) -> Tensor:
     """Discriminator: max(0, 1 - D(real))."""
     return F.relu(1 - real_logits).mean()
-
-
-def hinge(real_logits: Tensor, fake_logits: Tensor) -> Tensor:
-    """Discriminator: hinge loss. Lim and Ye 2017; Miyato et al. 2018."""
-    return hinge_real(real_logits) + hinge_fake(fake_logits)
 
 
 def squared_gradient_norms(logits: Tensor, images: Tensor) -> Tensor:
@@ -100,9 +88,6 @@ def gradient_penalty(
     return (norms - target).square().mean()
 
 
-wgan_gp = hinge_gp = gradient_penalty  # the penalty that turns `wgan` or `hinge` into its -GP form
-
-
 def full_size_factor(full_resolution: int, resolution: int) -> float:
     """Ratio of a gradient norm with respect to enlarged images to the native one: 1 / 2^k.
 
@@ -110,3 +95,30 @@ def full_size_factor(full_resolution: int, resolution: int) -> float:
     norms shrink by 4^k and norms by 2^k. The official program measures enlarged images.
     """
     return resolution / full_resolution
+
+
+LogitsLoss = Callable[[Tensor], Tensor]  # logits (n,) -> their mean loss, a single number
+
+
+@dataclass(frozen=True)
+class DiscriminatorLoss:
+    """What the discriminator minimises; R1 and R2 are added by the weights of a configuration."""
+
+    real: LogitsLoss
+    fake: LogitsLoss
+    gradient_penalty: bool = False  # with WGAN-GP's, weighted by `gp_weight`
+
+
+# The names that a configuration may give; a script adds its own losses here
+GENERATOR_LOSSES: dict[str, LogitsLoss] = {
+    "nonsaturating": nonsaturating,
+    "saturating": saturating,
+    "wgan": wgan_generator,
+}
+DISCRIMINATOR_LOSSES = {
+    "logistic": DiscriminatorLoss(logistic_real, logistic_fake),
+    "wgan": DiscriminatorLoss(wgan_real, wgan_fake),
+    "wgan_gp": DiscriminatorLoss(wgan_real, wgan_fake, gradient_penalty=True),
+    "hinge": DiscriminatorLoss(hinge_real, hinge_fake),
+    "hinge_gp": DiscriminatorLoss(hinge_real, hinge_fake, gradient_penalty=True),
+}

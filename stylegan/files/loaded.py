@@ -16,7 +16,6 @@ from stylegan.lineage import Lineage, Source, to_plain
 from stylegan.messages import readable, suggestion
 from stylegan.networks import Generator, NetworkConfig, Noise
 from stylegan.networks.config import check_alpha
-from stylegan.networks.registry import check_class
 from stylegan.ops import LARGEST_PSI
 from stylegan.schedule import check_resolution
 
@@ -86,7 +85,6 @@ class LoadedGenerator:
 
     def description(self) -> dict[str, Any]:
         """All but the weights, as plain values, for a file."""
-        check_class(self.generator)
         rectangle, centers = self.active_rectangle, self.centers
         return {
             "config": dataclasses.asdict(self.generator.config),

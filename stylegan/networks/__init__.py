@@ -3,14 +3,16 @@
 from stylegan.networks.config import NetworkConfig
 from stylegan.networks.discriminator import Discriminator
 from stylegan.networks.generator import Generator, MappingNetwork, Noise, SynthesisNetwork
-from stylegan.networks.registry import (
+from stylegan.networks.making import (
+    DISCRIMINATORS,
+    GENERATORS,
     make_discriminator,
     make_generator,
-    register_discriminator,
-    register_generator,
 )
 
 __all__ = [
+    "DISCRIMINATORS",
+    "GENERATORS",
     "Discriminator",
     "Generator",
     "MappingNetwork",
@@ -19,6 +21,4 @@ __all__ = [
     "SynthesisNetwork",
     "make_discriminator",
     "make_generator",
-    "register_discriminator",
-    "register_generator",
 ]

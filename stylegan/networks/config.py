@@ -7,7 +7,6 @@ from torch import Tensor
 
 from stylegan.messages import readable
 from stylegan.ops import Activation
-from stylegan.registry import check_name
 from stylegan.schedule import check_resolution
 
 # The largest are beyond what anyone trains: settings of a damaged or hostile file fail before
@@ -63,7 +62,7 @@ class NetworkConfig:
     activation_before_blur: bool = False  # after the bias, and once more: for those of mmgeneration
     deviation_group: int = 4  # images per group of the minibatch deviation; 0 or 1 = off
     deviation_features: int = 1  # feature maps of the minibatch deviation
-    generator: str = "stylegan"  # class of the generator: stylegan, or one that a script registers
+    generator: str = "stylegan"  # class of the generator: stylegan, or one that a script adds
     discriminator: str = "stylegan"  # class of the discriminator: stylegan, or one of a script
 
     def __post_init__(self) -> None:
@@ -81,8 +80,6 @@ class NetworkConfig:
             if getattr(self, name) not in get_args(Activation):
                 choices = " or ".join(get_args(Activation))
                 raise ValueError(f"{name} must be {choices}, not {getattr(self, name)!r}")
-        for name in ("generator", "discriminator"):
-            check_name(name, getattr(self, name))
         if self.mapping_layers == 0 and self.w_dim != self.mapping_inputs():
             why = ", twice z_dim long because of the labels" if self.label_dim else ""
             raise ValueError(

@@ -12,9 +12,6 @@ from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, Stage, coming, phases, stage_at
 from stylegan.threads import busy
 from stylegan.training.cost import Cost, installed_memory, state_bytes, step_costs
-from stylegan.training.terms import fake_terms, generator_terms, real_terms
-
-MOST_LOGITS = 1024
 
 
 def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> list[str]:
@@ -120,23 +117,3 @@ def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
         f"warning: {config.keep_states} states of {gib(one)} (keep_states) and a new one need "
         f"{gib(needed)}, {gib(free)} are free at {begun}"
     ]
-
-
-def try_losses(config: TrainConfig, device: torch.device) -> None:
-    """ValueError, which names the term, unless the losses of logits from -2 to 2, as many as the
-    first batch has (at most MOST_LOGITS), are finite and have finite gradients."""
-    stage = stage_at(0, config.schedule)
-    n = min(config.batch_gpu or stage.batch_size, stage.batch_size, MOST_LOGITS)
-    logits = torch.linspace(-2, 2, n, device=device).requires_grad_()
-    terms = generator_terms(config, logits)
-    for terms_of in (fake_terms, real_terms):
-        terms += terms_of(config, logits, logits, stage, 0.0)  # without penalties on gradients
-    for name, weight, value in terms:
-        (slopes,) = torch.autograd.grad(value, logits, allow_unused=True)
-        if weight and slopes is None:
-            raise ValueError(f"the loss {name} has no gradient with respect to the logits")
-        if weight and not (value.isfinite() and slopes.isfinite().all()):
-            raise ValueError(
-                f"the loss {name} is {value.item():g}, its largest slope "
-                f"{slopes.abs().max().item():g}, at logits from -2 to 2; both must be finite"
-            )

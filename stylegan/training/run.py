@@ -22,7 +22,7 @@ from stylegan.training.cost import choose_threads
 from stylegan.training.interrupts import nothing_to_save
 from stylegan.training.kernels import kernels
 from stylegan.training.loop import Evaluation, train
-from stylegan.training.preflight import try_losses, try_out
+from stylegan.training.preflight import try_out
 from stylegan.training.recorder import Recorder, TrainingProgress
 from stylegan.training.resume import check_same_options, open_run, threads_of
 from stylegan.training.state import TrainState
@@ -75,7 +75,6 @@ def start(
     with nothing_to_save(), group, kernels(config), threads_kept(), folder.alone():
         say = tell if distributed.rank() == 0 else lambda text: None
         package_of(track)
-        try_losses(config, device)
         store = (
             data if isinstance(data, Store) else open_store(data, config, strict=strict, tell=tell)
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from stylegan import augment, losses, ops
 from stylegan.augment import Transform
 from stylegan.config import TrainConfig
-from stylegan.loss_registry import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.schedule import Stage
 
 

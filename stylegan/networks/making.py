@@ -1,0 +1,34 @@
+"""Networks with random weights, of the classes that a configuration names."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from stylegan.messages import readable
+from stylegan.networks.config import NetworkConfig
+from stylegan.networks.discriminator import Discriminator
+from stylegan.networks.generator import Generator
+
+Thing = TypeVar("Thing")
+
+# A script adds its own classes, which are made from a NetworkConfig alone. Training and tools call
+# a generator's `mapping`, `broadcast` and `synthesis`, and train what `active_parameters` yields.
+GENERATORS: dict[str, type[Generator]] = {"stylegan": Generator}
+DISCRIMINATORS: dict[str, type[Discriminator]] = {"stylegan": Discriminator}
+
+
+def known(option: str, table: Mapping[str, Thing], name: str) -> Thing:
+    """The entry of that name; ValueError if there is none in this process."""
+    if not isinstance(name, str) or name not in table:  # the name may come from any file
+        raise ValueError(
+            f"{option} is {readable(repr(name))}, not one of {', '.join(table)}; the Python script "
+            "that uses one of its own adds it"
+        )
+    return table[name]
+
+
+def make_generator(config: NetworkConfig) -> Generator:
+    return known("network.generator", GENERATORS, config.generator)(config)
+
+
+def make_discriminator(config: NetworkConfig) -> Discriminator:
+    return known("network.discriminator", DISCRIMINATORS, config.discriminator)(config)

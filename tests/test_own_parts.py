@@ -1,0 +1,99 @@
+"""Losses and networks of a user's own, which a script adds under a name to a dictionary."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny_training import SHORT, differing, run, stage, step, tiny_config, tiny_store
+from torch import nn
+
+from stylegan import load_generator, losses
+from stylegan.config import build_config, from_dict
+from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
+from stylegan.networks import DISCRIMINATORS, GENERATORS, Discriminator, Generator, MappingNetwork
+from stylegan.run_folder import RunFolder
+from stylegan.training import TrainState
+
+OWN = {
+    "generator_loss": "own",
+    "discriminator_loss": "own_pair",
+    "network": {"generator": "gain", "discriminator": "doubled"},
+}
+
+
+class GainMapping(MappingNetwork):
+    """w times a weight of its own."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.gain = nn.Parameter(torch.full((config.w_dim,), 1.5))
+
+    def forward(self, z, labels=None):
+        return super().forward(z, labels) * self.gain
+
+
+class GainGenerator(Generator):
+    def __init__(self, config):
+        super().__init__(config)
+        self.mapping = GainMapping(config)
+
+
+class DoubledDiscriminator(Discriminator):
+    """The same weights by the same names, another function."""
+
+    def forward(self, images, labels=None, *, alpha=1.0):
+        return 2 * super().forward(images, labels, alpha=alpha)
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """What a script adds, gone after the test."""
+    pair = DiscriminatorLoss(losses.logistic_real, losses.logistic_fake, gradient_penalty=True)
+    monkeypatch.setitem(GENERATOR_LOSSES, "own", losses.nonsaturating)
+    monkeypatch.setitem(DISCRIMINATOR_LOSSES, "own_pair", pair)
+    monkeypatch.setitem(GENERATORS, "gain", GainGenerator)
+    monkeypatch.setitem(DISCRIMINATORS, "doubled", DoubledDiscriminator)
+    return monkeypatch
+
+
+def test_a_run_of_own_parts_is_continued_exactly_and_read_where_they_are_known(own, tmp_path):
+    store, config = tiny_store(tmp_path), tiny_config(schedule=SHORT, **OWN)
+    run(config, store, tmp_path / "run", stop_at=4)
+    state, whole = (run(config, store, tmp_path / name) for name in ("run", "whole"))
+    assert differing(state.to_payload(), whole.to_payload()) == []
+    assert isinstance(state.discriminator, DoubledDiscriminator)
+    gain = state.generator_ema.mapping.gain
+    assert not torch.equal(gain, torch.full((7,), 1.5))
+    assert torch.equal(load_generator(tmp_path / "run").mapping.gain, gain)
+    log = (tmp_path / "run" / "log.jsonl").read_text(encoding="utf-8")
+    assert all(f'"{name}"' in log for name in ("g/own", "d/own_pair_real", "d/own_pair"))
+    for table, name in ((GENERATORS, "gain"), (DISCRIMINATORS, "doubled")):
+        own.delitem(table, name)
+    assert RunFolder(tmp_path / "run").config() == config
+    with pytest.raises(ValueError, match="generator is 'gain', not one of stylegan; the Python"):
+        load_generator(tmp_path / "run")
+
+
+def test_a_configuration_takes_known_names_only():
+    for option in ("generator_loss", "discriminator_loss"):
+        with pytest.raises(ValueError, match=f"{option} is 'own', not one of .*script that uses"):
+            build_config({option: "own"})
+        assert getattr(from_dict({option: "own"}), option) == "own"
+    for option in ("generator", "discriminator"):
+        with pytest.raises(ValueError, match=f"network.{option} is 'other', not one of stylegan"):
+            build_config({"network": {option: "other"}})
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (F.softplus, r"returned a tensor of shape \(4,\); a loss returns its mean over the batch"),
+        (lambda logits: logits.mean().item(), "returned a float; a loss returns its mean"),
+        (lambda logits: (logits > 0).sum(), "of type torch.int64;"),
+        (lambda logits: logits.detach().mean(), "without a gradient"),
+    ],
+)
+def test_a_loss_that_cannot_be_trained_with_is_refused_with_its_name(loss, message, own):
+    own.setitem(GENERATOR_LOSSES, "own", loss)
+    state = TrainState.create(tiny_config(generator_loss="own"))
+    with pytest.raises(ValueError, match=f"the loss g/own {message}"):
+        step(state, stage())
