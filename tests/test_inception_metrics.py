@@ -402,7 +402,7 @@ def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_da
     toml = tmp_path / "tiny.toml"
     toml.write_text(to_toml(tiny_config(schedule={"total_kimg": 0.07})))
     train = ["train", "--data", data, "--config", toml, "--out", out]
-    options = ["--track=none", "--no-preflight", "--device", "cpu"]
+    options = ["--no-tensorboard", "--no-preflight", "--device", "cpu"]
     measuring = ["--metrics", "swd4,is10", "--metrics-every", "0.016"]
     trained = stylegan(*train, *options, *measuring)
     assert trained.exit_code == 0, trained.output

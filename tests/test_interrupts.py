@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 def start(folder, out):
     """The train command as a process of its own."""
     paths = ["--data", "pictures", "--config", "tiny.toml", "--out", out]
-    return command(folder, "train", *paths, "--device", "cpu", "--track=none")
+    return command(folder, "train", *paths, "--device", "cpu", "--no-tensorboard")
 
 
 def events(out, name):

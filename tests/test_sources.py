@@ -135,7 +135,7 @@ def test_a_run_starts_from_exported_and_shared_generators(source_of, folder, kin
     source = source_of(kind)
     still = {**SHORT, "g_lr": {4: 1e-30}, "d_lr": {4: 1e-30}}
     Path("still.toml").write_text(to_toml(tiny_config(schedule=still, w_avg_decay=1.0)))
-    options = ["--config", "still.toml", "--out", "run", "--device", "cpu", "--track=none"]
+    options = ["--config", "still.toml", "--out", "run", "--device", "cpu", "--no-tensorboard"]
     text = told("train", "--data", folder / "pictures", *options, "--init-from", source)
     wanted = load_source(source).generator.state_dict()
     for network in ("generator", "generator_ema"):

@@ -64,7 +64,7 @@ def command(*more, data="pictures", config="tiny.toml", out="run"):
     """The command line; None leaves an option out."""
     given = {"--data": data, "--config": config, "--out": out}
     paths = [word for pair in given.items() if pair[1] is not None for word in pair]
-    return [*map(str, paths), "--device", "cpu", "--track=none", *map(str, more)]
+    return [*map(str, paths), "--device", "cpu", "--no-tensorboard", *map(str, more)]
 
 
 def told(*more, **paths):

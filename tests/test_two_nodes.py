@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
 def training(folder, out):
     """The command that trains in the folder of that name."""
     command = [ROOT / "train.py", "--data", folder / "pictures", "--config", folder / "tiny.toml"]
-    command += ["--out", folder / out, "--track", "none", "--no-preflight", "--device", "cpu"]
+    command += ["--out", folder / out, "--no-tensorboard", "--no-preflight", "--device", "cpu"]
     return command
 
 

@@ -140,15 +140,11 @@ SETTINGS = {  # likewise, after `-o`
     help="End a process of several that makes no progress; 0 = never.",
 )
 @click.option(
-    "--track",
-    type=click.Choice(["tensorboard", "wandb", "mlflow", "none"]),
-    default="tensorboard",
+    "--tensorboard/--no-tensorboard",
+    default=True,
     show_default=True,
-    help="Where to show curves and samples, beside the run's own files.",
+    help="Show curves there, too.",
 )
-@click.option("--no-tensorboard", "track", flag_value="none", hidden=True)  # of older scripts
-@click.option("--histograms", is_flag=True, help="Show weights and gradients in TensorBoard.")
-@click.option("--graph", is_flag=True, help="Show the generator's graph in TensorBoard.")
 @click.option("--metrics", "names", help="Metrics to measure while training, as in eff-fd2k,swd2k.")
 @click.option(
     "--metrics-every",

@@ -4,14 +4,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from stylegan import distributed, sampling
-from stylegan.agreement import from_first
 from stylegan.atomic import replacing
 from stylegan.data import Store
 from stylegan.lineage import to_plain
@@ -21,7 +20,9 @@ from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training.state import TrainState
 from stylegan.training.step import Metrics
-from stylegan.training.trackers import Kind, tracker
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 SAMPLE_IMAGES = 32  # in the grids that a run writes
 GRID_COLUMNS = 8
@@ -81,17 +82,16 @@ class Recorder:
         *,
         tell: Callable[[str], None],
         report: Callable[[TrainingProgress], None],
-        track: Kind = "tensorboard",
-        histograms: bool = False,
-        graph: bool = False,
+        tensorboard: bool = True,
     ) -> None:
         self.state, self.store, self.folder = state, store, folder
-        self.tell, self.report, self.histograms, self.graph = tell, report, histograms, graph
+        self.tell, self.report = tell, report
         self.writes = distributed.rank() == 0
         self.unwritten: list[str] = []  # lines of the log that the disk has refused
         self.meter = Meter()
-        kind = track if self.writes else "none"
-        self.events = tracker(kind, folder, state.config, tell, start=state.images_seen)
+        self.began = state.images_seen
+        self.tensorboard = tensorboard and self.writes
+        self.curves: SummaryWriter | None = None  # opened when first written to
 
     def begin(self) -> None:
         """Where this part of the run starts; the first one shows the data, and weights from
@@ -108,15 +108,12 @@ class Recorder:
             versions=versions(),
             **({"lineage": to_plain(lineage)} if lineage else {}),
         )
-        from_first(self.events.begin)
         if first and lineage:
             self.write_samples(self.state.stage)
         if not self.writes:
             return
         if not self.folder.reals_file.exists():
             self.write_grid(self.folder.reals_file, self.real_pictures(), "reals")
-        if self.graph and first:
-            self.events.graph(self.state.generator_ema)
 
     def line(self, event: str, **values: Any) -> None:
         """Append one JSON object to log.jsonl; a number that is not finite becomes null."""
@@ -180,25 +177,44 @@ class Recorder:
         if torch.cuda.is_initialized():
             scalars["memory/peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         self.line("progress", images_seen=state.images_seen, **scalars)
-        self.events.scalars(scalars, state.images_seen)
+        self.show(scalars)
         self.report(progress)
         return progress
+
+    def show(self, values: Mapping[str, float | Tensor]) -> None:
+        """Numbers, and pictures uint8 (C, H, W), in TensorBoard. The first refusal of the disk ends
+        that, and training goes on."""
+        if not self.tensorboard:
+            return
+        seen = self.state.images_seen
+        try:
+            if self.curves is None:
+                from torch.utils.tensorboard import SummaryWriter
+
+                # what an earlier process wrote beyond the state that this one began with is void
+                folder = str(self.folder.tensorboard)
+                self.curves = SummaryWriter(folder, purge_step=self.began or None)
+            for name, value in values.items():
+                if isinstance(value, Tensor):
+                    self.curves.add_image(name, value, seen)
+                else:
+                    self.curves.add_scalar(name, value, seen)
+        except OSError as error:
+            self.tensorboard = False
+            self.tell(f"no more curves in TensorBoard: {reason_of(error)}; going on without")
 
     def write_scores(self, scores: Mapping[str, float]) -> None:
         """Results of metrics."""
         self.line("metrics", images_seen=self.state.images_seen, **scores)
         named = {f"metrics/{name}": value for name, value in scores.items()}
-        self.events.scalars(named, self.state.images_seen)
+        self.show(named)
 
     def write_samples(self, stage: Stage) -> None:
-        """A grid of samples, and the histograms where they are asked for."""
+        """A grid of samples."""
         state = self.state
         if self.writes:
             path = self.folder.sample_file(state.images_seen)
             self.write_grid(path, self.sample_pictures(stage), "samples")
-            if self.histograms:
-                self.events.histograms("generator", state.generator, state.images_seen)
-                self.events.histograms("discriminator", state.discriminator, state.images_seen)
 
     def sample_pictures(self, stage: Stage) -> Tensor:
         """Pictures of fixed seeds by the average generator, uint8 (N, C, r, r)."""
@@ -239,9 +255,10 @@ class Recorder:
                 Image.fromarray(image.permute(1, 2, 0).numpy()).save(file, format="PNG")
 
         self.attempt(path, write)
-        self.events.picture(name, image, self.state.images_seen)
+        self.show({name: image})
 
     def end(self, event: str, **values: Any) -> None:
         """The last line of this part of the run."""
         self.line(event, images_seen=self.state.images_seen, **values)
-        self.events.end(event)
+        if self.curves is not None:
+            self.curves.close()

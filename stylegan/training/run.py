@@ -26,7 +26,6 @@ from stylegan.training.preflight import try_out
 from stylegan.training.recorder import Recorder, TrainingProgress
 from stylegan.training.resume import check_same_options, open_run, threads_of
 from stylegan.training.state import TrainState
-from stylegan.training.trackers import Kind, package_of
 
 if TYPE_CHECKING:
     from stylegan.training.transfer import Start
@@ -48,9 +47,7 @@ def start(
     strict: bool = False,
     preflight: bool = True,
     workers: int = 1,
-    track: Kind = "tensorboard",
-    histograms: bool = False,
-    graph: bool = False,
+    tensorboard: bool = True,
     hang_minutes: float = 30.0,
 ) -> TrainState:
     """Train in the folder `out`, or continue the run there; the state at the end of its schedule.
@@ -59,9 +56,7 @@ def start(
     be used. A new run starts from the weights of `init_from` that fit. Without `preflight` no
     steps are tried before the first. The first process calls `tell` with what a user should know;
     each calls `report` with the progress at every line of the log. `workers` threads read images
-    ahead. `track` shows curves and pictures in files of TensorBoard, in Weights & Biases or in
-    MLflow, beside the run's own files; `histograms` of weights and gradients and the `graph` only
-    the first. A process of
+    ahead. `tensorboard` shows curves and samples there, beside the run's own files. A process of
     several that makes no progress for `hang_minutes` ends; 0: never.
 
     SIGINT and SIGTERM stop training after the step in progress: the state is saved, and `Stopped`,
@@ -74,7 +69,6 @@ def start(
     group = processes(device, hang_minutes)
     with nothing_to_save(), group, kernels(config), threads_kept(), folder.alone():
         say = tell if distributed.rank() == 0 else lambda text: None
-        package_of(track)
         store = (
             data if isinstance(data, Store) else open_store(data, config, strict=strict, tell=tell)
         )
@@ -86,8 +80,7 @@ def start(
         for line in [*announcement(state, store, folder, resumed), *tried]:
             say(line)
         from_first(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
-        shows = {"histograms": histograms, "graph": graph}
-        recorder = Recorder(state, store, folder, tell=say, report=report, track=track, **shows)
+        recorder = Recorder(state, store, folder, tell=say, report=report, tensorboard=tensorboard)
         train(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes)
     return state
 

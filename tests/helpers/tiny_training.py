@@ -44,7 +44,7 @@ OPTIONS = {
     "schedule": SCHEDULE,
     "data": {"mirror": True},
 }
-QUIET = {"device": "cpu", "track": "none", "preflight": False}  # for `start`
+QUIET = {"device": "cpu", "tensorboard": False, "preflight": False}  # for `start`
 
 
 def tiny_config(num_processes=1, **changes):
