@@ -95,5 +95,5 @@ def test_a_configuration_takes_known_names_only():
 def test_a_loss_that_cannot_be_trained_with_is_refused_with_its_name(loss, message, own):
     own.setitem(GENERATOR_LOSSES, "own", loss)
     state = TrainState.create(tiny_config(generator_loss="own"))
-    with pytest.raises(ValueError, match=f"the loss g/own {message}"):
+    with pytest.raises(ValueError, match=f"the loss g/own .*{message}"):
         step(state, stage())
