@@ -20,7 +20,6 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 import contest  # noqa: E402
 import everything  # noqa: E402
-import iteration  # noqa: E402
 import loader  # noqa: E402
 import work  # noqa: E402
 from textbook import textbook_state, textbook_step  # noqa: E402
@@ -152,19 +151,6 @@ def test_a_machine_is_checked_and_measured(tmp_path):
     assert text.count("| passed |") == 6
     for title in ("# One training iteration", "# Generation", "# A real run of quickstart"):
         assert title in text
-
-
-@pytest.mark.slow
-def test_an_iteration_is_measured_beside_the_textbook(tmp_path):
-    tiny = ("max_channels=8", "resolution=8", "mapping_width=8", "z_dim=8", "w_dim=8")
-    settings = [w for t in tiny for kind in ("-o", "--their") for w in (kind, f"network.{t}")]
-    command = ["4", "--batch", "4", "--seconds", "0", "--threads", "1", "--out", str(tmp_path)]
-    done = CliRunner().invoke(iteration.main, [*command, *settings], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    record = json.loads((tmp_path / "iteration.json").read_text())
-    assert {"date", "revision", "cpu", "threads", "allocator", "torch"} <= set(record["conditions"])
-    for result in record["rows"][0]["results"]:
-        assert len(result["seconds"]) == 3 and min(result["seconds"]) > 0, result["error"]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from tiny_training import NETWORK, reals_for, stage, tiny_config
 from torch.testing import assert_close
 from two_processes import float64_state
 
-from stylegan import losses, sampling
+from stylegan import losses
 from stylegan.config import load_config
 from stylegan.data import open_source, process_reals, pyramid, read_image
 from stylegan.schedule import ScheduleConfig, stage_at
@@ -76,7 +76,7 @@ def test_images_and_the_gradients_of_their_loss_are_ours(resolution, alpha, nois
     assert_equal_numbers(gradients(textbook.generator), gradients(ours.generator), 1e-12)
 
 
-@pytest.mark.parametrize("batch", [2, 4, 8])
+@pytest.mark.parametrize("batch", [2, 8])
 @pytest.mark.parametrize(("resolution", "alpha"), GROWTH)
 def test_logits_r1_and_its_gradients_are_ours(resolution, alpha, batch):
     ours, textbook = pair()
@@ -114,51 +114,9 @@ def test_three_steps_move_every_weight_as_ours_do(growth, mixing):
     assert moved > 1e-4
 
 
-@pytest.mark.parametrize(("resolution", "alpha"), [(4, 1.0), (8, 0.3), (8, 1.0), (16, 1.0)])
-def test_adam_keeps_state_of_exactly_the_active_parameters(resolution, alpha):
-    ours, textbook = pair()
-    now = stage(resolution, alpha)
-    textbook_step(
-        textbook, reals_for(now, torch.float64), now, draw(ours.config, 0, now, None, SHARE)
-    )
-    for name, optimizer in (
-        ("generator", textbook.g_optimizer),
-        ("discriminator", textbook.d_optimizer),
-    ):
-        network = getattr(ours, name)
-        active = {id(p) for p in network.active_parameters(resolution, alpha)}
-        ours_by_name = {n: p for n, p in network.named_parameters() if id(p) in active}
-        found = {n for n, p in getattr(textbook, name).named_parameters() if optimizer.state[p]}
-        assert found == textbook_weights(ours_by_name).keys()
-
-
-def test_random_noise_is_drawn_for_every_image():
-    _, textbook = pair()
-    z = torch.ones(2, NETWORK["z_dim"], dtype=torch.float64)
-    first, second = textbook.generator(z)
-    assert (first - second).abs().max() > 0.01
-    assert_close(*textbook.generator(z, noise="const"), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"generator_loss": "saturating"},
-        {"precision": "bf16"},
-        {"network": {"blur": False}},
-        {"network": {"label_dim": 3}},
-    ],
-)
-def test_what_is_not_the_papers_is_refused(options):
-    (name,) = options.get("network", options)
-    with pytest.raises(ValueError, match=f"leave out {name}"):
-        textbook_state(tiny_config(**options), {}, {})
-
-
 SCHEDULES = [
     {"stable_kimg": 2, "fade_kimg": 2, "initial_resolution": 8, "resolution": 32},
     {"stable_kimg": 0.5, "fade_kimg": 1.25, "initial_resolution": 4, "resolution": 64},
-    {"stable_kimg": 3, "fade_kimg": 1, "initial_resolution": 16, "resolution": 16},
 ]
 
 
@@ -187,20 +145,6 @@ def test_pictures_become_reals_as_ours_do():
         found = one_file.process_reals(levels[16], mirror, alpha)
         expected = process_reals(levels[16], alpha=alpha, mirror=mirror)
         assert_close(found, expected, rtol=0, atol=2e-7)
-
-
-def test_every_picture_is_drawn_once_per_epoch():
-    order = one_file.shuffled(5)
-    assert [sorted(next(order) for _ in range(5)) for _ in range(3)] == [list(range(5))] * 3
-
-
-def test_the_grid_shows_pixels_as_generate_does(tmp_path):
-    images = torch.linspace(-1.2, 1.2, 6 * 3 * 4 * 4).view(6, 3, 4, 4)
-    one_file.save_grid(tmp_path / "new" / "grid.png", images, columns=3)
-    with Image.open(tmp_path / "new" / "grid.png") as image:
-        grid = np.asarray(image)
-    assert grid.shape == (8, 12, 3)
-    assert np.array_equal(grid[4:, 8:], sampling.to_uint8(images)[5])
 
 
 def test_its_network_and_losses_are_those_of_the_quickstart():
