@@ -199,7 +199,9 @@ class Worker:
         """Wait for the answer to the last line."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        values = json.loads(line) if line else {"error": f"exit code {self.process.wait()}"}
+        values: dict[str, Any] = (
+            json.loads(line) if line else {"error": f"exit code {self.process.wait()}"}
+        )
         self.result.seconds += [values["seconds"]] if "seconds" in values else []
         self.result.peak_bytes = values.get("peak_bytes", self.result.peak_bytes)
         self.result.error = values.get("error", "")

@@ -102,7 +102,11 @@ def main(
     table, text = [], ""
     with tree_of(None if against == "textbook" else against) as tree:
         for resolution, size in itertools.product(resolutions or (256, 1024), batch):
-            settings = {"resolution": resolution, "batch": size, "max_channels": max_channels}
+            settings: dict[str, Any] = {
+                "resolution": resolution,
+                "batch": size,
+                "max_channels": max_channels,
+            }
             settings |= {"device": device}
             ours = Contender("ours", "generation:network", settings)
             rivals = [ours, Contender("command", "generation:command", settings)]

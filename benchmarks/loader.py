@@ -130,7 +130,10 @@ def main(
                 made[size] = make_source(Path(folder), size)
                 prepare(made[size], Path(folder, f"{size}.store"), resolution=size)
             batch = min(128, max(4, 4096 // resolution))
-            common = {"source": str(made[size]), "store": str(Path(folder, f"{size}.store"))}
+            common: dict[str, Any] = {
+                "source": str(made[size]),
+                "store": str(Path(folder, f"{size}.store")),
+            }
             common |= {"resolution": resolution, "batch": batch, "workers": threads}
             rivals = [
                 Contender("store", "loader:from_store", common | {"process": False}),

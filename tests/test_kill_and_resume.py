@@ -72,7 +72,7 @@ class Training:
         assert self.start().wait(PATIENCE) == 0, self.printed()
 
     def printed(self):
-        return (self.folder / f"{self.run.path.name}.txt").read_text()[-2000:]
+        return (self.folder / f"{self.run.path.name}.txt").read_text()
 
     def until(self, condition, process):
         """Wait until the condition holds or the process has ended."""
