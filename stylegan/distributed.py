@@ -1,9 +1,7 @@
 """One process per GPU, or one alone: the few collective operations that training needs."""
 
 import os
-import secrets
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -13,30 +11,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 Value = TypeVar("Value")
-MEETING_SECONDS = 0.05  # between two looks at the store
 PARENT = os.getppid()  # torchrun, if it has started this process
 
 
-by_itself = False
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """This process computes inside as if there were no others, to whom it must not speak."""
-    global by_itself
-    before, by_itself = by_itself, True
-    try:
-        yield
-    finally:
-        by_itself = before
-
-
 def rank() -> int:
-    return dist.get_rank() if dist.is_initialized() and not by_itself else 0
+    return dist.get_rank() if dist.is_initialized() else 0
 
 
 def world_size() -> int:
-    return dist.get_world_size() if dist.is_initialized() and not by_itself else 1
+    return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def launched_processes() -> int:
@@ -101,14 +84,10 @@ def process_group(device: torch.device, timeout_minutes: float = 60) -> Iterator
         yield
         return
     timeout = timedelta(minutes=timeout_minutes)
-    own: dict[str, Any] = {"timeout": timeout}
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        number, count = int(os.environ["RANK"]), launched_processes()
-        own |= {"store": meeting(number, count, timeout), "rank": number, "world_size": count}
     if device.type == "cuda":
-        dist.init_process_group("nccl", device_id=device, **own)
+        dist.init_process_group("nccl", device_id=device, timeout=timeout)
     else:
-        dist.init_process_group("gloo", **own)
+        dist.init_process_group("gloo", timeout=timeout)
     patient = timedelta(days=7)  # one process may prepare data or measure while others wait
     group = dist.new_group(backend="gloo", timeout=patient)
     assert isinstance(group, dist.ProcessGroup)
@@ -118,41 +97,6 @@ def process_group(device: torch.device, timeout_minutes: float = 60) -> Iterator
     finally:
         control_group = None
         dist.destroy_process_group()
-
-
-def meeting(rank: int, count: int, timeout: timedelta) -> dist.Store:
-    """A part of torchrun's store that belongs to the processes which live now.
-
-    torchrun serves all its attempts with one store (pytorch issue 135712), so that after a restart
-    it still holds addresses of processes that are gone. So each first writes a random word. Rank 0
-    answers it with the name of the part, until all have repeated the name.
-    """
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(host, port, is_master=False, timeout=timeout)
-    word = secrets.token_hex(16)
-    deadline = time.monotonic() + timeout.total_seconds()
-    if rank > 0:
-        store.set(f"word/{rank}", word)
-    missing = set(range(1, count)) if rank == 0 else {rank}
-    while missing:
-        for other in sorted(missing):
-            if rank == 0:
-                store.set(f"answer/{other}", seen(store, f"word/{other}") + word)
-                if seen(store, f"name/{other}") == word:
-                    missing.remove(other)
-            elif (answer := seen(store, f"answer/{rank}")).startswith(word):
-                word = answer.removeprefix(word)
-                store.set(f"name/{rank}", word)
-                missing.clear()
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(missing)} of {count} processes have not come")
-        time.sleep(MEETING_SECONDS)
-    return dist.PrefixStore(word, store)
-
-
-def seen(store: dist.Store, key: str) -> str:
-    """What the store holds; empty if nothing."""
-    return store.get(key).decode() if store.check([key]) else ""
 
 
 def mean(x: Tensor) -> Tensor:
@@ -182,9 +126,42 @@ def gather(value: Value) -> list[Value]:
     return values
 
 
-def barrier() -> None:
-    if world_size() > 1:
+def from_rank0(make: Callable[[], Value]) -> Value:
+    """`make()` of rank 0, in every process."""
+    made, error = attempt(make) if rank() == 0 else (None, None)
+    raise_on_all_ranks(error)
+    value: Value = gather(made)[0]  # type: ignore[assignment]
+    return value
+
+
+def on_all_ranks(make: Callable[[], Value]) -> Value:
+    """`make()` of each process, the first of a machine ahead of its others, which find its work
+    done. It must not speak to other processes."""
+    if local_rank() > 0 and world_size() > 1:
         dist.barrier(control_group)
+    made, error = attempt(make)
+    if local_rank() == 0 and world_size() > 1:
+        dist.barrier(control_group)
+    raise_on_all_ranks(error)
+    value: Value = made  # type: ignore[assignment]
+    return value
+
+
+def attempt(make: Callable[[], Value]) -> tuple[Value | None, Exception | None]:
+    """What `make` gives, or the error that a user can cause."""
+    try:
+        return make(), None
+    except (ValueError, OSError) as error:
+        return None, error
+
+
+def raise_on_all_ranks(error: Exception | None) -> None:
+    """Raise one rank's error on all ranks, so that none hangs."""
+    problems = [text for text in gather(error and str(error)) if text is not None]
+    if error is not None:
+        raise error
+    if problems:
+        raise ValueError(problems[0])
 
 
 def is_lost_contact(error: Exception) -> bool:

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from stylegan import locks
-from stylegan.agreement import from_first
 from stylegan.atomic import unfinished_name, write_text
 from stylegan.config import TrainConfig, read_stored_config, to_toml
 from stylegan.destination import check_folder
+from stylegan.distributed import from_rank0
 from stylegan.lineage import SECTION, Lineage, from_plain
 from stylegan.lineage import to_toml as lineage_toml
 from stylegan.messages import readable
@@ -200,7 +200,7 @@ class RunFolder:
         is removed.
         """
         with ExitStack() as held:
-            from_first(lambda: self.enter(held))
+            from_rank0(lambda: self.enter(held))
             yield
 
     def enter(self, held: ExitStack) -> None:

@@ -1,8 +1,6 @@
 """Two processes against one with the same total batch."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -23,7 +21,6 @@ from two_processes import (
 )
 
 from stylegan.data import cached_store
-from stylegan.distributed import meeting, seen
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
@@ -144,28 +141,6 @@ def test_a_run_of_one_process_goes_on_with_two_in_the_same_schedule(results, fol
     saved = checkpoint.load(RunFolder(folder / "moved").states()[-1])
     assert saved["processes"] == 2
     assert saved["config"]["schedule"]["num_processes"] == 1  # whose batch table stays
-
-
-@pytest.mark.parametrize("count", [1, 4])
-def test_processes_meet_in_a_store_that_still_holds_what_others_left(count, monkeypatch):
-    server = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", str(server.port))
-    minute = timedelta(minutes=1)
-    for attempt in range(4):  # each finds the words, answers and names of those before
-        with ThreadPoolExecutor(count) as pool:
-            found = list(pool.map(lambda rank: meeting(rank, count, minute), range(count)))
-        assert [seen(part, "who") for part in found] == [""] * count
-        found[0].set("who", str(attempt))
-        assert [seen(part, "who") for part in found] == [str(attempt)] * count
-
-
-def test_a_meeting_to_which_somebody_does_not_come_ends(monkeypatch):
-    server = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True)
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", str(server.port))
-    with pytest.raises(TimeoutError, match="2 of 3 processes have not come"):
-        meeting(0, 3, timedelta(seconds=0.2))
 
 
 def test_a_batch_that_does_not_divide_is_refused_naming_both_numbers(results):

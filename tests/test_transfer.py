@@ -5,23 +5,19 @@ import shutil
 
 import pytest
 import torch
-from tiny_generators import TINY, random_generator
+from tiny_generators import random_generator
 from tiny_training import QUIET, SHORT, tiny_config, write_pictures
-from torch.nn import functional as F
 
 from stylegan.cli.choosing import Asked, decide
-from stylegan.cli.train import SETTINGS, as_overrides
 from stylegan.config import build_config, merge, to_dict, to_toml
 from stylegan.data import cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
 from stylegan.files.loading import load_source
 from stylegan.lineage import to_toml as lineage_toml
-from stylegan.networks import Discriminator, Generator
 from stylegan.run_folder import RunFolder
 from stylegan.training import start
-from stylegan.training.transfer import opened, refitted_rgb
-from stylegan.training.widening import widened
+from stylegan.training.transfer import opened
 
 
 @pytest.fixture(scope="module")
@@ -128,42 +124,6 @@ def test_a_run_that_has_begun_keeps_where_it_began_without_its_source(folder):
         assert decided(folder, source, run="run2").config == first
 
 
-@pytest.mark.parametrize("labels", [0, 2])
-def test_layers_to_rgb_that_were_out_of_use_show_the_pictures_again(labels):
-    network = random_generator(dataclasses.replace(TINY, label_dim=labels))
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    fitted = refitted_rgb(network, 16, [4, 8])
-    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-    assert {name.split(".")[2] for name in fitted} == {"4", "8"}
-    z, y = torch.randn(64, TINY.z_dim), torch.eye(2)[torch.arange(64) % 2] if labels else None
-    other = Generator(network.config).eval()
-    other.load_state_dict(before | fitted)
-    with torch.no_grad():
-        wanted = network(z, y, noise="const")
-        for r in (4, 8):
-            target = F.avg_pool2d(wanted, 16 // r)
-            stale = (network(z, y, resolution=r, noise="const") - target).square().mean()
-            error = (other(z, y, resolution=r, noise="const") - target).square().mean()
-            assert error < min(0.5 * stale, 1.1 * target.var(unbiased=False))
-        assert torch.equal(other(z, y, noise="const"), wanted)
-
-
-def test_a_run_of_a_lower_resolution_starts_with_fitted_layers_and_names_what_is_left(folder):
-    frozen = {"g_lr": {4: 1e-30}, "d_lr": {4: 1e-30}, "initial_resolution": 8}
-    schedule = {**SHORT, **frozen}
-    state, lines = train(folder, "down", resolution=8, init_from=folder / "run", schedule=schedule)
-    source = opened(folder / "run")
-    wanted = refitted_rgb(source.snapshot.generator, 16, [8])
-    weights = state.generator.state_dict()
-    for name, value in wanted.items():
-        torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-6)
-    assert "  fitted: layers to RGB at 8x8, out of use since, to its pictures" in lines
-    left = [line for line in lines if "left out" in line]
-    assert len(left) == 3
-    assert all(line.endswith("tensors of layers above 8x8") for line in left)
-    assert not any("surplus" in line for line in lines)
-
-
 def test_what_is_opened_to_decide_is_not_read_again(folder, tmp_path):
     source = tmp_path / "source.pt"
     shutil.copy(RunFolder(folder / "run").states()[-1], source)
@@ -178,7 +138,7 @@ def test_what_is_opened_to_decide_is_not_read_again(folder, tmp_path):
 
 def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
     out = folder / "freed"
-    changes = {"freeze_d": 8, "freeze_mapping": True, "schedule": SHORT}
+    changes = {"freeze_d": 8, "schedule": SHORT}
     train(folder, "freed", init_from=folder / "run", **changes)
     for path in RunFolder(out).states()[1:]:
         path.unlink()
@@ -187,90 +147,8 @@ def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
     for network in ("generator", "discriminator"):
         for name, value in getattr(state, network).named_parameters():
             large = any(f"{part}.{r}." in name for part in ("from_rgb", "blocks") for r in (8, 16))
-            frozen = large if network == "discriminator" else name.startswith("mapping.")
-            if frozen:
+            if large and network == "discriminator":
                 assert torch.equal(value.cpu(), given[network][name]), name
     assert not torch.equal(
         state.discriminator.head.conv.weight, given["discriminator"]["head.conv.weight"]
     )
-
-
-def test_freezing_what_was_never_trained_is_warned_of_once(folder):
-    changes = {"freeze_d": 8, "freeze_mapping": True, "schedule": SHORT}
-    _, lines = train(folder, "random", **changes)
-    (warning,) = [line for line in lines if line.startswith("warning")]
-    assert "freeze_d and freeze_mapping would keep random weights" in warning
-    source = folder / "run" / "generator-000000012.pt"
-    _, lines = train(folder, "critic", init_from=source, **changes)
-    (warning,) = [line for line in lines if line.startswith("warning")]
-    assert warning.startswith("warning: freeze_d would keep random weights")
-    assert any("holds no discriminator: it starts untrained" in line for line in lines)
-
-
-def test_options_of_the_command_line_freeze():
-    found = as_overrides({"freeze_d": 32, "freeze_mapping": True}, SETTINGS)
-    assert found == ["freeze_d=32", "freeze_mapping=true"]
-
-
-NARROW = dataclasses.replace(TINY, channel_base=24, max_channels=6)  # 6, 6, 3 channels
-CLOSE = {"rtol": 1e-4, "atol": 1e-4}
-
-
-@pytest.mark.parametrize(
-    "changes", [{"max_channels": 12}, {"channel_base": 72, "max_channels": 18}]
-)
-def test_a_wider_network_makes_the_same(changes):
-    config = dataclasses.replace(NARROW, resolution=32, **changes)
-    G, D = Generator(config), Discriminator(config)
-    theirs, judge = random_generator(NARROW), Discriminator(NARROW)
-    with torch.no_grad():
-        for parameter in judge.parameters():
-            parameter += 0.1  # biases, too
-    for wide, narrow in ((G, theirs), (D, judge)):
-        weights = narrow.state_dict()
-        fitted = widened(wide, weights, NARROW)
-        problems = checkpoint.load_weights(wide, {**weights, **fitted}, strict=False)
-        assert all(".32." in problem for problem in problems), problems
-    z, images = torch.randn(4, config.z_dim), torch.randn(4, 3, 16, 16)
-    made, meant = (network(z, resolution=16, noise="const") for network in (G, theirs))
-    torch.testing.assert_close(made, meant, **CLOSE)
-    torch.testing.assert_close(D(images), judge(images), **CLOSE)
-    first, second = G.synthesis.input.conv.weight[:, :12].chunk(2, dim=1)
-    assert (first - second).abs().mean() > 0.1, "copies that are equal stay equal"
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"max_channels": 9},
-        {"channel_base": 12, "max_channels": 12},
-        {"max_channels": 12, "w_dim": 16},
-        {"max_channels": 12, "label_dim": 4},
-        {"max_channels": 12, "deviation_features": 2},
-        {"max_channels": 12, "equalized": False},
-        {},
-    ],
-)
-def test_other_networks_are_not_widened(changes):
-    G = Generator(dataclasses.replace(NARROW, **changes))
-    assert widened(G, random_generator(NARROW).state_dict(), NARROW) == {}
-
-
-def test_gray_networks_of_one_channel_are_widened():
-    theirs = dataclasses.replace(NARROW, image_channels=1, max_channels=1)
-    G = Generator(dataclasses.replace(theirs, max_channels=2))
-    fitted = widened(G, random_generator(theirs).state_dict(), theirs)
-    assert fitted and all(weight.isfinite().all() for weight in fitted.values())
-
-
-def test_a_run_says_that_it_is_wider_and_other_widths_start_anew(folder):
-    told = {}
-    for max_channels in (12, 8):
-        network = {"max_channels": max_channels}
-        state, lines = train(
-            folder, f"{max_channels}", init_from=folder / "run", network=network, schedule=SHORT
-        )
-        told[max_channels] = "\n".join(lines)
-        assert (" widened)" in state.lineage[-1].copied) == (max_channels == 12)
-    assert told[12].count("  widened: ") == 3 and "not copied" not in told[12]
-    assert "widened" not in told[8] and "not copied" in told[8]

@@ -103,12 +103,6 @@ def last_state(folder, out):
     return checkpoint.load(RunFolder(folder / out).states()[-1])
 
 
-def workers_of(agent):
-    """The training processes that a torchrun has started."""
-    children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children")
-    return [int(word) for word in children.read_text().split()]
-
-
 @pytest.fixture(scope="module")
 def whole(folder):
     """What one machine with two processes comes to."""
@@ -140,21 +134,3 @@ def test_nodes_that_share_a_range_of_seeds_write_the_pictures_of_one(folder, who
     all_of_them = {path.name: path.read_bytes() for path in (folder / "all").iterdir()}
     parts = {path.name: path.read_bytes() for path in (folder / "parts").iterdir()}
     assert len(parts) == 8 and parts == all_of_them
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
-def test_a_process_of_a_node_that_is_killed_comes_back(folder, whole):
-    nodes = two_nodes(folder, out="killed")
-    try:
-        states = RunFolder(folder / "killed").states
-        deadline = time.monotonic() + 200
-        while not ((folder / "killed").exists() and states()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        (victim,) = workers_of(nodes[1])
-        os.kill(victim, signal.SIGKILL)
-    finally:
-        codes = ended(folder, *nodes)
-    assert codes == [0, 0], (folder / "out.txt").read_text()[-3000:]
-    log = (folder / "killed" / "log.jsonl").read_text()
-    assert '"event": "resume"' in log
-    assert differing(last_state(folder, "killed"), whole) == []

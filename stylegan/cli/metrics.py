@@ -220,11 +220,11 @@ def subject_of(
     **options: Any,
 ) -> "Subject":
     """The generator of a source, and what it is compared with if a request asks for that."""
-    from stylegan.agreement import in_all
+    from stylegan.distributed import on_all_ranks
     from stylegan.files.loading import load_source
     from stylegan.metrics import KINDS, Subject
 
-    loaded = in_all(lambda: load_source(source, map_location=device))
+    loaded = on_all_ranks(lambda: load_source(source, map_location=device))
     loaded = loaded.adjusted(centers=centers_of(loaded, centers))
     if active_only and loaded.active_rectangle is None:
         raise ValueError(f"the pictures of the {loaded.origin} have no bars to leave out")

@@ -181,7 +181,7 @@ def train(
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
     """
     from stylegan import distributed
-    from stylegan.agreement import in_all
+    from stylegan.distributed import on_all_ranks
     from stylegan.files.loading import located
     from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
@@ -205,12 +205,14 @@ def train(
     width = options.pop("width")
     with nothing_to_save(), processes(chosen, hang_minutes):
         if options["init_from"] is not None and not run.saved():
-            in_all(partial(located, options["init_from"]))  # a mistake is found before any work
+            on_all_ranks(
+                partial(located, options["init_from"])
+            )  # a mistake is found before any work
         machine, init_from = memory_and_cores(chosen), options["init_from"]
         if channels is not None:
-            asked += in_all(partial(channel_options, channels, run, data, asked, lead))
+            asked += on_all_ranks(partial(channel_options, channels, run, data, asked, lead))
         wish = Asked(run, config_name, data, asked, width, fits, chosen.type, *machine, init_from)
-        decision = in_all(partial(decide, wish))
+        decision = on_all_ranks(partial(decide, wish))
         config, source = decision.config, decision.source
         options["init_from"] = decision.start or init_from
         lead(*decision.lines)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from stylegan import distributed, locks
-from stylegan.agreement import in_all
 from stylegan.atomic import write_text
+from stylegan.distributed import on_all_ranks
 from stylegan.messages import count, readable
 
 from .images import Crop, Fit
@@ -180,7 +180,7 @@ def cached_store(
         store.origin = Path(data)
         return store
 
-    return in_all(open_or_prepare)
+    return on_all_ranks(open_or_prepare)
 
 
 def held_store(path: Path, source: Source | None = None) -> Store | None:

@@ -14,8 +14,8 @@ import numpy as np
 from torch import Tensor
 
 from stylegan import distributed
-from stylegan.agreement import at_once, from_first
 from stylegan.atomic import replacing
+from stylegan.distributed import from_rank0, gather
 from stylegan.metrics.subject import share_of
 
 BYTES_AT_ONCE = 2**24  # that are hashed, written, or travel between processes
@@ -86,7 +86,7 @@ def cached(
         found.update({name: place.read(tell) for name, place in entries.items()})
         return {name for name, array in found.items() if array is None}
 
-    missing = from_first(read)
+    missing = from_rank0(read)
     made = make(missing) if missing else {}
     for name, array in made.items():
         if array is not None:
@@ -127,7 +127,7 @@ class Rows:
             if distributed.rank() == 0:
                 whole = self.blank(shape)
 
-        at_once(make)
+        gather(make())
         parts = [share_of(self.images, rank) for rank in range(distributed.world_size())]
         self.file.seek(0)
         rows_at_once = max(1, BYTES_AT_ONCE // (4 * self.dim))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.agreement import at_once, from_first
+from stylegan.distributed import from_rank0, gather
 from stylegan.metrics.cache import Rows, cached, entry
 from stylegan.metrics.efficientnet import efficientnet
 from stylegan.metrics.features import FeatureNetwork, Measured, Tools, too_few
@@ -50,7 +50,7 @@ def measure_eff(subject: Samples, kinds: Collection[str], images: int, tools: To
     reals = features_of_reals(subject, network, num_reals, tools)
     about: dict[str, Any] = {**network.about(), "images": images}
     about["reals"] = {**subject.about_reals(), "number": num_reals, "chosen": "evenly"}
-    found = from_first(
+    found = from_rank0(
         lambda: {kind: compare(kind, present(fakes), present(reals)) for kind in wanted}
     )
     return Measured(
@@ -83,7 +83,7 @@ def look(
         for images in batches:
             rows.add(network(images))
 
-    at_once(collect)
+    gather(collect())
     return rows.gathered()
 
 

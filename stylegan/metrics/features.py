@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan.agreement import in_all
+from stylegan.distributed import on_all_ranks
 from stylegan.files import checkpoint, download
 from stylegan.lineage import sha256_of
 from stylegan.ops import in_float32
@@ -101,7 +101,7 @@ def public_weights(url: str, given: Path | None) -> Weights:
     that fits the network; all others must have the SHA-256. In all processes; ValueError or
     OSError in all of them.
     """
-    return in_all(lambda: read_weights(weights_file(url, given)))
+    return on_all_ranks(lambda: read_weights(weights_file(url, given)))
 
 
 def in_hub_cache(url: str) -> bool:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from stylegan import distributed
-from stylegan.agreement import at_once, from_first
+from stylegan.distributed import from_rank0, gather
 from stylegan.files.download import hash_prefix
 from stylegan.metrics.cache import Arrays, Rows, cached, entry
 from stylegan.metrics.features import (
@@ -64,7 +64,7 @@ def measure_inception(
     needs = {NEEDS[kind] for kind in kinds}
     reals = features_of_reals(subject, network, needs - {"logits"}, num_reals, tools)
     fakes = look(network, subject.fakes(images), images, needs, tools.cache)
-    values = from_first(
+    values = from_rank0(
         lambda: {kind: measure(kind, fakes, reals, subject.device) for kind in kinds}
     )
     about = {**network.about(), "images": images}
@@ -131,7 +131,7 @@ def look(
             for need in rows:
                 rows[need].add(found[need])
 
-    at_once(collect)
+    gather(collect())
     arrays: Arrays = {need: collected.gathered() for need, collected in rows.items()}
     if "moments" in needs:
         merged = moments.merged()

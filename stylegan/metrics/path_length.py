@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.agreement import at_once
+from stylegan.distributed import gather
 from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
 from stylegan.metrics.subject import Samples, Subject, exact_arithmetic
 from stylegan.paths import slerp
@@ -65,7 +65,7 @@ def measured_lengths(
         return np.concatenate(lengths)
 
     with exact_arithmetic():
-        return np.concatenate(at_once(own_lengths))
+        return np.concatenate(gather(own_lengths()))
 
 
 def path_lengths(

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.agreement import from_first
 from stylegan.data import Crop, Findings, Store, cached_store, check, is_store
 from stylegan.data.images import Fit, is_image
 from stylegan.data.sources import reasons_of
+from stylegan.distributed import from_rank0
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import SHARED
 from stylegan.messages import count, readable
@@ -56,7 +56,7 @@ class Pictures(Given):
         channels = stores[0].channels if stores else 3
         premultiply = bool(stores) and stores[0].meta.premultiplied
         found = {
-            what: from_first(partial(check, path, crop=crop, decode=False))
+            what: from_rank0(partial(check, path, crop=crop, decode=False))
             for what, path in given.items()
         }
         size = common_size(found, crop) if resolution is None else resolution

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.agreement import at_once, from_first, in_all
+from stylegan.distributed import from_rank0, gather, on_all_ranks
 from stylegan.lineage import sha256_of
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
@@ -47,7 +47,9 @@ def measure_separability(
     names = [path.stem for path in tools.classifiers]
     if len(set(names)) < len(names):
         raise ValueError(f"classifiers need different file names: {', '.join(names)}")
-    files = [in_all(partial(load_classifier, path, subject.device)) for path in tools.classifiers]
+    files = [
+        on_all_ranks(partial(load_classifier, path, subject.device)) for path in tools.classifiers
+    ]
     classifiers = {name: classifier for name, (classifier, _) in zip(names, files, strict=True)}
     entropies = attribute_entropies(subject, classifiers, images, tools.cache)
     values = {"ls-z": score(entropies["z"]), "ls-w": score(entropies["w"])}
@@ -98,7 +100,7 @@ def attribute_entropies(
     widths = [config.z_dim, config.w_dim, len(classifiers)]
     rows = Rows(images, sum(widths), folder)
     with exact_arithmetic():
-        at_once(lambda: classify_own(subject, classifiers, images, rows))
+        gather(classify_own(subject, classifiers, images, rows))
     table = rows.gathered()
 
     def fit() -> dict[str, dict[str, float]]:
@@ -114,7 +116,7 @@ def attribute_entropies(
                 subject.progress(f"fitted {name} in {space}", 1, 1)
         return found
 
-    return from_first(fit)
+    return from_rank0(fit)
 
 
 def classify_own(

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.agreement import at_once, from_first
+from stylegan.distributed import from_rank0, gather
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
@@ -70,7 +70,7 @@ def sliced_wasserstein(
     Equal sets have distance 0: where image i is looked at depends on (seed, i) alone.
     """
     levels = level_sizes(shape[-1])
-    from_first(lambda: check_space(shape, folder))
+    from_rank0(lambda: check_space(shape, folder))
     patches = [level_patches(images, shape, seed, folder) for images in (a, b)]
     rows = [[level.gathered() for level in of_set] for of_set in patches]
 
@@ -82,7 +82,7 @@ def sliced_wasserstein(
         found = {"swd": np.mean(list(found.values()), axis=0), **found}
         return {name: estimate(float(all_of[0]), all_of[1:]) for name, all_of in found.items()}
 
-    return from_first(compare)
+    return from_rank0(compare)
 
 
 def level_sizes(resolution: int) -> list[int]:
@@ -120,7 +120,7 @@ def level_patches(images: Iterable[Tensor], shape: Shape, seed: int, folder: Pat
             add_patches(batch, index, seed, rows)
             index += len(batch)
 
-    at_once(collect)
+    gather(collect())
     return rows
 
 

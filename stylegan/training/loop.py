@@ -1,11 +1,14 @@
 """The loop around the training step: what is done when, until the schedule ends."""
 
+import faulthandler
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from stylegan.agreement import from_first
+from stylegan import distributed
 from stylegan.data import Store
+from stylegan.distributed import from_rank0
 from stylegan.files import checkpoint
 from stylegan.schedule import Stage
 from stylegan.training.feed import Feed
@@ -15,7 +18,6 @@ from stylegan.training.recorder import Recorder
 from stylegan.training.snapshots import Snapshots
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
-from stylegan.training.watchdog import Watchdog
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ def train(
     """
     feed, snapshots, health = Feed(state, store, workers), Snapshots(store, recorder), Health(state)
     overfitting = Overfitting(state.config, store.num_images)
-    with requests() as asked, Watchdog(state, hang_minutes) as watchdog:
-        watches = health, overfitting, asked, watchdog
+    with requests() as asked, watchdog(hang_minutes) as alive:
+        watches = health, overfitting, asked, alive
         loop = Loop(state, feed, recorder, snapshots, *watches, evaluation)
         try:
             with explained(state):
@@ -66,6 +68,22 @@ def train(
             recorder.tell(f"stopped at image {state.images_seen}; {recorder.last_state()}")
             recorder.end("failed", reason=str(error))
             raise
+
+
+@contextmanager
+def watchdog(minutes: float) -> Iterator[Callable[[], None]]:
+    """To be called at every step: where none follows in so many minutes, the process writes where
+    each thread is and ends; torchrun ends the others. Nothing with one process, or 0 minutes."""
+    seconds = minutes * 60 if distributed.world_size() > 1 else 0.0
+
+    def alive() -> None:
+        if seconds:
+            faulthandler.dump_traceback_later(seconds, exit=True)
+
+    try:
+        yield alive
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @dataclass
@@ -79,7 +97,7 @@ class Loop:
     health: Health
     overfitting: Overfitting
     asked: Requests
-    watchdog: Watchdog
+    alive: Callable[[], None]  # no step for too long ends the process
     evaluation: Evaluation | None
 
     def periodic(self, tick_kimg: float) -> list[tuple[float, Callable[[Stage], object]]]:
@@ -101,11 +119,9 @@ class Loop:
         while not state.finished:
             before = state.images_seen
             stage = state.position.next_stage(state.config.schedule)
-            self.watchdog.at("for images")
+            self.alive()
             reals, labels = self.feed.next(before, stage)
-            self.watchdog.at("in a step")
             metrics = train_step(state, reals, labels, stage, self.feed.draws(before, stage))
-            self.watchdog.at("for files")
             self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
             self.health.check_updates()
             periodic = self.periodic(stage.tick_kimg)
@@ -115,7 +131,6 @@ class Loop:
                 if state.images_seen // images > before // images:
                     action(stage)
             self.answer_requests()
-        self.watchdog.at("for the last files")
         self.finish(state.stage)
 
     def log(self, stage: Stage) -> None:
@@ -142,7 +157,7 @@ class Loop:
         if self.evaluation is None:
             return True
         started = time.perf_counter()
-        self.watchdog.rest()
+        faulthandler.cancel_dump_traceback_later()  # it may take any time
         scores = self.evaluation.measure(self.state, stage)
         self.state.scores.append({"images_seen": self.state.images_seen, **scores})
         self.recorder.write_scores(scores)
@@ -162,7 +177,6 @@ class Loop:
             self.recorder.line("saved", images_seen=self.state.images_seen)
         if not stop:
             return
-        self.watchdog.at("for the last files")
         saved = self.snapshots.write_state()
         self.recorder.end("stopped", signal=stop)
         if not saved:
@@ -180,7 +194,7 @@ class Loop:
             folder.generator_file(state.images_seen),
             folder.sample_file(state.images_seen),
         )
-        missing = from_first(
+        missing = from_rank0(
             lambda: [
                 *([] if checkpoint.is_sound(generator, "generator") else [generator]),
                 *([] if samples.is_file() else [samples]),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from stylegan import distributed
-from stylegan.agreement import in_all
 from stylegan.config import TrainConfig, check_batches, differences, from_dict
 from stylegan.data import Store
+from stylegan.distributed import on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.messages import count, readable
 from stylegan.run_folder import RunFolder
@@ -44,16 +44,15 @@ def open_run(
     if init_from is not None and newest is not None:
         tell(f"the run has begun already, so the weights of {init_from} are not used")
     elif newest is None:
-        from stylegan.training.transfer import frozen_untrained, initialize_from
+        from stylegan.training.transfer import initialize_from
 
-        lost = in_all(folder.lineage)
+        lost = on_all_ranks(folder.lineage)
         if lost and init_from is None:
             raise ValueError(
                 f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no "
                 "state yet: give --init-from again, or choose another --out"
             )
-        lines = frozen_untrained(config) if init_from is None else initialize_from(state, init_from)
-        for line in lines:
+        for line in [] if init_from is None else initialize_from(state, init_from):
             tell(line)
     return state, newest
 
@@ -110,7 +109,7 @@ def newest_state(
     damaged: list[str] = []
     for path in reversed(files):
         try:
-            payload = in_all(partial(checkpoint.load_kind, path, "state"))
+            payload = on_all_ranks(partial(checkpoint.load_kind, path, "state"))
         except (ValueError, OSError) as error:
             damaged.append(str(error))
             continue

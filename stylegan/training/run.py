@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from stylegan import distributed
-from stylegan.agreement import from_first
 from stylegan.config import TrainConfig
 from stylegan.data import Findings, Store, cached_store
 from stylegan.data.check import grouped
 from stylegan.data.labels import lines_of
+from stylegan.distributed import from_rank0
 from stylegan.messages import count
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
@@ -79,7 +79,7 @@ def start(
         state, resumed = open_run(folder, config, store, device, init_from=init_from, tell=say)
         for line in [*announcement(state, store, folder, resumed), *tried]:
             say(line)
-        from_first(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
+        from_rank0(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
         recorder = Recorder(state, store, folder, tell=say, report=report, tensorboard=tensorboard)
         train(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes)
     return state

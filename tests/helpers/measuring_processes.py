@@ -7,8 +7,8 @@ import torch
 from processes import one_of
 
 from stylegan import distributed
-from stylegan.agreement import from_first, in_all
 from stylegan.data import Store
+from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import loading
 from stylegan.metrics import FeatureNetwork, Moments, Subject, Tools, evaluate, parse
 from stylegan.metrics.inception import FEATURES, LOGITS, look
@@ -100,10 +100,10 @@ def work(rank, ports, folder):
         with one_of(world, rank, port):
             results = {
                 **measured(Path(folder)),
-                "in all": refused(lambda: in_all(fails_in_the_last)),
-                "from first": refused(lambda: from_first(fails_in_the_first)),
-                "ranks": in_all(distributed.rank),
-                "first": from_first(distributed.rank),
+                "in all": refused(lambda: on_all_ranks(fails_in_the_last)),
+                "from first": refused(lambda: from_rank0(fails_in_the_first)),
+                "ranks": on_all_ranks(distributed.rank),
+                "first": from_rank0(distributed.rank),
                 "full disk": measured_with_a_full_disk(Path(folder)),
             }
         torch.save(results, Path(folder) / f"{world}-{rank}.pt")
