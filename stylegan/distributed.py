@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 Value = TypeVar("Value")
-PARENT = os.getppid()  # torchrun, if it has started this process
 
 
 def rank() -> int:
@@ -35,11 +34,6 @@ def local_rank() -> int:
 def processes_of_machine() -> int:
     """How many processes torchrun started on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-
-
-def is_orphan() -> bool:
-    """Whether torchrun has started this process and is gone: nobody would end it any more."""
-    return "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() != PARENT
 
 
 def pick_device(name: str = "auto") -> torch.device:

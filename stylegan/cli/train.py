@@ -269,7 +269,7 @@ def show_plan(
     lead(
         *plan_lines(config, costs, device),
         *chosen,
-        *outlook(config, costs, device, run, run.saved()),
+        *outlook(config, costs, device, run.saved()),
     )
 
 

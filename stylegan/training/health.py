@@ -1,6 +1,5 @@
 """When training cannot go on: what is wrong, and what helps."""
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from stylegan import distributed
-from stylegan.config import TrainConfig, check_batches
+from stylegan.config import TrainConfig
 from stylegan.messages import count
 from stylegan.schedule import Stage
 from stylegan.training.recorder import TrainingProgress
@@ -153,28 +152,12 @@ def out_of_memory(config: TrainConfig, stage: Stage, error: RuntimeError) -> str
     """The batch that did not fit, and the options that make it smaller."""
     processes = distributed.world_size()
     own = stage.batch_size // processes
-    at_once = min(config.batch_gpu or own, own)
-    parts = (at_once // n for n in range(2, at_once + 1) if at_once % n == 0)
-    smaller = next((n for n in parts if batch_gpu_fits(config, n)), 0)
-    helpful = [f"--batch-gpu {smaller}"] if smaller else []
-    helpful += [] if config.checkpoint_activations else ["--checkpoint-activations"]
-    helpful.append("in a new run a smaller schedule.batch_size")
-    if config.precision in ("fp32", "tf32"):
-        helpful.append("--precision bf16")
     return (
         f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
-        f"{count(processes, 'process')}, {at_once} images at once; "
-        f"try {', '.join(helpful)} ({first_line(error)})"
+        f"{count(processes, 'process')}, {min(config.batch_gpu or own, own)} images at once; try "
+        "a smaller --batch-gpu, --checkpoint-activations, --precision bf16 or, in a new run, a "
+        f"smaller schedule.batch_size ({first_line(error)})"
     )
-
-
-def batch_gpu_fits(config: TrainConfig, n: int) -> bool:
-    """Whether n images at once divide every batch, and into groups."""
-    try:
-        check_batches(dataclasses.replace(config, batch_gpu=n), distributed.world_size())
-    except ValueError:
-        return False
-    return True
 
 
 def where(state: TrainState, stage: Stage) -> str:

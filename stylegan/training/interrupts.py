@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,9 +11,7 @@ from typing import Any
 from stylegan import distributed
 from stylegan.training.state import TrainState
 
-SAVE = getattr(signal, "SIGUSR1", None)  # saves and goes on; not on Windows
-AGREE_SECONDS = 0.5
-MOST_STEPS = 128
+SAVE = signal.SIGUSR1  # saves and goes on
 STOP = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -33,34 +30,15 @@ class Requests:
 
     received: list[int] = field(default_factory=list)
     handled: int = 0
-    steps: int = 1  # from one agreement to the next
-    passed: int = 0  # since the last
-    since: float = field(default_factory=time.perf_counter)
 
     def agree(self, save_is_due: bool) -> tuple[int, bool]:
-        """The signal to stop for (0: none), and whether to save. One whose torchrun was killed
-        stops, as torchrun would have asked it to.
-
-        Several processes ask each other about twice in a second, after a number of steps that they
-        agree on as well: a signal waits for the next time.
-        """
-        self.passed += 1
-        if self.passed < self.steps:
-            return 0, False
+        """The signal to stop for (0: none), and whether to save; the same in all processes."""
         new = self.received[self.handled :]
         self.handled += len(new)
-        new += [signal.SIGTERM] if distributed.is_orphan() else []
-        wanted = 2 * max((number for number in new if number != SAVE), default=0)
-        wanted += save_is_due or SAVE in new
-        seconds = max(time.perf_counter() - self.since, 1e-6)
-        fit = min(max(int(AGREE_SECONDS * self.passed / seconds), 1), MOST_STEPS - 1)
-        alone = distributed.world_size() == 1
-        answer, self.steps = divmod(
-            distributed.largest(wanted * MOST_STEPS + (1 if alone else fit)), MOST_STEPS
-        )
-        self.passed, self.since = 0, time.perf_counter()
-        stop, save = divmod(answer, 2)
-        return stop, bool(save)
+        stop = max((number for number in new if number != SAVE), default=0)
+        # one MAX-reduce carries the signal and the wish to save
+        answer = distributed.largest(2 * stop + (save_is_due or SAVE in new))
+        return answer // 2, bool(answer % 2)
 
 
 @contextmanager
@@ -75,7 +53,7 @@ def requests() -> Iterator[Requests]:
             signal.signal(number, before[number])
 
     if threading.current_thread() is threading.main_thread():
-        for number in (*STOP, *([SAVE] if SAVE else [])):
+        for number in (*STOP, SAVE):
             before[number] = signal.signal(number, remember)
     try:
         yield asked
@@ -87,7 +65,7 @@ def requests() -> Iterator[Requests]:
 @contextmanager
 def nothing_to_save() -> Iterator[None]:
     """The signal that asks for a save is ignored: there is nothing to save yet."""
-    if SAVE is None or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.signal(SAVE, signal.SIG_IGN)

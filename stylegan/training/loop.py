@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from stylegan import distributed
 from stylegan.data import Store
-from stylegan.distributed import from_rank0
-from stylegan.files import checkpoint
 from stylegan.schedule import Stage
 from stylegan.training.feed import Feed
 from stylegan.training.health import Health, Overfitting, explained
@@ -63,7 +61,7 @@ def train(
         loop = Loop(state, feed, recorder, snapshots, *watches, evaluation)
         try:
             with explained(state):
-                loop.complete() if state.finished else loop.run()
+                loop.run()
         except Exception as error:
             recorder.tell(f"stopped at image {state.images_seen}; {recorder.last_state()}")
             recorder.end("failed", reason=str(error))
@@ -114,8 +112,10 @@ class Loop:
 
     def run(self) -> None:
         """Train until the schedule ends. Stopped if a signal asked for it."""
-        self.recorder.begin()
         state = self.state
+        if state.finished:
+            return
+        self.recorder.begin()
         while not state.finished:
             before = state.images_seen
             stage = state.position.next_stage(state.config.schedule)
@@ -130,7 +130,8 @@ class Loop:
                 images = max(round(1000 * kimg), 1)
                 if state.images_seen // images > before // images:
                     action(stage)
-            self.answer_requests()
+            if distributed.world_size() == 1 or state.repeats_left == 0:
+                self.answer_requests()
         self.finish(state.stage)
 
     def log(self, stage: Stage) -> None:
@@ -185,33 +186,6 @@ class Loop:
                 f"above; {self.recorder.last_state()}, from which the same command continues"
             )
         raise Stopped(stop, self.state)
-
-    def complete(self) -> None:
-        """Write again what is missing of the last files of a run that has finished. OSError if it
-        cannot be written."""
-        state, folder = self.state, self.recorder.folder
-        generator, samples = (
-            folder.generator_file(state.images_seen),
-            folder.sample_file(state.images_seen),
-        )
-        missing = from_rank0(
-            lambda: [
-                *([] if checkpoint.is_sound(generator, "generator") else [generator]),
-                *([] if samples.is_file() else [samples]),
-            ]
-        )
-        if not missing:
-            return
-        names = " and ".join(path.name for path in missing)
-        self.recorder.tell(f"the run has ended, but without a sound {names}: written again")
-        self.recorder.begin()
-        if samples in missing:
-            self.recorder.write_samples(state.stage)
-        if generator in missing and not self.snapshots.write_generator(state.stage):
-            raise OSError(
-                f"{generator} could not be written, see above; give the same command again"
-            )
-        self.recorder.end("finished")
 
     def finish(self, stage: Stage) -> None:
         """The last files. OSError if they cannot be written."""

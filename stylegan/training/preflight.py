@@ -1,7 +1,6 @@
 """What would fail on day three fails before the first step, and how long it all will take."""
 
 import shutil
-import sys
 
 import torch
 
@@ -9,7 +8,7 @@ from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.messages import about, gib
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import ScheduleConfig, Stage, coming, phases, stage_at
+from stylegan.schedule import ScheduleConfig, Stage, coming, phases
 from stylegan.threads import busy
 from stylegan.training.cost import Cost, installed_memory, state_bytes, step_costs
 
@@ -19,7 +18,7 @@ def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> lis
     the disk. ValueError if the memory is not enough."""
     begun = distributed.largest(folder.saved())
     costs = try_steps(config, device, begun)
-    return [*outlook(config, costs, device, folder, begun), *disk_warning(config, folder)]
+    return [*outlook(config, costs, device, begun), *disk_warning(config, folder)]
 
 
 def try_steps(config: TrainConfig, device: torch.device, images_seen: int = 0) -> dict[int, Cost]:
@@ -55,44 +54,21 @@ def outlook(
     config: TrainConfig,
     costs: dict[int, Cost],
     device: torch.device,
-    folder: RunFolder,
     images_seen: int,
 ) -> list[str]:
-    """How long it will take, how much memory, and when there will be samples."""
+    """How long it will take, and how much memory."""
     if not costs:
         return []
     plan = config.schedule
     left = seconds_between(plan, costs, images_seen, plan.total_images)
     resolution = max(costs, key=lambda r: costs[r].memory_bytes)
-    needed = costs[resolution].memory_bytes
-    if device.type == "cuda":
-        whole = torch.cuda.get_device_properties(device).total_memory
-        here, memory = "GPU", f"{gib(needed)} of its {gib(whole)}, at {resolution}x{resolution}"
-    else:
-        here, memory = (
-            device.type.upper(),
-            f"{gib(needed + resident())}, at {resolution}x{resolution}",
-        )
-    tick = max(round(1000 * stage_at(images_seen, plan).tick_kimg), 1)
-    first = min((images_seen // tick + 1) * tick, plan.total_images)
-    wait = seconds_between(plan, costs, images_seen, first)
+    here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
+    here += " while other programs use its cores" if device.type == "cpu" and busy() else ""
     each = " for each process" if distributed.world_size() > 1 else ""
-    shared = " while other programs use its cores" if device.type == "cpu" and busy() else ""
     return [
-        f"about {about(left)} on this {here}{shared}; memory{each}: about {memory}",
-        f"samples: {folder.samples}, the {'next' if images_seen else 'first'} in about "
-        f"{about(wait)}",
+        f"about {about(left)} on {here}; memory{each}: about "
+        f"{gib(costs[resolution].memory_bytes)}, at {resolution}x{resolution}"
     ]
-
-
-def resident() -> int:
-    """Bytes that this process takes by now; 0 where the system does not tell, as Windows."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else 1024 * most
 
 
 def seconds_between(plan: ScheduleConfig, costs: dict[int, Cost], first: int, end: int) -> float:

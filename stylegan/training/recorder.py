@@ -193,7 +193,7 @@ class Recorder:
 
                 # what an earlier process wrote beyond the state that this one began with is void
                 folder = str(self.folder.tensorboard)
-                self.curves = SummaryWriter(folder, purge_step=self.began or None)
+                self.curves = SummaryWriter(folder, purge_step=self.began + 1)
             for name, value in values.items():
                 if isinstance(value, Tensor):
                     self.curves.add_image(name, value, seen)

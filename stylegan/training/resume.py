@@ -12,7 +12,7 @@ from stylegan.config import TrainConfig, check_batches, differences, from_dict
 from stylegan.data import Store
 from stylegan.distributed import on_all_ranks
 from stylegan.files import checkpoint
-from stylegan.messages import count, readable
+from stylegan.messages import readable
 from stylegan.run_folder import RunFolder
 from stylegan.training.state import TrainState
 
@@ -39,7 +39,7 @@ def open_run(
         check_same_data(payload, config, store, folder)
         restore(state, payload, newest)
         state.data = payload["data"]
-        for line in changes(folder.config(), config, payload, device):
+        for line in changes(folder.config(), config, payload):
             tell(line)
     if init_from is not None and newest is not None:
         tell(f"the run has begun already, so the weights of {init_from} are not used")
@@ -149,34 +149,14 @@ def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
         raise ValueError(f"{path} cannot be continued: {reason}") from error
 
 
-def changes(
-    stored: TrainConfig, config: TrainConfig, payload: dict[str, Any], device: torch.device
-) -> list[str]:
-    """What may change within a run, but is reported: it changes last bits, the groups of the
-    minibatch deviation, or where the run ends."""
-    found = []
-    processes, now = payload["processes"], distributed.world_size()
-    if now != processes:
-        found.append(
-            f"the run was on {count(processes, 'process')} and goes on with {now}: "
-            "batches, schedule and the order of the data stay, but noise inputs are drawn and sums "
-            "are rounded otherwise, so results are no longer the same to the last bit"
-        )
-    threads, now = payload.get("threads"), torch.get_num_threads()  # older files lack it
-    if device.type == "cpu" and threads not in (None, now):
-        found.append(
-            f"the run was on {count(threads, 'thread')} and goes on with {now} (OMP_NUM_THREADS): "
-            "sums are rounded otherwise, so results are no longer the same to the last bit"
-        )
-    if stored.batch_gpu != config.batch_gpu and config.network.deviation_group > 1:
-        found.append(
-            f"batch_gpu was {stored.batch_gpu} and is {config.batch_gpu} now: the minibatch "
-            "deviation sees other groups, so results are no longer the same"
-        )
-    seen, total = payload["images_seen"], config.schedule.total_images
-    if seen > total and stored.schedule.total_images > total:
-        found.append(
-            f"the run has seen {seen} images, which is beyond schedule.total_kimg "
-            f"{config.schedule.total_kimg:g}: it ends here"
-        )
-    return found
+def changes(stored: TrainConfig, config: TrainConfig, payload: dict[str, Any]) -> list[str]:
+    """What may change within a run, but is reported, as it changes results."""
+    pairs = {
+        "processes": (payload["processes"], distributed.world_size()),
+        "threads": (payload.get("threads"), torch.get_num_threads()),  # older files lack it
+        "batch_gpu": (stored.batch_gpu, config.batch_gpu),
+    }
+    found = [f"{name} {a} -> {b}" for name, (a, b) in pairs.items() if a not in (None, b)]
+    if not found:
+        return []
+    return [f"the run goes on with {', '.join(found)}: its last bits are no longer the same"]

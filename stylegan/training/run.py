@@ -12,10 +12,7 @@ import torch
 from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.data import Findings, Store, cached_store
-from stylegan.data.check import grouped
-from stylegan.data.labels import lines_of
 from stylegan.distributed import from_rank0
-from stylegan.messages import count
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
 from stylegan.training.cost import choose_threads
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from stylegan.training.transfer import Start
 
 WEEK_MINUTES = 7 * 24 * 60
-MOST_REASONS = 2  # of images that are left out, on the screen
 
 
 def start(
@@ -157,14 +153,11 @@ def announcement(
     """What is about to be trained on what, where."""
     labels, skipped = len(store.label_names), len(store.skipped)
     conditional = state.config.data.labels
-    classes = f", {labels} labels" if conditional else ""
-    images = f"{store.num_images} images of {store.meta.source}{classes}"
+    images = f"{store.num_images} images of {store.meta.source}"
+    images += f", {labels} labels" if conditional else ""
     lines = [f"{images}; run {folder.path} on {state.device}"]
-    if conditional and store.labelled is not None and resumed is None:
-        lines += lines_of(store.labelled.counts(), store.labelled)
     if labels > 1 and not conditional:
         lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
-    if skipped and resumed is None:
-        lines += [f"left out: {line}" for line in grouped(store.skipped)[:MOST_REASONS]]
-        lines.append(f"left out in all: {count(skipped, 'image')}; see {folder.skipped_file}")
-    return lines + ([f"continuing from {resumed}"] if resumed else [])
+    if resumed is not None:
+        return [*lines, f"continuing from {resumed}"]
+    return [*lines, *([f"{skipped} left out; see {folder.skipped_file}"] if skipped else [])]
