@@ -3,7 +3,6 @@
 import math
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from helpers import reference
@@ -12,8 +11,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 from two_processes import fixed_signs, strengths
 
-from stylegan.augment import AugmentConfig, Strength, ada, apply, diffaugment, part, resampling
-from stylegan.training import Share, TrainState, draw, train_step
+from stylegan.augment import AugmentConfig, Strength, ada, diffaugment, part, resampling
 from stylegan.training.terms import discriminator_logits, real_terms
 
 ARRAYS, META = reference.load("ada")
@@ -121,21 +119,6 @@ def test_parameters_have_the_distributions_of_the_table():
         assert parameter.kind == "normal" or values.abs().max() <= size
 
 
-def test_whole_pixels_and_quarter_turns_are_those_of_numpy():
-    image = torch.randn(1, 1, 32, 32)
-    inside = (..., slice(8, 24), slice(8, 24))
-    values = {"xint": torch.tensor([[0.1, -0.05]], dtype=torch.float64)}
-    moved = ada.apply(image, ada.transform_of(image.shape, values, None))
-    assert_close(moved[inside], torch.roll(image, (-2, 3), (2, 3))[inside], atol=1e-5, rtol=0)
-    # the filter is not symmetric: a turned image is only nearly the turned image
-    smooth = torch.nn.functional.avg_pool2d(image, 7, 1, padding=3)
-    for turns in (1, 2, 3):
-        values = {"rotate90": torch.full((1, 1), float(turns), dtype=torch.float64)}
-        turned = ada.apply(smooth, ada.transform_of(image.shape, values, None))
-        expected = torch.from_numpy(np.rot90(smooth.numpy(), turns, (2, 3)).copy())
-        assert (turned - expected)[inside].abs().max() < 0.05
-
-
 def plain_diffaugment(image, brightness, saturation, contrast, shift, edges):
     """One image (C, H, W), transform by transform."""
     x = image + brightness
@@ -167,53 +150,6 @@ def test_diffaugment_is_the_published_one_image_by_image():
     assert_close(diffaugment.apply(images, transform), torch.stack(expected))
     size = transform.cutout[:, 2:] - transform.cutout[:, :2]
     assert (size == 7).all()  # half of 16 pixels
-
-
-@pytest.mark.parametrize("module", [ada, diffaugment])
-def test_unknown_transforms_are_refused_with_the_known_ones(module):
-    with pytest.raises(ValueError, match=r"'colour' is not a transform; there are .*color"):
-        drawn(module, (1, 3, 8, 8), ["colour"])
-
-
-def test_groups_are_those_of_the_paper():
-    assert ada.names_of(["bgc"]) == tuple(ada.PARAMETERS)[:12]
-    assert ada.names_of(["color", "xflip"]) == ("xflip", *ada.COLOR)
-
-
-def test_images_that_geometry_leaves_are_copied_and_their_neighbours_change_nothing():
-    """At 8 px the CPU transforms many images together."""
-    images = torch.randn(12, 3, 8, 8, dtype=torch.float64)
-    transform = drawn(ada, images.shape, ["geom"], probability=0.2)
-    rests = [window is None for window in transform.windows]
-    assert 0 < sum(rests) < 12
-    result = ada.apply(images, transform)
-    for i in range(12):
-        alone = ada.apply(images[i : i + 1], part(transform, slice(i, i + 1)))
-        assert_close(alone, result[i : i + 1], rtol=0, atol=1e-12)
-        assert torch.equal(alone, images[i : i + 1]) == rests[i]
-
-
-def test_nothing_is_transformed_in_tf32(monkeypatch):
-    """Nor the derivatives of resampling, of both orders."""
-    matmul, allowed = torch.backends.cuda.matmul, []
-
-    def noting(made, *arguments):
-        allowed.append(matmul.allow_tf32)
-        return made(*arguments)
-
-    for module, name in ((resampling, "sample"), (resampling, "spread"), (ada, "recolor")):
-        monkeypatch.setattr(module, name, partial(noting, getattr(module, name)))
-    images = torch.randn(2, 3, 16, 16, requires_grad=True)
-    transform = drawn(ada, images.shape, ["bgc"])
-    matmul.allow_tf32 = True
-    try:
-        y = apply(images, transform)
-        (gradient,) = torch.autograd.grad(y.pow(3).sum(), images, create_graph=True)
-        gradient.square().sum().backward()
-        assert matmul.allow_tf32
-    finally:
-        matmul.allow_tf32 = False
-    assert len(allowed) >= 5 and not any(allowed)
 
 
 def test_blocks_of_a_band_are_the_whole_matrix(monkeypatch):
@@ -343,19 +279,6 @@ def test_without_probability_training_is_the_same_to_the_last_bit(store, tmp_pat
         assert rests.strength.probability == 0
         other = [path.split("/")[1] for path in differing(plain, rests.to_payload())]
         assert set(other) <= {"config", "strength"}
-
-
-@pytest.mark.parametrize("channels", [1, 2, 4])
-@pytest.mark.parametrize("kind", ["ada", "diffaugment"])
-def test_gray_and_transparent_images_are_trained_on(kind, channels):
-    augment = {"kind": kind, "strength": 1.0}
-    config = tiny_config(network={"image_channels": channels}, augment=augment)
-    state, now = TrainState.create(config), stage(8, 1.0)
-    draws = draw(config, 0, now, None, Share(), 1.0)
-    metrics = train_step(state, torch.randn(4, channels, 8, 8), None, now, draws)
-    assert all(value.isfinite() for value in metrics.values())
-    assert metrics["d/r1_penalty"] > 0
-    assert (state.skipped_d, state.skipped_g) == (0, 0)
 
 
 def test_r1_differentiates_by_the_images_before_they_are_transformed():

@@ -1,13 +1,12 @@
 """Files that are always whole, tell when they are damaged, and are not deleted too early."""
 
 import importlib.util
-import resource
 import zipfile
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
+from tiny_training import largest_file
 
 from stylegan.atomic import replacing, write_text
 from stylegan.files import checkpoint
@@ -18,17 +17,6 @@ mp4 = pytest.mark.skipif(
     reason="PyAV is not installed: pip install 'stylegan[video]'",
 )
 PAYLOAD = {"weights": {"x": torch.arange(3000.0)}, "config": {"resolution": 8}}
-
-
-@contextmanager
-def largest_file(size):
-    """The system refuses to write beyond `size` bytes, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture

@@ -19,9 +19,8 @@ import torch
 from commands import look, told
 from documents import blocks
 from official import SETTINGS, dumps, network_class, snapshot_objects
-from test_w_avg_leak import replica_of
 from tiny_generators import assert_same_weights, named_by_hash, random_generator
-from tiny_training import tiny_config
+from tiny_training import replica_of, tiny_config
 from torch.testing import assert_close
 
 from stylegan.files import checkpoint, hub

@@ -7,7 +7,6 @@ import time
 
 import pytest
 from processes import TIMEOUT_SECONDS, command, free_port
-from test_interrupts import SCHEDULE, events
 from tiny_training import tiny_config, write_pictures
 
 from stylegan.config import to_toml
@@ -15,11 +14,19 @@ from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 
 
+def events(out, name):
+    """The images seen at each event of that name; a line being written counts not yet."""
+    path = out / "log.jsonl"
+    text = path.read_text() if path.exists() else ""
+    records = [json.loads(line) for line in text.splitlines(keepends=True) if line[-1] == "\n"]
+    return [record["images_seen"] for record in records if record["event"] == name]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lost")
     write_pictures(folder / "pictures")
-    endless = SCHEDULE | {"total_kimg": 1000.0}  # until something happens
+    endless = {"initial_resolution": 8, "total_kimg": 1000.0, "tick_kimg": {4: 0.04}}
     config = tiny_config(num_processes=2, schedule=endless, network={"deviation_group": 2})
     (folder / "tiny.toml").write_text(to_toml(config))
     return folder

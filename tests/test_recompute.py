@@ -4,12 +4,10 @@ import copy
 
 import pytest
 import torch
-import torch.distributed as dist
-from test_training_step import Saved
-from tiny_training import graph_nodes, reals_for, stage, step, tiny_config
+from saved_tensors import Saved
+from tiny_training import reals_for, stage, step, tiny_config
 from torch import nn
 from torch.func import functional_call
-from torch.nn.parallel import DistributedDataParallel
 from two_processes import float64_state
 
 from stylegan import losses
@@ -136,15 +134,6 @@ def test_first_and_second_derivatives_agree_with_finite_differences(kind):
     assert torch.autograd.gradgradcheck(function, tensors, **fast)
 
 
-def test_a_third_derivative_is_refused():
-    network = pair(Discriminator)[1]
-    reals = images().requires_grad_()
-    penalty = losses.r1_penalty(network(reals, labels()), reals)
-    (grad,) = torch.autograd.grad(penalty, reals, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        grad.square().sum().backward()
-
-
 OPTIONS = {
     "deviation": {},
     "no deviation": {"network": {"deviation_group": 0}},
@@ -187,92 +176,6 @@ def test_frozen_weights_get_no_gradient():
     assert generators[1].synthesis.blocks["16"].conv0.weight.grad.abs().max() > 0
 
 
-def test_weights_of_unused_noise_get_no_gradient():
-    generator = pair(Generator)[1]
-    generator(latents(), labels(), noise="none").sum().backward()
-    for layer in generator.synthesis.noise_layers(16):
-        assert layer.noise.strength.grad is None
-        assert layer.bias.grad is not None
-
-
-def test_recomputation_is_in_the_precision_of_the_first_run():
-    networks = [network.float() for network in pair(Discriminator)]
-    seen = []
-    for network in networks:
-        reals = images(dtype=torch.float32).requires_grad_()
-        with torch.autocast("cpu", torch.bfloat16):
-            logits = network(reals, labels(torch.float32))
-        logits.sum().backward()  # where autocast is off
-        seen.append((logits, reals.grad))
-    for a, b in zip(*seen, strict=True):
-        assert torch.equal(a, b)
-    assert largest_difference(*networks) == 0
-    exact = networks[0](reals, labels(torch.float32))
-    assert not torch.equal(exact, seen[0][0])
-
-
-def test_r1_in_bfloat16_differs_by_its_round_off_alone():
-    exact, _ = pair(Discriminator)
-    networks = [network.float() for network in pair(Discriminator)]
-    for network, half in zip((exact, *networks), (False, True, True), strict=True):
-        dtype = torch.bfloat16 if half else None
-        reals = images(dtype=torch.float32 if half else torch.float64).requires_grad_()
-        with torch.autocast("cpu", dtype, enabled=half):
-            logits = network(reals, labels(reals.dtype))
-            penalty = losses.r1_penalty(logits, reals)
-        penalty.backward()
-    for p, q, r in zip(*(each.parameters() for each in (exact, *networks)), strict=True):
-        if p.grad is not None:
-            assert (r.grad - p.grad).norm() <= 1.5 * (q.grad - p.grad).norm() + 1e-6 * p.grad.norm()
-
-
-def test_images_without_gradients_leave_no_graph_and_run_once():
-    generator, runs = pair(Generator)[1], []
-    generator.synthesis.blocks["8"].register_forward_hook(lambda *_: runs.append(1))
-    with torch.no_grad():
-        first = generator(latents(), labels(), noise="const")
-    generator.requires_grad_(False)
-    second = generator(latents(), labels(), noise="const")
-    assert len(runs) == 2
-    assert not first.requires_grad and not second.requires_grad
-    assert torch.equal(first, second)
-
-
-def test_blocks_are_recomputed_only_when_asked():
-    for network, expected in zip(pair(Discriminator), (False, True), strict=True):
-        nodes = {node.name() for node in graph_nodes(network(images(), labels()))}
-        assert any("Recompute" in name for name in nodes) == expected
-        assert any("Convolution" in name for name in nodes) != expected
-
-
-def test_distributed_hooks_see_each_gradient_once(tmp_path):
-    networks, exchanged = pair(Discriminator), []
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
-    try:
-        parallel = DistributedDataParallel(networks[1])
-
-        def hook(state, bucket):
-            exchanged.extend(bucket.parameters())
-            return (
-                dist.all_reduce(bucket.buffer(), async_op=True)
-                .get_future()
-                .then(lambda future: future.value()[0])
-            )
-
-        parallel.register_comm_hook(None, hook)
-        for network in (networks[0], parallel):
-            network.requires_grad_(True)
-            for part in ("4", "8"):
-                networks[0].from_rgb[part].requires_grad_(False)
-            reals = images().requires_grad_()
-            logits = network(reals, labels())
-            (logits.sum() + losses.r1_penalty(logits, reals)).backward()
-    finally:
-        dist.destroy_process_group()
-    assert largest_difference(*networks) < 1e-12
-    assert len(exchanged) == len(set(map(id, exchanged)))
-
-
 def test_the_graph_of_a_penalty_holds_less():
     now = stage(32, 1.0, batch_size=8)
     peaks, graphs = [], []
@@ -289,13 +192,3 @@ def test_the_graph_of_a_penalty_holds_less():
         peaks.append(saved.peak)
     assert graphs[1] < 0.35 * graphs[0]
     assert peaks[1] < 0.8 * peaks[0]
-
-
-def test_meta_tensors_pass():
-    with torch.device("meta"):
-        network = Discriminator(CONFIG.network)
-        network.recompute_blocks = True
-        reals = torch.empty(N, 3, 16, 16, requires_grad=True)
-        logits = network(reals, torch.empty(N, 3))
-        losses.r1_penalty(logits, reals).backward()
-    assert network.blocks["16"].conv0.weight.grad.is_meta

@@ -1,10 +1,7 @@
 """What a run folder knows: the numbers of its files, which are kept, its configuration and data."""
 
-import os
-
 import pytest
 
-from stylegan import locks
 from stylegan.config import load_config
 from stylegan.lineage import Source
 from stylegan.records import append_line, to_line
@@ -38,26 +35,6 @@ def test_the_newest_files_and_the_milestones_stay(tmp_path, keep, milestone_imag
     assert numbers(run) == kept
 
 
-def test_files_beyond_the_newest_do_not_count(tmp_path):
-    run = with_states(tmp_path, [10, 20, 99])  # 99 is damaged, and the run went on from 10
-    run.retain_states(20, 1)
-    assert numbers(run) == [20, 99]
-
-
-def test_numbers_beyond_nine_digits_keep_their_order(tmp_path):
-    run = with_states(tmp_path, [999_999_999, 1_000_000_000, 4])
-    assert numbers(run) == [4, 999_999_999, 1_000_000_000]
-
-
-def test_only_files_with_a_number_count(tmp_path):
-    run = RunFolder(tmp_path)
-    for name in ("generator-best.pt", "state-1.pt.partial", "samples", "state-000000005.pt"):
-        (tmp_path / name).touch()
-    assert (numbers(run), run.generators(), run.grids()) == ([5], [], [])
-    assert run.state_file(5) == tmp_path / "state-000000005.pt" and run.saved() == 5
-    assert run.sample_file(600_999).name == "000600.png"
-
-
 def test_samples_below_1_kimg_leave_those_of_the_weights_that_a_run_began_with(tmp_path):
     plain, tuned = RunFolder(tmp_path / "plain"), RunFolder(tmp_path / "tuned")
     source = Source("first/state-000000012.pt", "0" * 64)
@@ -84,24 +61,6 @@ def test_a_run_knows_its_configuration_its_skipped_images_and_its_data(tmp_path)
     assert run.data() is None  # as in runs of older versions
 
 
-@pytest.mark.parametrize("name", ["photos ", "photos\n", " \r\n", "caf\udce9"])
-def test_data_and_skipped_images_of_any_name_are_remembered(tmp_path, name):
-    run = RunFolder(tmp_path / "run")
-    run.create(load_config("quickstart"), tmp_path / name, [(f"{name}.png", "broken")])
-    assert run.data() == tmp_path / name
-    assert os.fsdecode(run.skipped_file.read_bytes()).count("\n") == 1
-
-
-def test_what_is_written_already_is_left_as_it_is(tmp_path):
-    run, config = RunFolder(tmp_path / "run"), load_config("quickstart")
-    run.create(config, tmp_path, [])
-    before = run.config_file.stat().st_ino, run.data_file.stat().st_ino
-    run.create(config, tmp_path, [])
-    assert (run.config_file.stat().st_ino, run.data_file.stat().st_ino) == before
-    run.create(load_config("quickstart", ["seed=1"]), tmp_path, [])
-    assert run.config().seed == 1
-
-
 def test_what_kills_have_left_of_our_files_is_removed_and_nothing_of_the_users(tmp_path):
     run = RunFolder(tmp_path)
     run.samples.mkdir()
@@ -117,11 +76,6 @@ def test_what_kills_have_left_of_our_files_is_removed_and_nothing_of_the_users(t
         run.stored_config()
 
 
-def test_a_folder_with_leftovers_alone_may_become_a_run(tmp_path):
-    (tmp_path / ".config.toml.0123456789abcdef.partial").touch()
-    assert RunFolder(tmp_path).stored_config() is None
-
-
 def test_a_folder_in_which_nothing_was_written_vanishes_and_one_of_the_user_stays(tmp_path):
     (tmp_path / "mine").mkdir()
     for path in (tmp_path / "a" / "b" / "run", tmp_path / "mine" / "run"):
@@ -129,23 +83,6 @@ def test_a_folder_in_which_nothing_was_written_vanishes_and_one_of_the_user_stay
             assert path.is_dir()
             raise KeyError
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
-
-
-def test_a_folder_that_a_refused_call_removes_meanwhile_is_made_again(tmp_path, monkeypatch):
-    lock, calls = locks.lock, []
-
-    def lock_late(path):
-        descriptor = lock(path)
-        calls.append(path)
-        if len(calls) == 1:
-            path.rmdir()
-        return descriptor
-
-    monkeypatch.setattr(locks, "lock", lock_late)
-    run = RunFolder(tmp_path / "run")
-    with run.alone():
-        (run.path / "file").touch()
-    assert len(calls) == 2
 
 
 FIRST, TICK = {"event": "start"}, {"event": "progress"}
@@ -189,9 +126,3 @@ def test_what_is_not_a_run_is_refused_by_name(tmp_path):
     for path, words in [("", "is not empty and holds no config.toml"), ("notes.txt", "is a file")]:
         with pytest.raises(ValueError, match=words):
             RunFolder(tmp_path / path).stored_config()
-
-
-def test_a_line_that_cannot_be_written_leaves_no_empty_file(tmp_path):
-    with pytest.raises(UnicodeEncodeError):
-        append_line(tmp_path / "new.jsonl", "\udcff")
-    assert list(tmp_path.iterdir()) == []

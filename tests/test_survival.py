@@ -1,6 +1,5 @@
 """What can go wrong in a run, and that nothing is lost by it."""
 
-import dataclasses
 import json
 import math
 import os
@@ -13,14 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_checkpoint import largest_file
-from tiny_training import QUIET, SCHEDULE, differing, run, tiny_config, tiny_store
+from tiny_training import QUIET, SCHEDULE, differing, largest_file, run, tiny_config, tiny_store
 
-from stylegan import distributed
 from stylegan.config import differences
 from stylegan.files import checkpoint
 from stylegan.files.loading import load_source
-from stylegan.records import append_line
 from stylegan.run_folder import RunFolder, images_of
 from stylegan.schedule import Stage
 from stylegan.training import (
@@ -28,7 +24,6 @@ from stylegan.training import (
     Stopped,
     TrainingProgress,
     TrainState,
-    snapshots,
     start,
 )
 from stylegan.training.cost import one_step
@@ -36,10 +31,7 @@ from stylegan.training.health import (
     SATURATED_LOGIT,
     Diverged,
     Health,
-    is_out_of_memory,
-    out_of_memory,
 )
-from stylegan.training.plan import TimeLeft
 
 
 @pytest.fixture(scope="module")
@@ -129,42 +121,13 @@ def test_a_damaged_newest_generator_is_named_and_the_one_before_is_used(store, t
     assert "generator-000000168.pt is damaged" in loaded.origin
 
 
-@pytest.fixture(scope="module")
-def finished(store, tmp_path_factory):
-    """The folder of a finished run."""
-    out = tmp_path_factory.mktemp("finished") / "run"
-    run(tiny_config(), store, out)
-    return out
-
-
-@pytest.fixture
-def done(finished, tmp_path):
-    """A copy of it."""
-    return Path(shutil.copytree(finished, tmp_path / "run"))
-
-
-def test_a_run_whose_states_are_gone_is_not_begun_anew_over_its_results(store, done):
-    for path in RunFolder(done).states():
+def test_a_run_whose_states_are_gone_is_not_begun_anew_over_its_results(store, begun):
+    for path in RunFolder(begun).states():
         path.unlink()
-    before = contents(done)
+    before = contents(begun)
     with pytest.raises(ValueError, match=r"holds results of a run, but no state-\*.pt to continue"):
-        run(tiny_config(), store, done)
-    assert contents(done) == before
-
-
-@pytest.mark.parametrize("how", ["empty", "flipped", "gone"])
-def test_a_missing_or_damaged_last_file_of_a_finished_run_is_written_again(store, done, how):
-    generator, samples = done / "generator-000000168.pt", done / "samples" / "000000.png"
-    before = contents(done)
-    generator.unlink() if how == "gone" else damage(generator, how)
-    samples.unlink()
-    _, (line,), _ = going(tiny_config(), store, done, {})
-    assert line.startswith("the run has ended, but without a sound generator-000000168.pt and 0000")
-    after = contents(done)
-    assert after.pop(done / "log.jsonl").startswith(before.pop(done / "log.jsonl"))
-    assert after == before
-    _, told, _ = going(tiny_config(), store, done, {})
-    assert told == []
+        run(tiny_config(), store, begun)
+    assert contents(begun) == before
 
 
 def test_a_state_of_another_run_is_refused(store, begun, tmp_path):
@@ -180,29 +143,7 @@ def test_another_number_of_threads_is_told(store, begun):
     assert payload["threads"] == torch.get_num_threads()
     checkpoint.save(path, "state", payload | {"threads": 7})
     _, (line,), _ = going(tiny_config(), store, begun, {})
-    assert line.startswith("the run was on 7 threads and goes on with ")
-
-
-def test_a_run_that_is_made_shorter_than_it_is_ends_there(store, begun):
-    shorter = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.06})  # where 8x8 grows in
-    state, (line,), _ = going(shorter, store, begun, {})
-    assert line.startswith("the run has seen 140 images, which is beyond schedule.total_kimg 0.06")
-    assert state.images_seen == 144 and RunFolder(begun).generator_file(144).exists()
-    assert TimeLeft(shorter).seconds(140, 16, 1.0) == 0
-
-
-def test_a_second_call_is_refused_before_the_first_has_read_or_written_anything(store, tmp_path):
-    out, refused = tmp_path / "run", []
-
-    def second(line):
-        if not refused:
-            refused.append(contents(out))
-            with pytest.raises(ValueError, match="another process is training"):
-                run(tiny_config(seed=2), store, out)
-
-    run(tiny_config(seed=1), store, out, tell=second, stop_at=20)
-    assert refused == [{}]
-    assert RunFolder(out).config().seed == 1
+    assert line.startswith("the run goes on with threads 7 -> ")
 
 
 LACKING = ("g_optimizer", "d_scaler", "images_seen", "growth", "scores", "processes")
@@ -241,13 +182,6 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
     assert not (begun / "state-000000144.partial").exists()
 
 
-def test_what_a_kill_left_of_a_save_is_removed(store, begun):
-    for name in ("state-000000144.partial", ".state-000000144.pt.0123456789abcdef.partial"):
-        (begun / name).write_bytes(b"half a file")
-    run(tiny_config(), store, begun, stop_at=144)
-    assert not list(begun.glob("*.partial"))
-
-
 def test_the_last_states_and_milestones_stay(store, tmp_path):
     config = tiny_config(keep_states=2, milestone_kimg=0.06)
     run(config, store, tmp_path / "run")
@@ -274,15 +208,6 @@ def test_term_stops_with_the_state_saved(store, whole, tmp_path):
     _, _, stopped_by = going(tiny_config(), store, tmp_path / "run", actions)
     assert (stopped_by, states(tmp_path / "run")) == (signal.SIGTERM, [40, 52])
     assert differing(run(tiny_config(), store, tmp_path / "run").to_payload(), whole) == []
-
-
-def test_a_process_whose_torchrun_was_killed_stops_with_the_state_saved(
-    store, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
-    actions = {8: lambda: monkeypatch.setattr(distributed, "PARENT", -1)}
-    _, _, stopped_by = going(tiny_config(), store, tmp_path / "run", actions)
-    assert (stopped_by, states(tmp_path / "run")) == (signal.SIGTERM, [8])
 
 
 def test_the_state_is_saved_whenever_the_minutes_are_over(store, tmp_path):
@@ -318,33 +243,11 @@ def test_a_full_disk_is_told_of_and_training_goes_on(store, whole, tmp_path):
     assert f"could not write state-000000080.pt: {reason}; {good}" in told
     assert f"could not write generator-000000080.pt: {reason}; {good}" in told
     assert f"could not write 000000.png: {reason}; {good}" in told
-    assert told[4:] == ["the state could be saved again, as state-000000120.pt"]
+    assert len(told) == 4
     assert differing(state.to_payload(), whole) == []
     lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     progress = [line["images_seen"] for line in lines if line["event"] == "progress"]
     assert progress == list(range(4, 169, 4))  # none was lost
-
-
-def test_a_state_that_the_disk_refused_is_tried_again_before_the_next_is_due(
-    store, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(snapshots, "RETRY_SECONDS", 1e-9)
-    out, seen = tmp_path / "run", []
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def fill():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limit[1]))
-
-    def make_room():
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-
-    actions = {76: fill, 84: make_room, 96: lambda: seen.extend(states(out))}
-    try:
-        _, told, _ = going(tiny_config(), store, out, actions)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert seen == [40, 84]
-    assert "the state could be saved again, as state-000000084.pt" in told
 
 
 def test_a_run_whose_end_cannot_be_written_fails_and_continues_later(store, whole, tmp_path):
@@ -353,19 +256,6 @@ def test_a_run_whose_end_cannot_be_written_fails_and_continues_later(store, whol
         run(tiny_config(), store, out)
     assert states(out) == []
     assert differing(run(tiny_config(), store, out).to_payload(), whole) == []
-
-
-def test_a_stop_that_cannot_be_saved_says_so(store, tmp_path):
-    with largest_file(20_000), pytest.raises(OSError, match="stopped, but the state of"):
-        run(tiny_config(), store, tmp_path / "run", stop_at=60)
-
-
-def test_a_line_that_was_cut_short_is_replaced_by_the_next(tmp_path):
-    path = tmp_path / "log.jsonl"
-    append_line(path, "one")
-    path.write_bytes(path.read_bytes() + b"tw")
-    append_line(path, "three")
-    assert path.read_text() == "one\nthree\n"
 
 
 # Metrics
@@ -481,24 +371,6 @@ def test_logits_may_be_large_where_they_are_not_watched_or_not_log_odds(option):
     health.check_logits(progress(1e6, -1e6, 100_000))
 
 
-def test_a_change_of_groups_within_a_run_is_told(store, tmp_path):
-    config = tiny_config(network={"deviation_group": 2})
-    going(config, store, tmp_path / "run", {20: lambda: signal.raise_signal(signal.SIGTERM)})
-    changed = dataclasses.replace(config, batch_gpu=2)
-    _, told, _ = going(changed, store, tmp_path / "run", {})
-    assert [line for line in told if "batch_gpu was 0 and is 2 now" in line] == told
-
-
-def test_running_out_of_memory_advises_only_what_is_allowed():
-    config = tiny_config(
-        network={"deviation_group": 4}, schedule=SCHEDULE | {"batch_size": {4: 12}}
-    )
-    error = RuntimeError("CUDA error: out of memory")
-    assert is_out_of_memory(error)
-    message = out_of_memory(config, Stage(8, 1.0, 12, 1e-3, 1e-3, 1.0), error)
-    assert "try --batch-gpu 4, --checkpoint-activations" in message
-
-
 def test_running_out_of_memory_names_resolution_batch_and_options():
     config = tiny_config(network={"deviation_group": 0})
     state = TrainState.create(config)
@@ -510,5 +382,5 @@ def test_running_out_of_memory_names_resolution_batch_and_options():
             one_step(state, stage)
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limit)
-    for part in ("resolution 16, batch 268435456", "--batch-gpu 134217728", "--checkpoint-act"):
+    for part in ("resolution 16, batch 268435456", "--batch-gpu", "--checkpoint-activations"):
         assert part in str(error.value)

@@ -87,10 +87,10 @@ def test_a_finished_run_adds_no_events(store, plain):
 
 
 def test_a_file_where_the_events_should_be_does_not_stop_a_run(store, tmp_path):
-    told = []
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "tensorboard").touch()
-    recorded(store, tmp_path / "run", {"tell": told.append})
+    told, config = [], tiny_config(schedule=SCHEDULE)
+    run(config, store, tmp_path, stop_at=4)
+    (tmp_path / "tensorboard").touch()
+    run(config, store, tmp_path, tensorboard=True, tell=told.append)
     (line,) = [line for line in told if "TensorBoard" in line]
     assert line.startswith("no more curves in TensorBoard: ")
 

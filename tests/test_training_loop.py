@@ -1,23 +1,18 @@
 """The loop: runs grow, are saved, continue exactly, and do not grow in memory."""
 
 import dataclasses
-import gc
 import json
-import tracemalloc
 
-import psutil
 import pytest
 import torch
 from PIL import Image
-from processes import spawned
 from tiny_training import QUIET, differing, run, tiny_config, tiny_store
 
 from stylegan.config import from_dict
 from stylegan.files.loading import load_source
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import Stage, stage_at
 from stylegan.toml import parse_toml
-from stylegan.training import Share, TrainState, draw, start, train_step
+from stylegan.training import start
 
 
 @pytest.fixture(scope="module")
@@ -57,22 +52,6 @@ def test_a_run_stopped_and_continued_equals_one_that_was_not_bit_for_bit(
     continued = run(tiny_config(), store, tmp_path / "run")
     assert continued is not stopped
     assert differing(continued.to_payload(), whole[1].to_payload()) == []
-
-
-def test_the_stops_above_are_where_they_say():
-    config = tiny_config().schedule
-    assert config.minibatch_repeats * 4 == 12  # images from one reading to the next
-    assert [images for images in STOPS if images % 12] == [4, 52]
-    growths = [stage_at(images // 12 * 12, config).growth for images in STOPS]
-    assert growths == [
-        (4, False),
-        (4, False),
-        (8, True),
-        (8, True),
-        (8, False),
-        (16, True),
-        (16, False),
-    ]
 
 
 def test_a_run_interrupted_after_every_step_equals_one_that_was_not(store, tmp_path):
@@ -148,39 +127,3 @@ def test_the_seed_decides_the_run(store, tmp_path):
     assert differing(same[0].to_payload(), same[1].to_payload()) == []
     other = run(dataclasses.replace(config, seed=1), store, tmp_path / "c")
     assert not torch.equal(other.generator.w_avg, same[0].generator.w_avg)
-
-
-class Memory:
-    """What the process holds after a collection: Python's own allocations, and resident pages."""
-
-    def __init__(self):
-        gc.collect()
-        self.traced = tracemalloc.get_traced_memory()[0]
-        self.resident = psutil.Process().memory_info().rss
-        self.tensors = sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
-
-
-def hold_flat_memory(rank: int) -> None:
-    config = tiny_config()
-    state = TrainState.create(config)
-    stage = Stage(4, 1.0, batch_size=4, g_lr=1e-3, d_lr=1e-3, tick_kimg=1)
-    reals = torch.randn(4, 3, 4, 4)
-    w_avg = state.generator.w_avg.clone()
-    memory = {}
-    for step in range(2201):
-        if step in (200, 1200, 1300, 2200):
-            memory[step] = Memory()
-        if step == 1200:
-            tracemalloc.start()  # which doubles the time of a step, and itself holds memory
-        train_step(state, reals, None, stage, draw(config, 4 * step, stage, None, Share()))
-        assert not torch.equal(state.generator.w_avg, w_avg)
-        w_avg.copy_(state.generator.w_avg)
-    assert memory[2200].tensors == memory[1300].tensors == memory[200].tensors
-    # per step less than a tensor, 56 bytes, and less than a graph, 6 KiB
-    assert memory[2200].traced - memory[1300].traced < 50_000
-    assert memory[1200].resident - memory[200].resident < 6 * 2**20
-
-
-@pytest.mark.slow
-def test_memory_stays_flat_over_2000_steps_at_a_fixed_stage():
-    spawned(hold_flat_memory, (), world=1)  # alone: other tests leave their traces in a process

@@ -1,15 +1,14 @@
 """The leak of an average of w that is passed through `forward`, and that ours has none."""
 
-import copy
 import itertools
 
 import pytest
 import torch
-from tiny_training import graph_nodes, stage, step, tiny_config
+from tiny_training import graph_nodes, replica_of, stage, tiny_config
 from torch import nn
 
 from stylegan.networks import Generator
-from stylegan.training import Share, TrainState, draw
+from stylegan.training import Share, draw
 from stylegan.training.parallel import GeneratorPass
 from stylegan.training.step import update_w_avg
 
@@ -38,19 +37,6 @@ def generator():
 
 def latents(generator, n=4):
     return torch.randn(n, generator.config.z_dim)
-
-
-def replica_of(module):
-    """What `nn.DataParallel` runs on each GPU but the first, made on the CPU: copies of every
-    parameter (whose gradients flow back) and buffer, in replicas of every part."""
-    replica = module._replicate_for_data_parallel()
-    for name, parameter in module._parameters.items():
-        setattr(replica, name, None if parameter is None else parameter.clone())
-    for name, buffer in module._buffers.items():
-        replica._buffers[name] = buffer.clone()
-    for name, part in module._modules.items():
-        replica._modules[name] = None if part is None else replica_of(part)
-    return replica
 
 
 def test_an_average_passed_through_forward_undetached_keeps_every_graph(generator):
@@ -83,31 +69,6 @@ def test_ours_is_a_buffer_that_keeps_nothing_and_equals_the_closed_form(generato
     weights = (1 - DECAY) * DECAY ** torch.arange(CALLS - 1, -1, -1, dtype=torch.float64)
     expected = (torch.stack(means) * weights[:, None]).sum(dim=0)
     assert (generator.w_avg - expected).abs().max() < 1e-12
-
-
-def test_a_replicas_forward_changes_no_buffer(generator):
-    before = copy.deepcopy(generator.state_dict())
-    replica = replica_of(generator)
-    inside = copy.deepcopy(dict(replica.named_buffers()))
-    for _ in range(3):
-        replica(latents(generator), psi=0.5)
-        replica(latents(generator), resolution=8, alpha=0.3)
-    for name, value in generator.state_dict().items():
-        assert torch.equal(value, before[name]), name
-    for name, value in replica.named_buffers():
-        assert torch.equal(value, inside[name]), name
-
-
-def test_training_steps_leave_w_avg_in_place_without_a_graph():
-    state = TrainState.create(tiny_config())
-    places = [g.w_avg.data_ptr() for g in (state.generator, state.generator_ema)]
-    for _ in range(3):
-        step(state, stage(4, 1.0))
-        for g in (state.generator, state.generator_ema):
-            assert g.w_avg.grad_fn is None
-            assert not g.w_avg.requires_grad
-    assert places == [g.w_avg.data_ptr() for g in (state.generator, state.generator_ema)]
-    assert state.generator.w_avg.abs().max() > 0
 
 
 @pytest.mark.gpu

@@ -13,8 +13,6 @@ from stylegan.files import checkpoint
 from stylegan.schedule import Stage
 from stylegan.training.recorder import Recorder
 
-RETRY_SECONDS = 60.0  # after the disk has refused a state
-
 
 class Snapshots:
     """Writes the checkpoints of a run. What the disk refuses is reported, and training goes on."""
@@ -23,7 +21,6 @@ class Snapshots:
         self.recorder, self.folder, self.state = recorder, recorder.folder, recorder.state
         state = self.state
         self.saved_at = time.monotonic()  # when the state was last saved, or could not be
-        self.refused = False  # it could not be
         labels, rectangle = state.config.data.labels, store.active_rectangle
         resolution = state.config.network.resolution
         self.identity = state.data or store.training_identity(resolution, labels=labels)
@@ -33,15 +30,12 @@ class Snapshots:
         }
 
     def minutes_are_over(self) -> bool:
-        """The last state is older than `save_minutes`, or it is time to try again what the disk has
-        refused, by the first process's clock."""
-        limits = [self.state.config.save_minutes * 60, RETRY_SECONDS if self.refused else 0.0]
-        passed = time.monotonic() - self.saved_at
-        return distributed.rank() == 0 and any(0 < limit < passed for limit in limits)
+        """The last state is older than `save_minutes`, by the first process's clock."""
+        passed, limit = time.monotonic() - self.saved_at, self.state.config.save_minutes * 60
+        return distributed.rank() == 0 and 0 < limit < passed
 
     def write_state(self) -> bool:
-        """Everything that a later call needs to continue; then older files may go. What the disk
-        refuses is tried again soon."""
+        """Everything that a later call needs to continue; then older files may go."""
         self.saved_at = time.monotonic()
         state, config = self.state, self.state.config
         path = self.folder.state_file(state.images_seen)
@@ -57,11 +51,7 @@ class Snapshots:
             milestone = round(config.milestone_kimg * 1000)
             self.folder.retain_states(state.images_seen, config.keep_states, milestone)
 
-        saved = self.written(path, write)
-        if saved and self.refused:
-            self.recorder.tell(f"the state could be saved again, as {path.name}")
-        self.refused = not saved
-        return saved
+        return self.written(path, write)
 
     def write_generator(self, stage: Stage, path: Path | None = None) -> bool:
         """The average generator alone, for users."""

@@ -1,6 +1,8 @@
 """A training run that takes a second: tiny networks, a few random images, three resolutions."""
 
+import resource
 import signal
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -136,6 +138,30 @@ def graph_nodes(tensor):
     return found
 
 
+def replica_of(module):
+    """What `nn.DataParallel` runs on each GPU but the first, made on the CPU: copies of every
+    parameter (whose gradients flow back) and buffer, in replicas of every part."""
+    replica = module._replicate_for_data_parallel()
+    for name, parameter in module._parameters.items():
+        setattr(replica, name, None if parameter is None else parameter.clone())
+    for name, buffer in module._buffers.items():
+        replica._buffers[name] = buffer.clone()
+    for name, part in module._modules.items():
+        replica._modules[name] = None if part is None else replica_of(part)
+    return replica
+
+
 def counts(state):
     """Updates since the optimizers were cleared: the generator's, the discriminator's."""
     return [o.param_groups[0]["updates"] for o in (state.g_optimizer, state.d_optimizer)]
+
+
+@contextmanager
+def largest_file(size):
+    """The system refuses to write beyond `size` bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

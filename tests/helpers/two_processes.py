@@ -1,13 +1,11 @@
 """What each of the two processes of `test_distributed.py` does; also what one does alone."""
 
 import signal
-from collections import Counter
 from pathlib import Path
 
 import torch
 from processes import one_of
 from tiny_training import QUIET, tiny_config
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from stylegan import distributed
 from stylegan.data import Store
@@ -15,7 +13,6 @@ from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import Stage
 from stylegan.training import Share, Stopped, TrainState, draw, start, train_step
 from stylegan.training.feed import Feed
-from stylegan.training.step import enter_stage
 
 BATCH = 8
 OPTIONS = {  # what is compared, each between one process and two
@@ -30,7 +27,6 @@ OPTIONS = {  # what is compared, each between one process and two
     "frozen": {"freeze_d": 8},
     "diffaugment": {"augment": {"kind": "diffaugment"}, "r2_gamma": 2.0},
 }
-EXCHANGED = [name for name in OPTIONS if name not in ("labels", "frozen")]
 STAGES = [  # of ten steps: growing twice
     *[Stage(4, 1.0, BATCH, 1e-3, 1e-3, 1)] * 3,
     *[Stage(8, 0.3, BATCH, 1e-3, 1e-3, 1)] * 2,
@@ -114,30 +110,6 @@ def strengths(resume_before=None):
     return found
 
 
-def exchanges(config):
-    """How often each parameter's gradient was exchanged in 3 steps: {count: parameters}."""
-    state, stage = float64_state(config), STAGES[3]
-    share = Share(distributed.rank(), distributed.world_size(), "cpu", torch.float64)
-    counts = Counter()
-
-    def hook(group, bucket):
-        counts.update(id(parameter) for parameter in bucket.parameters())
-        return allreduce_hook(group, bucket)
-
-    networks = enter_stage(state, stage)
-    for network in (networks.generator, networks.discriminator):
-        network.register_comm_hook(None, hook)
-    for _ in range(3):
-        reals = torch.randn(BATCH // 2, 3, 8, 8, dtype=torch.float64)
-        train_step(state, reals, None, stage, draw(config, state.images_seen, stage, None, share))
-    active = [
-        parameter
-        for network in (state.generator, state.discriminator)
-        for parameter in network.active_parameters(stage.resolution, stage.alpha)
-    ]
-    return {"of active": {counts[id(p)] for p in active}, "parameters": len(counts) - len(active)}
-
-
 def fed(store, steps=4):
     """Brightness of each image that this process is given; image i of the store has i."""
     config = tiny_config(data={"mirror": False})
@@ -188,7 +160,6 @@ def work(rank, port, folder):
         results = {
             "steps": {name: ten_steps(config_of(name)) for name in OPTIONS},
             "strengths": strengths(),
-            "exchanges": {name: exchanges(config_of(name)) for name in EXCHANGED},
             "fed": fed(store),
             "refused": refused(store, Path(folder) / "refused"),
             "continued": continued_by_two(store, Path(folder) / "moved"),
