@@ -113,7 +113,7 @@ def draw(
     for name in names_of(names):
         parameter = PARAMETERS[name]
         values[name] = parameter.draw(n, rng)
-        # two turns and two chances: together as likely as any other transform
+        # Two rotations; p_rot = 1 - sqrt(1-p) makes P(any) = p.
         chance = 1 - math.sqrt(max(1 - probability, 0)) if name == "rotate" else probability
         chances = parameter.count if name in ("rotate", "imgfilter") else 1
         happens = torch.rand(n, chances, generator=rng, dtype=torch.float64) < chance

@@ -213,6 +213,7 @@ def enlarging(
         """Pixel i contributes to 2 i - 5 and the next eleven."""
         first = max((window[0] + rows.start - 5) // 2, 0) - before
         last = min((window[0] + rows.stop + 4) // 2, n + before + after - 1) - before
+        # Columns that taps touch after reflection.
         ends = [min(abs(i), 2 * n - 2 - abs(i)) for i in (first, last)]
         ends += [i for i in (0, n - 1) if first <= i <= last]
         return slice(min(ends), max(ends) + 1)

@@ -253,7 +253,7 @@ def show_plan(
     from stylegan.data.check import grouped
     from stylegan.schedule import coming
     from stylegan.training.cost import step_costs
-    from stylegan.training.kernels import kernels
+    from stylegan.training.kernels import backend_flags
     from stylegan.training.plan import plan_lines
     from stylegan.training.preflight import outlook
     from stylegan.training.run import fit_to_data, settle_threads
@@ -263,7 +263,7 @@ def show_plan(
     lead(*(f"left out: {line}" for line in grouped(found.skipped)))
     if decision.own:
         lead(*advice(found.num_squares, config, started=started))
-    with kernels(config):
+    with backend_flags(config):
         chosen = settle_threads(config, device, run, preflight=True)
         costs = step_costs(config, device, coming(config.schedule, 0))
     lead(

@@ -92,6 +92,7 @@ def draw(
         raise ValueError(
             f"batch of {stage.batch_size} images does not divide among {share.world_size} processes"
         )
+    # The order of draws is part of what a seed means: never change it.
     rng = streams.step(config.seed, images_seen)
     noise_rng = streams.step_noise(config.seed, images_seen, share.rank, share.device)
     transforms = draw_transforms(config, images_seen, stage, share, probability)

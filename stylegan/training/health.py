@@ -135,7 +135,7 @@ def explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
         if distributed.world_size() > 1 and distributed.is_lost_contact(error):
             raise LostContact(
                 f"process {distributed.rank()} of {distributed.world_size()} has lost contact with "
-                f"another, {where(state, stage or state.stage)}; the same command continues "
+                f"another, at image {state.images_seen}; the same command continues "
                 f"({first_line(error).partition('. ')[0]})"
             ) from error
         raise
@@ -158,13 +158,6 @@ def out_of_memory(config: TrainConfig, stage: Stage, error: RuntimeError) -> str
         "a smaller --batch-gpu, --checkpoint-activations, --precision bf16 or, in a new run, a "
         f"smaller schedule.batch_size ({first_line(error)})"
     )
-
-
-def where(state: TrainState, stage: Stage) -> str:
-    """The moment of training, for a message."""
-    fade = f" fading in at {stage.alpha:.2f}" if stage.alpha < 1 else ""
-    size = f"resolution {stage.resolution}{fade}, batch {stage.batch_size}"
-    return f"at image {state.images_seen}, {size}"
 
 
 def first_line(error: Exception) -> str:

@@ -10,7 +10,7 @@ from stylegan.config import TrainConfig
 
 
 @contextmanager
-def kernels(config: TrainConfig) -> Iterator[None]:
+def backend_flags(config: TrainConfig) -> Iterator[None]:
     """Kernels of the precision and determinism that `config` asks for, inside.
 
     Full float32 unless it is tf32, which is cuDNN's default.

@@ -43,8 +43,10 @@ class Adam(torch.optim.Adam):
         first = bool(group["betas"][0])
         for parameter in moving:
             self.make_room(parameter, first=first)
-        self.found_inf = skip  # torch's name for it
+        # Fused Adam skips on the device where this is 1 (GradScaler's protocol).
+        self.found_inf = skip
         self.step()
+        # beta1 = 0: exp_avg only aliased the gradient; neither keep nor save it.
         for parameter in [] if first else moving:
             del self.state[parameter]["exp_avg"]
 

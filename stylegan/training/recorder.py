@@ -87,7 +87,6 @@ class Recorder:
         self.state, self.store, self.folder = state, store, folder
         self.tell, self.report = tell, report
         self.writes = distributed.rank() == 0
-        self.unwritten: list[str] = []  # lines of the log that the disk has refused
         self.meter = Meter()
         self.began = state.images_seen
         self.tensorboard = tensorboard and self.writes
@@ -110,24 +109,18 @@ class Recorder:
         )
         if first and lineage:
             self.write_samples(self.state.stage)
-        if not self.writes:
-            return
-        if not self.folder.reals_file.exists():
+        if self.writes and not self.folder.reals_file.exists():
             self.write_grid(self.folder.reals_file, self.real_pictures(), "reals")
 
     def line(self, event: str, **values: Any) -> None:
         """Append one JSON object to log.jsonl; a number that is not finite becomes null."""
         if not self.writes:
             return
-        self.unwritten.append(to_line({"event": event, "time": round(time.time(), 3), **values}))
+        text = to_line({"event": event, "time": round(time.time(), 3), **values})
         try:
-            while self.unwritten:
-                append_line(self.folder.log_file, self.unwritten[0])
-                del self.unwritten[0]
+            append_line(self.folder.log_file, text)
         except OSError as error:
-            if len(self.unwritten) == 1:
-                reason = reason_of(error)
-                self.tell(f"could not write log.jsonl: {reason}; going on, and trying again")
+            self.tell(f"could not write log.jsonl: {reason_of(error)}; going on")
 
     def attempt(self, path: Path, write: Callable[[], None]) -> bool:
         """Write; where the disk refuses, say so and go on: what was saved before is not touched."""
@@ -163,13 +156,10 @@ class Recorder:
             meter.waited / seconds,
             state.skipped_g + state.skipped_d,
         )
+        schedule = ("resolution", "alpha", "batch_size", "g_lr", "d_lr")
         scalars = {
             **metrics,
-            "schedule/resolution": stage.resolution,
-            "schedule/alpha": stage.alpha,
-            "schedule/batch_size": stage.batch_size,
-            "schedule/g_lr": stage.g_lr,
-            "schedule/d_lr": stage.d_lr,
+            **{f"schedule/{name}": getattr(stage, name) for name in schedule},
             "speed/images_per_second": progress.images_per_second,
             "speed/data_wait_share": progress.data_wait,
             "health/skipped_updates": progress.skipped_updates,
@@ -206,14 +196,12 @@ class Recorder:
     def write_scores(self, scores: Mapping[str, float]) -> None:
         """Results of metrics."""
         self.line("metrics", images_seen=self.state.images_seen, **scores)
-        named = {f"metrics/{name}": value for name, value in scores.items()}
-        self.show(named)
+        self.show({f"metrics/{name}": value for name, value in scores.items()})
 
     def write_samples(self, stage: Stage) -> None:
         """A grid of samples."""
-        state = self.state
         if self.writes:
-            path = self.folder.sample_file(state.images_seen)
+            path = self.folder.sample_file(self.state.images_seen)
             self.write_grid(path, self.sample_pictures(stage), "samples")
 
     def sample_pictures(self, stage: Stage) -> Tensor:

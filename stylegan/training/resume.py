@@ -75,20 +75,14 @@ def check_same_data(
     """ValueError unless the store holds what the state of `payload` was trained on. The states of
     older versions know the images at the highest resolution and the names of the classes only."""
     resolution, labels = config.network.resolution, config.data.labels
-    known = payload.get("data")
-    if known == store.training_identity(resolution, labels=labels):
-        return
-    same_names = not labels or payload.get("label_names") == store.label_names
-    if known == store.identity(resolution) and same_names:
-        return
-    what = "images, or images in other classes," if labels else "images"
-    if labels and not same_names:
-        named, now = ", ".join(payload.get("label_names", [])), ", ".join(store.label_names)
-        what = f"classes ({readable(named)}, now {readable(now)})"
-    raise ValueError(
-        f"{readable(folder.path)} was trained on other {what} than {readable(store.meta.source)} "
-        "holds now; continue with the same data, or choose another --out"
-    )
+    older = not labels or payload.get("label_names") == store.label_names
+    known = {store.training_identity(resolution, labels=labels)}
+    if payload.get("data") not in known | ({store.identity(resolution)} if older else set()):
+        raise ValueError(
+            f"{readable(folder.path)} was trained on other images or classes than "
+            f"{readable(store.meta.source)} holds now; continue with the same data, or choose "
+            "another --out"
+        )
 
 
 def newest_state(
@@ -96,16 +90,10 @@ def newest_state(
 ) -> tuple[Path | None, dict[str, Any]]:
     """The newest state file that every process can read, and its payload; None before the first.
 
-    `tell` is called with the damaged ones. ValueError if there are files but none can be read:
-    starting anew would overwrite the run.
+    `tell` is called with the damaged ones. ValueError if none of the files, which all processes
+    must see, can be read: starting anew would overwrite the run.
     """
     files = folder.states()
-    seen = distributed.gather([path.name for path in files])
-    if any(names != seen[0] for names in seen):
-        raise ValueError(
-            f"the processes do not see the same files in {folder.path} ({seen}); all machines need "
-            "one shared run folder"
-        )
     damaged: list[str] = []
     for path in reversed(files):
         try:

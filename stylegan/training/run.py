@@ -17,7 +17,7 @@ from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
 from stylegan.training.cost import choose_threads
 from stylegan.training.interrupts import nothing_to_save
-from stylegan.training.kernels import kernels
+from stylegan.training.kernels import backend_flags
 from stylegan.training.loop import Evaluation, train
 from stylegan.training.preflight import try_out
 from stylegan.training.recorder import Recorder, TrainingProgress
@@ -63,7 +63,7 @@ def start(
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
     group = processes(device, hang_minutes)
-    with nothing_to_save(), group, kernels(config), threads_kept(), folder.alone():
+    with nothing_to_save(), group, backend_flags(config), threads_kept(), folder.alone():
         say = tell if distributed.rank() == 0 else lambda text: None
         store = (
             data if isinstance(data, Store) else open_store(data, config, strict=strict, tell=tell)

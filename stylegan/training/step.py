@@ -109,7 +109,7 @@ def update_discriminator(
             state.strength.observe, batch_size=stage.batch_size, config=config.augment
         )
         state.count(distributed.mean(metrics["d/real_signs"]), observe)
-    # but for the signs, numbers of the step before: the device has long finished that
+    # Apply counters deferred in the previous step; the GPU has finished it, so this does not stall.
     state.read()
     update_w_avg(generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)

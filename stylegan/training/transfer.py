@@ -102,20 +102,12 @@ def sizes(start: Start, *, width: int | None = None) -> dict[str, Any]:
 
 def beginning(start: Start, config: TrainConfig, *, asked: bool) -> tuple[dict[str, Any], str]:
     """Options that let a run of `config` begin at the resolution that `start` has grown to, unless
-    another is `asked` for; and what a user should know of it."""
-    plan, full = config.schedule, config.network.resolution
-    name, at = readable(start.source), min(start.grown, full)
-    grown = f"{name} has grown to {start.grown}x{start.grown}"
-    above = f"; its layers above {full}x{full} are left out" if start.grown > full else ""
+    another is `asked` for; and a sentence that says so."""
+    plan, at = config.schedule, min(start.grown, config.network.resolution)
+    grown = f"{readable(start.source)} has grown to {start.grown}x{start.grown}; training starts at"
     if asked or not plan.stable_kimg + plan.fade_kimg > 0:
-        line = f"{grown}{above}; training starts at {plan.start}x{plan.start}, as configured"
-        return {}, line
-    more = f" and grows on to {full}x{full}" if at < full else ""
-    line = (
-        f"{grown}{above}; training starts at {at}x{at}{more}, without growing again "
-        f"(-o {GROWS_AGAIN}=8 does)"
-    )
-    return {GROWS_AGAIN: at}, line
+        return {}, f"{grown} {plan.start}x{plan.start}, as configured"
+    return {GROWS_AGAIN: at}, f"{grown} {at}x{at} (-o {GROWS_AGAIN}=8 grows again)"
 
 
 def initialize_from(state: TrainState, source: str | Path | Start) -> list[str]:
