@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from stylegan import distributed
 from stylegan.data import Store
+from stylegan.distributed import from_rank0
 from stylegan.schedule import Stage
 from stylegan.training.feed import Feed
 from stylegan.training.health import Health, Overfitting, explained
@@ -113,7 +114,8 @@ class Loop:
     def run(self) -> None:
         """Train until the schedule ends. Stopped if a signal asked for it."""
         state = self.state
-        if state.finished:
+        last = self.recorder.folder.generator_file(state.images_seen)
+        if state.finished and from_rank0(last.exists):
             return
         self.recorder.begin()
         while not state.finished:

@@ -1,5 +1,6 @@
 """What would fail on day three fails before the first step, and how long it all will take."""
 
+import resource
 import shutil
 
 import torch
@@ -65,9 +66,12 @@ def outlook(
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
     here += " while other programs use its cores" if device.type == "cpu" and busy() else ""
     each = " for each process" if distributed.world_size() > 1 else ""
+    needed = costs[resolution].memory_bytes
+    if device.type != "cuda":  # what this process takes by now comes on top
+        needed += 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return [
-        f"about {about(left)} on {here}; memory{each}: about "
-        f"{gib(costs[resolution].memory_bytes)}, at {resolution}x{resolution}"
+        f"about {about(left)} on {here}; memory{each}: about {gib(needed)}, at "
+        f"{resolution}x{resolution}"
     ]
 
 
