@@ -128,13 +128,14 @@ def from_rank0(make: Callable[[], Value]) -> Value:
     return value
 
 
-def on_all_ranks(make: Callable[[], Value]) -> Value:
+def on_all_ranks(make: Callable[[], Value], *, at_once: bool = False) -> Value:
     """`make()` of each process, the first of a machine ahead of its others, which find its work
-    done. It must not speak to other processes."""
-    if local_rank() > 0 and world_size() > 1:
+    done, unless all are to work `at_once`. It must not speak to other processes."""
+    in_turn = world_size() > 1 and not at_once
+    if in_turn and local_rank() > 0:
         dist.barrier(control_group)
     made, error = attempt(make)
-    if local_rank() == 0 and world_size() > 1:
+    if in_turn and local_rank() == 0:
         dist.barrier(control_group)
     raise_on_all_ranks(error)
     value: Value = made  # type: ignore[assignment]

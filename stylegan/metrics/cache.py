@@ -15,7 +15,7 @@ from torch import Tensor
 
 from stylegan import distributed
 from stylegan.atomic import replacing
-from stylegan.distributed import from_rank0, gather
+from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.metrics.subject import share_of
 
 BYTES_AT_ONCE = 2**24  # that are hashed, written, or travel between processes
@@ -127,7 +127,7 @@ class Rows:
             if distributed.rank() == 0:
                 whole = self.blank(shape)
 
-        gather(make())
+        on_all_ranks(make, at_once=True)
         parts = [share_of(self.images, rank) for rank in range(distributed.world_size())]
         self.file.seek(0)
         rows_at_once = max(1, BYTES_AT_ONCE // (4 * self.dim))

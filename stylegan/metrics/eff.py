@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.distributed import from_rank0, gather
+from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.metrics.cache import Rows, cached, entry
 from stylegan.metrics.efficientnet import efficientnet
 from stylegan.metrics.features import FeatureNetwork, Measured, Tools, too_few
@@ -83,7 +83,7 @@ def look(
         for images in batches:
             rows.add(network(images))
 
-    gather(collect())
+    on_all_ranks(collect, at_once=True)
     return rows.gathered()
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from stylegan import distributed
-from stylegan.distributed import from_rank0, gather
+from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files.download import hash_prefix
 from stylegan.metrics.cache import Arrays, Rows, cached, entry
 from stylegan.metrics.features import (
@@ -131,7 +131,7 @@ def look(
             for need in rows:
                 rows[need].add(found[need])
 
-    gather(collect())
+    on_all_ranks(collect, at_once=True)
     arrays: Arrays = {need: collected.gathered() for need, collected in rows.items()}
     if "moments" in needs:
         merged = moments.merged()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.distributed import gather
+from stylegan.distributed import gather, on_all_ranks
 from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
 from stylegan.metrics.subject import Samples, Subject, exact_arithmetic
 from stylegan.paths import slerp
@@ -65,7 +65,7 @@ def measured_lengths(
         return np.concatenate(lengths)
 
     with exact_arithmetic():
-        return np.concatenate(gather(own_lengths()))
+        return np.concatenate(gather(on_all_ranks(own_lengths, at_once=True)))
 
 
 def path_lengths(

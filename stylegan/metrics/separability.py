@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.distributed import from_rank0, gather, on_all_ranks
+from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.lineage import sha256_of
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
@@ -100,7 +100,7 @@ def attribute_entropies(
     widths = [config.z_dim, config.w_dim, len(classifiers)]
     rows = Rows(images, sum(widths), folder)
     with exact_arithmetic():
-        gather(classify_own(subject, classifiers, images, rows))
+        on_all_ranks(lambda: classify_own(subject, classifiers, images, rows), at_once=True)
     table = rows.gathered()
 
     def fit() -> dict[str, dict[str, float]]:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.distributed import from_rank0, gather
+from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
@@ -120,7 +120,7 @@ def level_patches(images: Iterable[Tensor], shape: Shape, seed: int, folder: Pat
             add_patches(batch, index, seed, rows)
             index += len(batch)
 
-    gather(collect())
+    on_all_ranks(collect, at_once=True)
     return rows
 
 

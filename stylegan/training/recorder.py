@@ -87,6 +87,7 @@ class Recorder:
         self.state, self.store, self.folder = state, store, folder
         self.tell, self.report = tell, report
         self.writes = distributed.rank() == 0
+        self.refused = False  # the last line of the log, by the disk
         self.meter = Meter()
         self.began = state.images_seen
         self.tensorboard = tensorboard and self.writes
@@ -119,8 +120,11 @@ class Recorder:
         text = to_line({"event": event, "time": round(time.time(), 3), **values})
         try:
             append_line(self.folder.log_file, text)
+            self.refused = False
         except OSError as error:
-            self.tell(f"could not write log.jsonl: {reason_of(error)}; going on")
+            if not self.refused:
+                self.tell(f"could not write log.jsonl: {reason_of(error)}; going on")
+            self.refused = True
 
     def attempt(self, path: Path, write: Callable[[], None]) -> bool:
         """Write; where the disk refuses, say so and go on: what was saved before is not touched."""
