@@ -1,4 +1,4 @@
-"""Edits: their texts, moves, files, and the same picture by command, Python and page."""
+"""Edits: their texts, moves, files, and the same picture by command and Python."""
 
 import dataclasses
 import json
@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from commands import look, pixels, refused, told
-from explorer import controls
 from PIL import Image
 from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
@@ -26,9 +25,6 @@ from stylegan.directions import (
     write_edits,
 )
 from stylegan.edits import Edit, EditText, edited, parsed, text_of, total_move
-from stylegan.explore import Scene, render
-from stylegan.explore.controls import view_of
-from stylegan.explore.page import Page
 from stylegan.files.latents import write_latents
 from stylegan.files.loading import load_source, save_generator
 from stylegan.ops import truncate
@@ -104,7 +100,7 @@ def test_pictures_are_edited_after_truncation(source):
     assert not np.array_equal(found, next(loaded.pictures([3], psi=0.5)))
 
 
-def test_the_same_edit_by_command_python_and_page_gives_equal_pixels(source, tmp_path):
+def test_the_same_edit_by_command_and_python_gives_equal_pixels(source, tmp_path):
     texts = ["pca:2=+3@0-3", "sefa:1=-1@0-3"]
     options = [word for text in texts for word in ("--edit", text)]
     told("generate", source, "--seeds", 5, *options, "--out", tmp_path / "out")
@@ -112,13 +108,7 @@ def test_the_same_edit_by_command_python_and_page_gives_equal_pixels(source, tmp
     network = load_generator(source)
     edits = read_edits(texts, network.loaded, source)
     by_python = network.sample([5], edits=edits)[0].permute(1, 2, 0).numpy()
-    loaded = load_source(source)
-    scene = Scene(loaded, known_directions(source, loaded))
-    moves = {"pca": [0, 3, 0], "sefa": [-1, 0, 0], "edit_last": 3}
-    view = view_of(scene, controls(scene, seed=5, psi=loaded.psi, **moves))
     assert np.array_equal(by_command, by_python)
-    assert np.array_equal(by_command, render(scene, view))
-    assert view.edit_texts == texts
 
 
 def test_edits_are_saved_listed_used_and_removed_by_command(source, tmp_path):
@@ -253,30 +243,6 @@ def test_a_projection_is_edited_after_it_was_found(source, tmp_path):
     assert (edited_picture != pixels(out / "seed0002" / "projection.png")).any()
 
 
-def test_the_page_saves_edits_for_the_command(source, tmp_path):
-    loaded = load_source(source)
-    scene = Scene(loaded, known_directions(source, loaded), edits_file=edits_path(source))
-    page = Page(scene)
-    try:
-        given = controls(scene, seed=5, psi=loaded.psi, pca=[0, 3, 0], edit_last=3)
-        (answer,) = page.keep(given | {"name": "mine"})
-        assert answer["saved"] == ["mine"]
-        with pytest.raises(ValueError, match="has an edit mine already"):
-            list(page.keep(given | {"name": "mine"}))
-        with pytest.raises(ValueError, match="all directions are at 0"):
-            list(page.keep(controls(scene) | {"name": "none"}))
-        with pytest.raises(ValueError, match="an edit is called by"):
-            list(page.keep(given | {"name": "../x"}))
-        (about,) = page.about({})
-        assert about["saved"] == ["mine"]
-        still = controls(scene, seed=5, psi=loaded.psi, saved={"mine": 1})
-        by_page = render(scene, view_of(scene, still))
-    finally:
-        page.close()
-    told("generate", source, "--seeds", 5, "--edit", "mine", "--out", tmp_path / "out")
-    assert np.array_equal(by_page, pixels(tmp_path / "out" / "seed0005.png"))
-
-
 def test_files_of_weights_hold_no_edits(source, tmp_path):
     loaded = load_source(source)
     described = loaded.description()
@@ -285,13 +251,3 @@ def test_files_of_weights_hold_no_edits(source, tmp_path):
     latents = dataclasses.replace(loaded, edits=moves).styles(sampling.latents([1], 8))
     write_latents(tmp_path / "l.npz", latents)  # of files neither
     assert_close(latents, loaded.styles(sampling.latents([1], 8)))
-
-
-def test_a_page_without_a_usable_file_of_edits_says_so(source):
-    loaded = load_source(source)
-    page = Page(Scene(loaded, known_directions(source, loaded)))
-    try:
-        with pytest.raises(ValueError, match="edits cannot be saved"):
-            list(page.keep({"name": "x"}))
-    finally:
-        page.close()

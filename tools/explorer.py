@@ -9,7 +9,7 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from stylegan.directions import known_directions
-from stylegan.explore import Scene
+from stylegan.explore.page import Page as Explorer
 from stylegan.explore.server import serving
 from stylegan.files.loading import load_source
 
@@ -39,13 +39,14 @@ def main(source: str, out: Path) -> None:
     if browser is None:
         raise click.ClickException(f"there is no browser; one of {', '.join(BROWSERS)} is needed")
     loaded = load_source(source)
-    scene = Scene(loaded, known_directions(source, loaded), source)
-    with serving(scene) as address, sync_playwright() as playwright:
+    explorer = Explorer(loaded, known_directions(source, loaded), source)
+    with serving(explorer) as address, sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu"]
         chromium = playwright.chromium.launch(executable_path=browser, args=arguments)
         page = chromium.new_page(viewport={"width": 1280, "height": 860})
         page.goto(address)
         shoot(page, out / "picture.webp")
+        page.click("summary:text-is('Picture')")
         page.click("summary:text-is('Seed plane')")
         for name, value in (("plane_x", 0.6), ("plane_y", 0.35)):
             page.eval_on_selector(f"#{name} input[type=range]", MOVE, str(value))

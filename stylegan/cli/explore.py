@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import Command, one_line, use_device
+from stylegan.cli.common import Command, use_device
 from stylegan.cli.options import DEVICE
 from stylegan.cli.terminal import note, say
 
@@ -23,19 +23,12 @@ from stylegan.cli.terminal import note, say
     type=values.INPUT,
     help="A file of `stylegan directions`.  [default: that of SOURCE, else found anew]",
 )
-@click.option(
-    "--blend",
-    metavar="SOURCE",
-    type=values.SOURCE,
-    help="Another generator, of the same shape, whose layers can take part: see stylegan blend.",
-)
 @DEVICE
 def explore(
     source: str,
     port: int | None,
     browser: bool,
     directions_file: Path | None,
-    blend: str | None,
     device: str,
 ) -> None:
     """Play with a generator on a page of this computer, until Ctrl-C.
@@ -43,27 +36,16 @@ def explore(
     \b
     stylegan explore emoji32
     stylegan explore runs/mine --port 8000 --no-browser
-    stylegan explore runs/faces --blend runs/cartoons
     """
-    from stylegan.blending import Parent
-    from stylegan.directions import edits_path, known_directions
-    from stylegan.explore import Scene
+    from stylegan.directions import known_directions
+    from stylegan.explore.page import Page
     from stylegan.explore.server import serving
     from stylegan.files.loading import load_source
 
-    where = use_device(device)
-    parent = Parent.of(source, where)
-    loaded = parent.loaded
-    other = None if blend is None else load_source(blend, map_location=where)
+    loaded = load_source(source, map_location=use_device(device))
     directions = known_directions(source, loaded, directions_file, tell=note)
-    name, lineage = Path(source).name, parent.history()
-    scene = Scene(loaded, directions, name, edits_path(source), other, lineage)
-    try:
-        scene.saved()
-    except ValueError as error:  # a run that trained on has other weights now
-        note(f"not used: {one_line(error)}")
-        scene.edits_file = None
-    with serving(scene, port=port, browser=browser) as address:
+    page = Page(loaded, directions, Path(source).name)
+    with serving(page, port=port, browser=browser) as address:
         say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:
             while True:

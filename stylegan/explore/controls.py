@@ -1,278 +1,175 @@
-"""What the page asks for, checked: its controls as a view, and the page's words for it.
+"""The page's controls: one table, from which the page builds them and requests are checked."""
 
-A value of a browser is what anybody may have sent, so nothing is used that was not checked here.
-"""
-
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeGuard, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from stylegan import sampling
-from stylegan.centers import Centers
-from stylegan.edits import Edit, EditText, text_of
-from stylegan.explore.scene import Blend, Mixing, Plane, Scene, View, growth_in, growth_of
-from stylegan.files.keyframes import MOST, Keyframes, decoded, styles_of
+from stylegan.directions import Directions
+from stylegan.edits import EditText, text_of
+from stylegan.explore.pictures import View
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable
+from stylegan.sampling import MAX_SEED
 
-SEED, POINTS = "seed", "points"  # what a picture starts from
-LARGEST_PSI = 100.0
-LARGEST_MOVE = 100.0  # standard deviations
-Values = Mapping[str, Any]  # of the controls, by name
-Choice = TypeVar("Choice")
-
-
-def view_of(scene: Scene, values: Values) -> View:
-    """The view that the controls specify. ValueError, fit for the user, where there is none."""
-    config, loaded = scene.generator.config, scene.loaded
-    layers = config.num_styles()
-    mixing = Mixing(seed_of(values, "mix_seed"), layers_of(values, "mix_layers", layers))
-    styles = None
-    if choice(values, "start", (SEED, POINTS)) == POINTS:
-        start, end = (point_of(scene, values.get(name)) for name in ("from", "to"))
-        styles = torch.lerp(start, end, number(values, "between", 0, 1))
-    cutoff = whole(values, "cutoff", 0, layers)
-    texts, edits = edits_in(scene, values)
-    return View(
-        seed=seed_of(values, "seed"),
-        label=class_of(scene, values),
-        psi=number(values, "psi", -LARGEST_PSI, LARGEST_PSI),
-        cutoff="all" if cutoff == layers else cutoff,
-        centers=centers_of(scene, values),
-        plane=plane_of(values),
-        mixing=mixing if switch(values, "mix") else None,
-        styles=styles,
-        edits=edits,
-        edit_texts=texts,
-        growth=number(values, "growth", 2, growth_of(loaded.resolution, loaded.alpha)),
-        noise=noise_of(values),
-        noise_seed=seed_of(values, "noise_seed"),
-        blend=blend_of(scene, values),
-        tuned=tuned_of(scene, values),
-    )
+FIRST_SEED = 10  # the first picture: a good one of both bundled generators
+SLIDER_SEEDS = 9999  # the end of sliders for seeds; their numbers take any seed
+REACH = 4  # standard deviations that a direction's slider moves either way
+PLANE = 1.25  # the reach of the plane of seeds; the seeds are at 1
+Values = Mapping[str, Any]  # sent by a browser: anything, until a control has read it
 
 
-def tuned_of(scene: Scene, values: Values) -> int:
-    """The number of a tuned generator that is still there, or 0."""
-    number = whole(values, "tuned", 0, sampling.MAX_SEED)
-    scene.network(number)
-    return number
+@dataclass(frozen=True)
+class Slider:
+    """A number, whole if `step` is."""
+
+    name: str
+    label: str
+    tip: str
+    low: float
+    high: float
+    value: float
+    step: float = 1
+    most: float | None = None  # what may be typed, beyond the end of the slider
+
+    def read(self, given: Any) -> float:
+        most = self.high if self.most is None else self.most
+        number = isinstance(given, int | float) and not isinstance(given, bool)
+        if number and self.low <= given <= most and (self.step % 1 or given == int(given)):
+            return float(given) if self.step % 1 else int(given)
+        kind = "number" if self.step % 1 else "whole number"
+        raise ValueError(f"{self.label}: {shown(given)} is not a {kind} from {self.low} to {most}")
 
 
-def layers_of(values: Values, name: str, layers: int) -> tuple[int, ...]:
-    """Numbers of layers, each once, in order."""
-    given = values.get(name)
-    if not isinstance(given, list) or len(given) > layers:
-        raise ValueError(f"{name} is a list of layers from 0 to {layers - 1}, not {shown(given)}")
-    return tuple(sorted({whole({name: one}, name, 0, layers - 1) for one in given}))
+@dataclass(frozen=True)
+class Menu:
+    """One of several values, each with its text."""
+
+    name: str
+    label: str
+    tip: str
+    options: Sequence[tuple[str, str]]
+    value: str
+
+    def read(self, given: Any) -> str:
+        for value, _ in self.options:
+            if value == given:
+                return value
+        raise ValueError(f"{self.label}: {shown(given)} is not one of the choices")
 
 
-def centers_of(scene: Scene, values: Values) -> Centers | Literal["none"] | None:
-    """What truncation pulls toward."""
-    chosen = choice(values, "centers", [name for name, _ in centers_known(scene)])
-    match chosen:
-        case "none":
-            return None if scene.loaded.centers is None else "none"
-        case "file":
-            return None
-        case "class":
-            return "class"
-    return int(chosen)
+@dataclass(frozen=True)
+class Layers:
+    """Any of the layers, each with a box to tick."""
+
+    name: str
+    label: str
+    tip: str
+    count: int
+    value: Sequence[int] = ()
+
+    def read(self, given: Any) -> tuple[int, ...]:
+        rows = range(self.count)
+        if isinstance(given, list) and all(type(i) is int and i in rows for i in given):
+            return tuple(sorted(set(given)))
+        raise ValueError(f"{self.label}: {shown(given)} is not a list of layers below {self.count}")
 
 
-def centers_known(scene: Scene) -> list[tuple[str, str]]:
-    """The choices of centres, the first of which is that of the start, and what they are."""
-    kept = scene.loaded.centers
-    own = [] if kept is None else [("file", f"the file's centres ({len(kept)})")]
-    counts = [(str(count), f"the nearest of {count} centres") for count in (4, 16, 64)]
-    kinds = [("class", "the mean of the class")] if scene.generator.config.label_dim else []
-    return [*own, ("none", "the average"), *counts, *kinds]
-
-
-def plane_of(values: Values) -> Plane | None:
-    """A place in the plane of three seeds; None where the picture's own is."""
-    x, y = (number(values, name, -LARGEST_MOVE, LARGEST_MOVE) for name in ("plane_x", "plane_y"))
-    seeds = seed_of(values, "plane_a"), seed_of(values, "plane_b")
-    return Plane(seeds, x, y) if x or y else None
-
-
-def blend_of(scene: Scene, values: Values) -> Blend | None:
-    """What is taken from the other network; None where there is none, or nothing of it is."""
-    if scene.other is None:
-        return None
-    share = number(values, "share", 0, 1)
-    doublings = whole(values, "blend_from", 2, growth_of(scene.loaded.resolution))
-    return Blend(2**doublings, share) if share else None
-
-
-def is_number(value: Any) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def number(values: Values, name: str, least: float, most: float) -> float:
-    """A number between two, which are included."""
-    value = values.get(name)
-    if is_number(value) and least <= value <= most:
-        return float(value)
-    raise ValueError(f"{name} is a number from {least:g} to {most:g}, not {shown(value)}")
-
-
-def whole(values: Values, name: str, least: int, most: float) -> int:
-    """A number without a fraction; JavaScript has only one kind of numbers."""
-    value = values.get(name)
-    if is_number(value) and least <= value <= most and value == math.floor(value):
-        return int(value)
-    raise ValueError(f"{name} is a whole number from {least} to {most:.0f}, not {shown(value)}")
+Control = Slider | Menu | Layers
 
 
 def shown(value: Any) -> str:
-    return "empty" if value is None else readable(repr(value), 40)
+    return "nothing" if value is None else readable(repr(value), 40)
 
 
-def seed_of(values: Values, name: str) -> int:
-    return whole(values, name, 0, sampling.MAX_SEED)
+def seed_slider(name: str, label: str, tip: str, value: int) -> Slider:
+    return Slider(name, label, tip, 0, SLIDER_SEEDS, value, most=MAX_SEED)
 
 
-def switch(values: Values, name: str) -> bool:
-    return choice(values, name, (False, True))
+def toward(name: str, label: str) -> Slider:
+    return Slider(name, label, "1 is all the way to that seed", -PLANE, PLANE, 0, 0.01)
 
 
-def choice(values: Values, name: str, known: Sequence[Choice]) -> Choice:
-    """One of the known values, of their own type."""
-    value = values.get(name)
-    for one in known:
-        if type(value) is type(one) and value == one:
-            return one
-    raise ValueError(f"{name} is one of {', '.join(map(repr, known))}, not {shown(value)}")
+def moving(name: str) -> Slider:
+    return Slider(name, name, "Standard deviations along this direction", -REACH, REACH, 0, 0.1)
 
 
-def noise_of(values: Values) -> Literal["const", "random", "none"]:
-    kinds: tuple[Literal["const", "random", "none"], ...] = ("const", "random", "none")
-    return choice(values, "noise", kinds)
+class Controls:
+    """The controls for a generator and its directions, by section of the page."""
 
+    def __init__(self, loaded: LoadedGenerator, directions: Sequence[Directions] = ()) -> None:
+        config, psi = loaded.generator.config, loaded.psi
+        numbers = range(config.label_dim)
+        self.loaded, self.layers, last = loaded, config.num_styles(), config.num_styles() - 1
+        self.classes = list(loaded.label_names) or [f"class {i}" for i in numbers]
+        self.directions = {
+            f"{found.method}:{name}": (found, name)
+            for found in directions
+            for name in found.called()
+        }
+        same = "The same seed always gives the same picture"
+        average = "0 is the average picture, 1 full variety, below 0 the opposite"
+        reach = max(1.5, abs(psi))
+        classes = [(str(i), self.classes[i]) for i in numbers]
+        kinds = [("const", "stored"), ("random", "random"), ("none", "off")]
+        noise: list[Control] = [
+            Menu("noise", "Noise", "Fine random detail", kinds, "const"),
+            seed_slider("noise_seed", "Seed of random noise", "Chooses the random noise", 0),
+        ]
+        ticked = "Layers that take the other seed's styles: first pose and shape, last colours"
+        spaces = [("w", "Natural (one style)"), ("w+", "Closer match (one style per layer)")]
+        starts = [("seed", "the seed"), ("own", "your picture")]
+        self.sections: dict[str, list[Control]] = {
+            "start": [Menu("start", "Start from", "What the picture is made from", starts, "seed")],
+            "picture": [
+                seed_slider("seed", "Seed", same, FIRST_SEED),
+                *([Menu("label", "Class", "The kind of picture", classes, "0")] if classes else []),
+                Slider("psi", "Truncation ψ", average, -reach, reach, psi, 0.05),
+                *(noise if config.noise else []),
+            ],
+            "plane": [
+                toward("plane_x", "Toward the second seed"),
+                toward("plane_y", "Toward the third seed"),
+                seed_slider("plane_a", "Second seed", "The seed at the right of the plane", 1),
+                seed_slider("plane_b", "Third seed", "The seed at the top of the plane", 2),
+            ],
+            "mixing": [
+                seed_slider("mix_seed", "Other seed", "The seed that gives the ticked layers", 1),
+                Layers("mix_layers", "Layers", ticked, self.layers),
+            ],
+            "edits": [
+                Slider("edit_first", "First layer", "Coarsest layer that edits move", 0, last, 0),
+                Slider("edit_last", "Last layer", "Finest layer that edits move", 0, last, last),
+                *map(moving, self.directions),
+            ],
+            "own": [
+                Slider("steps", "Steps", "More steps find a closer match", 20, 1000, 300, 10),
+                Menu("space", "Match", "What the search may change", spaces, "w"),
+            ],
+        }
 
-def class_of(scene: Scene, values: Values) -> int | None:
-    """The class that is chosen, None where there are none."""
-    count = scene.generator.config.label_dim
-    return whole(values, "label", 0, count - 1) if count else None
+    def read(self, values: Values) -> dict[str, Any]:
+        """The value of every control. ValueError, for the user to read, where one is wrong."""
+        controls = [one for section in self.sections.values() for one in section]
+        return {one.name: one.read(values.get(one.name)) for one in controls}
 
-
-def edits_in(scene: Scene, values: Values) -> tuple[list[str], list[Edit]]:
-    """The moves of the sliders that are not at 0, in the chosen layers, and of saved edits; with
-    what `--edit` says for each."""
-    layers = scene.generator.config.num_styles()
-    first, last = sorted(whole(values, name, 0, layers - 1) for name in ("edit_first", "edit_last"))
-    chosen = (
-        range(first, last + 1) if last - first + 1 < layers else None
-    )  # None: a direction's own
-    texts, edits = [], []
-    for method, found in scene.directions.items():
-        called = found.called()
-        for name, amount in zip(
-            called, moves_of(values.get(method), len(called), method), strict=True
-        ):
-            if amount:
-                texts.append(text_of(EditText(f"{method}:{name}", amount, chosen)))
-                edits.append(found.edit(name, amount, chosen))
-    given = values.get("saved")
-    if not isinstance(given, dict):
-        raise ValueError(f"saved are strengths of saved edits by name, not {shown(given)}")
-    saved = scene.saved() if any(given.values()) else {}
-    for name, strength in given.items():
-        amount = number({name: strength}, name, -LARGEST_MOVE, LARGEST_MOVE)
-        if amount and name not in saved:
-            raise ValueError(f"there is no saved edit {shown(name)}; load this page anew")
-        if amount:
-            texts.append(text_of(EditText(name, amount)))
-            edits += saved[name].times(amount)
-    return texts, edits
-
-
-def moves_of(given: Any, count: int, method: str) -> list[float]:
-    """How far to move along each direction of a method."""
-    if not isinstance(given, list) or len(given) != count:
-        raise ValueError(f"{method} is a list of {count} numbers, not {shown(given)}")
-    named = {f"direction {i + 1} of {method}": value for i, value in enumerate(given)}
-    return [number(named, name, -LARGEST_MOVE, LARGEST_MOVE) for name in named]
-
-
-def point_of(scene: Scene, text: Any) -> Tensor:
-    """The styles (num_styles, w_dim) of a saved point; ValueError if it is not of this network."""
-    if text is None:
-        raise ValueError("choose two saved points; Save point keeps the picture that is shown")
-    return styles_of(text, scene.generator.config, "the saved point")
-
-
-def keyframes_in(scene: Scene, values: Values) -> Keyframes:
-    """The saved points as keyframes of a film."""
-    texts = values.get("points")
-    if not isinstance(texts, list) or not 2 <= len(texts) <= MOST:
-        raise ValueError("save at least two points; Save point keeps the picture that is shown")
-    seconds = number(values, "film_seconds", 0.1, 60)
-    ws = torch.stack([point_of(scene, text) for text in texts])
-    loop, ease = switch(values, "loop"), switch(values, "ease")
-    return Keyframes(ws, [seconds] * len(ws), loop, ease)
-
-
-def file_of(values: Values) -> tuple[str, bytes]:
-    """Name and content of a file that the user brought."""
-    file = values.get("file")
-    if not isinstance(file, dict) or not isinstance(file.get("name"), str):
-        raise ValueError("choose a file first")
-    name = file["name"].replace("\\", "/").rpartition("/")[2]
-    return readable(name, 80) or "the file", decoded(file.get("content"), "the file's content")
-
-
-def name_of(scene: Scene, view: View) -> str:
-    """A short name for a picture, fit for files."""
-    if view.styles is not None:
-        return "point"
-    label = "" if view.label is None else f"-{class_names(scene)[view.label]}"
-    mixed = "" if view.mixing is None else f"-mixed{view.mixing.seed}"
-    moves = "-moved" if view.plane is not None else ""
-    moves += "-edited" if view.edits else ""
-    moves += "-tuned" if view.tuned else ""
-    name = f"seed{view.seed:04d}{label}{mixed}{moves}"
-    return "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
-
-
-def class_names(scene: Scene) -> list[str]:
-    """The name, or number, of every class."""
-    count, names = scene.generator.config.label_dim, scene.loaded.label_names
-    return list(map(str, names)) if len(names) == count else [f"class {i}" for i in range(count)]
-
-
-def ranges_text(layers: Sequence[int]) -> str:
-    """`0-3,5` of layers in order."""
-    starts = [i for i in layers if i - 1 not in layers]
-    ends = [i for i in layers if i + 1 not in layers]
-    parts = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
-    return ",".join(parts) or "none"
-
-
-def described(scene: Scene, view: View) -> str:
-    """One line about a picture."""
-    resolution, alpha = growth_in(scene, view)
-    size = f"{resolution}×{resolution}"  # noqa: RUF001
-    if alpha < 1:
-        size += f", {100 * alpha:.0f} % grown in"
-    edits = [f"--edit {text}" for text in view.edit_texts]
-    if view.blend is not None:
-        edits.append(f"blend --from {view.blend.first} --share {view.blend.share:g}")
-    if view.tuned:
-        edits.append("tuned generator")
-    if view.styles is not None:
-        return " · ".join([size, *edits])
-    words = [f"seed {view.seed}", f"ψ {view.psi:g}", size]
-    if view.label is not None:
-        words.insert(1, class_names(scene)[view.label])
-    if view.mixing is not None:
-        words.append(f"layers {ranges_text(view.mixing.layers)} of seed {view.mixing.seed}")
-    if view.plane is not None:
-        for share, seed in zip((view.plane.x, view.plane.y), view.plane.seeds, strict=True):
-            words.append(f"{share:g} of the way to seed {seed}")
-    if view.centers is not None:
-        words.append(f"--centers {view.centers}")
-    return " · ".join([*words, *edits])
+    def view(self, values: Values, own: Tensor | None = None) -> View:
+        """What the controls show: a seed, or the styles of the user's `own` picture."""
+        read = self.read(values)
+        if read["start"] == "own" and own is None:
+            raise ValueError("open Your picture and project one first")
+        first, last = sorted((read.get("edit_first", 0), read.get("edit_last", 0)))
+        rows = range(first, last + 1) if last - first + 1 < self.layers else None
+        edits = {
+            text_of(EditText(name, read[name], rows)): found.edit(number, read[name], rows)
+            for name, (found, number) in self.directions.items()
+            if read[name]
+        }
+        known = {field.name for field in fields(View)} & read.keys() - {"label"}
+        return View(
+            **{name: read[name] for name in known},
+            label=int(read["label"]) if self.classes else None,
+            edits=edits,
+            styles=own if read["start"] == "own" else None,
+        )
