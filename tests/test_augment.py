@@ -11,7 +11,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 from two_processes import fixed_signs, strengths
 
-from stylegan.augment import AugmentConfig, Strength, ada, diffaugment, part, resampling
+from stylegan.augment import ada, diffaugment, part, resampling
 from stylegan.training.terms import discriminator_logits, real_terms
 
 ARRAYS, META = reference.load("ada")
@@ -211,22 +211,6 @@ def test_a_gpu_transforms_as_a_cpu_does(deterministic, monkeypatch):
 # In training
 
 
-def test_the_published_rule_moves_the_strength():
-    """Fixed signs, batches of 32: 4 * 32 / 500,000 for every four, and never below 0."""
-    config = AugmentConfig(kind="ada")
-    strength, change = Strength(), 4 * 32 / 500_000
-    signs = [1.0] * 8 + [0.7, 0.5, 0.6, 0.4] + [0.9, 0.5, 0.9, 0.6] + [-1.0] * 12
-    expected = [*[0] * 4, *[1] * 4, *[2] * 4, *[1] * 4, *[2] * 4, *[1] * 4, *[0] * 4]
-    seen = []
-    for sign in signs:
-        seen.append(strength.probability)
-        strength.observe(sign, 32, config)
-    assert seen == pytest.approx([change * steps for steps in expected])
-    assert strength.probability == 0
-    strength.observe(1.0, 32, config)
-    assert strength == Strength(0.0, 32.0, 32, 1)
-
-
 def test_training_moves_the_strength_by_the_rule_also_over_a_resume():
     expected, probability = [], 0.0
     for signs in fixed_signs().mean(dim=1).split(4):
@@ -268,17 +252,6 @@ def test_an_augmented_run_continues_bit_for_bit(name, store, tmp_path):
         assert continued.strength.probability > 0
     else:
         assert continued.strength.probability == config.augment.strength
-
-
-def test_without_probability_training_is_the_same_to_the_last_bit(store, tmp_path):
-    plain = run(tiny_config(schedule=SHORT), store, tmp_path / "plain").to_payload()
-    resting = {"kind": "ada", "target": 0.999}
-    off = [{"kind": kind, "strength": 0.0} for kind in ("ada", "diffaugment")]
-    for i, augment in enumerate([resting, *off]):
-        rests = run(tiny_config(schedule=SHORT, augment=augment), store, tmp_path / str(i))
-        assert rests.strength.probability == 0
-        other = [path.split("/")[1] for path in differing(plain, rests.to_payload())]
-        assert set(other) <= {"config", "strength"}
 
 
 def test_r1_differentiates_by_the_images_before_they_are_transformed():

@@ -99,30 +99,6 @@ def test_one_bad_number_skips_the_whole_update_count_included(bad):
         assert torch.equal(a, b)
 
 
-def test_gradients_whose_norm_overflows_are_not_bad():
-    (parameter,) = weights(1)
-    parameter.grad = torch.full_like(parameter, 1e200)
-    assert guarded_update(adam([parameter]), OFF, 0.01)
-
-
-@pytest.mark.parametrize("beta1", [0.0, 0.9])
-def test_a_missing_gradient_counts_as_zero(beta1):
-    ours = weights(2)
-    start = [p.detach().numpy().copy() for p in ours]
-    optimizer, gradients = adam(ours, beta1), [[], []]
-    for seed in range(6):
-        give(ours, seed)
-        if seed in (0, 3, 4):
-            ours[1].grad = None
-        for history, parameter in zip(gradients, ours, strict=True):
-            missing = parameter.grad is None
-            history.append(np.zeros(4) if missing else parameter.grad.numpy().copy())
-        assert guarded_update(optimizer, OFF, 0.01)
-    for x, history, parameter in zip(start, gradients, ours, strict=True):
-        expected = official_adam(x, history, lr=0.01, beta1=beta1, beta2=0.99, eps=1e-8)
-        assert np.abs(parameter.detach().numpy() - expected).max() < 1e-15
-
-
 @pytest.mark.parametrize("network", ["generator", "discriminator"])
 def test_a_training_step_with_a_bad_gradient_is_counted_and_changes_no_weight(network):
     state, now = TrainState.create(tiny_config()), stage(4, 1.0, lr=0.01)

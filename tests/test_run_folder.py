@@ -3,7 +3,6 @@
 import pytest
 
 from stylegan.config import load_config
-from stylegan.lineage import Source
 from stylegan.records import append_line, to_line
 from stylegan.run_folder import RunFolder, images_of
 
@@ -35,20 +34,6 @@ def test_the_newest_files_and_the_milestones_stay(tmp_path, keep, milestone_imag
     assert numbers(run) == kept
 
 
-def test_samples_below_1_kimg_leave_those_of_the_weights_that_a_run_began_with(tmp_path):
-    plain, tuned = RunFolder(tmp_path / "plain"), RunFolder(tmp_path / "tuned")
-    source = Source("first/state-000000012.pt", "0" * 64)
-    for run, lineage in ((plain, ()), (tuned, (source,))):
-        run.create(load_config("quickstart"), tmp_path, [], lineage)
-        run.samples.mkdir()
-        for images in (0, 168, 999, 1000, 2500):
-            run.sample_file(images).touch()
-    assert [path.name for _, path in plain.grids()] == ["000000.png", "000001.png", "000002.png"]
-    assert [kimg for kimg, _ in tuned.grids()] == [0, 0.168, 0.999, 1, 2]
-    assert tuned.sample_file(168).name == "000000_168.png"
-    assert {path.name for _, path in tuned.grids()} > {path.name for _, path in plain.grids()}
-
-
 def test_a_run_knows_its_configuration_its_skipped_images_and_its_data(tmp_path):
     run = RunFolder(tmp_path / "run")
     assert RunFolder.at(run.path) is None and run.stored_config() is None
@@ -74,15 +59,6 @@ def test_what_kills_have_left_of_our_files_is_removed_and_nothing_of_the_users(t
     assert all((tmp_path / name).exists() for name in mine)
     with pytest.raises(ValueError, match="is not empty"):
         run.stored_config()
-
-
-def test_a_folder_in_which_nothing_was_written_vanishes_and_one_of_the_user_stays(tmp_path):
-    (tmp_path / "mine").mkdir()
-    for path in (tmp_path / "a" / "b" / "run", tmp_path / "mine" / "run"):
-        with pytest.raises(KeyError), RunFolder(path).alone():
-            assert path.is_dir()
-            raise KeyError
-    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
 
 
 FIRST, TICK = {"event": "start"}, {"event": "progress"}

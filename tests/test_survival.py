@@ -111,15 +111,6 @@ def test_a_run_whose_states_are_all_damaged_is_left_alone(store, begun):
     assert before == contents(begun)
 
 
-def test_a_damaged_newest_generator_is_named_and_the_one_before_is_used(store, tmp_path):
-    out = tmp_path / "run"
-    run(tiny_config(), store, out)
-    damage(out / "generator-000000168.pt", "flipped")
-    loaded = load_source(out)
-    assert loaded.images_seen == 160
-    assert "generator-000000168.pt is damaged" in loaded.origin
-
-
 def test_a_run_whose_states_are_gone_is_not_begun_anew_over_its_results(store, begun):
     for path in RunFolder(begun).states():
         path.unlink()
@@ -127,13 +118,6 @@ def test_a_run_whose_states_are_gone_is_not_begun_anew_over_its_results(store, b
     with pytest.raises(ValueError, match=r"holds results of a run, but no state-\*.pt to continue"):
         run(tiny_config(), store, begun)
     assert contents(begun) == before
-
-
-def test_a_state_of_another_run_is_refused(store, begun, tmp_path):
-    run(tiny_config(seed=1), store, tmp_path / "other", stop_at=120)
-    shutil.copy(tmp_path / "other" / "state-000000120.pt", begun / "state-000000140.pt")
-    with pytest.raises(ValueError, match=r"140.pt cannot be .* \(seed: 1 there, 0 asked\)"):
-        run(tiny_config(), store, begun)
 
 
 def test_another_number_of_threads_is_told(store, begun):
@@ -311,18 +295,6 @@ def test_a_finished_run_made_longer_equals_one_that_was_so_long_from_the_start(
     assert differing(longer.to_payload(), whole) == []
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_run_in_half_precision_continues_with_its_scalers(precision, store, tmp_path):
-    config = tiny_config(precision=precision, schedule={"total_kimg": 0.048})
-    run(config, store, tmp_path / "run", stop_at=28)
-    twice = run(config, store, tmp_path / "run").to_payload()
-    once = run(config, store, tmp_path / "once").to_payload()
-    assert differing(once, twice) == []
-    if precision == "fp16":
-        assert once["g_scaler"]["scale"] > 0
-        assert once["g_scaler"]["_growth_tracker"] + once["skipped_g"] > 0
-
-
 # Numerical health
 
 
@@ -359,12 +331,6 @@ def test_logits_that_saturate_for_long_end_the_run():
     health.check_logits(progress(far, -far, half))
     with pytest.raises(Diverged, match="the discriminator has won"):
         health.check_logits(progress(far, -far, half))
-
-
-@pytest.mark.parametrize("option", [{"max_saturated_kimg": 0.0}, {"discriminator_loss": "wgan_gp"}])
-def test_logits_may_be_large_where_they_are_not_watched_or_not_log_odds(option):
-    health = Health(TrainState.create(tiny_config(**option)))
-    health.check_logits(progress(1e6, -1e6, 100_000))
 
 
 def test_running_out_of_memory_names_resolution_batch_and_options():

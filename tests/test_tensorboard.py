@@ -80,12 +80,6 @@ def test_the_grids_of_samples_and_reals_are_images(plain):
             assert np.array_equal(np.asarray(shown), np.asarray(written))
 
 
-def test_a_finished_run_adds_no_events(store, plain):
-    before = {path: path.read_bytes() for path in plain.rglob("*") if path.is_file()}
-    recorded(store, plain)
-    assert {path: path.read_bytes() for path in plain.rglob("*") if path.is_file()} == before
-
-
 def test_a_file_where_the_events_should_be_does_not_stop_a_run(store, tmp_path):
     told, config = [], tiny_config(schedule=SCHEDULE)
     run(config, store, tmp_path, stop_at=4)
@@ -102,9 +96,3 @@ def test_what_a_killed_process_wrote_beyond_its_state_is_purged(store, tmp_path)
     RunFolder(out).states()[-1].unlink()  # as if it were never written
     run(config, store, out, tensorboard=True)
     assert [event.step for event in events(out).Scalars("d/fake_logits")] == [4, 8, 12]
-
-
-def test_without_tensorboard_there_are_no_events(store, tmp_path):
-    recorded(store, tmp_path, {"tensorboard": False})
-    assert not (tmp_path / "tensorboard").exists()
-    assert (tmp_path / "log.jsonl").exists()

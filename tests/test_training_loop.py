@@ -9,7 +9,6 @@ from PIL import Image
 from tiny_training import QUIET, differing, run, tiny_config, tiny_store
 
 from stylegan.config import from_dict
-from stylegan.files.loading import load_source
 from stylegan.run_folder import RunFolder
 from stylegan.toml import parse_toml
 from stylegan.training import start
@@ -85,13 +84,6 @@ def test_a_run_grows_through_its_resolutions_and_leaves_its_files(store, whole):
             assert image.size == (8 * 16, rows * 16)
 
 
-def test_the_final_generator_file_holds_the_average_generator(whole):
-    out, state = whole
-    loaded = load_source(out)
-    assert (loaded.images_seen, loaded.resolution, loaded.alpha) == (168, 16, 1.0)
-    assert differing(loaded.generator.state_dict(), state.generator_ema.state_dict()) == []
-
-
 def test_a_run_that_stopped_after_its_last_step_still_writes_its_generator(store, whole, tmp_path):
     run(tiny_config(), store, tmp_path / "run", stop_at=168)
     assert not (tmp_path / "run" / "generator-000000168.pt").exists()
@@ -103,16 +95,6 @@ def test_a_run_that_stopped_after_its_last_step_still_writes_its_generator(store
 def test_a_run_of_other_images_is_refused(whole, tmp_path):
     with pytest.raises(ValueError, match="trained on other images"):
         run(tiny_config(), tiny_store(tmp_path, seed=1), whole[0])
-
-
-def test_a_conditional_run_stopped_and_continued_equals_one_that_was_not(store, tmp_path):
-    config = tiny_config(data={"labels": True}, schedule={"total_kimg": 0.036})
-    run(config, store, tmp_path / "run", stop_at=20)
-    continued = run(config, store, tmp_path / "run")
-    once = run(config, store, tmp_path / "once")
-    assert continued.config.network.label_dim == 2
-    assert differing(continued.to_payload(), once.to_payload()) == []
-    assert load_source(tmp_path / "run").label_names == ("a", "b")
 
 
 def test_the_number_of_workers_does_not_change_a_run(store, tmp_path):

@@ -76,22 +76,6 @@ def test_what_was_fading_in_fades_in_again(folder):
     assert found.config.schedule.initial_resolution == 8
 
 
-@pytest.mark.parametrize("asked", ["option", "file"])
-def test_growing_again_is_asked_for(folder, asked):
-    overrides = ["schedule.initial_resolution=4"] if asked == "option" else []
-    config = sketch(folder / f"{asked}.toml", **({} if overrides else {"initial_resolution": 4}))
-    found = decided(folder, folder / "run", *overrides, config=config)
-    assert found.config.schedule.initial_resolution == 4
-    assert "training starts at 4x4, as configured" in found.lines[-1]
-
-
-def test_a_run_of_a_lower_resolution_begins_at_its_own(folder):
-    config = sketch(folder / "lower.toml")
-    found = decided(folder, folder / "run", "network.resolution=8", config=config)
-    assert found.config.schedule.initial_resolution == 8
-    assert "training starts at 8x8" in found.lines[-1]
-
-
 def test_without_a_configuration_the_sizes_are_those_of_the_source(folder):
     usual, found = decided(folder, None).config, decided(folder, "emoji64").config
     theirs = load_source("emoji64").generator.config
@@ -102,12 +86,6 @@ def test_without_a_configuration_the_sizes_are_those_of_the_source(folder):
     assert found.schedule.total_kimg == usual.schedule.total_kimg
     larger = decided(folder, "emoji32", "network.resolution=128").config.network
     assert larger.channel_base == load_source("emoji32").generator.config.channel_base
-
-
-def test_sizes_that_are_asked_for_win(folder):
-    found = decided(folder, "emoji64", "network.z_dim=16").config.network
-    assert (found.z_dim, found.w_dim, found.channel_base) == (16, 128, 512)
-    assert decided(folder, "emoji64", width=32).config.network.max_channels == 32
 
 
 def test_a_run_that_has_begun_keeps_where_it_began_without_its_source(folder):

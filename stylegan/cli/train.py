@@ -254,8 +254,7 @@ def show_plan(
     from stylegan.schedule import coming
     from stylegan.training.cost import step_costs
     from stylegan.training.kernels import backend_flags
-    from stylegan.training.plan import plan_lines
-    from stylegan.training.preflight import outlook
+    from stylegan.training.preflight import outlook, plan_lines
     from stylegan.training.run import fit_to_data, settle_threads
 
     found = looked_at(decision.source, decision.config, decode=True)
@@ -316,7 +315,7 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
     from tqdm import tqdm
 
     from stylegan.messages import duration
-    from stylegan.training.plan import TimeLeft
+    from stylegan.training.preflight import TimeLeft
 
     total = config.schedule.total_images
     bar: tqdm[Any] | None = None

@@ -2,16 +2,17 @@
 
 import resource
 import shutil
+from collections.abc import Mapping
 
 import torch
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
-from stylegan.messages import about, gib
+from stylegan.messages import about, aligned, duration, gib
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, Stage, coming, phases
 from stylegan.threads import busy
-from stylegan.training.cost import Cost, installed_memory, state_bytes, step_costs
+from stylegan.training.cost import Cost, installed_memory, state_bytes, step_costs, step_flops
 
 
 def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> list[str]:
@@ -97,3 +98,54 @@ def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
         f"warning: {config.keep_states} states of {gib(one)} (keep_states) and a new one need "
         f"{gib(needed)}, {gib(free)} are free at {begun}"
     ]
+
+
+class TimeLeft:
+    """Expected time to the end: each resolution at its last known speed, those to come at the
+    present one's, scaled by their operations."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.phases = phases(config.schedule)
+        self.config = config
+        self.rates: dict[int, float] = {}
+
+    def seconds(self, images_seen: int, resolution: int, images_per_second: float) -> float:
+        """To the end, with the speed that `resolution` has now."""
+        if images_seen >= self.phases[-1][1]:  # the run was made shorter
+            return 0.0
+        self.rates[resolution] = images_per_second
+        work = images_per_second * step_flops(self.config, resolution)
+        left = 0.0
+        for first, end, stage in self.phases:
+            rate = self.rates.get(
+                stage.resolution, work / step_flops(self.config, stage.resolution)
+            )
+            left += max(end - max(first, images_seen), 0) / rate
+        return left
+
+
+def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.device) -> list[str]:
+    """The plan as a table to print."""
+    rows = [("kimg", "resolution", "batch", "G rate", "D rate", "steps", "memory", "time")]
+    for first, end, stage in phases(config.schedule):
+        cost = costs[stage.resolution]
+        mark = "" if cost.measured else "~"
+        fades = " fades in" if stage.alpha < 1 else ""
+        rows.append(
+            (
+                f"{kimg(first)}-{kimg(end)}",
+                f"{stage.resolution}{fades}",
+                str(stage.batch_size),
+                f"{stage.g_lr:g}",
+                f"{stage.d_lr:g}",
+                f"{-(-(end - first) // stage.batch_size):,}",
+                gib(cost.memory_bytes),
+                mark + duration(cost.seconds_per_image * (end - first)),
+            )
+        )
+    kind = "measured" if device.type == "cuda" else "estimated"
+    return [*aligned(rows), f"memory: of a step, {kind}; ~: from a smaller step"]
+
+
+def kimg(images: int) -> str:
+    return f"{images / 1000:,.10g}"
