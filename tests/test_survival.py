@@ -30,6 +30,7 @@ from stylegan.training.health import (
     SATURATED_LOGIT,
     Diverged,
     Health,
+    Overfitting,
 )
 
 
@@ -346,3 +347,23 @@ def test_running_out_of_memory_names_resolution_batch_and_options():
         resource.setrlimit(resource.RLIMIT_AS, limit)
     for part in ("resolution 16, batch 268435456", "--batch-gpu", "--checkpoint-activations"):
         assert part in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "signs", "windows"),
+    [
+        ({}, 0.95, 2),  # the first after growth does not count
+        ({}, 0.85, None),
+        ({"augment": {"kind": "ada"}}, 0.95, None),  # p still rises
+        ({"discriminator_loss": "wgan_gp"}, 0.95, None),  # logits without a zero
+    ],
+)
+def test_a_discriminator_that_looks_overfitted_is_told_of_once(options, signs, windows):
+    watch = Overfitting(tiny_config(**options), num_images=600)
+    metrics = {"d/real_signs": signs, "augment/probability": 0.0}
+    stage, told = Stage(16, 1.0, 4, 1e-3, 1e-3, 1.0), []
+    for kimg in range(1, 61):  # windows of 20 passes
+        line = TrainingProgress(1000 * kimg, 0, stage, metrics, 1000, 1.0, 0.0, 0)
+        told += [(kimg, text) for text in [watch.message(line)] if text]
+    assert [kimg for kimg, _ in told] == ([] if windows is None else [12 * windows])
+    assert all("r_t was 0.95 over the last 12000 images, of 600" in text for _, text in told)

@@ -17,7 +17,7 @@ SATURATED_LOGIT = 10.0  # docs/diagnostics.md has the measurements
 SATURATED_UPDATES = 500  # at least, whatever `max_saturated_kimg` is
 DOUBTFUL_SKIPS = 3  # in a row; fp16 skips one now and then to find its scale
 OVERFITTED_SIGNS = 0.9  # r_t; docs/diagnostics.md has the measurements
-OVERFITTED_IMAGES, OVERFITTED_PASSES = 20_000, 40  # the least to judge by, at full resolution
+WINDOW_IMAGES, WINDOW_PASSES = 10_000, 20  # the least to average it over
 LEAKING_PROBABILITY = 0.8  # of the augmentation: from there on it leaks into the samples
 ADVICE = (
     "start another run with a larger r1_gamma, smaller learning rates (schedule.g_lr, "
@@ -87,31 +87,34 @@ class Health:
 
 @dataclass
 class Overfitting:
-    """Whether the discriminator learns its images by heart, by the mean sign of the logits of reals
-    at full resolution: r_t of Karras et al. 2020 ("Training Generative Adversarial Networks with
-    Limited Data"), section 3.1."""
+    """Whether the discriminator learns its images by heart: by the mean sign of the reals' logits,
+    r_t of Karras et al. 2020 ("Training Generative Adversarial Networks with Limited Data"),
+    section 3.1. It is averaged over windows, of which the first at full resolution does not count:
+    logits are large after growth."""
 
     config: TrainConfig
     num_images: int
-    images: int = 0
-    signs: float = 0.0  # r_t times images, summed
+    windows: int = 0  # at full resolution
+    images: int = 0  # of the present window
+    signs: float = 0.0  # their r_t, summed
     said: bool = False
 
     def message(self, progress: TrainingProgress) -> str | None:
-        """What to tell, once, if it looks overfitted over the last images."""
+        """What to tell, once, if it looks overfitted over the last window."""
         stage, config, metrics = progress.stage, self.config, progress.metrics
-        if (stage.resolution, stage.alpha) != (config.network.resolution, 1) or self.said:
+        if (stage.resolution, stage.alpha) != (config.network.resolution, 1):
+            self.windows, self.images, self.signs = 0, 0, 0.0
             return None
         self.images += progress.images
         self.signs += metrics["d/real_signs"] * progress.images
-        if self.images < max(OVERFITTED_IMAGES, OVERFITTED_PASSES * self.num_images):
+        if self.said or self.images < max(WINDOW_IMAGES, WINDOW_PASSES * self.num_images):
             return None
         signs, images = self.signs / self.images, self.images
-        self.images, self.signs = 0, 0.0
+        self.windows, self.images, self.signs = self.windows + 1, 0, 0.0
         # logits of the WGAN losses have no zero between reals and fakes, nor perhaps a user's
         comparable = config.discriminator_loss.startswith(("logistic", "hinge"))
         rising = config.augment.adaptive and metrics["augment/probability"] < LEAKING_PROBABILITY
-        self.said = signs >= OVERFITTED_SIGNS and comparable and not rising
+        self.said = self.windows > 1 and signs >= OVERFITTED_SIGNS and comparable and not rising
         if not self.said:
             return None
         return (

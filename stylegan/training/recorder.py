@@ -71,7 +71,7 @@ class Meter:
 class Recorder:
     """Writes the log, the events and the samples of a run; only the first process does.
 
-    What the disk refuses is reported, and training goes on; lines of the log are written later.
+    What the disk refuses is reported, and training goes on.
     """
 
     def __init__(
