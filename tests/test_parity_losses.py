@@ -109,7 +109,7 @@ class Step:
     def update(self):
         """The update itself, which leaves its gradients behind."""
         if self.network == "generator":
-            with frozen(self.state.discriminator):
+            with frozen(self.networks.d_trained):
                 return update_generator(self.state, self.networks, self.stage, self.draws)
         draws = Draws(self.draws, self.draws, self.mix)
         return update_discriminator(self.state, self.networks, self.reals, None, self.stage, draws)

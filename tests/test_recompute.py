@@ -167,7 +167,7 @@ def test_frozen_weights_get_no_gradient():
     for generator in generators:
         for parameter in generator.synthesis.blocks["8"].parameters():
             parameter.requires_grad_(False)
-        with frozen(discriminator):
+        with frozen(list(discriminator.parameters())):
             logits = discriminator(generator(latents(), labels(), noise="const"), labels())
             losses.nonsaturating(logits).backward()
     assert largest_difference(*generators) < 1e-12

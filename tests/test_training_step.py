@@ -12,7 +12,7 @@ from two_processes import float64_state
 
 from stylegan.training import Share, TrainState, draw
 from stylegan.training.draws import mirror_flags
-from stylegan.training.parallel import training_images
+from stylegan.training.parallel import stage_networks, training_images
 from stylegan.training.step import enter_stage, update_discriminator, update_ema
 from stylegan.training.terms import discriminator_logits, fake_terms, real_terms
 
@@ -32,8 +32,9 @@ def test_the_average_forgets_half_in_its_half_life():
             parameter.add_(torch.randn_like(parameter))
         for buffer in generator.buffers():
             buffer.add_(1)
+    networks = stage_networks(generator, state.discriminator, average, stage(16, 0.5), freeze_d=0)
     for batch_size in (100, 300, 100, 500):  # together, one half-life
-        update_ema(average, generator, half_life_images=1000, batch_size=batch_size)
+        update_ema(networks, half_life_images=1000, batch_size=batch_size)
     parameters = {name for name, _ in average.named_parameters()}
     for name, value in average.state_dict().items():
         target = generator.state_dict()[name]

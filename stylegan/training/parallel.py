@@ -54,7 +54,11 @@ class StageNetworks:
 
     generator: nn.Module  # a GeneratorPass
     discriminator: nn.Module
-    equal_to_ema: frozenset[str]  # weights of the generator that equal their average and stay so
+    g_trained: list[Tensor]  # weights that the stage trains
+    d_trained: list[Tensor]
+    averages: list[Tensor]  # weights of the average generator that move, and the generator's
+    averaged: list[Tensor]
+    buffers: list[tuple[Tensor, Tensor]]  # of both
 
 
 def stage_networks(
@@ -74,14 +78,18 @@ def stage_networks(
         for resolution, block in blocks.items():
             if int(resolution) >= freeze_d:
                 block.requires_grad_(False)
-    # weights equal to their average: skipping them changes nothing
-    averages = dict(generator_ema.named_parameters())
-    equal_to_ema = frozenset(
-        name
-        for name, weight in generator.named_parameters()
-        if not weight.requires_grad and torch.equal(weight, averages[name])
+    # Weights equal to their EMA copy: skipping them changes nothing.
+    pairs = zip(generator_ema.parameters(), generator.parameters(), strict=True)
+    moving = [(a, w) for a, w in pairs if w.requires_grad or not torch.equal(a, w)]
+    return StageNetworks(
+        wrapped(GeneratorPass(generator)),
+        wrapped(discriminator),
+        [p for p in generator.parameters() if p.requires_grad],
+        [p for p in discriminator.parameters() if p.requires_grad],
+        [average for average, _ in moving],
+        [weight for _, weight in moving],
+        list(zip(generator_ema.buffers(), generator.buffers(), strict=True)),
     )
-    return StageNetworks(wrapped(GeneratorPass(generator)), wrapped(discriminator), equal_to_ema)
 
 
 def wrapped(module: nn.Module) -> nn.Module:

@@ -1,11 +1,11 @@
 """One training step: the discriminator, the average generator, then the generator."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from stylegan import augment, distributed
@@ -42,14 +42,8 @@ def train_step(
     """
     networks = enter_stage(state, stage)
     metrics = update_discriminator(state, networks, reals, labels, stage, draws)
-    update_ema(
-        state.generator_ema,
-        state.generator,
-        state.config.ema_half_life_kimg * 1000,
-        stage.batch_size,
-        equal_to_ema=networks.equal_to_ema,
-    )
-    with frozen(state.discriminator):
+    update_ema(networks, state.config.ema_half_life_kimg * 1000, stage.batch_size)
+    with frozen(networks.d_trained):
         metrics |= update_generator(state, networks, stage, draws.generator)
     state.position.advance(stage.batch_size)
     return metrics
@@ -102,7 +96,7 @@ def update_discriminator(
                     config, network, images, part_labels, stage, transform, penalized=gamma > 0
                 )
                 terms = terms_of(config, logits, leaf, stage, gamma)
-                backward(state.d_scaler, terms, weight, state.discriminator)
+                backward(state.d_scaler, terms, weight, networks.d_trained)
             add_to(metrics, terms, weight)
     if config.augment.adaptive:
         observe = partial(
@@ -133,7 +127,7 @@ def update_generator(
                 seen = augment.apply(fakes, own.transform)
                 logits = state.discriminator(seen, own.labels, alpha=stage.alpha)
             terms = generator_terms(config, logits)
-            backward(state.g_scaler, terms, weight, state.generator)
+            backward(state.g_scaler, terms, weight, networks.g_trained)
         w_mean += w * weight
         add_to(metrics, terms, weight)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
@@ -149,14 +143,13 @@ def micro_batches(n: int, at_once: int) -> list[slice]:
 
 
 def backward(
-    scaler: torch.amp.GradScaler, terms: list[Term], weight: float, network: nn.Module
+    scaler: torch.amp.GradScaler, terms: list[Term], weight: float, trained: list[Tensor]
 ) -> None:
     """Add the gradients of the terms, of a micro-batch of that weight, to those there are.
 
-    Only those of the network's weights: images, by which R1 differentiates, need none of the sum.
+    Only those of trained weights: images, by which R1 differentiates, need none of the sum.
     """
     weighted = [term.value * term.weight for term in terms if term.weight]
-    trained = [p for p in network.parameters() if p.requires_grad]
     scaler.scale(torch.stack(weighted).sum() * weight).backward(inputs=trained)
 
 
@@ -172,35 +165,21 @@ def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
 
 
 @torch.no_grad()
-def update_ema(
-    average: Generator,
-    generator: Generator,
-    half_life_images: float,
-    batch_size: int,
-    *,
-    equal_to_ema: Collection[str] = (),
-) -> None:
-    """Weights that forget half in `half_life_images`; buffers are copied. Karras et al. 2018.
-
-    Weights named in `equal_to_ema` are left alone: averaging equal numbers changes nothing.
-    """
+def update_ema(networks: StageNetworks, half_life_images: float, batch_size: int) -> None:
+    """Weights that forget half in `half_life_images`; buffers are copied. Karras et al. 2018."""
     decay = 0.5 ** (batch_size / half_life_images)
-    pairs = zip(average.parameters(), generator.named_parameters(), strict=True)
-    moving = [(mine, theirs) for mine, (name, theirs) in pairs if name not in equal_to_ema]
-    averages, weights = zip(*moving, strict=True)
-    get_ema_multi_avg_fn(decay)(averages, weights, 0)
-    for mine, theirs in zip(average.buffers(), generator.buffers(), strict=True):
-        mine.copy_(theirs)
+    get_ema_multi_avg_fn(decay)(networks.averages, networks.averaged, 0)
+    for average, buffer in networks.buffers:
+        average.copy_(buffer)
 
 
 @contextmanager
-def frozen(network: nn.Module) -> Iterator[None]:
-    """No gradients into the weights of `network` inside."""
-    active = [p for p in network.parameters() if p.requires_grad]
-    for parameter in active:
-        parameter.requires_grad_(False)
+def frozen(weights: list[Tensor]) -> Iterator[None]:
+    """No gradients into these weights inside."""
+    for weight in weights:
+        weight.requires_grad_(False)
     try:
         yield
     finally:
-        for parameter in active:
-            parameter.requires_grad_(True)
+        for weight in weights:
+            weight.requires_grad_(True)
