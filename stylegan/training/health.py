@@ -55,16 +55,13 @@ class Health:
     def check_updates(self) -> None:
         """Diverged if too many updates in a row were skipped."""
         state = self.state
-        in_a_row = {
-            "generator": state.skipped_in_a_row_g,
-            "discriminator": state.skipped_in_a_row_d,
-        }
-        for network, skipped in in_a_row.items():
-            if skipped >= state.config.max_skipped:
-                raise Diverged(
-                    f"the gradients of the {network} were not finite in {skipped} updates in a row "
-                    f"(max_skipped), at image {state.images_seen}; {ADVICE}"
-                )
+        skipped = max(state.skipped_in_a_row_g, state.skipped_in_a_row_d)
+        if skipped >= state.config.max_skipped:
+            network = "generator" if skipped == state.skipped_in_a_row_g else "discriminator"
+            raise Diverged(
+                f"the gradients of the {network} were not finite in {skipped} updates in a row "
+                f"(max_skipped), at image {state.images_seen}; {ADVICE}"
+            )
 
     def check_logits(self, progress: TrainingProgress) -> None:
         """Diverged if both logits have been saturated for `max_saturated_kimg`.
