@@ -39,7 +39,7 @@ class DataConfig:
     # the middle square (center), the middle of an aspect with bars (pad for 4:3, "pad 3:4"), all of
     # the picture squeezed (stretch), or squares at random places ("tiles 8")
     crop: str = "center"
-    include: tuple[str, ...] = ()  # sub-folders to use, of tables splits; none = all
+    include: tuple[str, ...] = ()  # sub-folders to use; none = all
     labels: bool = False  # condition on the class of each image, or its vector of numbers
     mirror: bool = False  # flip half of the images left to right
 

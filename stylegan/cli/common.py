@@ -161,8 +161,7 @@ def data_option(default: str) -> Any:
     return click.option(
         "--data",
         type=values.INPUT,
-        help=f"Folder of images, zip, TFRecords, LMDB, Parquet, or prepared store.  "
-        f"[default: {default}]",
+        help=f"Folder of images, zip, TFRecords, or prepared store.  [default: {default}]",
     )
 
 

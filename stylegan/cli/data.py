@@ -32,8 +32,7 @@ READING = together(
         "--include",
         multiple=True,
         metavar="FOLDER",
-        help="Sub-folder to use, of Parquet files a split, or image=COLUMN or label=COLUMN; may be "
-        "repeated.",
+        help="First-level sub-folder to use; may be repeated.",
     ),
     click.option(
         "--workers", type=values.whole_number(1, 1000), help="Number of threads that decode."
@@ -61,7 +60,7 @@ def prepare(
     channels: "int | Literal['auto']",
     **settings: Any,
 ) -> None:
-    """Make the store OUT of all images of SOURCE: a folder, zip, TFRecords, LMDB or Parquet.
+    """Make the store OUT of all images of SOURCE: a folder, a zip or TFRecords.
 
     `train --data FOLDER` does this by itself; a store of one's own can be kept, moved and shared.
     Without --resolution, the largest power of two that the first image offers.

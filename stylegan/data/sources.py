@@ -16,7 +16,8 @@ from typing import Any, BinaryIO, ClassVar, cast
 
 from stylegan.messages import count, listed, readable, reason_of
 
-from .images import AVIF, HEIF, extensions, head, is_image
+from . import tfrecords
+from .images import AVIF, HEIF, MODES, extensions, from_array, head, is_image, tiff
 from .labels import CSV, JSON, Labels, of_classes, read_labels
 from .store import NO_LABELS, Skipped, holds_store
 
@@ -226,32 +227,67 @@ class ZipSource(Source):
             yield name, self.members[name].file_size, self.members[name].CRC
 
 
+class TFRecordSource(Source):
+    """The images of TFRecords at the highest resolution; the others are their averages."""
+
+    kind = "set of TFRecords"
+
+    def __init__(self, path: Path, files: Sequence[Path], include: Sequence[str] = ()) -> None:
+        firsts = {file: next(tfrecords.records(file, MAX_FILE_BYTES), None) for file in files}
+        shapes = {
+            file: tfrecords.pixels(file, *first).shape for file, first in firsts.items() if first
+        }
+        largest = max((math.prod(shape[1:]) for shape in shapes.values()), default=0)
+        found = [file for file, shape in shapes.items() if math.prod(shape[1:]) == largest]
+        if len(found) != 1:
+            several = listed([readable(file.name) for file in found], 3, ", ") or "empty ones"
+            raise ValueError(f"{readable(path)} holds several sets ({several}); give one file")
+        self.file = found[0]
+        self.records = list(tfrecords.records(self.file, MAX_FILE_BYTES))
+        self.shape = shapes[self.file]
+        super().__init__(path, (f"{i:09}.tif" for i in range(len(self.records))), include)
+        if labels := tfrecords.labels_file_of(self.file):
+            self.label_files = [str(labels)]
+
+    def read(self, name: str) -> bytes:
+        """The image, uncompressed."""
+        record = self.records[int(name.removesuffix(".tif"))]
+        try:
+            image = tfrecords.pixels(self.file, *record)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        return tiff(from_array(image.transpose(1, 2, 0)))
+
+    def head(self, name: str) -> tuple[int, int, str]:
+        """Those of the first image: all of a set are alike."""
+        channels, height, width = self.shape
+        return width, height, MODES[channels]
+
+    def read_labels(self) -> Labels:
+        if not self.label_files:
+            return of_classes([None] * len(self.names))
+        return tfrecords.read_labels(Path(self.label_files[0]), len(self.names))
+
+    def listing(self) -> Iterator[tuple[Any, ...]]:
+        for file in (self.file, *map(Path, self.label_files)):
+            yield file.name, *status_of(file)
+
+
 def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
-    """The images of a folder, zip or database; `include` keeps only these first-level sub-folders.
-
-    A database, such as TFRecords, is a file or a folder of its files.
-    """
-    from . import databases, tfrecords  # which are sources, too
-
+    """The images of a folder, a zip, or TFRecords (a file or a folder of them); `include` keeps
+    only these first-level sub-folders."""
     path = Path(path)
-    near = files_near(path)
-    for kind in (tfrecords.TFRecordSource, databases.LMDBSource, databases.TableSource):
-        files = [file for file in kind.files_of(near) if file.is_file()]
-        if files and not (path.is_dir() and any(map(is_image, walk(path, [])))):
-            return kind(path, files, include)
     if path.is_dir():
+        records = sorted([*path.glob("*.tfrecords"), *path.glob("*/*.tfrecords")])
+        if records and not any(map(is_image, walk(path, []))):
+            return TFRecordSource(path, records, include)
         return FolderSource(path, include)
     if path.is_file():
-        return ZipSource(path, include)
+        is_record = path.suffix == ".tfrecords"
+        return TFRecordSource(path, [path], include) if is_record else ZipSource(path, include)
     raise FileNotFoundError(
         f"there is no folder, zip or store at {readable(path)}; see datasets/README.md"
     )
-
-
-def files_near(path: Path) -> list[Path]:
-    """The file, or what is in the folder and its sub-folders; nothing if images are among that."""
-    found = [path] if path.is_file() else sorted([*path.glob("*"), *path.glob("*/*")])
-    return [] if any(is_image(file.name) for file in found) else found
 
 
 def status_of(path: Path) -> tuple[int, int, int]:

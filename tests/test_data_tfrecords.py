@@ -1,0 +1,208 @@
+"""TFRecords of the official program as a source, and the way back to a folder or zip."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from commands import refused, told
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from pictures import folder, png
+from PIL import Image
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from stylegan.data import cached_store, check, export, open_source, prepare
+from stylegan.data.prepare import pyramid
+
+LABELS = np.eye(3, dtype=np.float32)[[2, 0, 0, 2, 2]]
+
+
+def example_class():
+    """The message `Example`, as TensorFlow defines it, by Google's own implementation."""
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="t", syntax="proto3")
+
+    def message(name, *fields):
+        made = file.message_type.add(name=name)
+        for number, field, kind, label, of in fields:
+            made.field.add(
+                name=field, number=number, type=kind, label=label, type_name=of and f".t.{of}"
+            )
+        return made
+
+    one, many = kinds.LABEL_OPTIONAL, kinds.LABEL_REPEATED
+    message("Bytes", (1, "value", kinds.TYPE_BYTES, many, None))
+    message("Ints", (1, "value", kinds.TYPE_INT64, many, None))
+    message("Feature", (1, "bytes_list", kinds.TYPE_MESSAGE, one, "Bytes"),
+            (3, "int64_list", kinds.TYPE_MESSAGE, one, "Ints"))  # fmt: skip
+    features = message("Features", (1, "feature", kinds.TYPE_MESSAGE, many, "Features.Entry"))
+    entry = features.nested_type.add(name="Entry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=one)
+    entry.field.add(
+        name="value", number=2, type=kinds.TYPE_MESSAGE, label=one, type_name=".t.Feature"
+    )
+    message("Example", (1, "features", kinds.TYPE_MESSAGE, one, "Features"))
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Example"))
+
+
+EXAMPLE = example_class()
+
+
+def record(image):
+    made = EXAMPLE()
+    made.features.feature["shape"].int64_list.value.extend(image.shape)
+    made.features.feature["data"].bytes_list.value.append(image.tobytes())
+    return made.SerializeToString()
+
+
+def write_records(path, records):
+    with open(path, "wb") as file:
+        writer = RecordWriter(file)
+        for one in records:
+            writer.write(one)
+
+
+def images(n=5, size=16, channels=3):
+    return np.random.default_rng(1).integers(0, 256, (n, channels, size, size), np.uint8)
+
+
+def official_set(path, pixels, labels=LABELS):
+    """The files that the official `dataset_tool.py` writes, but for the order of the images."""
+    path.mkdir()
+    for size in (4, 8, 16):
+        name = f"mine-r{size.bit_length() - 1:02}.tfrecords"
+        write_records(path / name, (record(pyramid(image)[size]) for image in pixels))
+    if labels is not None:
+        with open(path / "mine-rxx.labels", "wb") as file:
+            np.save(file, labels)
+    return path
+
+
+def as_folder(path, pixels, classes=None):
+    files = {}
+    for i, image in enumerate(pixels):
+        file = io.BytesIO()
+        Image.fromarray(image.transpose(1, 2, 0).squeeze()).save(file, "PNG")
+        files[f"{'' if classes is None else f'{classes[i]}/'}{i:03}.png"] = file.getvalue()
+    return folder(path, files)
+
+
+def assert_same_store(found, wanted):
+    """The same pixels and labels, byte for byte."""
+    files = sorted(path.name for path in wanted.path.glob("*.npy"))
+    assert sorted(path.name for path in found.path.glob("*.npy")) == files
+    for name in files:
+        assert (found.path / name).read_bytes() == (wanted.path / name).read_bytes()
+    assert found.label_names == wanted.label_names
+    assert found.meta.pixel_hashes == wanted.meta.pixel_hashes
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_tfrecords_give_the_store_of_the_same_pictures_as_a_folder(channels, tmp_path):
+    pixels = images(channels=channels)
+    path = official_set(tmp_path / "records", pixels, labels=None)
+    wanted = prepare(as_folder(tmp_path / "images", pixels), tmp_path / "a", channels=channels)
+    for i, source in enumerate((path, path / "mine-r04.tfrecords")):
+        assert_same_store(prepare(source, tmp_path / str(i), channels=channels), wanted)
+    folder(path, {"b/c/d.png": png()})  # pictures beside them are taken instead
+    assert open_source(path).names == ["b/c/d.png"]
+
+
+def test_one_hot_labels_of_tfrecords_are_classes_and_others_vectors(tmp_path):
+    path = official_set(tmp_path / "records", images())
+    found = cached_store(path, cache_dir=tmp_path / "cache", labels=True)
+    assert (found.label_names, found.labels.tolist()) == (["0", "2"], [1, 0, 0, 1, 1])
+    assert check(path, decode=False).labels == {"0": 2, "2": 3}
+    numbers = np.float32([[0.5], [1], [2], [3], [4]])
+    other = official_set(tmp_path / "numbers", images(), numbers)
+    store = cached_store(other / "mine-r04.tfrecords", cache_dir=tmp_path / "cache", labels=True)
+    np.testing.assert_array_equal(store.labels, numbers)
+    none = official_set(tmp_path / "none", images(), np.zeros((5, 0), np.float32))
+    assert prepare(none, tmp_path / "store").label_names == []
+
+
+@pytest.mark.parametrize(("labels", "message"), [
+    (LABELS[:4], "the labels in mine-rxx.labels are not float32 (images, numbers) of 5 images"),
+    (LABELS * np.nan, "the labels in mine-rxx.labels are not all finite"),
+])  # fmt: skip
+def test_labels_of_tfrecords_that_do_not_fit_are_refused_when_asked_for(labels, message, tmp_path):
+    path = official_set(tmp_path / "records", images(), labels)
+    with pytest.raises(ValueError, match="labels were asked for, but") as caught:
+        cached_store(path, cache_dir=tmp_path / "cache", labels=True)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+    assert prepare(path, tmp_path / "store").label_names == []
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (lambda content: content[:-1], "is cut short, or not a TFRecord file"),
+    (lambda content: content[:5], "is cut short, or not a TFRecord file"),
+    (lambda content: b"x" * 1000, "is cut short, or not a TFRecord file"),
+    ([], "holds several sets (empty ones)"),
+    ([b"text"], "its record is not an image"),
+    ([b"\x0a\xff\xff\xff\xff\x7f"], "its record is not an image"),
+    ([record(images(1)[0])[:-9]], "its record is not an image"),
+    ([record(images(1)[0].reshape(-1))], "its record has 768 bytes of shape (768,)"),
+    ([record(images(1)[0][:2])], "its record has 512 bytes of shape (2, 16, 16)"),
+    ([record(np.zeros((3, 0, 4), "u1"))], "its record has 0 bytes"),
+])  # fmt: skip
+def test_damaged_and_other_tfrecords_are_refused_in_one_line(content, message, tmp_path):
+    file = tmp_path / "mine.tfrecords"
+    write_records(file, [record(image) for image in images()] if callable(content) else content)
+    if callable(content):
+        file.write_bytes(content(file.read_bytes()))
+    assert message in refused("check", file)
+
+
+def test_a_damaged_record_is_left_out_with_the_reason_and_takes_its_label_along(tmp_path):
+    path = official_set(tmp_path / "records", images())
+    records = [record(image) for image in images()]
+    write_records(path / "mine-r04.tfrecords", [*records[:2], b"damaged", *records[3:]])
+    store = prepare(path, tmp_path / "store")
+    assert store.skipped == [("000000002.tif", "its record is not an image with shape and data")]
+    assert store.labels.tolist() == [1, 0, 1, 1]
+
+
+def test_several_sets_in_a_folder_must_be_chosen_from(tmp_path):
+    path = official_set(tmp_path / "records", images())
+    (path / "copy-r04.tfrecords").write_bytes((path / "mine-r04.tfrecords").read_bytes())
+    message = "several sets (copy-r04.tfrecords, mine-r04.tfrecords); give one file"
+    assert message in refused("check", path)
+
+
+@pytest.mark.parametrize("out", ["out", "out.zip"])
+@pytest.mark.parametrize("classes", [None, ["dog", "cat", "dog", "ox", "ox"]])
+def test_what_is_exported_gives_the_same_store_again(out, classes, tmp_path):
+    store = prepare(as_folder(tmp_path / "images", images(), classes), tmp_path / "a")
+    export(store, tmp_path / out)
+    assert_same_store(prepare(tmp_path / out, tmp_path / "b"), store)
+    assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_an_exported_zip_is_laid_out_for_stylegan2_ada(tmp_path):
+    path = official_set(tmp_path / "records", images(), np.float32([[i, 0.5] for i in range(5)]))
+    store = prepare(path, tmp_path / "a")
+    text = told("export-data", tmp_path / "a", tmp_path / "x" / "a.zip", "--resolution", 8)
+    assert text.endswith("a.zip: 5 images of 8x8, 2 labels\n")
+    with zipfile.ZipFile(tmp_path / "x" / "a.zip") as archive:
+        labels = json.loads(archive.read("dataset.json"))["labels"]
+        assert labels[3] == ["00000/img00000003.png", [3.0, 0.5]]
+        with Image.open(io.BytesIO(archive.read(labels[3][0]))) as image:
+            wanted = store.images(8)[3].transpose(1, 2, 0)
+            np.testing.assert_array_equal(np.asarray(image), wanted)
+    again = prepare(tmp_path / "x" / "a.zip", tmp_path / "b")
+    np.testing.assert_array_equal(again.labels, store.labels)
+
+
+def test_an_export_overwrites_nothing(tmp_path):
+    store = prepare(as_folder(tmp_path / "images", images()), tmp_path / "a")
+    (tmp_path / "out.zip").write_bytes(b"mine")
+    assert "exists; pass --overwrite" in refused("export-data", store.path, tmp_path / "out.zip")
+    assert "is not empty" in refused("export-data", store.path, tmp_path / "images")
+    assert "there is no store at" in refused("export-data", tmp_path / "images", tmp_path / "c")
+    assert (tmp_path / "out.zip").read_bytes() == b"mine"
+    told("export-data", store.path, tmp_path / "out.zip", "--overwrite")
+    assert open_source(tmp_path / "out.zip").names[0] == "00000/img00000000.png"
