@@ -37,7 +37,7 @@ class DataConfig:
     """Which images, and how they become squares."""
 
     # the middle square (center), the middle of an aspect with bars (pad for 4:3, "pad 3:4"), all of
-    # the picture squeezed (stretch), or squares at random places ("tiles 8")
+    # the picture squeezed (stretch)
     crop: str = "center"
     include: tuple[str, ...] = ()  # sub-folders to use; none = all
     labels: bool = False  # condition on the class of each image, or its vector of numbers

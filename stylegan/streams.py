@@ -56,11 +56,6 @@ def data_order(seed: int, epoch: int) -> np.random.Generator:
     return numpy_stream(seed, epoch)
 
 
-def tiles(name: str) -> np.random.Generator:
-    """Which squares of a picture are taken: those of a name stay when others come or go."""
-    return numpy_stream(0, 10, *name.encode("utf-8", "surrogateescape"))
-
-
 # Samples: a seed names an image
 
 

@@ -84,19 +84,13 @@ def test_a_csv_names_the_class_of_each_image(lines, tmp_path):
     assert (store.label_names, store.labels.tolist()) == (["cat", "dog"], [0, 1, 0])
 
 
-def test_a_csv_of_columns_or_of_weights_gives_vectors_with_names(tmp_path):
+def test_a_csv_of_columns_gives_vectors_with_names(tmp_path):
     columns = with_csv(
         "file,smile,age", "00000/img0.png,0.7,30", "00000/img1.png,0,4", "00001/img2.png,1,5.5"
     )
     store = store_of(tmp_path / "columns", columns)
     assert store.label_names == ["smile", "age"]
     np.testing.assert_array_equal(store.labels, np.float32([[0.7, 30], [0, 4], [1, 5.5]]))
-    several = with_csv(
-        '00000/img0.png,"smile=0.7,sad=0.3"', "00000/img1.png,sad", "00001/img2.png,hat=2"
-    )
-    store = store_of(tmp_path / "weights", several)
-    assert store.label_names == ["hat", "sad", "smile"]
-    np.testing.assert_array_equal(store.labels, np.float32([[0, 0.3, 0.7], [0, 1, 0], [2, 0, 0]]))
 
 
 def test_vectors_with_a_single_one_are_classes(tmp_path):
@@ -114,15 +108,12 @@ def test_an_image_that_is_left_out_takes_its_label_along(tmp_path):
     (with_json([1, 2, 3]) | with_csv("00000/img0.png,1"), "in dataset.json and in labels.csv"),
     (with_json([0, 1], list(IMAGES)[:2]), "1 image without a label in it: 00001/img2.png"),
     (with_json([0, 1, -1]), "class numbers are 0 to 1048575, not -1 to 1"),
-    (with_json([0, 1, 2**40]), "class numbers are 0 to 1048575"),
     (with_json([0, 1, 2], label_names=["a", "b"]), "class 2 has no name: there are 2"),
     (with_json([0, 1, 2], label_names=["a", "a"]), "not a list of different names"),
     (with_json([0, 1, None]), "not None as of 00001/img2.png"),
-    (with_json([0, 1, True]), "not True as of 00001/img2.png"),
     (with_json([[0.5], [1], 2]), "not 2 as of 00001/img2.png"),
     (with_json([[0.5, 1], [1, 1], [2]]), "00001/img2.png has 1 numbers, the first image 2"),
     (with_json([[0.5], [float("nan")], [2]]), "00000/img1.png has nan, not finite numbers"),
-    (with_json([[0.5], ["x"], [2]]), "00000/img1.png has x, not finite numbers"),
     (with_json([[], [], []]), "has 0 numbers"),
     (with_json([0, 1, 2], ["00000/img0.png"] * 3), "00000/img0.png has two labels"),
     (IMAGES | {"dataset.json": b'{"labels": null}'}, "it has none"),
@@ -130,14 +121,9 @@ def test_an_image_that_is_left_out_takes_its_label_along(tmp_path):
     (IMAGES | {"dataset.json": b"[1, 2"}, "Expecting"),
     (IMAGES | {"dataset.json": b"[" * 100_000}, "recursion"),
     (IMAGES | {"dataset.json": b'{"labels": {"a": 1}}'}, "not a list of pairs"),
-    (IMAGES | {"dataset.json": b"\xff\xfe\x00"}, "decode"),
     (with_csv("file,a,b", "00000/img0.png,1,2", "00000/img1.png,1"), "2 columns, not 3: 00000"),
     (with_csv("00000/img0.png"), "its lines are not `file,label`"),
-    (with_csv(""), "its lines are not `file,label`"),
-    (with_csv(*(f"{name},a=nan" for name in IMAGES)), "labels with weights are like smile=0.7"),
-    (with_csv(*(f"{name},a=1e39" for name in IMAGES)), "a=1e39"),  # beyond float32
-    (with_json([[0.5], [1e39], [2]]), "00000/img1.png has 1e+39, not finite numbers"),
-    (with_csv(*(f"{name},\"a=1,a=2\"" for name in IMAGES)), "each name once"),
+    (with_csv("file,a,b", *(f"{name},1e39,1" for name in IMAGES)), "1e39, 1, not finite numbers"),
     (with_csv(*(f"{name}," for name in IMAGES)), "not '' as of 00000/img0.png"),
     (with_csv(*(f"{name},\"" for name in IMAGES)), "two labels|unexpected end|without a label"),
 ])  # fmt: skip

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stylegan.cli import values
 from stylegan.cli.common import Command
 from stylegan.cli.terminal import say
 from stylegan.messages import aligned, count, readable, suggestion
@@ -16,18 +15,19 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("names", nargs=-1)
-@click.option("--clear", is_flag=True, help="Remove what would be listed and is not in use.")
+@click.option("--clear", is_flag=True, help="Remove what would be listed.")
 @click.option(
     "--older",
-    type=values.real_number(0),
+    type=click.FloatRange(min=0),
     metavar="DAYS",
     help="List or remove only what was not used for so many days.",
 )
 def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     """List the stores that `train --data FOLDER` has made and keeps, or remove some.
 
-    They can be made again. They are in the folder that the environment variable STYLEGAN_CACHE
-    names, else below the user's cache. NAMES are those of the list; without any, all.
+    They can be made again. They lie in the folder that the environment variable STYLEGAN_CACHE
+    names, or else below the user's cache; nothing else there is listed or removed. NAMES are those
+    of the list; without any, all.
 
     \b
     stylegan cache
@@ -53,9 +53,6 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
             remove_unfinished(folder)
         size = sum(store.size_bytes for store in chosen if store.path in removed)
         say(f"removed {count(len(removed), 'store')}, {mib(size)}, from {readable(folder)}")
-        for store in chosen:
-            if store.path not in removed:
-                say(f"{store.path.name} is in use, and stays")
         return
     size = sum(store.size_bytes for store in chosen)
     say(f"{readable(folder)}: {count(len(chosen), 'store')}, {mib(size)}")

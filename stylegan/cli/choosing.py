@@ -90,16 +90,13 @@ def chosen(
     """The configuration that `fitting.choose` makes for the images; what was found and chosen."""
     from stylegan import distributed
     from stylegan.config import load_config, parse_override
-    from stylegan.data.images import Fit
     from stylegan.fitting import Facts, choose, implied
     from stylegan.training.cost import largest_step
     from stylegan.training.transfer import beginning
 
     found = looked_at(source, load_config(None, [*implied(overrides), *overrides]))
     machine = asked.device, asked.memory, asked.cores, distributed.world_size()
-    tiles = Fit.of(found.crop).tiles
-    reach = {r: n * tiles for r, n in found.reach().items()}
-    facts = Facts(found.num_squares, reach, *machine, start.grown if start else 0)
+    facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
     choice = choose(facts, overrides, largest_step, width=asked.width)
     lines = [*found_lines(found), *chosen_lines(choice)]
     if start:

@@ -14,11 +14,7 @@ from stylegan.messages import count, readable
 
 SOURCE = click.argument("source", type=values.INPUT)
 READING = together(
-    click.option(
-        "--resolution",
-        type=values.whole_number(),
-        help="Resolution below which images are left out.",
-    ),
+    click.option("--resolution", type=int, help="Resolution below which images are left out."),
     SHAPE,
     click.option(
         "--channels",
@@ -34,9 +30,7 @@ READING = together(
         metavar="FOLDER",
         help="First-level sub-folder to use; may be repeated.",
     ),
-    click.option(
-        "--workers", type=values.whole_number(1, 1000), help="Number of threads that decode."
-    ),
+    click.option("--workers", type=click.IntRange(1, 1000), help="Number of threads that decode."),
 )
 
 
@@ -45,41 +39,28 @@ READING = together(
 @click.argument("out", type=click.Path(path_type=Path))
 @READING
 @click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
-@click.option("--part", type=values.PART, help="Read only the K-th of N shares, as 3/16.")
-@click.option(
-    "--join", "parts", type=values.whole_number(1), help="Make OUT of so many parts beside it."
-)
 def prepare(
     source: Path,
     out: Path,
-    part: tuple[int, int] | None,
-    parts: int | None,
     crop: str | None,
     aspect: str | None,
-    tiles: int | None,
     channels: "int | Literal['auto']",
     **settings: Any,
 ) -> None:
     """Make the store OUT of all images of SOURCE: a folder, a zip or TFRecords.
 
-    `train --data FOLDER` does this by itself; a store of one's own can be kept, moved and shared.
-    Without --resolution, the largest power of two that the first image offers.
+    `train --data FOLDER` does this by itself; a store of your own can be kept, moved and shared.
+    Without --resolution, it has the largest power of two that the first image offers.
 
     \b
     stylegan prepare photos/ photos-256/ --resolution 256
-    stylegan prepare photos/ photos-256/ --resolution 256 --part 3/16    on one of 16 machines
-    stylegan prepare photos/ photos-256/ --resolution 256 --join 16      then
     """
     from stylegan import data
     from stylegan.data.channels import chosen
     from stylegan.data.check import grouped
     from stylegan.data.images import MODES
 
-    if tiles and settings["resolution"] is None:
-        raise click.UsageError("--tiles needs --resolution: the size of a tile")
-    if part and settings["resolution"] is None:
-        raise click.UsageError("--part needs --resolution: all parts must have the same")
-    settings["crop"] = values.crop(crop, aspect, tiles) or "center"
+    settings["crop"] = values.crop(crop, aspect) or "center"
     opened = data.open_source(source, include=settings.pop("include"))
     for note in opened.notes():
         say(note)
@@ -87,14 +68,8 @@ def prepare(
         channels, why = chosen(opened)
         say(why)
     settings |= {"channels": channels, "premultiply": channels == 4}
-    if part and (parts or settings.pop("strict")):
-        raise click.UsageError("--join and --strict are for all parts together, without --part")
     with progress_bar("img") as progress:
-        if part:
-            made = data.prepare_part(opened, out, part, progress=progress, **settings)
-            say(f"{readable(made)}: when all are there, the same with --join {part[1]}")
-            return
-        store = data.prepare(opened, out, progress=progress, parts=parts or 0, **settings)
+        store = data.prepare(opened, out, progress=progress, **settings)
     say(
         f"{readable(out)}: {count(store.num_images, 'image')} of "
         f"{store.resolution}x{store.resolution}, "
@@ -114,7 +89,7 @@ def crop_options(crop: str) -> list[str]:
     kind, _, more = crop.partition(" ")
     if kind == "center":
         return []
-    return [f"--{'aspect' if kind == 'pad' else kind} {more}" if more else f"--crop {kind}"]
+    return [f"--aspect {more}" if more else f"--crop {kind}"]
 
 
 @click.command(cls=Command)
@@ -130,7 +105,6 @@ def check(
     every: bool,
     crop: str | None,
     aspect: str | None,
-    tiles: int | None,
     channels: "int | Literal['auto']",
     **settings: Any,
 ) -> None:
@@ -144,7 +118,7 @@ def check(
     from stylegan import data
     from stylegan.data.channels import chosen
 
-    settings["crop"] = values.crop(crop, aspect, tiles) or "center"
+    settings["crop"] = values.crop(crop, aspect) or "center"
     if channels == "auto":
         channels, why = chosen(source, settings["include"])
         say(why)
@@ -164,7 +138,7 @@ def check(
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
     "--resolution",
-    type=values.whole_number(),
+    type=int,
     help="Resolution of the images.  [default: the highest of the store]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a zip that exists.")

@@ -125,12 +125,6 @@ SHAPE = together(
         type=values.ASPECT,
         help="Width to height, as in 3:4, of what --crop pad shows; implies it.  [default: 4:3]",
     ),
-    click.option(
-        "--tiles",
-        type=values.whole_number(1, 100_000),
-        metavar="N",
-        help="Take N squares at random places of each picture, for textures.",
-    ),
 )
 BATCH = count_option("--batch", "Images at once; fewer need less memory.")
 DEVICE = click.option(

@@ -198,7 +198,7 @@ def train(
     run = RunFolder(out or usual_folder(config_name, data))
     fits = any(options[name] is not None for name in FITTED)
     plain = as_overrides({name: options.pop(name) for name in PLAIN}, PLAIN)
-    options["crop"] = values.crop(*(options.pop(name) for name in ("crop", "aspect", "tiles")))
+    options["crop"] = values.crop(*(options.pop(name) for name in ("crop", "aspect")))
     channels = options.pop("channels")
     settings = as_overrides({name: options.pop(name) for name in SETTINGS}, SETTINGS)
     asked = [*plain, *overrides, *settings]
@@ -261,7 +261,7 @@ def show_plan(
     config = fit_to_data(decision.config, found)
     lead(*(f"left out: {line}" for line in grouped(found.skipped)))
     if decision.own:
-        lead(*advice(found.num_squares, config, started=started))
+        lead(*advice(found.num_good, config, started=started))
     with backend_flags(config):
         chosen = settle_threads(config, device, run, preflight=True)
         costs = step_costs(config, device, coming(config.schedule, 0))

@@ -136,12 +136,6 @@ def grid(text: str) -> tuple[int, int]:
 CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4, "1": 1, "3": 3, "4": 4}
 
 
-def part(text: str) -> tuple[int, int]:
-    """One of several, as 3/16."""
-    k, _, parts = text.partition("/")
-    return whole(k, least=1), whole(parts, least=1)
-
-
 def channels(text: str) -> int | Literal["auto"]:
     """`RGBA`, `4` or `auto`."""
     if text == "auto":
@@ -158,16 +152,12 @@ def aspect(text: str) -> str:
     return text
 
 
-def crop(crop: str | None, aspect: str | None, tiles: int | None) -> str | None:
-    """What --crop, --aspect and --tiles say together, as the configuration has it."""
+def crop(crop: str | None, aspect: str | None) -> str | None:
+    """What --crop and --aspect say together, as the configuration has it."""
     from stylegan.data.images import Fit
 
-    if aspect is not None and (tiles is not None or crop not in (None, "pad")):
+    if aspect is not None and crop not in (None, "pad"):
         raise click.UsageError("--aspect belongs to --crop pad: other squares are filled")
-    if tiles is not None and crop is not None:
-        raise click.UsageError("--tiles and --crop exclude each other: tiles are not resized")
-    if tiles is not None:
-        return str(Fit.of(f"tiles {tiles}"))
     return crop if aspect is None else str(Fit.of(f"pad {aspect}"))
 
 
@@ -222,7 +212,6 @@ def real_number(least: float = -LARGEST, most: float = LARGEST) -> Parsed:
 SEEDS = Parsed("seeds", seeds)
 LAYERS = Parsed("layers", layer_range)
 LAYER_RANGES = Parsed("ranges", layer_ranges)
-PART = Parsed("k/n", part)
 NUMBERS = Parsed("numbers", numbers)
 COUNTS = Parsed("counts", counts)
 CUTOFF = Parsed("layers", cutoff)

@@ -1,11 +1,11 @@
 """Reading code: source (folder, zip, ...) -> store (pyramid of NumPy files) -> endless batches."""
 
-from .cache import Place, cached_store, default_cache_dir, place_of
+from .cache import cached_store, default_cache_dir
 from .check import Findings, check
 from .export import export
 from .images import Crop, read_image
 from .loader import Batch, batches, process_reals
-from .prepare import prepare, prepare_part, pyramid
+from .prepare import prepare, pyramid
 from .sequence import prepare_images
 from .sources import open_source
 from .store import Skipped, Store, is_store
@@ -14,7 +14,6 @@ __all__ = [
     "Batch",
     "Crop",
     "Findings",
-    "Place",
     "Skipped",
     "Store",
     "batches",
@@ -24,10 +23,8 @@ __all__ = [
     "export",
     "is_store",
     "open_source",
-    "place_of",
     "prepare",
     "prepare_images",
-    "prepare_part",
     "process_reals",
     "pyramid",
     "read_image",

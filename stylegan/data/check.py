@@ -45,11 +45,6 @@ class Findings:
         return self.sizes.total()
 
     @property
-    def num_squares(self) -> int:
-        """Number of squares that a store of them has: tiles count each."""
-        return self.num_good * Fit.of(self.crop).tiles
-
-    @property
     def label_names(self) -> list[str]:
         """The classes, or the numbers of a vector, that a store of these images has."""
         if self.all_labels is None or self.num_unlabelled:

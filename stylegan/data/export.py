@@ -12,7 +12,7 @@ from stylegan.destination import check_file, check_folder
 
 from .images import from_array
 from .labels import JSON
-from .prepare import ProgressCallback, becoming
+from .prepare import ProgressCallback, atomic_folder
 from .store import Store
 
 IN_A_FOLDER = 1000  # images, as in the data sets of stylegan2-ada
@@ -66,7 +66,7 @@ def zipped(out: Path, overwrite: bool) -> Iterator[Write]:
 def in_folder(out: Path) -> Iterator[Write]:
     check_folder(out, empty=True)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with becoming(out) as folder:
+    with atomic_folder(out) as folder:
 
         def write(name: str, content: bytes) -> None:
             (folder / name).parent.mkdir(exist_ok=True)

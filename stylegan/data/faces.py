@@ -6,7 +6,6 @@ mirrored and blurred.
 """
 
 import csv
-import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from PIL import Image, ImageFilter
 
 from stylegan.atomic import replacing
 from stylegan.data.images import decode, is_image, quiet_decoding
+from stylegan.data.labels import csv_lines
 from stylegan.destination import check_file, check_folder, name_of
 from stylegan.messages import count, listed, readable
 
@@ -27,6 +27,7 @@ BORDER = 0.1  # around the square, in sides of it; also the least width of what 
 FADE = 0.3  # width in which mirrored pixels become the median colour, in sides
 BLUR = 0.02  # deviation of the blur, in sides
 LARGEST = 8  # sides of a square, in those of the picture
+FAR = 1e6  # pixels from the corner of a picture; no point is as far
 FORM = (
     "a face is five points (the eyes, the nose, the corners of the mouth, each from left to right "
     "in the picture) or the 68 of iBUG, x and y of each in pixels"
@@ -66,8 +67,10 @@ def square_of(points: np.ndarray) -> Square:
 
     ValueError if they are not a face.
     """
-    if points.shape not in ((5, 2), (68, 2)) or not np.isfinite(points).all():
+    if points.shape not in ((5, 2), (68, 2)):
         raise ValueError(f"{FORM}, not {points.shape}")
+    if not (np.abs(points) < FAR).all():  # NaN is not, either
+        raise ValueError(f"points lie within {FAR:,.0f} pixels; {FORM}")
     left, right, mouth0, mouth1 = eyes_and_mouth(points.astype(float))
     eyes = (left + right) / 2
     to_right, to_mouth = right - left, (mouth0 + mouth1) / 2 - eyes
@@ -153,7 +156,7 @@ def read_landmarks(path: Path) -> dict[str, list[np.ndarray]]:
         for faces in found.values():
             for points in faces:
                 square_of(points)
-    except (ValueError, TypeError, RecursionError, csv.Error) as error:
+    except (ValueError, OverflowError, RecursionError, csv.Error) as error:
         raise ValueError(
             f"the landmarks in {path} cannot be used: {readable(error, 400)}"
         ) from error
@@ -163,10 +166,7 @@ def read_landmarks(path: Path) -> dict[str, list[np.ndarray]]:
 
 
 def in_csv(content: bytes) -> dict[str, list[np.ndarray]]:
-    text = content.decode("utf-8-sig")
-    between = next((one for one in ",;\t" if one in text.partition("\n")[0]), ",")
-    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=between, strict=True))
-    lines = [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
+    lines = csv_lines(content)
     if lines and not is_image(lines[0][0]):
         lines.pop(0)
     found: dict[str, list[np.ndarray]] = {}
@@ -186,7 +186,7 @@ def in_json(content: bytes) -> dict[str, list[np.ndarray]]:
     for name, value in read.items():
         try:
             points = np.array(value, float)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{name} has other things than numbers; {FORM}") from error
         found[name.replace("\\", "/")] = list(points) if points.ndim == 3 else [points]
     return found

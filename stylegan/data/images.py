@@ -14,7 +14,6 @@ from typing import BinaryIO, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, features
 
-from stylegan import streams
 from stylegan.messages import readable
 
 FORMATS = {  # as Pillow names them, with their endings
@@ -31,10 +30,10 @@ MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 WHITE = (255, 255, 255, 255)
 
-# How a picture becomes a square: center | stretch | pad | "pad 3:4" | "tiles 8"; see `Fit`
+# How a picture becomes a square: center | stretch | pad | "pad 3:4"; see `Fit`
 Crop = str
 CROPS = ("center", "pad", "stretch")
-MOST_TILES, SLIMMEST = 100_000, 16
+SLIMMEST = 16  # aspect
 
 
 def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.ndarray:
@@ -184,8 +183,8 @@ def premultiplied(pixels: np.ndarray) -> np.ndarray:
     return np.concatenate([((product + 127) // 255).astype(np.uint8), pixels[3:]])
 
 
-def straight(pixels: np.ndarray) -> np.ndarray:
-    """The inverse for pixels uint8 (..., 4, H, W), as nearly as 8 bits allow."""
+def unpremultiply(pixels: np.ndarray) -> np.ndarray:
+    """Undo `premultiplied`, for pixels uint8 (..., 4, H, W), as nearly as 8 bits allow."""
     alpha = np.maximum(pixels[..., 3:, :, :], 1).astype(np.uint16)
     colours = (pixels[..., :3, :, :] * np.uint16(255) + alpha // 2) // alpha
     colours = np.minimum(colours, 255).astype(np.uint8)
@@ -221,21 +220,16 @@ class Fit:
       `pad 3:4`), its longer side as long as the square, with black bars on either side, as the
       official LSUN cars (512x384 in 512x512). Bars of pictures with alpha are black, too.
     - `stretch`: the whole picture, squeezed along its longer side.
-    - `tiles N`: N different squares at random places, not resized.
     """
 
-    kind: Literal["center", "pad", "stretch", "tiles"] = "center"
+    kind: Literal["center", "pad", "stretch"] = "center"
     aspect: tuple[int, int] = (1, 1)  # width, height
-    tiles: int = 1  # squares of each picture
 
     @classmethod
     def of(cls, crop: Crop) -> "Fit":
         """ValueError for a text that is not a `Crop`."""
         kind, _, more = crop.partition(" ")
-        if kind == "tiles" and re.fullmatch(r"[1-9]\d{0,5}", more, re.ASCII):
-            if int(more) <= MOST_TILES:
-                return cls("tiles", tiles=int(more))
-        elif kind == "pad" and (found := re.fullmatch(r"(\d{1,5}):(\d{1,5})", more, re.ASCII)):
+        if kind == "pad" and (found := re.fullmatch(r"(\d{1,5}):(\d{1,5})", more, re.ASCII)):
             width, height = int(found[1]), int(found[2])
             if 0 < max(width, height) <= SLIMMEST * min(width, height):
                 factor = math.gcd(width, height)
@@ -243,13 +237,11 @@ class Fit:
         elif crop in CROPS:
             return cls(kind, (4, 3) if kind == "pad" else (1, 1))  # type: ignore[arg-type]
         raise ValueError(
-            f"crop must be {', '.join(CROPS)}, 'pad W:H' (up to {SLIMMEST}:1) or 'tiles N' (up to "
-            f"{MOST_TILES:,}), not {readable(repr(crop), 60)}"
+            f"crop must be {', '.join(CROPS)} or 'pad W:H' (up to {SLIMMEST}:1), not "
+            f"{readable(repr(crop), 60)}"
         )
 
     def __str__(self) -> str:
-        if self.kind == "tiles":
-            return f"tiles {self.tiles}"
         if self.kind == "pad" and self.aspect != (4, 3):
             return "pad {}:{}".format(*self.aspect)
         return self.kind
@@ -296,17 +288,3 @@ class Fit:
         canvas = Image.new(image.mode, whole, black)
         canvas.paste(picture, (left, top))
         return canvas
-
-    def squares(self, image: Image.Image, resolution: int, name: str) -> list[Image.Image]:
-        """All squares that a store takes of an image: one, or its tiles, which depend on the name;
-        fewer if there are fewer places."""
-        if self.kind != "tiles":
-            return [self.square(image, resolution)]
-        across, down = image.width - resolution + 1, image.height - resolution + 1
-        found = streams.tiles(name).choice(
-            across * down, min(self.tiles, across * down), replace=False
-        )
-        return [
-            image.crop((x, y, x + resolution, y + resolution))
-            for y, x in (divmod(int(place), across) for place in found)
-        ]

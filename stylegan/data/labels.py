@@ -122,12 +122,9 @@ def in_json(content: bytes) -> tuple[dict[str, Any], list[str] | None]:
 
 
 def in_csv(content: bytes) -> tuple[dict[str, Any], list[str] | None]:
-    """Image -> class name, `name=weight` pairs or list of numbers; and the names of numbers, by the
-    first line unless that begins with an image."""
-    text = content.decode("utf-8-sig")
-    between = next((one for one in ",;\t" if one in text.partition("\n")[0]), ",")
-    rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=between, strict=True))
-    lines = [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
+    """Image -> class name or list of numbers; and the names of numbers, by the first line unless
+    that begins with an image."""
+    lines = csv_lines(content)
     if not lines or len(lines[0]) < 2:
         raise ValueError("its lines are not `file,label` or `file,number,number,...`")
     head = None if is_image(lines[0][0]) else lines.pop(0)
@@ -138,11 +135,19 @@ def in_csv(content: bytes) -> tuple[dict[str, Any], list[str] | None]:
     return unique(pairs), head[1:] if head and several else None
 
 
+def csv_lines(content: bytes) -> list[list[str]]:
+    """The cells of each line that is not blank; commas, semicolons or tabs stand between them."""
+    text = content.decode("utf-8-sig")
+    between = next((one for one in ",;\t" if one in text.partition("\n")[0]), ",")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=between, strict=True)
+    return [[cell.strip() for cell in row] for row in rows if any(map(str.strip, row))]
+
+
 def unique(pairs: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, label in pairs:
         if name in found:
-            raise ValueError(f"{name} has two labels; give several as name=weight,name=weight")
+            raise ValueError(f"{name} has two labels")
         found[name] = label
     return found
 
@@ -152,22 +157,19 @@ def combined(found: Mapping[str, Any], names: list[str] | None) -> Labels:
     values = list(found.values())
     for name in [*(names or []), *(value for value in values if isinstance(value, str))]:
         name.encode()  # a ValueError for what is not text
-    if all(type(value) is int for value in values):
+    for name, value in found.items():
+        if type(value) not in (int, str, list) or type(value) is not type(values[0]) or value == "":
+            raise ValueError(
+                "a label is a class for all images or a list of numbers for all, not "
+                f"{value!r:.40} as of {name}"
+            )
+    if isinstance(values[0], int):
         return numbered(values, names)
-    if all(isinstance(value, str) and value for value in values):
-        return weighted(values) if any("=" in value for value in values) else of_classes(values)
-    if all(isinstance(value, list) for value in values):
+    if isinstance(values[0], list):
         return vectors_of(found, names)
-    name, value = next((n, v) for n, v in found.items() if not same_kind(v, values[0]))
-    raise ValueError(
-        f"a label is a class for all images or a list of numbers for all, not {value!r:.40} as "
-        f"of {name}"
-    )
-
-
-def same_kind(value: Any, first: Any) -> bool:
-    known = type(value) in (int, str, list) and value != ""
-    return known and type(value) is type(first)
+    if any("=" in value for value in values):
+        raise ValueError("a label is one class; give numbers in columns: file,smile,sad")
+    return of_classes(values)
 
 
 def numbered(numbers: Sequence[int], names: list[str] | None) -> Labels:
@@ -181,16 +183,6 @@ def numbered(numbers: Sequence[int], names: list[str] | None) -> Labels:
     if wrong := [number for number in numbers if not 0 <= number < len(names)]:
         raise ValueError(f"class {wrong[0]} has no name: there are {len(names)}")
     return Labels(names, np.array(numbers, np.int64))
-
-
-def weighted(texts: Sequence[str]) -> Labels:
-    """Several labels of an image, `smile=0.7,sad=0.3`; a name alone weighs 1."""
-    each = [weights(text) if "=" in text else {text: 1.0} for text in texts]
-    names = sorted(set().union(*each))
-    rows = np.zeros((len(each), len(names)), np.float32)
-    for row, found in zip(rows, each, strict=True):
-        row[[names.index(name) for name in found]] = list(found.values())
-    return Labels(names, rows)
 
 
 def weights(text: str) -> dict[str, float]:
@@ -220,7 +212,7 @@ def vectors_of(found: Mapping[str, Any], names: list[str] | None) -> Labels:
             numbers = [math.nan if isinstance(one, bool) else float(one) for one in value]
         except (TypeError, ValueError, OverflowError):
             numbers = [math.nan]
-        if not all(abs(number) < MOST for number in numbers):  # NaN is not, either
+        if not all(abs(number) < MOST for number in numbers):  # nor is NaN
             raise ValueError(f"{name} has {', '.join(map(str, value))}, not finite numbers")
     if names is None:
         names = [str(i) for i in range(size)]

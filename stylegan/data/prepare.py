@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -16,7 +15,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from stylegan import locks
 from stylegan.atomic import sync_folder
 from stylegan.destination import check_folder
 from stylegan.messages import count, readable, reason_of
@@ -45,10 +43,9 @@ from .store import (
 )
 
 ProgressCallback = Callable[[int, int], None]  # images done, images in all
-PART, ORIGIN = "part.json", "origin.json"  # of a part of a store; of a store in the cache
 UNFINISHED = ".unfinished-"  # in the name of a store that is being written
 ABANDONED = re.compile(rf"\..+\{UNFINISHED}[0-9a-f]{{8}}")
-ABANDONED_SECONDS = 3600  # it was interrupted if nobody wrote to it for so long, without locks
+ABANDONED_SECONDS = 3600  # it was interrupted if nobody wrote to it for so long
 SMALL = "image smaller than the resolution"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -66,18 +63,15 @@ def prepare(
     strict: bool = False,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
-    parts: int = 0,
 ) -> Store:
-    """Make a store of all images of a folder, zip or database, in the order of their names.
+    """Make a store of all images of a folder, zip or TFRecords, in the order of their names.
 
     Without a resolution, the largest power of two (at most 1024) that the first readable image
     offers; its shorter side decides, with `pad` the longer side of its part: `images.Fit` has the
     ways of cropping. `premultiply` stores the colours of images with alpha (4 channels) times their
-    alpha, so that averages of them are right. Images that cannot be
-    read or are smaller than the resolution are left out and listed in the store; `strict` refuses
-    them. Labels are stored if every image has one, of its sub-folder or of a file. `out` appears
-    only when complete. With `parts`, pixels come from so many that `prepare_part` has made beside
-    it of the same source with the same options; the files are those of doing all at once.
+    alpha, so that averages of them are right. Images that cannot be read or are smaller than the
+    resolution are left out and listed in the store; `strict` refuses them. Labels are stored if
+    every image has one, of its sub-folder or of a file. `out` appears only when complete.
     """
     out = Path(out)
     check_settings(resolution, crop, channels, premultiply)
@@ -88,76 +82,14 @@ def prepare(
     with quiet_decoding():
         resolution = resolution or offered_resolution(source, crop)
         out.parent.mkdir(parents=True, exist_ok=True)
-        fit = Fit.of(crop)
-        require_space(out.parent, len(source.names) * fit.tiles, resolution, channels)
-        size = resolution, channels, premultiply, str(fit)
-        with becoming(out) as folder, StoreWriter(folder, *size) as writer:
+        require_space(out.parent, len(source.names), resolution, channels)
+        size = resolution, channels, premultiply
+        with atomic_folder(out) as folder, StoreWriter(folder, *size) as writer:
             writer.skipped.extend(source.unreadable)
-            if parts:
-                join(writer, [part_folder(out, k, parts) for k in range(1, parts + 1)], fingerprint)
-            else:
-                fill(writer, source, range(len(source.names)), fit, workers, progress)
+            fill(writer, source, Fit.of(crop), workers, progress)
             check_skipped(writer.skipped, source, strict)
-            writer.finish(source, fingerprint, fit)
+            writer.finish(source, fingerprint, Fit.of(crop))
     return Store(out)
-
-
-def prepare_part(
-    source: str | Path | Source,
-    out: str | Path,
-    part: tuple[int, int],
-    *,
-    resolution: int,
-    crop: Crop = "center",
-    channels: int = 3,
-    premultiply: bool = False,
-    include: Sequence[str] = (),
-    workers: int | None = None,
-    progress: ProgressCallback | None = None,
-) -> Path:
-    """Read a share of the images, as (3, 16) the third of sixteen, into a folder beside `out`; when
-    all are there, `prepare` with `parts` makes the store of them."""
-    folder = part_folder(Path(out), *part)
-    check_settings(resolution, crop, channels, premultiply)
-    check_folder(folder, empty=True)
-    if not isinstance(source, Source):
-        source = open_source(source, include=include)
-    fingerprint, n = source.fingerprint(), len(source.names)
-    places = range(n * (part[0] - 1) // part[1], n * part[0] // part[1])
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    fit = Fit.of(crop)
-    size = resolution, channels, premultiply, str(fit)
-    require_space(folder.parent, len(places) * fit.tiles, resolution, channels)
-    with quiet_decoding(), becoming(folder) as made, StoreWriter(made, *size) as writer:
-        fill(writer, source, places, fit, workers, progress)
-        writer.finish_part(fingerprint)
-    return folder
-
-
-def part_folder(out: Path, k: int, parts: int) -> Path:
-    """Where the k-th of so many parts of the store is made."""
-    if not 1 <= k <= parts:
-        raise ValueError(f"part {k}/{parts} does not exist; parts are counted from 1")
-    return out.with_name(f"{out.name}.part-{k}-of-{parts}")
-
-
-def join(writer: "StoreWriter", folders: Sequence[Path], fingerprint: str) -> None:
-    """Write the pixels of all parts. ValueError for one that is missing, or of other data."""
-    missing = [readable(folder) for folder in folders if not (folder / PART).is_file()]
-    if missing:
-        raise ValueError(f"{count(len(missing), 'part')} missing, the first is {missing[0]}")
-    for folder in folders:
-        part = json.loads((folder / PART).read_text())
-        if part["made_of"] != writer.made_of(fingerprint):
-            raise ValueError(
-                f"{readable(folder)} was made of other images or with other options; remove it and "
-                "make it again"
-            )
-        files = {r: folder / file_name(r) for r in writer.files if part["places"]}
-        levels = {r: np.load(file, mmap_mode="r") for r, file in files.items()}
-        for i, place in enumerate(part["places"]):
-            writer.write({r: np.ascontiguousarray(level[i]) for r, level in levels.items()}, place)
-        writer.skipped.extend(Skipped(*one) for one in part["skipped"])
 
 
 def check_settings(
@@ -274,33 +206,29 @@ def check_size(width: int, height: int, crop: Crop, resolution: int) -> None:
 def fill(
     writer: "StoreWriter",
     source: Source,
-    places: range,
     fit: Fit,
     workers: int | None,
     progress: ProgressCallback | None,
 ) -> None:
-    """Write the pixels of the images at those places of the source; threads read, decode and
-    average."""
+    """Write the pixels of all images; threads read, decode and average."""
 
-    def load(name: str) -> list[dict[int, np.ndarray]] | Skipped:
+    def load(name: str) -> dict[int, np.ndarray] | Skipped:
         try:
             image = decode(source.read(name), channels=writer.channels, name=name)
             check_size(image.width, image.height, str(fit), writer.resolution)
         except (OSError, ValueError) as error:
             return unusable(name, error)
-        squares = map(planes, fit.squares(image, writer.resolution, name))
-        return [pyramid(premultiplied(x) if writer.premultiply else x) for x in squares]
+        square = planes(fit.square(image, writer.resolution))
+        return pyramid(premultiplied(square) if writer.premultiply else square)
 
-    names = [source.names[i] for i in places]
-    with contextlib.closing(ordered_map(load, names, workers)) as loaded:
-        for i, squares in zip(places, loaded, strict=True):
-            if isinstance(squares, Skipped):
-                writer.skipped.append(squares)
+    with contextlib.closing(ordered_map(load, source.names, workers)) as loaded:
+        for i, levels in enumerate(loaded):
+            if isinstance(levels, Skipped):
+                writer.skipped.append(levels)
             else:
-                for levels in squares:
-                    writer.write(levels, i)
+                writer.write(levels, i)
             if progress is not None:
-                progress(i + 1 - places.start, len(places))
+                progress(i + 1, len(source.names))
 
 
 def check_skipped(skipped: Sequence[Skipped], source: Source, strict: bool) -> None:
@@ -324,20 +252,17 @@ def check_skipped(skipped: Sequence[Skipped], source: Source, strict: bool) -> N
 class StoreWriter(contextlib.ExitStack):
     """The files of a store while it grows image by image."""
 
-    def __init__(
-        self, folder: Path, resolution: int, channels: int, premultiply: bool, crop: Crop
-    ) -> None:
+    def __init__(self, folder: Path, resolution: int, channels: int, premultiply: bool) -> None:
         super().__init__()
         self.folder, self.resolution, self.channels = folder, resolution, channels
-        self.premultiply, self.crop = premultiply, crop
-        self.kept: list[int] = []  # for each image written, the place of its file in the source
+        self.premultiply = premultiply
+        self.kept: list[int] = []  # for each image written, its place in the source
         self.skipped: list[Skipped] = []
         self.hashes = {r: hashlib.sha256() for r in resolutions(resolution)}
         paths = {r: folder / file_name(r) for r in self.hashes}
         self.files = {r: self.enter_context(path.open("wb")) for r, path in paths.items()}
-        for r, file in self.files.items():
+        for r in self.files:
             self.write_header(r)
-            file.flush()  # before meta.json: whatever is newer than that was changed afterwards
 
     def write_header(self, resolution: int) -> None:
         """The start of a .npy file, as long for any number of images."""
@@ -347,32 +272,17 @@ class StoreWriter(contextlib.ExitStack):
         np.lib.format.write_array_header_1_0(self.files[resolution], header)
 
     def write(self, levels: dict[int, np.ndarray], place: int) -> None:
-        """Add an image, uint8 (C, r, r) at every resolution, of the file at that place."""
+        """Add an image, uint8 (C, r, r) at every resolution, and its place in the source."""
         self.kept.append(place)
         for r, pixels in levels.items():
             self.files[r].write(pixels.data)
             self.hashes[r].update(pixels.data)
 
-    def made_of(self, fingerprint: str) -> list[str | int]:
-        """What parts of one store have in common."""
-        return [fingerprint, self.crop, self.resolution, self.channels, int(self.premultiply)]
-
-    def finish_part(self, fingerprint: str) -> None:
-        """Write what a store takes from this part beside the pixels."""
-        for r, file in self.files.items():
-            self.write_header(r)
-            file.flush()
-        skipped = [[one.name, one.reason] for one in self.skipped]
-        part = {"made_of": self.made_of(fingerprint), "places": self.kept, "skipped": skipped}
-        (self.folder / PART).write_text(json.dumps(part))
-        for path in self.folder.iterdir():
-            sync_file(path)
-
     def finish(self, source: Source, fingerprint: str, fit: Fit) -> None:
         """Write all but the pixels; the folder is a store when this returns."""
         for r, file in self.files.items():
             self.write_header(r)
-            file.flush()  # before meta.json: whatever is newer than that was changed afterwards
+            file.flush()
         lines = [source.names[i].replace("\n", "\\n") + "\n" for i in self.kept]
         (self.folder / "names.txt").write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
         labels = source.labels.of(self.kept) if source.labels is not None else None
@@ -403,41 +313,18 @@ def sync_file(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def becoming(out: Path) -> Iterator[Path]:
-    """A hidden folder beside `out` to write into, which becomes `out` unless there is an error."""
-    remove_unfinished(out.parent, unfinished_name(out))
-    folder = out.parent / f"{unfinished_name(out)}{secrets.token_hex(4)}"
-    held = None
+def atomic_folder(out: Path) -> Iterator[Path]:
+    """A hidden folder beside `out` to write into, which becomes `out` unless there is an error:
+    OSError if that is there by now, and not empty."""
+    remove_unfinished(out.parent, f".{out.name[:40]}{UNFINISHED}")
+    folder = out.parent / f".{out.name[:40]}{UNFINISHED}{secrets.token_hex(4)}"
     try:
-        held = made_and_held(folder)
+        folder.mkdir()
         yield folder
-        if out.is_dir():
-            out.rmdir()  # it is empty, or another process was faster: then this fails
-        locks.share(held)  # whoever sees it may open it
         folder.rename(out)
         sync_folder(out.parent)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        locks.release(held)
-
-
-def unfinished_name(out: Path) -> str:
-    """How the names of folders begin that are to become `out`."""
-    return f".{out.name[:40]}{UNFINISHED}"
-
-
-def made_and_held(folder: Path) -> int | None:
-    """The lock of a new folder."""
-    while True:
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir()
-        try:
-            held = locks.lock(folder)
-        except (FileNotFoundError, BlockingIOError):  # taken for a forgotten one before it was held
-            continue
-        if locks.is_of(held, folder):
-            return held
-        locks.release(held)
 
 
 def remove_unfinished(parent: Path, prefix: str = ".") -> None:
@@ -446,9 +333,7 @@ def remove_unfinished(parent: Path, prefix: str = ".") -> None:
         ours = path.name.startswith(prefix) and ABANDONED.fullmatch(path.name)
         if not ours or path.is_symlink() or not path.is_dir():
             continue
-        with contextlib.suppress(FileNotFoundError, BlockingIOError), contextlib.ExitStack() as end:
-            held = locks.lock(path)  # BlockingIOError: somebody is writing to it
-            end.callback(locks.release, held)
+        with contextlib.suppress(FileNotFoundError):  # it is complete by now
             newest = max(part.stat().st_mtime for part in (path, *path.iterdir()))
-            if held is not None or time.time() - newest > ABANDONED_SECONDS:
-                remove_files(path, [PART, ORIGIN])
+            if time.time() - newest > ABANDONED_SECONDS:
+                remove_files(path)

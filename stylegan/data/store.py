@@ -18,7 +18,7 @@ import numpy as np
 from stylegan.messages import readable
 from stylegan.schedule import check_resolution, resolutions
 
-from .images import MODES, Crop, Fit, straight
+from .images import MODES, Crop, Fit, unpremultiply
 from .labels import Labels
 
 FORMAT: Literal["stylegan-store"] = "stylegan-store"
@@ -26,7 +26,8 @@ VERSION: Literal[1] = 1
 META = "meta.json"
 CLASSES, VECTORS = "labels.npy", "label_vectors.npy"  # a store has one of these, or neither
 LEVEL = re.compile(r"\d{4}\.npy")
-FILES = {META, CLASSES, VECTORS, "names.txt"}  # of a store, beside its levels
+ORIGIN = "origin.json"  # only in the cache: what the store is of, and by its time the last use
+FILES = {META, CLASSES, VECTORS, "names.txt", ORIGIN}  # of a store, beside its levels
 NO_LABELS = (
     "the images of {} do not all lie in sub-folders; put each kind into its own, or train without "
     "labels"
@@ -69,6 +70,8 @@ class StoreMeta:
         check_resolution(self.resolution)
         if self.num_images < 1 or self.channels not in MODES:
             raise ValueError(f"no store has {self.num_images} images of {self.channels} channels")
+        if self.crop.startswith("tiles "):  # made before: squares that are images like others
+            object.__setattr__(self, "crop", "center")
         Fit.of(self.crop)
         if self.active_rectangle is not None:
             top, bottom, left, right = self.active_rectangle
@@ -134,13 +137,13 @@ def is_store(path: str | Path) -> bool:
     return (Path(path) / META).is_file() and holds_store(os.listdir(path))
 
 
-def remove_files(folder: Path, others: Collection[str] = ()) -> None:
-    """Remove a store, and `others` of its files: nothing that has another name, and no link. The
-    folder goes too unless something is left in it."""
+def remove_files(folder: Path) -> None:
+    """Remove the files of a store: nothing that has another name, and no link. The folder goes too
+    unless something is left in it."""
     for file in folder.iterdir():
-        known = file.name in FILES or file.name in others or LEVEL.fullmatch(file.name)
+        known = file.name in FILES or LEVEL.fullmatch(file.name)
         if known and not file.is_symlink() and file.is_file():
-            file.unlink()
+            file.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         folder.rmdir()
 
@@ -192,10 +195,7 @@ class Store:
 
     @property
     def origins(self) -> np.ndarray:
-        """Which picture each image was cut from, int64 (N,), counted from 0: tiles share one."""
-        if Fit.of(self.meta.crop).kind != "tiles":
-            return np.arange(self.num_images)
-        return np.unique(self.names, return_inverse=True)[1]
+        return np.arange(self.num_images)
 
     def images(self, resolution: int) -> np.memmap:
         """All images at one resolution: uint8 (N, C, r, r), read from disk where touched."""
@@ -208,7 +208,7 @@ class Store:
 
     def pictures(self, images: np.ndarray) -> np.ndarray:
         """Rows of `images` uint8 (..., C, r, r) as they look: alpha does not count in colours."""
-        return straight(images) if self.meta.premultiplied else images
+        return unpremultiply(images) if self.meta.premultiplied else images
 
     def identity(self, resolution: int) -> str:
         """Names the images at `resolution`: the SHA-256 of their pixels."""
