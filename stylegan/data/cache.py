@@ -16,9 +16,9 @@ from typing import Any
 from stylegan import distributed
 from stylegan.atomic import write_text
 from stylegan.distributed import on_all_ranks
-from stylegan.messages import count, readable
+from stylegan.messages import count, listed, readable
 
-from .images import Crop, Fit
+from .images import HEIF, Crop, Fit
 from .prepare import (
     ProgressCallback,
     check_settings,
@@ -63,10 +63,11 @@ def path_of(
     crop: Crop,
     channels: int,
     premultiply: bool = False,
+    names: Sequence[str] | None = None,
 ) -> Path:
-    """Where the store of a source is in the cache, or will be."""
+    """Where the store of a source, or of `names` alone, is in the cache, or will be."""
     alpha = ("premultiplied",) if premultiply else ()  # the names of other stores stay
-    settings = (source.fingerprint(), VERSION, resolution, crop, channels, *alpha)
+    settings = (source.fingerprint(names), VERSION, resolution, crop, channels, *alpha)
     key = hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.-]+", "-", in_utf8(source.path.resolve().stem))[:40].lstrip(".-")
     return folder / f"{name or 'data'}-{resolution or 'auto'}-{key}"
@@ -92,6 +93,7 @@ def cached_store(
     include: Sequence[str] = (),
     strict: bool = False,
     labels: bool = False,
+    begun: bool = False,
     cache_dir: str | Path | None = None,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
@@ -102,7 +104,8 @@ def cached_store(
     `data` may be a store itself; then its settings must be the ones asked for, except that a
     higher resolution serves a lower one, since it holds all below. The first process calls `tell`
     with what a user should know: files that are not taken, and what is written where. `labels`
-    refuses, before any work, files whose labels cannot be read.
+    refuses, before any work, files whose labels cannot be read. With `begun`, HEIC pictures
+    that could not be read when a run began stay left out.
 
     All processes call it. The first of each machine prepares, and the first of all shows its
     progress. Of programs that prepare the same data at the same time, the first to finish is used
@@ -121,9 +124,17 @@ def cached_store(
             raise ValueError(f"labels were asked for, but {source.why_no_labels()}")
         for note in source.notes():
             say(note)
-        path = path_of(source, Path(cache_dir or default_cache_dir()), **asked)
+        folder = Path(cache_dir or default_cache_dir())
+        path = path_of(source, folder, **asked)
         origin = {"source": in_utf8(str(source.path.resolve())), "include": list(include), **asked}
         store = sound_store(path)
+        if begun and store is None:
+            heic = HEIF["HEIF"]
+            others = [name for name in source.names if not name.lower().endswith(heic)]
+            older = path_of(source, folder, **asked, names=others)
+            if (store := sound_store(older)) is not None:
+                say("HEIC pictures stay left out, as they were when the run began")
+                path = older
         if store is None:
             if path.parent.is_dir():
                 remove_unfinished(path.parent)
@@ -169,6 +180,32 @@ def sound_store(path: Path) -> Store | None:
             raise
         remove_files(path)
         return None
+
+
+def changes_since(store: Store, known: str, resolution: int, *, labels: bool) -> str:
+    """Which images of `store` are others than those of the cached store that training knows as
+    `known`; empty if that is there no more."""
+    for one in cached_stores(store.path.parent):
+        with contextlib.suppress(OSError, ValueError):
+            before = Store(one.path)
+            if before.training_identity(resolution, labels=labels) == known:
+                old, new = (
+                    dict(
+                        zip(one.names, map(bytes, one.images(min(16, one.resolution))), strict=True)
+                    )
+                    for one in (before, store)
+                )
+                groups = {
+                    "added": [name for name in new if name not in old],
+                    "removed": [name for name in old if name not in new],
+                    "changed": [name for name in new if new[name] != old.get(name, new[name])],
+                }
+                return "; ".join(
+                    f"{what}: {listed(list(map(readable, names)), 3, ', ')}"
+                    for what, names in groups.items()
+                    if names
+                )
+    return ""
 
 
 def remember(path: Path, origin: dict[str, Any]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from .images import Crop, from_array, normalize
+from .images import from_array, normalize
 from .labels import Labels, of_classes
-from .prepare import ProgressCallback, prepare
+from .prepare import prepare
 from .sources import Source
 from .store import Store
 
@@ -35,7 +35,7 @@ class SequenceSource(Source):
         return of_classes(list(classes))
 
     def read(self, name: str) -> bytes:
-        image = self.images[position(name)]
+        image = self.images[int(name.removesuffix(".png"))]
         if not isinstance(image, Image.Image):
             image = from_array(image)
         file = io.BytesIO()
@@ -43,12 +43,8 @@ class SequenceSource(Source):
         image.save(file, "png", compress_level=1)
         return file.getvalue()
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
+    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield (len(self.images),)
-
-
-def position(name: str) -> int:
-    return int(name.removesuffix(".png"))
 
 
 def prepare_images(
@@ -56,12 +52,9 @@ def prepare_images(
     out: str | Path,
     *,
     labels: Sequence[str] | None = None,
-    resolution: int | None = None,
-    crop: Crop = "center",
     channels: int = 3,
-    strict: bool = False,
     workers: int = 1,
-    progress: ProgressCallback | None = None,
+    **settings: Any,
 ) -> Store:
     """As `prepare`, of the images of a sequence: Pillow images, or arrays uint8 (H, W[, C]).
 
@@ -69,13 +62,4 @@ def prepare_images(
     read or draw it then. `labels` name the class of each.
     """
     source = SequenceSource(images, labels, channels, Path(out))
-    return prepare(
-        source,
-        out,
-        resolution=resolution,
-        crop=crop,
-        channels=channels,
-        strict=strict,
-        workers=workers,
-        progress=progress,
-    )
+    return prepare(source, out, channels=channels, workers=workers, **settings)

@@ -11,19 +11,17 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, cast
 
 from stylegan.messages import count, listed, readable, reason_of
 
 from . import tfrecords
-from .images import AVIF, HEIF, MODES, extensions, from_array, head, is_image, tiff
+from .images import AVIF, HEIF, MODES, extensions, from_array, head, is_image, reading, tiff
 from .labels import CSV, JSON, Labels, of_classes, read_labels
 from .store import NO_LABELS, Skipped, holds_store
 
 MAX_FILE_BYTES = 2**29  # the largest image that `MAX_PIXELS` allows, without compression
-MAX_RATIO = 200  # unpacked size over packed size; photographs stay near 1
-RATIO_FREE_BYTES = 2**24  # small files may be packed tightly: a flat drawing is
 RUN_FILE, RUN_HISTORY = "config.toml", {"data.txt", "log.jsonl"}  # a run has it, and one of these
 KINDS = {  # of files that are not images here
     "HEIC picture": HEIF["HEIF"],
@@ -136,8 +134,8 @@ class Source(ABC):
             lines.append(f"no labels: {self.label_fault}" if self.labels is None else of_file)
         kinds = Counter(kind_of(name) for name in self.ignored)
         if heic := kinds["HEIC picture"]:
-            lines.append(f'{count(heic, "HEIC picture")} left out; pip install "stylegan[heic]" '
-                         "to read them")  # fmt: skip
+            lines.append(f"{count(heic, 'HEIC picture')} left out; pip install pillow-heif to read "
+                         "them")  # fmt: skip
         if avif := kinds["AVIF picture"]:
             lines.append(f"{count(avif, 'AVIF picture')} left out; pip install --upgrade pillow "
                          "to read them")  # fmt: skip
@@ -156,16 +154,17 @@ class Source(ABC):
         with self.open(name) as file:
             return head(file, name)
 
-    def fingerprint(self) -> str:
-        """A hash that changes when an image is added, removed, renamed or written again."""
+    def fingerprint(self, names: Sequence[str] | None = None) -> str:
+        """A hash that changes when an image, or one of `names`, is added, removed, renamed or
+        written again."""
         digest = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape"))
-        for line in self.listing():
+        for line in self.listing(self.names if names is None else names):
             digest.update(repr(line).encode())
         return digest.hexdigest()
 
     @abstractmethod
-    def listing(self) -> Iterator[tuple[Any, ...]]:
-        """What shows that a file has changed."""
+    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """What shows that one of these files has changed."""
 
 
 class FolderSource(Source):
@@ -190,8 +189,8 @@ class FolderSource(Source):
         with self.open(name) as file:
             return file.read()
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
-        for name in [*self.names, *self.label_files]:
+    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        for name in [*names, *self.label_files]:
             try:
                 status = status_of(self.path / name)
             except OSError as error:  # a dangling link; reading it fails with the reason
@@ -207,23 +206,28 @@ class ZipSource(Source):
 
     def __init__(self, path: Path, include: Sequence[str] = ()) -> None:
         self.archive = open_zip(path)
-        self.members = members_of(self.archive, path)
+        names = {info: info.filename.replace("\\", "/") for info in self.archive.infolist()}
+        self.members = {
+            name: info
+            for info, name in names.items()
+            if not name.endswith("/") and not any(map(hidden, name.split("/")))
+        }
         super().__init__(path, self.members, include)
 
     def open(self, name: str) -> BinaryIO:
-        return cast(BinaryIO, self.archive.open(self.members[name]))
+        info = self.members[name]
+        with reading(name):
+            if info.file_size > MAX_FILE_BYTES:
+                raise ValueError(f"larger than {MAX_FILE_BYTES} bytes")
+            return cast(BinaryIO, self.archive.open(info))
 
     def read(self, name: str) -> bytes:
-        info = self.members[name]
-        try:
-            with self.archive.open(info) as file:
-                return file.read(info.file_size)  # bounded: a false size fails its checksum
-        except Exception as error:  # of damaged entries each decompressor makes its own
-            raise ValueError(f"{name}: {readable(reason_of(error))}") from error
+        with self.open(name) as file, reading(name):
+            return file.read(self.members[name].file_size)  # a false size fails its checksum
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
+    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield status_of(self.path)
-        for name in [*self.names, *self.label_files]:
+        for name in [*names, *self.label_files]:
             yield name, self.members[name].file_size, self.members[name].CRC
 
 
@@ -268,7 +272,7 @@ class TFRecordSource(Source):
             return of_classes([None] * len(self.names))
         return tfrecords.read_labels(Path(self.label_files[0]), len(self.names))
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
+    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         for file in (self.file, *map(Path, self.label_files)):
             yield file.name, *status_of(file)
 
@@ -364,34 +368,3 @@ def open_zip(path: Path) -> zipfile.ZipFile:
         reason = readable(reason_of(error))
         raise ValueError(f"{readable(path)} is a damaged zip: {reason}; copy it again") from error
     raise ValueError(f"{readable(path)} is neither a folder nor a zip; see datasets/README.md")
-
-
-def members_of(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
-    """Name -> entry of every file; tricks are refused with the whole archive."""
-    members = {}
-    for info in archive.infolist():
-        name = info.filename.replace("\\", "/")
-        if name.startswith("/") or PureWindowsPath(name).drive or ".." in name.split("/"):
-            entry = readable(repr(info.filename))
-            raise ValueError(f"{path} is refused: the entry {entry} points outside of it")
-        if name.endswith("/") or any(map(hidden, PurePosixPath(name).parts)):
-            continue
-        entry = readable(name)
-        if info.flag_bits & 1:
-            raise ValueError(f"{path} is refused: {entry} is encrypted; pack it without a password")
-        if stat.S_ISLNK(info.external_attr >> 16):
-            raise ValueError(f"{path} is refused: {entry} is a link; pack the files themselves")
-        check_unpacked(entry, info.file_size, info.compress_size, MAX_FILE_BYTES, path)
-        members[name] = info
-    total = sum(info.file_size for info in members.values())
-    check_unpacked("the whole", total, path.stat().st_size, math.inf, path)
-    return members
-
-
-def check_unpacked(name: str, size: int, packed: int, most: float, path: Path) -> None:
-    """ValueError for what would fill the memory."""
-    if size > most or (size > RATIO_FREE_BYTES and size > MAX_RATIO * packed):
-        raise ValueError(
-            f"{path} is refused: {name} would unpack from {packed} to {size} bytes "
-            f"(limits: {MAX_FILE_BYTES} bytes a file, {MAX_RATIO} times the packed size)"
-        )
