@@ -220,7 +220,8 @@ def train(
             show_plan(decision, run, chosen, started=init_from is not None)
             return
         with progress_bar("img") as progress:
-            store = open_store(source, config, strict=strict, progress=progress, tell=lead)
+            reading = {"strict": strict, "begun": run.saved() > 0, "progress": progress}
+            store = open_store(source, config, tell=lead, **reading)
         config = fit_to_data(config, store)
         begun = run.saved()
         if decision.own and not begun:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,14 +45,10 @@ UNUSED_DAYS = 30  # a cached store that nobody will ask for is kept so long afte
 
 
 def default_cache_dir() -> Path:
-    """`$STYLEGAN_CACHE`, or the platform's folder for files that can be made again."""
+    """`$STYLEGAN_CACHE`, or the user's folder for files that can be made again."""
     if chosen := os.environ.get("STYLEGAN_CACHE"):
         return Path(chosen).expanduser()
-    if sys.platform == "darwin":
-        base = "~/Library/Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "stylegan"
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "stylegan"
 
 
 def path_of(

@@ -10,6 +10,7 @@ import torch
 from stylegan import distributed
 from stylegan.config import TrainConfig, check_batches, differences, from_dict
 from stylegan.data import Store
+from stylegan.data.cache import changes_since
 from stylegan.distributed import on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.messages import readable
@@ -77,11 +78,14 @@ def check_same_data(
     resolution, labels = config.network.resolution, config.data.labels
     older = not labels or payload.get("label_names") == store.label_names
     known = {store.training_identity(resolution, labels=labels)}
-    if payload.get("data") not in known | ({store.identity(resolution)} if older else set()):
+    trained = payload.get("data")
+    if trained not in known | ({store.identity(resolution)} if older else set()):
+        changed = changes_since(store, str(trained), resolution, labels=labels)
         raise ValueError(
             f"{readable(folder.path)} was trained on other images or classes than "
-            f"{readable(store.meta.source)} holds now; continue with the same data, or choose "
-            "another --out"
+            f"{readable(store.meta.source)} holds now{f' ({changed})' if changed else ''}; continue "
+            f"with the same data, or begin a run from its weights: --init-from "
+            f"{readable(folder.path)} and another --out"
         )
 
 
