@@ -2,7 +2,6 @@
 
 import io
 import struct
-import zlib
 
 import numpy as np
 import pytest
@@ -32,12 +31,6 @@ def test_lossless_formats_keep_every_value_under_any_name(kind):
     read = read_image(saved(Image.fromarray(colours), kind, **options), name="a.jpg")
     assert read.dtype == np.uint8
     np.testing.assert_array_equal(read, colours.transpose(2, 0, 1))
-
-
-def test_jpeg_is_near_the_original():
-    smooth = np.linspace(0, 255, 64).astype(np.uint8).reshape(8, 8)
-    read = read_image(saved(Image.fromarray(smooth), "JPEG", quality=95), channels=1)
-    assert np.abs(read[0].astype(int) - smooth).max() <= 4
 
 
 def transparent(mode):
@@ -87,16 +80,6 @@ def test_sixteen_bit_gray_is_scaled_not_clipped(kind, order):
     values[0, :3] = 0, 257, 65535
     read = read_image(saved(Image.fromarray(values.astype(order)), kind), channels=1)
     np.testing.assert_array_equal(read[0], np.rint(values / 257))
-
-
-def test_transparent_value_of_sixteen_bit_gray_is_white():
-    values = np.array([[257, 514]], np.uint16)
-    content = saved(Image.fromarray(values))
-    chunk = struct.pack(">I4sH", 2, b"tRNS", 514)
-    chunk += struct.pack(">I", zlib.crc32(chunk[4:]))
-    at = content.index(b"IDAT") - 4
-    read = read_image(content[:at] + chunk + content[at:], channels=1)
-    np.testing.assert_array_equal(read[0], [[1, 255]])
 
 
 def test_cmyk_is_converted():
@@ -154,12 +137,6 @@ def test_of_several_frames_the_first_is_taken(kind):
     assert read_image(content)[:, 2, 2].tolist() == [255, 0, 0]
 
 
-def test_multi_picture_jpeg_of_a_phone_is_a_jpeg():
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("white", "black")]
-    content = saved(frames[0], "MPO", save_all=True, append_images=frames[1:])
-    assert read_image(content).min() == 255
-
-
 def bmp_claiming(width, height):
     content = bytearray(saved(Image.new("RGB", (1, 1)), "BMP"))
     struct.pack_into("<ii", content, 18, width, height)
@@ -178,14 +155,10 @@ def truncated(kind):
         (b"this is text", "not a PNG, JPEG, WEBP, BMP, TIFF"),
         (truncated("JPEG"), "truncated"),
         (truncated("PNG"), "truncated"),
-        (truncated("BMP"), "truncated"),
         (truncated("WEBP"), ""),
-        (truncated("GIF"), ""),
         (truncated("TIFF"), ""),
         (bmp_claiming(12_000, 12_000), "12000x12000"),
-        (bmp_claiming(60_000, 60_000), "pixels"),
         (saved(Image.fromarray(noise(4, 4).astype(np.float32)), "TIFF"), "32-bit"),
-        (saved(Image.fromarray(noise(4, 4).astype(np.int32)), "TIFF"), "32-bit"),
     ],
     ids=lambda value: value if isinstance(value, str) else f"{len(value)}-bytes",
 )
@@ -220,14 +193,6 @@ def test_center_crop_takes_the_largest_centred_square_exactly():
     colours = noise(8, 14, 3)
     fitted = Fit.of("center").square(Image.fromarray(colours), 8)
     np.testing.assert_array_equal(np.asarray(fitted), colours[:, 3:11])
-
-
-def test_pad_scales_the_middle_to_the_width_and_leaves_black_bars():
-    colours = noise(20, 16, 3)
-    fitted = np.asarray(Fit.of("pad").square(Image.fromarray(colours), 16))
-    np.testing.assert_array_equal(fitted[2:14], colours[4:16])
-    assert (fitted[:2] == 0).all()
-    assert (fitted[14:] == 0).all()
 
 
 def test_reduction_is_smooth_and_keeps_flat_areas():

@@ -2,15 +2,12 @@
 
 import os
 import zipfile
-from pathlib import Path
 
 import pytest
 from pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
-from tiny_training import tiny_config
 
 from stylegan.data import (
     Store,
-    cached_store,
     check,
     images,
     is_store,
@@ -19,7 +16,6 @@ from stylegan.data import (
     sources,
 )
 from stylegan.data.sources import kinds_of
-from stylegan.training.run import fit_to_data
 
 
 def test_names_are_sorted_hidden_files_unseen_and_others_ignored(mixed):
@@ -35,43 +31,16 @@ def test_include_keeps_some_sub_folders_and_names_those_there_are(mixed):
         open_source(mixed, include=["a", "d"])
 
 
-def test_links_to_folders_are_followed_but_not_in_circles(tmp_path):
+def test_links_to_folders_are_followed_once_and_not_in_circles(tmp_path):
     elsewhere = folder(tmp_path / "elsewhere", {"1.png": png()})
-    source = folder(tmp_path / "images", {"a/0.png": png()})
-    (source / "a" / "up").symlink_to(source)
+    source = folder(tmp_path / "images", {"c/0.png": png()})
+    (source / "c" / "up").symlink_to(source)
     (source / "b").symlink_to(elsewhere)
-    assert open_source(source).names == ["a/0.png", "b/1.png"]
+    (source / "b2").symlink_to(elsewhere)
+    (source / "a").symlink_to(source / "c")  # which lies here, and keeps its own name
+    assert open_source(source).names == ["b/1.png", "c/0.png"]
 
 
-def test_folders_that_are_linked_twice_are_read_once(tmp_path):
-    for i in range(24):
-        folder(tmp_path / "images" / str(i), {"0.png": png()})
-        for name in "ab":
-            (tmp_path / "images" / str(i) / name).symlink_to(tmp_path / "images" / str(i + 1))
-    source = open_source(tmp_path / "images" / "0")
-    assert source.names == ["a/" * i + "0.png" for i in range(24)]
-
-
-def test_a_folder_that_lies_in_the_source_keeps_its_own_name(tmp_path):
-    source = folder(tmp_path / "images", {"z/0.png": png(), "m/1.png": png()})
-    (source / "a").symlink_to(source / "z")
-    assert open_source(source).names == ["m/1.png", "z/0.png"]
-
-
-def test_folders_may_be_as_deep_as_the_system_allows(tmp_path):
-    deep = f"{tmp_path}/"
-    for _ in range(990):
-        deep += "d/"
-        os.mkdir(deep)
-    Path(deep, "0.png").write_bytes(png())
-    try:
-        assert open_source(tmp_path).names == ["d/" * 990 + "0.png"]
-    finally:  # shutil and pathlib recurse
-        os.unlink(f"{deep}0.png")
-        os.removedirs(deep.rstrip("/"))
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
 def test_only_regular_files_are_read_and_the_others_are_reasons(tmp_path):
     source = folder(tmp_path / "images", {"good.png": png()})
     os.mkfifo(source / "pipe.png")
@@ -88,21 +57,6 @@ def test_only_regular_files_are_read_and_the_others_are_reasons(tmp_path):
         "lost.png": "No such file or directory",
     }
     assert check(source).skipped == check(source, decode=False).skipped == store.skipped
-
-
-def test_a_folder_that_cannot_be_listed_is_left_out(tmp_path, monkeypatch):
-    source = folder(tmp_path / "images", {"0.png": png(), "locked/1.png": png()})
-    scandir = os.scandir
-
-    def refuse(path):
-        if str(path).rstrip("/").endswith("locked"):
-            raise PermissionError(13, os.strerror(13), str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    assert prepare(source, tmp_path / "store").skipped == [("locked/", "Permission denied")]
-    with pytest.raises(ValueError, match=r"1 of 2 images.* strict allows none: locked/"):
-        prepare(source, tmp_path / "strict", strict=True)
 
 
 NAMES = [os.fsdecode(b"caf\xe9/0.png"), "a\nb/1.png", "a\rb/2\r\n.png", "\x1b[2J/3.png", " / .png"]
@@ -155,25 +109,6 @@ def test_a_run_is_no_source_but_its_samples_are(tmp_path):
     assert open_source(run / "samples").names == ["000001.png"]
 
 
-@pytest.mark.parametrize("make", [folder, archive])
-def test_a_file_of_labels_is_named_and_the_folders_beside_it_are_no_classes(make, tmp_path):
-    files = {"00000/img0.png": png(), "00001/img1.png": png(), "dataset.json": b'{"labels": null}'}
-    path = make(tmp_path / "images.zip", files)
-    with pytest.raises(ValueError, match=r"labels were asked for, but the labels in dataset\.json"):
-        cached_store(path, cache_dir=tmp_path / "cache", labels=True)
-    assert not (tmp_path / "cache").exists()
-    store = cached_store(path, cache_dir=tmp_path / "cache")
-    assert store.label_names == check(path).label_names == []
-    assert len(check(path).notes) == 1
-    assert check(path).notes[0].startswith("no labels: the labels in dataset.json cannot be used")
-    for data in (store, check(path)):
-        with pytest.raises(
-            ValueError, match=r"labels in dataset\.json cannot be used: it has none"
-        ):
-            fit_to_data(tiny_config(data={"labels": True}), data)
-        assert fit_to_data(tiny_config(), data).network.label_dim == 0
-
-
 def test_files_that_are_not_images_are_counted_by_kind(tmp_path):
     endings = [".mov", ".MP4", ".cr2", ".dng", ".heic", ".db", "", ".txt", ".xyz"]
     names = [f"{i}{ending}" for i, ending in enumerate(endings * 3)]
@@ -191,7 +126,7 @@ def test_pictures_that_this_installation_cannot_read_are_named_with_the_remedy(
     source = open_source(folder(tmp_path / "images", files))
     assert source.names == ["0.png"]
     assert source.notes() == [
-        '2 HEIC pictures left out; pip install "stylegan[heic]" to read them',
+        "2 HEIC pictures left out; pip install pillow-heif to read them",
         "1 AVIF picture left out; pip install --upgrade pillow to read them",
     ]
 
@@ -217,49 +152,25 @@ def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["/etc/a.png", "../a.png", "x/../../a.png", "C:/a.png", "..\\a.png", "\\\\host\\a.png"]
-)
-def test_zip_entries_that_point_outside_are_refused(name, tmp_path):
-    path = archive(tmp_path / "trick.zip", {"good.png": png(), name: png()})
-    with pytest.raises(ValueError, match="points outside"):
-        open_source(path)
-
-
-def test_zip_bombs_are_refused_before_they_are_unpacked(tmp_path, monkeypatch):
-    path = archive(tmp_path / "bomb.zip", {"flat.bmp": bytes(2**25)})
-    with pytest.raises(ValueError, match=r"flat.bmp would unpack from \d+ to 33554432 bytes"):
-        open_source(path)
-    many = archive(tmp_path / "many.zip", {f"{i}.bmp": bytes(2**23) for i in range(4)})
-    with pytest.raises(ValueError, match="the whole would unpack"):
-        open_source(many)
-    monkeypatch.setattr("stylegan.data.sources.MAX_FILE_BYTES", 100)
-    with pytest.raises(ValueError, match="limits: 100 bytes a file"):
-        open_source(archive(tmp_path / "large.zip", {"a.png": png()}))
-
-
-def test_a_zip_entry_that_lies_about_its_size_is_not_unpacked_beyond_it(tmp_path):
-    path = archive(tmp_path / "lie.zip", {"a.png": bytes(10_000_000), "b.png": png()})
-    content = path.read_bytes().replace(
-        (10_000_000).to_bytes(4, "little"), (99).to_bytes(4, "little")
-    )
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"a\.png: Bad CRC"):
-        open_source(path).read("a.png")
-
-
-def test_encrypted_and_linked_zip_entries_are_refused(tmp_path):
+def test_a_zip_may_lie_about_its_entries(tmp_path):
+    """Nothing is unpacked to the disk, and an image that cannot be read is left out."""
     link = zipfile.ZipInfo("link.png")
     link.external_attr = 0o120777 << 16
-    with zipfile.ZipFile(tmp_path / "link.zip", "w") as out:
+    path = archive(tmp_path / "odd.zip", {"size.png": bytes(10_000_000), "/../good.png": png()})
+    with zipfile.ZipFile(path, "a") as out:
         out.writestr(link, "/etc/passwd")
-    with pytest.raises(ValueError, match="is a link"):
-        open_source(tmp_path / "link.zip")
-    content = bytearray(archive(tmp_path / "locked.zip", {"a.png": png()}).read_bytes())
-    content[content.index(b"PK\x01\x02") + 8] |= 1
-    (tmp_path / "locked.zip").write_bytes(content)
-    with pytest.raises(ValueError, match="encrypted"):
-        open_source(tmp_path / "locked.zip")
+        out.writestr("/etc/good.png", png())
+        out.writestr("locked.png", png())
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"PK\x01\x02") + 8] |= 1
+    true, false = (size.to_bytes(4, "little") for size in (10_000_000, 99))
+    path.write_bytes(bytes(content).replace(true, false))
+    store = prepare(path, tmp_path / "store")
+    assert store.names == ["/etc/good.png"]
+    reasons = dict(store.skipped)
+    assert reasons.keys() == {"link.png", "locked.png", "size.png"}
+    assert "encrypted" in reasons["locked.png"] and "Bad CRC" in reasons["size.png"]
+    assert [one.name for one in check(path, decode=False).skipped] == [*reasons]
 
 
 def test_a_zip_of_an_unknown_version_is_an_error_that_names_it(tmp_path):

@@ -75,12 +75,6 @@ def bundled():
         }
 
 
-def test_official_list_is_read_without_variation_selectors():
-    assert len(emoji) == 11 - 1  # two spellings of the running woman are one emoji
-    running = emoji[0x1F3C3, 0x200D, 0x2640]
-    assert running == recipe.Emoji("woman running", "People & Body", "person-activity")
-
-
 def test_glyphs_are_spelled_by_cmap_and_ligatures():
     builder = FontBuilder(1000, isTTF=True)
     builder.setupGlyphOrder([".notdef", "runner", "joiner", "female", "woman_running"])
@@ -136,8 +130,8 @@ def test_file_stem(points, name, stem):
     assert recipe.file_stem(points, name) == stem
 
 
-@pytest.mark.parametrize("size", [32, 136])
-def test_edges_are_blends_of_the_picture_and_white(size):
+def test_edges_are_blends_of_the_picture_and_white():
+    size = 32
     pixels = np.zeros((128, 136, 4), np.uint8)  # transparent black: the classic source of fringes
     pixels[20:100, 30:90] = (250, 200, 0, 255)
     pixels[10:20, 30:90] = (250, 200, 0, 128)
@@ -146,13 +140,6 @@ def test_edges_are_blends_of_the_picture_and_white(size):
     opacity = (255 - square[..., 2]) / 255
     expected = 255 - opacity[..., None] * np.array([5, 55, 255])
     assert np.abs(square - expected).max() <= 2  # two roundings
-
-
-def test_native_size_keeps_every_pixel_and_centres():
-    pixels = np.random.RandomState(0).randint(0, 256, (128, 136, 3)).astype(np.uint8)
-    square = np.asarray(recipe.on_white_square(Image.fromarray(pixels), 136))
-    np.testing.assert_array_equal(square[4:132], pixels)
-    assert (square[:4] == 255).all() and (square[132:] == 255).all()
 
 
 def test_zip_depends_only_on_the_files(tmp_path):
@@ -199,23 +186,10 @@ def test_bundled_zip_is_small_and_licensed():
     assert b"Apache License" in license_text and b"downscaled" in license_text
 
 
-def test_bundled_kinds(bundled):
-    assert Counter(name.split("/")[0] for name in bundled) == KINDS
-
-
 def test_bundled_pictures_are_small_squares_without_duplicates(bundled):
+    assert Counter(name.split("/")[0] for name in bundled) == KINDS
     assert {pixels.shape for pixels in bundled.values()} == {(32, 32, 3)}
     assert len({pixels.tobytes() for pixels in bundled.values()}) == len(bundled)
-
-
-def test_bundled_smileys_are_yellow_discs_on_white(bundled):
-    smileys = np.stack([pixels for name, pixels in bundled.items() if name.startswith("smileys/")])
-    corners = smileys[:, [1, 1, -2, -2], [1, -2, 1, -2]]
-    assert (np.median(corners, axis=1) > 230).all()
-    red, green, blue = np.moveaxis(smileys, -1, 0)
-    yellow = (red > 230) & (green > 150) & (blue < 110)
-    assert yellow.mean(axis=(1, 2)).min() > 0.25  # a disc of this size covers 0.55
-    assert yellow.mean() > 0.4
 
 
 @pytest.mark.skipif(

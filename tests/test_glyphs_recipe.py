@@ -13,10 +13,6 @@ import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("fontTools")
-from fontTools.fontBuilder import FontBuilder
-from fontTools.pens.ttGlyphPen import TTGlyphPen
-from fontTools.ttLib import TTFont
-
 from stylegan.data import prepare
 
 DATASETS = Path(__file__).parents[1] / "datasets"
@@ -89,15 +85,9 @@ def test_characters_are_black_on_white_of_one_scale_and_on_one_line(faces):
     assert columns[0] + columns[-1] == pytest.approx(63, abs=1)
 
 
-def test_a_face_has_a_name_a_licence_and_averages_of_its_ink(faces):
-    coarse = np.stack([face.coarse() for face in faces])
-    assert coarse.shape == (5, 36, 16, 16) and coarse.min() >= 0 and coarse.max() <= 1
-    assert faces[1].coarse().mean() > faces[0].coarse().mean()  # bold
-    assert [face.stem for face in faces[:3]] == [
-        "dejavu-sans-book",
-        "dejavu-sans-bold",
-        "dejavu-serif-book",
-    ]
+def test_a_face_has_a_name_and_a_licence(faces):
+    names = ["dejavu-sans-book", "dejavu-sans-bold", "dejavu-serif-book"]
+    assert [face.stem for face in faces[:3]] == names
     assert "Bitstream" in faces[0].license
 
 
@@ -106,24 +96,6 @@ def test_fonts_of_symbols_and_damaged_files_are_left_out():
     assert str(symbols) == "lacks a capital letter or digit"
     (damaged,) = recipe.faces_of(recipe.FontFile("", "x.ttf", b"\0\1\0\0 and no more"), 64)
     assert str(damaged).startswith("cannot be read")
-
-
-def test_outlines_of_squares_are_left_out():
-    names = [f"c{i}" for i in range(36)]
-    builder = FontBuilder(1000)
-    builder.setupGlyphOrder([".notdef", *names])
-    builder.setupCharacterMap(dict(zip(map(ord, recipe.CHARACTERS), names, strict=True)))
-    pen = TTGlyphPen(None)
-    pen.moveTo((0, 0))
-    for corner in ((0, 700), (500, 700), (500, 0)):
-        pen.lineTo(corner)
-    pen.closePath()
-    box = pen.glyph()
-    builder.setupGlyf(dict.fromkeys([".notdef", *names], box))
-    builder.setupHorizontalMetrics(dict.fromkeys([".notdef", *names], (600, 0)))
-    with pytest.raises(recipe.LeftOut, match="made of squares"):
-        recipe.check_curved(builder.font)
-    recipe.check_curved(TTFont(FONTS / "DejaVuSans.ttf"))
 
 
 def test_the_same_drawing_for_many_characters_is_left_out(faces):
@@ -142,17 +114,6 @@ def test_of_faces_that_look_alike_the_plainest_stays(faces):
         "dejavu-sans-bold",
     ]
     assert clone not in kept and out["looks like another"] == 1
-    draws = np.random.default_rng(0)
-    other = [
-        replace(faces[0], style=f"{i}", pictures=draws.integers(0, 256, (36, 64, 64), np.uint8))
-        for i in range(6)
-    ]
-    pictures = [o.pictures // 2 + 40 * i for i, o in enumerate(other[:4])]
-    spread = [
-        replace(o, pictures=p.astype(np.uint8)) for o, p in zip(other, pictures, strict=False)
-    ]
-    kept, out = recipe.distinct([*spread, faces[0], replace(faces[1], style="Bold 2")])
-    assert len(kept) == recipe.OF_FAMILY and out["is more than 4 of a family"] == 2
 
 
 def test_what_a_classifier_does_not_read_is_told(faces):
@@ -165,19 +126,6 @@ def test_what_a_classifier_does_not_read_is_told(faces):
     read = recipe.readable([*shifted, mixed])
     assert read[:-1].min() >= recipe.LEAST_READ
     assert read[-1] < recipe.LEAST_READ / 2
-
-
-@pytest.mark.parametrize(
-    ("family", "name"),
-    [
-        ("Latin Modern Mono Light Cond 10", "latin-modern-mono"),
-        ("NewComputerModern08", "newcomputermodern"),
-        ("Inter", "inter"),
-        ("Bold", "bold"),
-    ],
-)
-def test_weights_and_sizes_are_no_families(family, name):
-    assert recipe.base(family) == name
 
 
 def test_a_package_becomes_a_folder_for_each_character_and_says_its_licence(tmp_path):
@@ -199,10 +147,6 @@ def test_a_package_becomes_a_folder_for_each_character_and_says_its_licence(tmp_
         assert store.label_names == list(recipe.CHARACTERS)
         assert store.images(32).shape == (108, 1, 32, 32)
     np.testing.assert_array_equal(*[store.images(32) for store in stores])
-    again = CliRunner().invoke(recipe.main, arguments)
-    assert again.exit_code == 1 and "is not empty" in again.output
-    kept = CliRunner().invoke(recipe.main, [arguments[0], "--zip", str(archive)])
-    assert kept.exit_code == 1 and "exists; remove it or name another file" in kept.output
 
 
 def test_mistakes_are_one_line(tmp_path):

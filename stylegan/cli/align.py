@@ -27,11 +27,11 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
     """Crop the faces in the pictures of IN, a folder or one picture, as FFHQ does, to the folder
     OUT.
 
-    Landmarks come from a file, which names the pictures: five points (the eyes, the nose, the
-    corners of the mouth, each from left to right in the picture) or the 68 of iBUG, in pixels of
-    the upright picture. Faces are turned upright; where the square leaves the picture, that is
-    mirrored and blurred. Pictures that cannot be read are left out, and named at the end; the exit
-    code is then 1.
+    The file of landmarks names the pictures and gives five points of each face (the eyes, the
+    nose, the corners of the mouth, each from left to right in the picture) or the 68 of iBUG, in
+    pixels of the upright picture. Faces are turned upright; where the square leaves the picture,
+    the picture is mirrored and blurred. Pictures that cannot be read are left out and named at the
+    end; the exit code is then 1.
 
     \b
     stylegan align photos faces --landmarks photos.csv
@@ -39,16 +39,10 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
     """
     from stylegan.data.faces import align_files, read_landmarks, without_landmarks
 
-    faces, left_out = read_landmarks(landmarks), list[str]()
+    faces = read_landmarks(landmarks)
     with progress_bar("picture") as progress:
-        sides = align_files(
-            source,
-            faces,
-            out,
-            size,
-            overwrite=overwrite,
-            progress=progress,
-            left_out=lambda error: left_out.append(one_line(error)),
+        sides, errors = align_files(
+            source, faces, out, size, overwrite=overwrite, progress=progress
         )
     if others := without_landmarks(source, faces, out) if source.is_dir() else []:
         note(f"{count(len(others), 'picture')} without landmarks, not written: {listed(others)}")
@@ -57,5 +51,6 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
         note(f"{count(len(small), 'face')} smaller than {size} pixels, enlarged: {listed(small)}")
     if sides:
         say(f"{count(len(sides), 'face')} in {out}, {size}x{size}")
-    if left_out:
-        raise ValueError(f"{count(len(left_out), 'picture')} left out: {listed(left_out, 20)}")
+    if errors:
+        left_out = listed(list(map(one_line, errors)), 20)
+        raise ValueError(f"{count(len(errors), 'picture')} left out: {left_out}")

@@ -8,7 +8,7 @@ mirrored and blurred.
 import csv
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -200,14 +200,13 @@ def align_files(
     *,
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    left_out: Callable[[ValueError | OSError], None] | None = None,
-) -> dict[Path, float]:
+) -> tuple[dict[Path, float], list[ValueError | OSError]]:
     """Write a PNG of each face of the pictures in a folder, or of one picture, to the folder `out`:
     by the name of the picture, of several faces with `-0`, `-1`, ...
 
-    Returns each file with the side of its square in the picture, in pixels. A picture that cannot
-    be read is left out, if `left_out` is there to get the error. ValueError before anything is
-    written if a file exists, without `overwrite`, or a picture is not there.
+    Returns each file with the side of its square in the picture, in pixels, and the errors of
+    pictures that cannot be aligned. ValueError before anything is written if a file exists,
+    without `overwrite`, or a picture is not there.
     """
     folder = source.parent if source.is_file() else source
     names = [source.name] if source.is_file() else list(landmarks)
@@ -215,14 +214,17 @@ def align_files(
     if missing:
         some = listed([readable(name) for name in missing], 3, ", ")
         raise ValueError(f"not both a picture in {folder} and landmarks: {some}")
-    targets = {name: files_of(out, name, len(landmarks[name])) for name in names}
-    check_different(targets)
     check_folder(out)
-    for file in (file for files in targets.values() for file in files):
-        if out.resolve() not in file.resolve().parents:
-            raise ValueError(f"{file} would lie outside of {out}; names must be of files in it")
-        check_file(file, overwrite=overwrite)
+    owners: dict[Path, str] = {}
+    for name in names:
+        for file in files_of(out, name, len(landmarks[name])):
+            if owners.setdefault(file, name) != name:
+                raise ValueError(f"{owners[file]} and {name} would both be written to {file}")
+            if out.resolve() not in file.resolve().parents:
+                raise ValueError(f"{file} would lie outside of {out}; names must be of files in it")
+            check_file(file, overwrite=overwrite)
     sides: dict[Path, float] = {}
+    left_out: list[ValueError | OSError] = []
     for done, name in enumerate(names):
         progress(done, len(names))
         try:
@@ -230,17 +232,23 @@ def align_files(
                 picture = decode((folder / name).read_bytes(), name=str(folder / name))
             faces = [aligned(picture, points, size) for points in landmarks[name]]
         except (ValueError, OSError) as error:
-            if left_out is None:
-                raise
-            left_out(error)
+            left_out.append(error)
             continue
-        for file, face, points in zip(targets[name], faces, landmarks[name], strict=True):
+        files = files_of(out, name, len(faces))
+        for file, face, points in zip(files, faces, landmarks[name], strict=True):
             file.parent.mkdir(parents=True, exist_ok=True)
             with replacing(file) as opened:
                 face.save(opened, "png")
             sides[file] = square_of(points).side
     progress(len(names), len(names))
-    return sides
+    return sides, left_out
+
+
+def files_of(out: Path, name: str, faces: int) -> list[Path]:
+    """The files of the faces of a picture."""
+    path = out / name
+    ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
+    return [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
 
 
 def without_landmarks(folder: Path, landmarks: Faces, out: Path) -> list[str]:
@@ -251,20 +259,3 @@ def without_landmarks(folder: Path, landmarks: Faces, out: Path) -> list[str]:
         for path in sorted(folder.rglob("*"))
         if is_image(path.name) and path not in known and out not in path.parents
     ]
-
-
-def files_of(out: Path, name: str, faces: int) -> list[Path]:
-    """The files of the faces of a picture."""
-    path = out / name
-    ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
-    return [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
-
-
-def check_different(targets: Mapping[str, Iterable[Path]]) -> None:
-    """ValueError if two pictures would be written to one file."""
-    of: dict[Path, str] = {}
-    for name, files in targets.items():
-        for file in files:
-            if file in of:
-                raise ValueError(f"{of[file]} and {name} would both be written to {file}")
-            of[file] = name

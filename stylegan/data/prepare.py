@@ -132,13 +132,13 @@ def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
     """An image uint8 (..., r, r) at all sizes from 4 to r, averaged 2x2 as officially.
 
     The averages are not rounded from one level to the next, only where a level is stored: to
-    nearest, ties to even. Sums are carried, of neighbours in a row as the two halves of a wider
-    number, which reads memory in order.
+    nearest, ties to even. Sums are carried.
     """
     levels = {image.shape[-1]: image}
     sums, count = np.ascontiguousarray(image), 1  # of pixels in a sum
     while sums.shape[-1] > MIN_RESOLUTION:
         bits, count = 8 * sums.itemsize, 4 * count
+        # two neighbours as one little-endian integer: low half + high half = their sum
         pairs = sums.view(f"u{2 * sums.itemsize}")
         rows = (pairs >> bits) + (pairs & (2**bits - 1))
         kind = np.uint16 if 255 * count < 2**16 else np.uint32
