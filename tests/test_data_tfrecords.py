@@ -164,10 +164,6 @@ def test_a_damaged_record_is_left_out_with_the_reason_and_takes_its_label_along(
     store = prepare(path, tmp_path / "store")
     assert store.skipped == [("000000002.tif", "its record is not an image with shape and data")]
     assert store.labels.tolist() == [1, 0, 1, 1]
-
-
-def test_several_sets_in_a_folder_must_be_chosen_from(tmp_path):
-    path = official_set(tmp_path / "records", images())
     (path / "copy-r04.tfrecords").write_bytes((path / "mine-r04.tfrecords").read_bytes())
     message = "several sets (copy-r04.tfrecords, mine-r04.tfrecords); give one file"
     assert message in refused("check", path)

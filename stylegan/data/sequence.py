@@ -1,6 +1,5 @@
 """A store of images that a program holds or makes: arrays, Pillow images, data sets of others."""
 
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from .images import from_array, normalize
+from .images import from_array, normalize, tiff
 from .labels import Labels, of_classes
 from .prepare import prepare
 from .sources import Source
@@ -38,10 +37,7 @@ class SequenceSource(Source):
         image = self.images[int(name.removesuffix(".png"))]
         if not isinstance(image, Image.Image):
             image = from_array(image)
-        file = io.BytesIO()
-        image = normalize(image, channels=self.channels, name=name)
-        image.save(file, "png", compress_level=1)
-        return file.getvalue()
+        return tiff(normalize(image, channels=self.channels, name=name))
 
     def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield (len(self.images),)
