@@ -169,13 +169,11 @@ def test_a_damaged_record_is_left_out_with_the_reason_and_takes_its_label_along(
     assert message in refused("check", path)
 
 
-@pytest.mark.parametrize("out", ["out", "out.zip"])
 @pytest.mark.parametrize("classes", [None, ["dog", "cat", "dog", "ox", "ox"]])
-def test_what_is_exported_gives_the_same_store_again(out, classes, tmp_path):
+def test_what_is_exported_gives_the_same_store_again(classes, tmp_path):
     store = prepare(as_folder(tmp_path / "images", images(), classes), tmp_path / "a")
-    export(store, tmp_path / out)
-    assert_same_store(prepare(tmp_path / out, tmp_path / "b"), store)
-    assert [path.name for path in tmp_path.glob(".*")] == []
+    export(store, tmp_path / "out.zip")
+    assert_same_store(prepare(tmp_path / "out.zip", tmp_path / "b"), store)
 
 
 def test_an_exported_zip_is_laid_out_for_stylegan2_ada(tmp_path):
@@ -197,8 +195,8 @@ def test_an_export_overwrites_nothing(tmp_path):
     store = prepare(as_folder(tmp_path / "images", images()), tmp_path / "a")
     (tmp_path / "out.zip").write_bytes(b"mine")
     assert "exists; pass --overwrite" in refused("export-data", store.path, tmp_path / "out.zip")
-    assert "is not empty" in refused("export-data", store.path, tmp_path / "images")
-    assert "there is no store at" in refused("export-data", tmp_path / "images", tmp_path / "c")
+    assert "is not the name of a zip" in refused("export-data", store.path, tmp_path / "images")
+    assert "there is no store at" in refused("export-data", tmp_path / "images", tmp_path / "c.zip")
     assert (tmp_path / "out.zip").read_bytes() == b"mine"
     told("export-data", store.path, tmp_path / "out.zip", "--overwrite")
     assert open_source(tmp_path / "out.zip").names[0] == "00000/img00000000.png"

@@ -89,19 +89,6 @@ def test_glyphs_are_spelled_by_cmap_and_ligatures():
 
 
 @pytest.mark.parametrize(
-    ("spellings", "best"),
-    [
-        ([(0x2640, 0x200D, 0x1F3C3), (0x1F3C3, 0x200D, 0x2640)], 1),  # official before reversed
-        ([(0x1F1E7, 0x1F1FB), (0x1F1F3, 0x1F1F4)], 1),  # a shared picture: the shortest name
-        ([(0x27A1, 0x200D, 0x1F3C3), (0x1F3C3, 0x200D, 0x27A1)], 1),  # a sign does not come first
-    ],
-)
-def test_best_spelling(spellings, best):
-    assert recipe.best_spelling(spellings, emoji) == spellings[best]
-    assert recipe.best_spelling(spellings[::-1], emoji) == spellings[best]
-
-
-@pytest.mark.parametrize(
     ("points", "name", "kind"),
     [
         ((0x1F600,), "grinning face", "smileys"),
@@ -128,13 +115,6 @@ def test_edges_are_blends_of_the_picture_and_white():
     opacity = (255 - square[..., 2]) / 255
     expected = 255 - opacity[..., None] * np.array([5, 55, 255])
     assert np.abs(square - expected).max() <= 2  # two roundings
-
-
-def test_zip_depends_only_on_the_files(tmp_path):
-    files = {"b/2.png": b"two", "a/1.png": b"one", "LICENSE.txt": b"free"}
-    recipe.write_zip(tmp_path / "x.zip", files)
-    recipe.write_zip(tmp_path / "deep" / "y.zip", dict(reversed(files.items())))
-    assert (tmp_path / "x.zip").read_bytes() == (tmp_path / "deep" / "y.zip").read_bytes()
 
 
 def test_errors_say_what_to_do(tmp_path):

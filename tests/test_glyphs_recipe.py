@@ -85,25 +85,11 @@ def test_characters_are_black_on_white_of_one_scale_and_on_one_line(faces):
     assert columns[0] + columns[-1] == pytest.approx(63, abs=1)
 
 
-def test_a_face_has_a_name_and_a_licence(faces):
-    names = ["dejavu-sans-book", "dejavu-sans-bold", "dejavu-serif-book"]
-    assert [face.stem for face in faces[:3]] == names
-    assert "Bitstream" in faces[0].license
-
-
 def test_fonts_of_symbols_and_damaged_files_are_left_out():
     (symbols,) = recipe.faces_of(font_file("STIXSizOneSymReg"), 64)
     assert str(symbols) == "lacks a capital letter or digit"
     (damaged,) = recipe.faces_of(recipe.FontFile("", "x.ttf", b"\0\1\0\0 and no more"), 64)
     assert str(damaged).startswith("cannot be read")
-
-
-def test_the_same_drawing_for_many_characters_is_left_out(faces):
-    recipe.check_distinct(faces[0].pictures)
-    boxes = faces[0].pictures.copy()
-    boxes[:4] = boxes[0]
-    with pytest.raises(recipe.LeftOut, match="same drawing"):
-        recipe.check_distinct(boxes)
 
 
 def test_of_faces_that_look_alike_the_plainest_stays(faces):

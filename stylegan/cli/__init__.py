@@ -24,7 +24,7 @@ COMMANDS = {
     "schedule": "Show the phases of a configuration's training.",
     "prepare": "Make a store of a folder or zip of images.",
     "check": "Check images before training on them.",
-    "export-data": "Write the images of a store to a folder or zip.",
+    "export-data": "Write the images of a store to a zip.",
     "cache": "List or remove the stores that training keeps.",
     "explore": "Explore a generator on a local page.",
     "directions": "Find directions of w to move pictures along.",

@@ -143,10 +143,10 @@ def check(
 )
 @click.option("--overwrite", is_flag=True, help="Replace a zip that exists.")
 def export_data(store: Path, out: Path, resolution: int | None, overwrite: bool) -> None:
-    """Write the images and labels of STORE to OUT, a new folder or a zip (*.zip).
+    """Write the images and labels of STORE to the zip OUT.
 
-    Both are laid out for stylegan2-ada and its successors: PNG files and dataset.json. This program
-    reads them, too, with the names of the labels.
+    It is laid out for stylegan2-ada and its successors: PNG files and dataset.json. This program
+    reads it, too, with the names of the labels.
 
     \b
     stylegan export-data photos-256/ photos-256.zip

@@ -1,23 +1,20 @@
-"""The way back: a store as a folder or zip of images, for other programs."""
+"""The way back: a store as a zip of images, for other programs."""
 
-import contextlib
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from stylegan.atomic import replacing
-from stylegan.destination import check_file, check_folder
+from stylegan.destination import check_file
 
 from .images import from_array
 from .labels import JSON
-from .prepare import ProgressCallback, atomic_folder
+from .prepare import ProgressCallback
 from .store import Store
 
 IN_A_FOLDER = 1000  # images, as in the data sets of stylegan2-ada
 OLD = (1980, 1, 1, 0, 0, 0)  # the time of all entries, so that the same store gives the same zip
-Write = Callable[[str, bytes], None]
 
 
 def export(
@@ -26,50 +23,25 @@ def export(
     *,
     resolution: int | None = None,
     overwrite: bool = False,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = lambda done, total: None,
 ) -> None:
-    """Write all images as PNG, and their labels, to a new folder or to a zip (`.zip`) in the layout
-    of stylegan2-ada: `00000/img00000000.png` and `dataset.json` with class numbers or vectors. The
-    names of the labels stand beside them, for `open_source`. `out` appears only when complete."""
-    out, resolution = Path(out), resolution or store.resolution
-    images = store.images(resolution)  # raises now if there are none
+    """Write all images as PNG, and their labels, to a zip in the layout of stylegan2-ada:
+    `00000/img00000000.png` and `dataset.json` with class numbers or vectors. The names of the
+    labels stand beside them, for `open_source`. `out` appears only when complete."""
+    out = Path(out)
+    if out.suffix.lower() != ".zip":
+        raise ValueError(f"{out} is not the name of a zip (.zip)")
+    images = store.images(resolution or store.resolution)  # raises now if there are none
     names = [f"{i // IN_A_FOLDER:05}/img{i:08}.png" for i in range(len(store))]
-    with zipped(out, overwrite) if out.suffix.lower() == ".zip" else in_folder(out) as write:
-        for i, name in enumerate(names):
-            file = io.BytesIO()
-            from_array(store.pictures(images[i]).transpose(1, 2, 0)).save(
-                file, "PNG", compress_level=1
-            )
-            write(name, file.getvalue())
-            if progress is not None:
-                progress(i + 1, len(names))
-        write(JSON, labels_of(store, names).encode())
-
-
-def labels_of(store: Store, names: list[str]) -> str:
-    """`dataset.json`: null where there are no labels."""
-    if store.labels is None:
-        return json.dumps({"labels": None})
-    pairs = [list(pair) for pair in zip(names, store.labels.tolist(), strict=True)]
-    return json.dumps({"labels": pairs, "label_names": store.label_names})
-
-
-@contextlib.contextmanager
-def zipped(out: Path, overwrite: bool) -> Iterator[Write]:
+    labels = None if store.labels is None else list(zip(names, store.labels.tolist(), strict=True))
     check_file(out, overwrite=overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(out) as file, zipfile.ZipFile(file, "w") as archive:
-        yield lambda name, content: archive.writestr(zipfile.ZipInfo(name, OLD), content)
-
-
-@contextlib.contextmanager
-def in_folder(out: Path) -> Iterator[Write]:
-    check_folder(out, empty=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_folder(out) as folder:
-
-        def write(name: str, content: bytes) -> None:
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_bytes(content)
-
-        yield write
+    with replacing(out) as opened, zipfile.ZipFile(opened, "w") as archive:
+        for i, name in enumerate(names):
+            file = io.BytesIO()
+            image = from_array(store.pictures(images[i]).transpose(1, 2, 0))
+            image.save(file, "PNG", compress_level=1)
+            archive.writestr(zipfile.ZipInfo(name, OLD), file.getvalue())
+            progress(i + 1, len(names))
+        said = {"labels": labels} | ({"label_names": store.label_names} if labels else {})
+        archive.writestr(zipfile.ZipInfo(JSON, OLD), json.dumps(said))
