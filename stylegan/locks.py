@@ -1,39 +1,27 @@
 """Locks of files and folders; each ends with the process that holds it."""
 
 import errno
+import fcntl
 import os
 from pathlib import Path
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL)  # of NFS, too
 
 
-def lock(path: Path, *, shared: bool = False) -> int | None:
+def lock(path: Path) -> int | None:
     """A descriptor that holds `path` until it is closed; None where there are no locks.
 
-    BlockingIOError if somebody holds it: `shared` ones do not exclude each other.
+    BlockingIOError if somebody holds it.
     """
-    if fcntl is None:
-        return None
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         if error.errno in NO_LOCKS:
             return None
         raise
     return descriptor
-
-
-def share(descriptor: int | None) -> None:
-    """Let others hold it too, as long as none wants it alone."""
-    if descriptor is not None:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def release(descriptor: int | None) -> None:

@@ -75,7 +75,7 @@ def test_stretch_squeezes_all_of_a_picture(tmp_path):
 
 @pytest.mark.parametrize("crop", ["", "Center", "pad 0:1", "pad 3", "pad 99:1", "tiles 8"])
 def test_other_crops_are_refused_everywhere(crop, tmp_path):
-    with pytest.raises(ValueError, match=r"crop must be center, pad, stretch, 'pad W:H'"):
+    with pytest.raises(ValueError, match=r"crop must be center, pad, stretch or 'pad W:H'"):
         prepare(tmp_path, tmp_path / "store", crop=crop)
     with pytest.raises(ValueError, match=r"data.*crop must be center"):
         build_config({"data": {"crop": crop}})
