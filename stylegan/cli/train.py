@@ -260,7 +260,7 @@ def show_plan(
 
     found = looked_at(decision.source, decision.config, decode=True)
     config = fit_to_data(decision.config, found)
-    lead(*(f"left out: {line}" for line in grouped(found.skipped)))
+    lead(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
     if decision.own:
         lead(*advice(found.num_good, config, started=started))
     with backend_flags(config):
