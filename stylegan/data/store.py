@@ -193,10 +193,6 @@ class Store:
             raise self.damaged(f"names.txt has {len(names)} lines for {self.num_images} images")
         return names
 
-    @property
-    def origins(self) -> np.ndarray:
-        return np.arange(self.num_images)
-
     def images(self, resolution: int) -> np.memmap:
         """All images at one resolution: uint8 (N, C, r, r), read from disk where touched."""
         if resolution not in self._images:
