@@ -220,10 +220,11 @@ def train(
             show_plan(decision, run, chosen, started=init_from is not None)
             return
         with progress_bar("img") as progress:
-            reading = {"strict": strict, "begun": run.saved() > 0, "progress": progress}
-            store = open_store(source, config, tell=lead, **reading)
+            begun = run.saved()
+            store = open_store(
+                source, config, strict=strict, begun=begun > 0, progress=progress, tell=lead
+            )
         config = fit_to_data(config, store)
-        begun = run.saved()
         if decision.own and not begun:
             lead(*advice(store.num_images, config, started=init_from is not None))
         measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()

@@ -81,11 +81,11 @@ def check_same_data(
     trained = payload.get("data")
     if trained not in known | ({store.identity(resolution)} if older else set()):
         changed = changes_since(store, str(trained), resolution, labels=labels)
+        now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
         raise ValueError(
-            f"{readable(folder.path)} was trained on other images or classes than "
-            f"{readable(store.meta.source)} holds now{f' ({changed})' if changed else ''}; continue "
-            f"with the same data, or begin a run from its weights: --init-from "
-            f"{readable(folder.path)} and another --out"
+            f"{readable(folder.path)} was trained on other images or classes than {now}; continue "
+            "with the same data, or begin another run from its weights: --init-from "
+            f"{readable(folder.path)} --out OTHER"
         )
 
 
