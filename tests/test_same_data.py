@@ -26,14 +26,13 @@ def test_a_conditional_run_of_pictures_in_other_classes_is_refused(change, tmp_p
     before, after = labelled(tmp_path / "1"), labelled(tmp_path / "2", **{change: True})
     assert before.identity(16) == after.identity(16)
     run(config, before, tmp_path / "run", stop_at=20)
-    found = {"moved": "images, or images in other classes,", "renamed": r"classes .a, b, now a, c."}
-    with pytest.raises(ValueError, match=f"on other {found[change]} than images holds"):
+    with pytest.raises(ValueError, match="on other images or classes than images holds"):
         run(config, after, tmp_path / "run")
     path = RunFolder(tmp_path / "run").states()[-1]  # made one of an older version
     payload = checkpoint.load(path)
     checkpoint.save(path, "state", {**payload, "data": before.identity(16)})
     if change == "renamed":
-        with pytest.raises(ValueError, match="now a, c"):
+        with pytest.raises(ValueError, match="on other images or classes"):
             run(config, after, tmp_path / "run")
     assert run(config, before, tmp_path / "run").finished
 
@@ -49,7 +48,7 @@ def test_a_run_on_the_averages_of_larger_pictures_knows_them_from_the_same_made_
     assert large.identity(16) == other.identity(16)
     config = tiny_config(schedule={"total_kimg": 0.036})
     run(config, large, tmp_path / "run", stop_at=20)
-    with pytest.raises(ValueError, match="trained on other images"):
+    with pytest.raises(ValueError, match="on other images or classes"):
         run(config, other, tmp_path / "run")
     assert run(config, large, tmp_path / "run").finished
 
