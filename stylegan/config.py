@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_origin
+from typing import Annotated, Any, ClassVar, Literal, get_origin
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from stylegan.augment import AugmentConfig
 from stylegan.lineage import SECTION as LINEAGE
@@ -24,12 +25,14 @@ from stylegan.schedule import (
 )
 from stylegan.toml import parse_override, read_toml, toml_value
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
 PACKAGE = Path(__file__).parent
 AUTO = "auto"  # the name of a configuration that `fitting.choose` makes
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+AtLeast0 = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
@@ -58,79 +61,66 @@ class TrainConfig:
     docs/options.md; its unit stands in brackets.
     """
 
-    __pydantic_config__: ClassVar = {"strict": True, "allow_inf_nan": False}  # sections included
-    seed: int = 0  # seed of all random numbers
+    __pydantic_config__: ClassVar = {  # of the sections, too
+        "strict": True,
+        "extra": "forbid",
+        "allow_inf_nan": False,
+    }
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # seed of all random numbers
     # loss of the generator: nonsaturating, saturating, wgan
     generator_loss: str = "nonsaturating"
     # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp
     discriminator_loss: str = "logistic"
-    r1_gamma: float = 10.0  # weight of R1, the penalty on gradients at reals; 0 = off
-    r1_interval: int = 1  # steps from one R1 (no other) to the next, which weighs as much more
-    r2_gamma: float = 0.0  # weight of R2, the same penalty at fakes; 0 = off
-    gp_weight: float = 10.0  # weight of the gradient penalty of wgan_gp and hinge_gp
-    gp_target: float = 1.0  # gradient norm that this penalty asks for
-    drift: float = 0.001  # weight of the squared real logits in the WGAN losses
-    adam_beta1: float = 0.0  # Adam: decay of the mean of the gradients
-    adam_beta2: float = 0.99  # Adam: decay of the mean of their squares
-    adam_eps: float = 1e-8  # Adam: added to the root of that mean
-    ema_half_life_kimg: float = 10.0  # half-life of the average generator [kimg]
-    w_avg_decay: float = 0.995  # decay of the mean of w (that truncation uses), per pass
-    style_mixing: float = 0.9  # probability that a batch mixes two styles
+    r1_gamma: AtLeast0 = 10.0  # weight of R1, the penalty on gradients at reals; 0 = off
+    r1_interval: Count = 1  # steps from one R1 (no other) to the next, which weighs as much more
+    r2_gamma: AtLeast0 = 0.0  # weight of R2, the same penalty at fakes; 0 = off
+    gp_weight: AtLeast0 = 10.0  # weight of the gradient penalty of wgan_gp and hinge_gp
+    gp_target: Positive = 1.0  # gradient norm that this penalty asks for
+    drift: AtLeast0 = 0.001  # weight of the squared real logits in the WGAN losses
+    adam_beta1: Decay = 0.0  # Adam: decay of the mean of the gradients
+    adam_beta2: Decay = 0.99  # Adam: decay of the mean of their squares
+    adam_eps: Positive = 1e-8  # Adam: added to the root of that mean
+    ema_half_life_kimg: Positive = 10.0  # half-life of the average generator [kimg]
+    w_avg_decay: Probability = 0.995  # decay of the mean of w (that truncation uses), per pass
+    style_mixing: Probability = 0.9  # probability that a batch mixes two styles
     noise: Literal["random", "const"] = "random"  # drawn for each image, or the stored maps
     precision: Precision = "fp32"  # arithmetic; the last three are for GPUs
-    batch_gpu: int = 0  # images at once per process, gradients accumulated; 0 = the whole share
+    # images at once per process, gradients accumulated; 0 = the whole share
+    batch_gpu: Annotated[int, Field(ge=0)] = 0
     freeze_d: int = 0  # discriminator's blocks from this resolution up are not trained; 0 = all are
     checkpoint_activations: bool = False  # recompute blocks instead of keeping what they saved
     deterministic: bool = False  # the same bits every time on a GPU too, where it is slower
-    log_kimg: float = 1.0  # between two lines of log.jsonl [kimg]
-    snapshot_ticks: int = 10  # ticks between two generator files
-    save_minutes: float = 15.0  # between two states, also saved every tick; 0 = only then [minutes]
-    keep_states: int = 3  # newest files to resume from that stay
-    milestone_kimg: float = 5000.0  # the first state after each multiple stays too; 0 = none [kimg]
-    max_skipped: int = 50  # updates skipped in a row, their gradients not finite, that end a run
-    max_saturated_kimg: float = 4.0  # both logits saturated for so long end a run; 0 = never [kimg]
+    log_kimg: Positive = 1.0  # between two lines of log.jsonl [kimg]
+    snapshot_ticks: Count = 10  # ticks between two generator files
+    # between two states, of which every tick has one, too; 0 = only those [minutes]
+    save_minutes: AtLeast0 = 15.0
+    keep_states: Count = 3  # newest files to resume from that stay
+    milestone_kimg: AtLeast0 = 5000.0  # keep the first state after each multiple; 0 = none [kimg]
+    max_skipped: Count = 50  # updates skipped in a row, their gradients not finite, that end a run
+    max_saturated_kimg: AtLeast0 = 4.0  # a run ends if both logits saturate so long; 0 = off [kimg]
     network: NetworkConfig = field(default_factory=NetworkConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     data: DataConfig = field(default_factory=DataConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
 
     def __post_init__(self) -> None:
-        for condition, holds, names in RANGES:
-            for name in names.split():
-                if not holds(value := getattr(self, name)):
-                    raise ValueError(f"{name} must {condition}, but is {readable(value, 40)}")
         if self.freeze_d:
             check_resolution(self.freeze_d, self.network.resolution, what="freeze_d")
-        for name, value in flatten(to_dict(self)).items():
-            numbers = value.values() if isinstance(value, Mapping) else [value]
-            largest = max((n for n in numbers if isinstance(n, int | float)), default=0)
-            if largest > LARGEST and name != "seed":
-                found = readable(largest, 40)
-                raise ValueError(f"{name} must be at most {LARGEST:,}, but is {found}")
 
 
-LARGEST = 10**12  # of the numbers of options; what is computed from them stays finite
-
-
-RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (  # what must hold for options
-    ("be from 0 to 1", lambda x: 0 <= x <= 1, "style_mixing w_avg_decay"),
-    ("be from 0 to below 1", lambda x: 0 <= x < 1, "adam_beta1 adam_beta2"),
-    ("be positive", lambda x: x > 0, "ema_half_life_kimg gp_target adam_eps log_kimg"),
-    ("be at least 1", lambda x: x >= 1, "keep_states snapshot_ticks max_skipped r1_interval"),
-    ("not be negative", lambda x: x >= 0, "seed r1_gamma r2_gamma gp_weight drift batch_gpu"),
-    (
-        "not be negative",
-        lambda x: x >= 0,
-        "save_minutes milestone_kimg max_saturated_kimg",
-    ),
-    ("be below 2**63", lambda x: x < 2**63, "seed"),
-)
 SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
     f.name: [option.name for option in dataclasses.fields(f.type)]
     for f in dataclasses.fields(TrainConfig)
     if isinstance(f.type, type) and dataclasses.is_dataclass(f.type)
 }
+VALIDATOR = TypeAdapter(TrainConfig)
 TABLES = {f.name for f in dataclasses.fields(ScheduleConfig) if get_origin(f.type) is Mapping}
+DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
+HARMLESS = {  # may change within a run; a message warns if batch_gpu changes groups
+    "batch_gpu", "checkpoint_activations", "deterministic", "keep_states",
+    "log_kimg", "max_saturated_kimg", "max_skipped", "milestone_kimg", "save_minutes",
+    "schedule.total_kimg", "snapshot_ticks",
+}  # fmt: skip
 REMOVED: dict[str, object] = {  # gone options -> the value that did nothing; None: every value
     "cuda_graphs": None,
     "data.balanced": False,
@@ -138,20 +128,6 @@ REMOVED: dict[str, object] = {  # gone options -> the value that did nothing; No
     "freeze_mapping": False,
     "lecam_decay": None,
     "lecam_weight": 0.0,
-}
-DERIVED = "schedule.resolution"  # follows from network.resolution, so nobody writes it
-HARMLESS = {  # may change within a run; a message warns if batch_gpu changes groups
-    "batch_gpu",
-    "checkpoint_activations",
-    "deterministic",
-    "keep_states",
-    "log_kimg",
-    "max_saturated_kimg",
-    "max_skipped",
-    "milestone_kimg",
-    "save_minutes",
-    "schedule.total_kimg",
-    "snapshot_ticks",
 }
 
 
@@ -175,12 +151,18 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `flatten`."""
+    values: dict[str, Any] = {}
+    for name, value in flat.items():
+        section, _, key = name.rpartition(".")
+        (values.setdefault(section, {}) if section else values)[key] = value
+    return values
+
+
 def merge(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with the values of `extra`; sections are merged, tables by resolution replaced."""
-    merged = dict(base)
-    for name, value in extra.items():
-        merged[name] = {**merged.get(name, {}), **value} if name in SECTIONS else value
-    return merged
+    return nested(flatten(base) | flatten(extra))
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:
@@ -228,69 +210,25 @@ def config_file(name: str) -> Path:
     """The file of a bundled configuration, or a file itself."""
     if (path := Path(name)).is_file():
         return path
-    names = config_names()
     if name == AUTO:
         raise FileNotFoundError(
-            f"{AUTO} is not a file: it is chosen for your pictures and machine; `stylegan train "
-            "--data PICTURES --dry-run` shows what is chosen, and why"
+            f"{AUTO} is not a file: `stylegan train --data PICTURES --dry-run` shows what is chosen"
         )
+    names = config_names()
     if name not in names:
         hint = f"{suggestion(name, names).partition('; known')[0]}; `stylegan configs` lists them"
         raise FileNotFoundError(f"no configuration file or name {name!r}{hint}")
     return bundled(f"configs/{name}.toml")
 
 
-def read_config_file(name: str) -> dict[str, Any]:
-    """The options of a bundled configuration or of a file."""
-    return options(read_toml(config_file(name)))
-
-
-def options(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a configuration file holds, without where the weights of its run came from."""
-    return without_removed({name: value for name, value in values.items() if name != LINEAGE})
-
-
-def without_removed(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """Without options that are gone. ValueError where one has another value than REMOVED says."""
-    kept = {}
-    for key, value in values.items():
-        name = f"{section}{key}"
-        if name in SECTIONS and isinstance(value, Mapping):
-            kept[key] = without_removed(value, f"{name}.")
-        elif name not in REMOVED:
-            kept[key] = value
-        elif REMOVED[name] not in (None, value):
-            raise ValueError(f"option {name} is gone, and was {readable(toml_value(value))}")
-    return kept
-
-
-@contextlib.contextmanager
-def naming(origin: str | None) -> Iterator[None]:
-    """A ValueError names the configuration that it is about."""
-    try:
-        yield
-    except ValueError as error:
-        text = readable(str(error), 1500)  # a number may have thousands of digits
-        raise ValueError(f"{origin}: {text}" if origin else text) from error
-
-
-def check_names(values: Mapping[str, Any]) -> None:
-    """Refuses unknown options, with the nearest known one."""
-    known = option_names()
-    for name, value in flatten(values).items():
-        if name == DERIVED:
-            raise ValueError(f"{name} cannot be set: it follows from network.resolution")
-        if name not in known:
-            full = f"{name}.{next(iter(value))}" if isinstance(value, Mapping) and value else name
-            hint = suggestion(full, known)
-            if full.partition(".")[0] not in SECTIONS and "did you mean" not in hint:
-                hint = "; `stylegan configs NAME` shows every option"
-            raise ValueError(f"unknown option {readable(full)}{hint}")
+def read_config_file(name: str | Path) -> dict[str, Any]:
+    """The options of a bundled configuration or a file, without the lineage of its run."""
+    return {k: value for k, value in read_toml(config_file(str(name))).items() if k != LINEAGE}
 
 
 def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
     """A checked configuration; unless given, the batch table is the one for `num_processes`."""
-    config = parse_config(values, num_processes)
+    config = from_dict(values, num_processes)
     check_registered(config)
     return config
 
@@ -304,24 +242,21 @@ def check_registered(config: TrainConfig) -> None:
     known("network.discriminator", DISCRIMINATORS, network.discriminator)
 
 
-def parse_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
+def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
     """As `build_config`, but what a script adds need not be known: a run is read without it.
 
     A plain number is a table by resolution with that one entry. Types are strict. JSON has TOML's:
     keys of tables are text there too, arrays become tuples.
     """
-    from pydantic import ValidationError
-
-    check_names(values)
+    values = without_removed(values)
     schedule = {"num_processes": num_processes, **values.get("schedule", {})}
     schedule |= {k: {MIN_RESOLUTION: v} for k, v in schedule.items() if k in TABLES and plain(v)}
-    schedule["resolution"] = values.get("network", {}).get("resolution", NetworkConfig.resolution)
+    resolution = values.get("network", {}).get("resolution", NetworkConfig.resolution)
+    if schedule.setdefault("resolution", resolution) != resolution:
+        raise ValueError(f"{DERIVED} cannot be set: it follows from network.resolution")
+    text = json.dumps({**values, "schedule": schedule}, default=str)
     try:
-        text = json.dumps({**values, "schedule": schedule}, default=str)
-    except ValueError as error:  # a hexadecimal number of thousands of digits
-        raise ValueError(f"a number is too long: {error}") from error
-    try:
-        config = validator().validate_json(text)
+        config = VALIDATOR.validate_json(text)
     except ValidationError as error:
         raise ValueError(explain(error.errors()[0])) from error
     processes = config.schedule.num_processes
@@ -336,26 +271,28 @@ def plain(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-@functools.cache
-def validator() -> "TypeAdapter[TrainConfig]":
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(TrainConfig)
+def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without options that are gone. ValueError where one has another value than REMOVED says."""
+    flat = flatten(values)
+    for name in REMOVED.keys() & flat.keys():
+        if flat.pop(name) != REMOVED[name] and REMOVED[name] is not None:
+            raise ValueError(f"option {name} is gone; only {toml_value(REMOVED[name])} is accepted")
+    return nested(flat)
 
 
 def explain(fault: Mapping[str, Any]) -> str:
     """What pydantic found, with the name of the option and its value in TOML."""
     where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    if fault["type"] == "json_invalid":
-        return "tables or arrays are nested too deep"
-    if fault["type"] != "value_error":
-        value = readable(toml_value(fault["input"]))
-        return f"option {readable(where)} is {value}: {message[0].lower()}{message[1:]}"
-    if not where:
-        return message
-    names_option = message.split()[0].rstrip(":") in SECTIONS.get(where, [])
-    return f"{where}{'.' if names_option else ': '}{message}"
+    message, value = str(fault["msg"]).removeprefix("Value error, "), fault["input"]
+    if fault["type"] == "unexpected_keyword_argument":
+        full = f"{where}.{next(iter(value))}" if isinstance(value, Mapping) and value else where
+        hint = suggestion(full, option_names())
+        if full.partition(".")[0] not in SECTIONS and "did you mean" not in hint:
+            hint = "; `stylegan configs NAME` shows every option"
+        return f"unknown option {readable(full)}{hint}"
+    if fault["type"] == "value_error":  # of the check that a section makes itself
+        return f"{where}: {message}" if where else message
+    return f"option {where} is {readable(toml_value(value))}: {message[0].lower()}{message[1:]}"
 
 
 def load_config(
@@ -363,29 +300,25 @@ def load_config(
 ) -> TrainConfig:
     """The configuration NAME (or the paper's defaults) with `section.key=value` overrides."""
     values = read_config_file(name) if name else {}
-    with naming(name):
-        check_names(values)
     for override in overrides:
-        extra = options(parse_override(override))
-        check_names(extra)
-        values = merge(values, extra)
+        values = merge(values, parse_override(override))
     with naming(f"{name} with the given options" if name and overrides else name):
         return build_config(values, num_processes)
 
 
-def from_dict(values: Mapping[str, Any]) -> TrainConfig:
-    """The configuration that `to_dict` gave or a run's `config.toml` holds."""
-    schedule = values.get("schedule", {})
-    if isinstance(schedule, Mapping):  # else `parse_config` refuses it
-        schedule = {k: v for k, v in schedule.items() if k != "resolution"}
-    return parse_config(without_removed({**values, "schedule": schedule}))
-
-
 def read_stored_config(path: Path) -> TrainConfig:
     """The complete configuration that `to_toml` wrote; a ValueError names the file."""
-    values = options(read_toml(path))
-    with naming(str(path)):
-        return from_dict(values)
+    with naming(path):
+        return from_dict(read_config_file(path))
+
+
+@contextlib.contextmanager
+def naming(origin: object) -> Iterator[None]:
+    """A ValueError names the configuration that it is about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{origin}: {error}" if origin else str(error)) from error
 
 
 def to_toml(config: TrainConfig) -> str:
@@ -393,14 +326,13 @@ def to_toml(config: TrainConfig) -> str:
     written as the code has them, also where a file that was read makes 0.0 of 0."""
     lines, section = [], ""
     defaults = flatten(to_dict(TrainConfig()))
-    for name, found in flatten(to_dict(config)).items():
-        value = defaults[name] if found == defaults[name] else found
-        if name != DERIVED:
-            head, _, key = name.rpartition(".")
-            if head != section:
-                section = head
-                lines += ["", f"[{section}]"]
-            lines.append(f"{key} = {toml_value(value)}")
+    for name, value in flatten(to_dict(config)).items():
+        if name == DERIVED:
+            continue
+        head, _, key = name.rpartition(".")
+        lines += [] if head == section else ["", f"[{head}]"]
+        section = head
+        lines.append(f"{key} = {toml_value(defaults[name] if value == defaults[name] else value)}")
     return "\n".join(lines) + "\n"
 
 

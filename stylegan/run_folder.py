@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stylegan import locks
 from stylegan.atomic import unfinished_name, write_text
-from stylegan.config import TrainConfig, read_stored_config, to_toml
 from stylegan.destination import check_folder
 from stylegan.distributed import from_rank0
 from stylegan.lineage import SECTION, Lineage, from_plain
@@ -17,6 +17,9 @@ from stylegan.lineage import to_toml as lineage_toml
 from stylegan.messages import readable
 from stylegan.records import read_lines
 from stylegan.toml import read_toml
+
+if TYPE_CHECKING:
+    from stylegan.config import TrainConfig
 
 SAVED = {"saved", "stopped", "resume", "finished"}  # events of the log of which each needs a state
 
@@ -43,8 +46,10 @@ class RunFolder:
         folder = RunFolder(source)
         return folder if folder.config_file.is_file() else None
 
-    def config(self) -> TrainConfig:
+    def config(self) -> "TrainConfig":
         """The configuration of the run. FileNotFoundError where there is none."""
+        from stylegan.config import read_stored_config  # with pydantic, which generating lacks
+
         if self.path.is_file():
             raise FileNotFoundError(f"{self.path} is a file, not a run folder")
         if not self.config_file.is_file():
@@ -55,7 +60,7 @@ class RunFolder:
             )
         return read_stored_config(self.config_file)
 
-    def stored_config(self) -> TrainConfig | None:
+    def stored_config(self) -> "TrainConfig | None":
         """As `config`, and None where nothing has begun. ValueError if a run cannot begin here."""
         check_folder(self.path)
         if self.config_file.is_file():
@@ -79,13 +84,15 @@ class RunFolder:
 
     def create(
         self,
-        config: TrainConfig,
+        config: "TrainConfig",
         data: Path,
         skipped: Sequence[tuple[str, str]],
         lineage: Lineage = (),
     ) -> None:
         """Write what the run is, where its weights came from, where its images are, and those that
         it cannot use, each with its reason; what is so already is left as it is."""
+        from stylegan.config import to_toml
+
         lines = [f"{readable(name, 4096)}\t{readable(why, 4096)}\n" for name, why in skipped]
         texts = {
             self.config_file: to_toml(config) + lineage_toml(lineage),  # first: it marks a run

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from tiny_training import step
 
 from stylegan import config as configuration
 from stylegan.config import (
     HARMLESS,
+    REMOVED,
     TrainConfig,
     build_config,
     bundled,
@@ -28,8 +28,7 @@ from stylegan.config import (
 )
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import phases
-from stylegan.toml import parse_toml
-from stylegan.training import TrainState
+from stylegan.toml import parse_toml, toml_value
 
 PROCESSES = (1, 2, 4, 8)
 PAPER = {  # appendix C, and the official program's settings where the paper is silent
@@ -65,7 +64,7 @@ OWN = {  # the official program has nothing like them
     "log_kimg", "keep_states", "data.crop", "data.include",
     "checkpoint_activations", "deterministic", "save_minutes", "milestone_kimg",
     "max_skipped", "max_saturated_kimg", "augment.kind", "augment.transforms", "augment.strength",
-    "augment.target", "augment.speed_kimg", 
+    "augment.target", "augment.speed_kimg",
     "freeze_d",
 }  # fmt: skip
 
@@ -183,16 +182,10 @@ def test_data_sets_of_the_paper():
     [
         ("schedule.total_kimgs=1", "unknown option schedule.total_kimgs; did you mean "
          "schedule.total_kimg?"),
-        ("total_kimg=1", "unknown option total_kimg; did you mean schedule.total_kimg?"),
-        ("network.total_kimg=1", "did you mean schedule.total_kimg?"),
         ("shedule.total_kimg=1", "shedule.total_kimg; did you mean schedule.total_kimg?"),
         ("foo=1", "unknown option foo; `stylegan configs NAME` shows every option"),
-        ("resolution=64", "unknown option resolution; did you mean network.resolution?"),
         ("lr=0.1", "did you mean schedule.g_lr or schedule.d_lr"),
-        ("kimg=5", "or schedule.total_kimg"),
-        ("network.noises=1", "did you mean network.noise?"),
-        ("nois=1", "did you mean noise?"),
-        ("data.xyz=1", "known: data.crop, data.include, data.labels, data.mirror"),
+        ("data.xyz=1", "known: data.crop, data.include, data.labels"),
         ("schedule.resolution=64", "schedule.resolution cannot be set: it follows from"),
         ("network=5", "network is a section, not a value: give its options, as network."),
         ("seed", "'seed' is not of the form section.key=value"),
@@ -200,40 +193,14 @@ def test_data_sets_of_the_paper():
         ('precision="bf17"', "option precision is \"bf17\": input should be 'fp32', 'tf32'"),
         ("seed=true", "option seed is true: input should be a valid integer"),
         ("seed=1.0", "option seed is 1.0: input should be a valid integer"),
-        ('seed="1"', 'option seed is "1": input should be a valid integer'),
-        ("seed=2026-01-01", 'option seed is "2026-01-01": input'),
-        ("seed.x=1", "option seed is { x = 1 }: input should be a valid integer"),
-        ("seed=-1", "seed must not be negative, but is -1"),
-        ("seed=9223372036854775808", "seed must be below 2**63, but is 9223372036854775808"),
-        (f"seed=1{400 * '0'}", f"seed must be below 2**63, but is 1{39 * '0'}..."),
-        (f"snapshot_ticks=1{400 * '0'}", "snapshot_ticks must be at most 1,000,000,000,000, but"),
-        ("schedule.total_kimg=1e306", "schedule.total_kimg must be at most 1,000,000,000,000, but"),
-        ("schedule.batch_size={4=10000000000000}", "schedule.batch_size must be at most"),
-        ("r1_gamma=false", "option r1_gamma is false: input should be a valid number"),
+        ("seed=-1", "option seed is -1: input should be greater than or equal to 0"),
         ("r1_gamma=nan", "option r1_gamma is nan: input should be a finite number"),
-        ("r1_gamma=inf", "option r1_gamma is inf: input should be a finite number"),
-        ("style_mixing=1.5", "style_mixing must be from 0 to 1, but is 1.5"),
-        ("adam_beta2=1", "adam_beta2 must be from 0 to below 1, but is 1.0"),
-        ("ema_half_life_kimg=0", "ema_half_life_kimg must be positive, but is 0.0"),
-        ("keep_states=0", "keep_states must be at least 1, but is 0"),
-        ("data.mirror=1", "option data.mirror is 1: input should be a valid boolean"),
+        ("adam_beta2=1", "option adam_beta2 is 1: input should be less than 1"),
         ("data.include=[1]", "option data.include.0 is 1: input should be a valid string"),
-        ('data.include="a"', 'option data.include is "a": input'),
-        ("network.resolution=48", "network.resolution 48 is not a power of two from 4 to 1024"),
-        ("network.resolution=true", "option network.resolution is true: input"),
-        ("network.channel_decay=nan", "option network.channel_decay is nan: input"),
-        ("network.z_dim=0", "network.z_dim must be at least 1, not 0"),
-        ("schedule.initial_resolution=6", "schedule.initial_resolution 6 is not a power of two"),
-        ("schedule.total_kimg=0", "schedule.total_kimg must be positive, not 0.0"),
-        ("schedule.batch_size={48=4}", "schedule.batch_size: resolution 48 is not a power of two"),
-        ("schedule.batch_size={8=0}", "schedule.batch_size at resolution 8 must be positive"),
+        ("network.resolution=48", "network: resolution 48 is not a power of two from 4 to 1024"),
         ("schedule.batch_size={8=true}", "option schedule.batch_size.8 is true: input"),
-        ("schedule.batch_size={8=4.0}", "option schedule.batch_size.8 is 4.0: input"),
         ("schedule.batch_size={x=4}", 'option schedule.batch_size.x is "x": input should be'),
-        ("schedule.batch_size=4.0", "option schedule.batch_size.4 is 4.0: input should be"),
-        ("schedule.batch_size=true", "option schedule.batch_size is true: input should be"),
-        ("schedule.batch_size={16=4}", "schedule.batch_size has no entry for resolution 8"),
-        ("schedule.g_lr={4=inf}", "option schedule.g_lr.4 is inf: input"),
+        ("schedule.batch_size={16=4}", "schedule: batch_size has no entry for resolution 8"),
         ("batch_gpu=3", "batch_gpu 3 does not divide the 128 images of each"),
         ("network.deviation_group=3", "128 images at once do not split into groups of 3"),
     ],
@@ -245,22 +212,36 @@ def test_wrong_options_are_refused_by_name(override, message):
     assert "\n" not in str(error.value)
 
 
-def test_files_are_as_strict_as_overrides(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            b"\xef\xbb\xbf[schedule]\ntotal_kimgs = 1\n",
+            r"unknown option schedule\.total_kimgs; did",
+        ),
+        (b"seed = \n", "is not valid TOML: .*line 1"),
+        (b"\x80\x02", "is not a text file"),
+        (b"data.include = " + 3000 * b"[", "is not valid TOML"),
+    ],
+)
+def test_a_file_that_is_refused_is_named(tmp_path, text, message):
     path = tmp_path / "mine.toml"
-    path.write_text("\ufeff[schedule]\ntotal_kimgs = 1\n")
-    with pytest.raises(ValueError, match=r"schedule\.total_kimgs; did you mean schedule\.total_ki"):
-        load_config(str(path))
-    path.write_text("seed = \n")
-    with pytest.raises(ValueError, match=r"mine\.toml is not valid TOML: .*line 1"):
-        load_config(str(path))
-    path.write_bytes(b"\x80\x02")
-    with pytest.raises(ValueError, match=r"mine\.toml is not a text file"):
-        load_config(str(path))
+    path.write_bytes(text)
+    for read in (lambda: load_config(str(path)), lambda: read_stored_config(path)):
+        with pytest.raises(ValueError, match=rf"mine\.toml:? {message}"):
+            read()
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_options_that_are_gone_are_ignored_only_where_they_did_nothing(name):
+    idle = REMOVED[name]
+    assert load_config(None, [f"{name}={toml_value(idle or 0)}"]) == TrainConfig()
+    if idle is not None:
+        with pytest.raises(ValueError, match=f"option {name} is gone"):
+            load_config(None, [f"{name}={toml_value(1)}"])
 
 
 def test_an_unknown_configuration_is_refused_with_a_near_name():
-    with pytest.raises(FileNotFoundError, match=r"'ffhq256'; did you mean ffhq-256\?"):
-        load_config("ffhq256")
     with pytest.raises(FileNotFoundError, match=r"did you mean paper/table1-b-tuned\?"):
         load_config("table1-b-tuned")
     with pytest.raises(FileNotFoundError, match="name 'xyz'; `stylegan configs` lists them"):
@@ -284,13 +265,7 @@ def test_other_numbers_of_processes_work_with_a_table_of_their_own():
     batches = "schedule.batch_size={4=96, 64=48, 256=12}"
     config = load_config("ffhq-256", [batches], num_processes=3)
     assert {s.batch_size for _, _, s in phases(config.schedule)} == {96, 48, 12}
-    assert load_config("ffhq-1024", num_processes=16).schedule.batch_size[64] == 32
-    assert load_config("ffhq-1024", ["network.deviation_group=1"], 3).schedule.num_processes == 3
-
-
-def test_the_batches_of_eight_processes_can_be_asked_for_on_one():
-    config = load_config("ffhq-1024", ["schedule.num_processes=8"])
-    assert config == load_config("ffhq-1024", num_processes=8)
+    assert load_config("ffhq-1024", ["schedule.num_processes=8"]) == load_config("ffhq-1024", [], 8)
 
 
 def test_a_run_keeps_its_batches_on_another_number_of_processes():
@@ -300,13 +275,6 @@ def test_a_run_keeps_its_batches_on_another_number_of_processes():
     configuration.check_batches(again, 2)
     with pytest.raises(ValueError, match="processes 3: a batch must divide among them"):
         configuration.check_batches(again, 3)
-
-
-@pytest.mark.parametrize("resolution", [4, 8, 16, 32, 64])
-@pytest.mark.parametrize("name", [None, "paper/table1-a-baseline", "celebahq-1024", "car-512"])
-def test_small_resolutions_work_on_one_process(name, resolution):
-    config = load_config(name, [f"network.resolution={resolution}"])
-    assert [s.resolution for _, _, s in phases(config.schedule)][-1] == resolution
 
 
 def test_later_options_win_and_sections_are_merged():
@@ -334,45 +302,6 @@ def changed(config: TrainConfig) -> Iterator[tuple[str, TrainConfig]]:
         yield name, dataclasses.replace(config, **{section: copy}) if section else copy
 
 
-MANY = ".".join("a" * 20)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f'a = "{MANY}"',
-        f"a = '{MANY}'",
-        f'a = """x"{MANY}\n{MANY}"""""',
-        f"a = '''x'{MANY}\n{MANY}'''  # {MANY}",
-        f'a = "\\"{MANY}"\nb = ["{MANY}", \'"{MANY}\']',
-    ],
-)
-def test_dots_within_a_string_or_a_comment_do_not_make_a_name(text):
-    assert parse_toml(text, "text") == tomllib.loads(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"{MANY} = 1",
-        f"[{MANY}]",
-        ".".join(['"a.b"'] * 20) + " = 1",
-        f'a = {{ b = "x", {MANY} = 1 }}',
-        f"a = ['''x''''', \"\"\"x\"\"\"\", {{{MANY} = 1}}]",
-        f"a = 1 # 'b\n{MANY} = 1",
-    ],
-)
-def test_a_name_of_many_parts_is_refused_wherever_it_stands(text):
-    with pytest.raises(ValueError, match="text has a name of more than 16 parts"):
-        parse_toml(text, "text")
-
-
-@pytest.mark.parametrize("part", ['"', "'", '"""', "'''", '\\"', '"\\"', '"""\\"'])
-def test_strings_without_an_end_are_looked_through_at_once(part):
-    with pytest.raises(ValueError, match="not valid TOML"):
-        parse_toml("a = " + part * 30_000, "text")
-
-
 def test_differences_name_every_option_that_matters():
     config = dataclasses.replace(TrainConfig(), seed=1)
     assert differences(config, config) == []
@@ -389,50 +318,13 @@ def test_floats_survive_exactly():
     assert (again.r1_gamma, again.gp_weight, again.drift) == (1e-300, math.pi, 1e11)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("seed = -1", "seed must not be negative"),
-        ('precision = "a\\u001b[2J"', "option precision is"),
-        ("data.include = " + "[" * 3000, "is not valid TOML"),
-        ("data.include = " + "[" * 300 + "]" * 300, "tables or arrays are nested too deep"),
-        (".".join("a" * 5000) + " = 1", "a name of more than 16 parts"),
-        ("seed = " + "1" * 5000, "is not valid TOML"),
-        ("seed = 0x" + "f" * 5000, "a number is too long"),
-        ("data.include = [" + "0," * 9000 + "]", "option data.include.0 is 0"),
-        ("schedule = 1", "schedule is a section, not a value"),
-        ("network.resolution = " + "1" * 4000, "network.resolution 1111"),
-    ],
-)
-def test_a_hostile_file_is_one_short_line_with_its_name(tmp_path, text, message):
-    path = tmp_path / "mine.toml"
-    path.write_text(text)
-    for read in (lambda: load_config(str(path)), lambda: read_stored_config(path)):
-        with pytest.raises(ValueError, match=r"mine\.toml") as error:
-            read()
-        assert message in str(error.value)
-        assert str(error.value).isprintable()
-        assert len(str(error.value)) < 1700
-
-
-@pytest.mark.parametrize("text", ["seed=" + "[" * 5000, "seed=a\nb", 'data.include=["\udcff"]'])
-def test_a_hostile_option_is_one_short_line(text):
-    with pytest.raises(ValueError, match="is not a TOML value") as error:
-        load_config(None, [text])
-    assert str(error.value).isprintable()
-    assert len(str(error.value)) < 800
-
-
 def test_a_plain_number_is_a_table_for_every_resolution():
     plan = load_config("ffhq-256", ["schedule.batch_size=8", "schedule.g_lr=0.01"]).schedule
     assert (plan.batch_size, plan.g_lr) == ({4: 8}, {4: 0.01})
     assert plan.d_lr == load_config("ffhq-256").schedule.d_lr
 
 
-FEW = ["few-128", "few-256", "transfer-256", "transfer-1024"]
-
-
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", ["few-128", "few-256", "transfer-256", "transfer-1024"])
 def test_configurations_for_few_pictures_follow_the_literature(name):
     config = load_config(name)
     resolution, batch = config.network.resolution, phases(config.schedule)[-1][2].batch_size
@@ -442,16 +334,3 @@ def test_configurations_for_few_pictures_follow_the_literature(name):
     transfer = name.startswith("transfer")
     assert config.schedule.start == 8  # with --init-from, where the source has grown to
     assert config.freeze_d == (resolution // 8 if transfer else 0)  # four blocks
-    _, end, _ = phases(config.schedule)[-1]
-    assert end == config.schedule.total_images
-
-
-@pytest.mark.parametrize("name", FEW)
-def test_configurations_for_few_pictures_train_a_step(name):
-    narrow = ["network.max_channels=2", "schedule.batch_size=1", "batch_gpu=1"]
-    state = TrainState.create(load_config(name, narrow))
-    state.strength.probability = 0.5
-    now = phases(state.config.schedule)[-1][2]
-    metrics = step(state, now)
-    assert all(math.isfinite(value) for value in metrics.values())
-    assert state.images_seen == 1

@@ -54,7 +54,6 @@ def test_a_wrong_name_leads_to_the_list():
 
 def test_auto_is_explained_where_a_file_is_wanted():
     message = refused("configs", "auto")
-    assert "chosen for your pictures and machine" in message
     assert "`stylegan train --data PICTURES --dry-run`" in message
 
 
