@@ -1,4 +1,4 @@
-"""Paths through given points, as functions of a place t: at whole numbers the points themselves."""
+"""Paths through given points, as functions of a place t: point i is at t = i."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,9 @@ Curve = Callable[[Tensor], Tensor]  # places (n,) -> points (n, ...) there
 
 
 def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """The unit vectors at the fraction `t` of the path from a / |a| to b / |b| along great circles.
+    """Unit vectors (n, d) at the fraction t (n, 1) of the great circles from a / |a| to b / |b|.
 
-    a and b (n, d), t (n, 1). Between opposite vectors there is no such path.
+    Opposite vectors have no such path.
     """
     a, b = (v / v.norm(dim=1, keepdim=True) for v in (a, b))
     cosine = (a * b).sum(dim=1, keepdim=True)
@@ -23,10 +23,10 @@ def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
 
 
 def spherical(points: Tensor, *, closed: bool) -> Curve:
-    """Along great circles from one of the points (N, d) to the next; lengths change evenly.
+    """Great circles from each of the points (N, d) to the next; lengths change evenly.
 
-    `closed`: from the last on to the first, which is there at t = N; then it begins again. Else t
-    is from 0 to N - 1.
+    A `closed` path returns from the last point to the first at t = N, and repeats; for others t is
+    from 0 to N - 1.
     """
     points = points.double()
 
@@ -40,7 +40,7 @@ def spherical(points: Tensor, *, closed: bool) -> Curve:
 
 
 def linear(points: Tensor, *, closed: bool) -> Curve:
-    """Straight from one of the points (N, ...) to the next; `closed` as in `spherical`."""
+    """Straight lines from each of the points (N, ...) to the next; `closed` as in `spherical`."""
     points = points.double()
 
     def at(t: Tensor) -> Tensor:
@@ -52,9 +52,9 @@ def linear(points: Tensor, *, closed: bool) -> Curve:
 
 
 def spline(points: Tensor, *, closed: bool) -> Curve:
-    """The cubic spline through the points (N, ...), which has no corners: its first and second
-    derivatives are continuous. `closed` as in `spherical`; else it is natural, with zero second
-    derivatives at its ends.
+    """The cubic spline through the points (N, ...): first and second derivatives are continuous.
+
+    `closed` as in `spherical`; other splines are natural, with zero second derivatives at the ends.
     """
     points = points.double()
     n = len(points)
@@ -73,7 +73,7 @@ def spline(points: Tensor, *, closed: bool) -> Curve:
 
 
 def slope_equations(n: int, closed: bool) -> Tensor:
-    """The matrix (n, n) whose product with the spline's slopes at the points is `slope_sums`."""
+    """The matrix (n, n) that turns the spline's slopes at the points into `slope_sums`."""
     one = torch.eye(n, dtype=torch.float64)
     if closed:
         return 4 * one + one.roll(1, dims=0) + one.roll(-1, dims=0)
@@ -83,7 +83,7 @@ def slope_equations(n: int, closed: bool) -> Tensor:
 
 
 def slope_sums(points: Tensor, closed: bool) -> Tensor:
-    """Three times the difference between the points after and before each, (N, ...)."""
+    """Three times the difference between the neighbours of each point, (N, ...)."""
     if closed:
         return 3 * (points.roll(-1, dims=0) - points.roll(1, dims=0))
     padded = torch.cat([points[:1], points, points[-1:]])
@@ -91,7 +91,7 @@ def slope_sums(points: Tensor, closed: bool) -> Tensor:
 
 
 def neighbours(t: Tensor, n: int, closed: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Indices of the points before and after each place (m,), and how far between them it is."""
+    """Indices of the points before and after each place (m,), and the fraction between them."""
     if n < 2:
         raise ValueError(f"a path needs at least 2 points, not {n}")
     t = t.double()
@@ -104,8 +104,8 @@ def neighbours(t: Tensor, n: int, closed: bool) -> tuple[Tensor, Tensor, Tensor]
 
 
 def places(frames: int, points: int, *, closed: bool) -> Tensor:
-    """Where evenly spread frames of a path are, float64 (frames,). The frame after the last of a
-    closed path would be the first again; an open one ends at its last point."""
+    """Places of evenly spread frames, float64 (frames,). After the last frame a closed path is back
+    at the first; an open one ends at its last point."""
     if frames < 1:
         raise ValueError(f"a path has at least 1 frame, not {frames}")
     steps = torch.arange(frames, dtype=torch.float64)

@@ -39,15 +39,6 @@ def test_a_closed_path_begins_again_after_the_last_point(curve, points):
     assert torch.equal(way(numbers(5)), way(numbers(0)))
 
 
-@CURVES
-@CLOSED
-def test_paths_have_no_jumps(curve, closed, points):
-    way = curve(points, closed=closed)
-    t = torch.linspace(0, 4, 4001, dtype=torch.float64)
-    steps = (way(t[1:]) - way(t[:-1])).norm(dim=1)
-    assert steps.max() < 5 * (points[1:] - points[:-1]).norm(dim=1).max() / 1000
-
-
 def test_lengths_change_evenly_and_angles_in_proportion_on_great_circles():
     way = spherical(numbers([3, 0], [0, 1]), closed=False)
     t = numbers(0, 1 / 3, 0.5, 1)
@@ -96,12 +87,6 @@ def test_splines_in_closed_form():
     assert_close(swing(numbers(0.25, 0.5, 1.25)), numbers(11 / 16, 0, -11 / 16))
     line = spline(numbers(2, 5, 8, 11), closed=False)
     assert_close(line(numbers(0.3, 2.9)), numbers(2.9, 10.7))
-
-
-def test_points_of_any_shape_are_walked_through():
-    points = torch.arange(24.0).reshape(2, 3, 4)
-    for curve in (linear, spline):
-        assert curve(points, closed=True)(numbers(0, 0.5, 1)).shape == (3, 3, 4)
 
 
 def test_frames_of_a_closed_path_end_before_its_beginning_those_of_an_open_one_at_its_end():

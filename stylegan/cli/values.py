@@ -176,18 +176,6 @@ def edit(text: str) -> str:
     return text
 
 
-def reaction(text: str) -> tuple[str, str]:
-    """`onset-low:pca:1=+3`: what is heard, and the text of an edit. Whether there are such is not
-    known yet."""
-    name, colon, moved = text.partition(":")
-    if not colon or not moved.strip():
-        raise ValueError(
-            f"{readable(text, 60)} is not like onset-low:pca:1=+3, a feature of the sound and an "
-            "edit"
-        )
-    return name, edit(moved)
-
-
 def source(text: str) -> str:
     """A name, an address, or the path of a file or folder: nothing that waits or never ends."""
     if not text:
@@ -224,6 +212,5 @@ DEVICE = Parsed("device", device)
 CHANNEL = Parsed("auto|L|RGB|RGBA", channels)
 ASPECT = Parsed("W:H", aspect)
 EDIT = Parsed("edit", edit)
-REACTION = Parsed("reaction", reaction)
 SOURCE = Parsed("source", source)
 INPUT = Parsed("path", lambda text: Path(source(text)))  # a file or folder to read

@@ -1,31 +1,19 @@
 """Films of a generator: walks through its latent space, morphs, a run's training."""
 
-from stylegan.video.encoding import (
-    check_frame,
-    check_holds_sound,
-    check_length,
-    check_video,
-    write_video,
-)
-from stylegan.video.scenes import (
+from stylegan.video.encoding import check_frame, check_length, check_video, write_video
+from stylegan.video.films import (
     Film,
     Interpolation,
-    Moves,
-    Scene,
-    Take,
     between,
-    editing,
+    edit_film,
     film,
-    filmed,
-    keyframe_walk,
     loops_in_z,
-    mixing_scene,
+    mixing_walk,
     noise_loop,
+    pictures_along,
     timelapse_film,
-    truncation,
-    truncation_scene,
+    truncation_film,
     walk_in_w,
     walk_in_z,
 )
-from stylegan.video.sound import FEATURES, Sound, feature, features, read_sound
-from stylegan.video.stage import Stage
+from stylegan.video.layout import FrameLayout

@@ -1,17 +1,17 @@
 """Frames into a file: .mp4 through PyAV, .gif and .webp through Pillow."""
 
+import importlib.util
 import itertools
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 from PIL import Image
 
 from stylegan.atomic import replacing
 from stylegan.destination import check_file
-from stylegan.video.track import Track, check_pyav
 
 
 class Limits(NamedTuple):
@@ -29,7 +29,6 @@ FORMATS = {
 }
 SLOWEST = Fraction(1, 600)  # frames per second; what every format can hold
 LONGEST = 24 * 60 * 60  # seconds
-H264: Final = "libx264"
 # Constant quality. One thread, because the bytes depend on their number, and no macroblock tree,
 # because with it x264 wrote other bytes in one of ten films of the same small frames.
 X264_OPTIONS = {"crf": "16", "preset": "medium", "threads": "1", "x264-params": "mbtree=0"}
@@ -37,7 +36,7 @@ BT709, LIMITED = 1, 1  # primaries, transfer, matrix; levels from 16 on: in FFmp
 
 
 def check_video(path: Path, fps: float) -> None:
-    """ValueError if a film of `fps` frames per second cannot be written to `path` here."""
+    """ValueError if no film of `fps` frames per second can be written to `path`."""
     check_file(path, overwrite=True, endings=FORMATS)
     suffix = path.suffix.lower()
     if not SLOWEST <= fps <= FORMATS[suffix].fps:
@@ -45,18 +44,15 @@ def check_video(path: Path, fps: float) -> None:
             f"a {suffix} film has from {SLOWEST} to {FORMATS[suffix].fps} frames per second, not "
             f"{fps:g}"
         )
-    if suffix == ".mp4":
-        check_h264()
-
-
-def check_holds_sound(path: Path) -> None:
-    """ValueError if films of that format have no sound."""
-    if path.suffix.lower() != ".mp4":
-        raise ValueError(f"{path} would have no sound: films with sound end in .mp4")
+    if suffix == ".mp4" and importlib.util.find_spec("av") is None:
+        raise ValueError(
+            'writing .mp4 needs PyAV: pip install ".[video]" in a clone, or '
+            "pip install 'stylegan[video]'; .gif and .webp need nothing more"
+        )
 
 
 def check_length(seconds: float) -> None:
-    """ValueError unless a film can last so long."""
+    """ValueError unless a film can last that long."""
     if not 0 < seconds <= LONGEST:
         raise ValueError(
             f"a film lasts more than 0 and at most {LONGEST} seconds, a day, not {seconds:g}"
@@ -75,44 +71,28 @@ def check_frame(path: Path, size: tuple[int, int]) -> None:
         )
 
 
-def check_h264() -> None:
-    """ValueError unless PyAV is installed and can write H.264."""
-    check_pyav("writing .mp4", "; .gif and .webp need nothing more")
-    import av
-
-    if H264 not in av.codecs_available:
-        raise ValueError(
-            f"this PyAV ({av.__version__}) was built without {H264}, so it cannot write H.264; "
-            "install its wheel from PyPI, or write .gif or .webp"
-        )
-
-
 def write_video(
     path: Path,
     frames: Iterator[np.ndarray],
     *,
     count: int,
     fps: float,
-    sound: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Write `count` frames uint8 (H, W, 3), all of one size, as they come, and in an .mp4 the
-    beginning of the `sound` of a file.
+    """Write `count` frames uint8 (H, W, 3), all of one size, as they come.
 
-    No more than one of them is kept, but a .gif is gathered with one byte for a pixel, a .webp as
-    it is compressed. The same frames give the same bytes. `path` is never half a file. Frames of
-    an .mp4 with an odd width or height get a column or row more, as H.264 needs. ValueError for
-    frames that are fewer or more, or of several sizes.
+    At most one frame is kept in memory, but Pillow gathers a .gif with one byte per pixel and a
+    .webp compressed. The same frames give the same bytes. `path` is never half a file. Frames of
+    an .mp4 with an odd width or height are extended by a column or row, as H.264 needs. ValueError
+    for fewer or more frames, or frames of several sizes.
     """
     check_video(path, fps)
-    if sound is not None:
-        check_holds_sound(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     checked = checked_frames(frames, count, progress)
     with replacing(path) as file:
         match path.suffix.lower():
             case ".mp4":
-                write_h264(file.name, checked, fps, sound, count / fps)
+                write_h264(file.name, checked, fps)
             case ".gif":
                 write_gif(file, checked, durations(count, fps, unit_ms=10))
             case ".webp":
@@ -123,7 +103,7 @@ def write_video(
 def checked_frames(
     frames: Iterator[np.ndarray], count: int, progress: Callable[[int, int], None]
 ) -> Iterator[np.ndarray]:
-    """The frames; ValueError once they are not as many, or not all of one size."""
+    """The frames; ValueError for another number of them, or for several sizes."""
     first: tuple[int, ...] | None = None
     found = 0
     for found, pixels in enumerate(frames, start=1):
@@ -140,23 +120,19 @@ def checked_frames(
         raise ValueError(f"{count} frames were promised, at least 1, but {found} came")
 
 
-def write_h264(
-    name: str, frames: Iterator[np.ndarray], fps: float, sound: Path | None, seconds: float
-) -> None:
-    """An .mp4 that every player shows: H.264 in 8 bits with halved colours, BT.709, and the first
-    `seconds` of a sound as AAC."""
+def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
+    """An .mp4 that every player shows: H.264 in 8 bits with halved colours, BT.709."""
     import av
     from av.video.reformatter import ColorRange, Colorspace, Interpolation
 
     rate = Fraction(fps).limit_denominator(1001)
     flags = {"movflags": "+faststart", "fflags": "+bitexact"}
     with av.open(name, "w", format="mp4", options=flags) as container:
-        stream = container.add_stream(H264, rate=rate, options=X264_OPTIONS)
+        stream = container.add_stream("libx264", rate=rate, options=X264_OPTIONS)
         stream.pix_fmt = "yuv420p"
         context = stream.codec_context
         context.color_primaries = context.color_trc = context.colorspace = BT709
         context.color_range = LIMITED
-        track = None if sound is None else Track(container, sound, seconds)
         for number, pixels in enumerate(frames):
             odd = [(0, pixels.shape[0] % 2), (0, pixels.shape[1] % 2), (0, 0)]
             rgb = av.VideoFrame.from_ndarray(np.pad(pixels, odd, mode="edge"), format="rgb24")
@@ -170,38 +146,35 @@ def write_h264(
                 stream.width, stream.height = frame.width, frame.height
             frame.pts, frame.time_base = number, 1 / rate
             container.mux(stream.encode(frame))
-            if track is not None:
-                track.write_until((number + 1) / fps)
         container.mux(stream.encode(None))
-        if track is not None:
-            track.end()
 
 
 def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
-    """Milliseconds of each frame in whole units; no frame begins more than half of one off."""
+    """Milliseconds of each frame, in whole units: every frame begins within half a unit of its
+    time."""
     times = [round(1000 * i / fps / unit_ms) * unit_ms for i in range(count + 1)]
     return [end - start for start, end in itertools.pairwise(times)]
 
 
 def write_gif(file: IO[bytes], frames: Iterator[np.ndarray], times: list[int]) -> None:
-    """An animation that repeats for ever, each frame with the 256 colours that suit it."""
-    images = (Image.fromarray(pixels) for pixels in frames)
+    """An animation that repeats for ever, each frame with its own 256 colours."""
+    images = map(Image.fromarray, frames)
     first = next(images)
     first.save(file, format="GIF", save_all=True, append_images=images, duration=times, loop=0)
 
 
 def write_webp(file: IO[bytes], frames: Iterator[np.ndarray], times: list[int]) -> None:
     """An animation that repeats for ever."""
-    images = (Image.fromarray(pixels) for pixels in frames)
+    images = map(Image.fromarray, frames)
     first, rest = next(images), [cast(Image.Image, Reel(images, len(times) - 1))]
     options: dict[str, Any] = {"duration": times, "loop": 0, "quality": 80, "method": 4}
     first.save(file, format="WEBP", save_all=True, append_images=rest, **options)
 
 
 class Reel:
-    """Images to come, as one of several frames: Pillow's WebP would else want them all at once.
+    """A stream of images that Pillow takes for one image with many frames.
 
-    What it asks of an image is answered by the frame that it has sought.
+    Otherwise its WebP writer would want all of them at once.
     """
 
     def __init__(self, images: Iterator[Image.Image], n_frames: int) -> None:

@@ -1,0 +1,225 @@
+"""Films: frames made from styles, which are functions of a place on a path.
+
+A place is a number: a point of a walk, or the psi or strength of a morph. A `Styles` function gives
+the styles of all pictures of a frame, its cells, at several places.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stylegan import sampling, streams
+from stylegan.edits import Edit, edited
+from stylegan.figures import (
+    Points,
+    StyleRange,
+    check_ranges,
+    default_columns,
+    mixed,
+    moment,
+    nearest,
+    pictures,
+)
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.networks import Noise
+from stylegan.paths import linear, places, spherical, spline
+from stylegan.run_folder import images_of
+from stylegan.video.layout import FrameLayout
+
+Styles = Callable[[Tensor], Tensor]  # places (n,) -> ws (n, cells, num_styles, w_dim)
+Interpolation = Literal["spline", "linear"]
+CURVES = {"spline": spline, "linear": linear}
+
+
+@dataclass(frozen=True, eq=False)
+class Film:
+    """Pictures uint8 (cells, H, W, C) and the caption of each frame, made as they are asked for."""
+
+    frames: Iterator[tuple[np.ndarray, str]]
+    count: int
+    layout: FrameLayout
+
+
+def film(
+    loaded: LoadedGenerator,
+    styles: Styles,
+    t: Tensor,
+    *,
+    columns: int = 1,
+    labels: Sequence[str] | None = None,
+    captions: Sequence[str] = (),
+    noise: Noise = "const",
+) -> Film:
+    """A frame for each place t (n,), its pictures in rows of `columns`."""
+    cells, size = styles(t[:1]).shape[1], loaded.picture_size()
+    made = pictures_along(loaded, styles, t, noise=noise)
+    layout = FrameLayout(size, cells, columns, labels, captions=bool(captions))
+    return Film(zip(made, captions or itertools.repeat(""), strict=False), len(t), layout)
+
+
+def pictures_along(
+    loaded: LoadedGenerator, styles: Styles, t: Tensor, *, noise: Noise = "const"
+) -> Iterator[np.ndarray]:
+    """The pictures uint8 (cells, H, W, C) at each place t (n,), made as they are asked for. Random
+    noise is different in every picture."""
+    cells = styles(t[:1]).shape[1]
+    at_once = max(1, sampling.default_batch(loaded.resolution) // cells)
+    for start in range(0, len(t), at_once):
+        ws = styles(t[start : start + at_once]).flatten(0, 1)
+        seeds = range(start * cells, start * cells + len(ws))
+        made = list(loaded.pictures(seeds, ws=ws, noise=noise))
+        for i in range(0, len(made), cells):
+            yield np.stack(made[i : i + cells])
+
+
+def walk_in_w(ws: Tensor, interpolation: Interpolation, *, closed: bool) -> Styles:
+    """Walk through styles ws (points, cells, num_styles, w_dim), each cell through its own."""
+    return CURVES[interpolation](ws.cpu(), closed=closed)
+
+
+def walk_in_z(
+    loaded: LoadedGenerator, z: Tensor, labels: Tensor | None = None, *, closed: bool
+) -> Styles:
+    """Walk on great circles through latents z (points, cells, z_dim), all of one label (1,
+    label_dim) if the network has labels."""
+    curves = [spherical(points, closed=closed) for points in z.cpu().unbind(1)]
+
+    def at(t: Tensor) -> Tensor:
+        latents = torch.cat([curve(t) for curve in curves])
+        return loaded.styles(latents, labels).unflatten(0, (len(curves), -1)).transpose(0, 1)
+
+    return at
+
+
+def noise_loop(seed: int, z_dim: int, waves: int) -> Callable[[Tensor], Tensor]:
+    """A random loop through z: places (n,) -> z (n, z_dim), which repeats after t = 1.
+
+    Each number of z is a sum of `waves` harmonics with random weights, and at every t normally
+    distributed. t = 0 is the latent of the seed: the weights are drawn given that.
+    """
+    weights = torch.from_numpy(streams.latent_loop(seed).randn(2, waves, z_dim))
+    start = sampling.latents([seed], z_dim)[0].double()
+    cosines = weights[0] - weights[0].mean(dim=0) + start / math.sqrt(waves)
+
+    def at(t: Tensor) -> Tensor:
+        angles = 2 * math.pi * t.double()[:, None] * torch.arange(1, waves + 1)
+        return (angles.cos() @ cosines + angles.sin() @ weights[1]) / math.sqrt(waves)
+
+    return at
+
+
+def loops_in_z(
+    loaded: LoadedGenerator, seeds: Sequence[int], waves: int, labels: Tensor | None = None
+) -> Styles:
+    """A cell for each seed on its `noise_loop`; labels (1 or N, label_dim) if the network has
+    some."""
+    curves = [noise_loop(seed, loaded.generator.config.z_dim, waves) for seed in seeds]
+
+    def at(t: Tensor) -> Tensor:
+        z = torch.stack([curve(t) for curve in curves], dim=1).flatten(0, 1).float()
+        rows = labels
+        if rows is not None:
+            rows = rows.expand(len(seeds), -1).repeat(len(t), 1)
+        return loaded.styles(z, rows).unflatten(0, (len(t), -1))
+
+    return at
+
+
+def mixing_walk(
+    loaded: LoadedGenerator,
+    ws: Tensor,
+    others: Tensor,
+    ranges: Sequence[StyleRange],
+    interpolation: Interpolation,
+    *,
+    closed: bool,
+) -> Styles:
+    """A cell for each of ws (N, num_styles, w_dim) and each range: the styles of its layers walk
+    through `others` (points, num_styles, w_dim), the other layers keep theirs."""
+    check_ranges(ranges, loaded.generator.config, loaded.resolution)
+    ws, walk = ws.cpu().double(), CURVES[interpolation](others.cpu(), closed=closed)
+
+    def at(t: Tensor) -> Tensor:
+        moving = walk(t)
+        cells = [mixed(own[None], moving, some.layers) for own in ws for some in ranges]
+        return torch.stack(cells, dim=1)
+
+    return at
+
+
+def truncation_film(loaded: LoadedGenerator, points: Points, psis: Tensor) -> Film:
+    """A frame of the points for each psi, which is its caption."""
+
+    def at(psis: Tensor) -> Tensor:
+        return torch.stack([loaded.truncated(points.ws, psi=psi) for psi in psis.tolist()])
+
+    return morph_film(loaded, points, at, psis, [f"psi {x:.2f}" for x in rounded(psis)])
+
+
+def edit_film(
+    loaded: LoadedGenerator, points: Points, edits: Mapping[str, Edit], strengths: Tensor
+) -> Film:
+    """A frame of the points for each strength, moved that many times along all edits, whose names
+    are in the caption."""
+    config, truncated = loaded.generator.config, loaded.truncated(points.ws)
+    still = torch.zeros(1, config.num_styles(), config.w_dim)
+    moves = torch.cat([edited(still, [edit], config) for edit in edits.values()]).double()
+
+    def at(strengths: Tensor) -> Tensor:
+        move = torch.tensordot(strengths[:, None].expand(-1, len(moves)), moves, dims=1)
+        return truncated + move[:, None].to(truncated)
+
+    captions = [f"{x:+.2f} x {' '.join(edits)}" for x in rounded(strengths)]
+    return morph_film(loaded, points, at, strengths, captions)
+
+
+def rounded(numbers: Tensor) -> list[float]:
+    return [round(x, 2) + 0 for x in numbers.tolist()]  # + 0: no -0.00
+
+
+def morph_film(
+    loaded: LoadedGenerator, points: Points, styles: Styles, t: Tensor, captions: Sequence[str]
+) -> Film:
+    """A film of styles that are truncated already."""
+    columns, how = default_columns(len(points.names)), loaded.adjusted(psi=1)
+    return film(how, styles, t, columns=columns, captions=captions, noise=points.noise)
+
+
+def between(first: float, last: float, count: int, *, closed: bool) -> Tensor:
+    """`count` numbers evenly from `first` to `last`, or if `closed` there and back, slowly at both
+    ends."""
+    t = places(count, 1 if closed else 2, closed=closed)
+    if closed:
+        t = (1 - torch.cos(2 * math.pi * t)) / 2
+    return torch.lerp(torch.tensor(first).to(t), torch.tensor(last).to(t), t)
+
+
+def timelapse_film(
+    files: Sequence[Path],
+    load: Callable[[Path], LoadedGenerator],
+    points_of: Callable[[LoadedGenerator], Points],
+    count: int,
+) -> Film:
+    """`count` frames of the same points during the training of a run, above how far it was.
+
+    Each frame shows the nearest in time of `files`, the run's checkpoints in order.
+    """
+    chosen = [files[i] for i in nearest([images_of(path) for path in files], count)]
+    last = load(chosen[-1])
+    cells = len(points_of(last).names)
+
+    def frames() -> Iterator[tuple[np.ndarray, str]]:
+        for path, same in itertools.groupby(chosen):
+            loaded = load(path)
+            frame = pictures(loaded, points_of(loaded)), moment(loaded)
+            yield from (frame for _ in same)
+
+    layout = FrameLayout(last.picture_size(), cells, default_columns(cells), captions=True)
+    return Film(frames(), count, layout)

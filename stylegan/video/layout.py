@@ -1,0 +1,65 @@
+"""Where the pictures of a frame are placed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from stylegan.figures.layout import (
+    GAP,
+    PAPER,
+    caption_font,
+    captioned,
+    filling,
+    fitting_font,
+    paste,
+    text_height,
+    tiled,
+    tiled_size,
+)
+from stylegan.figures.lettering import legible
+from stylegan.sampling import picture
+
+SMALLEST_SIDE = 256  # of a picture, unless a scale is chosen
+
+
+@dataclass(frozen=True)
+class FrameLayout:
+    """Pictures in rows of `columns`, each above its label, all of them above a caption.
+
+    Pictures of lower resolutions than `resolution` are enlarged more, so that all fill their cells.
+    """
+
+    resolution: tuple[int, int]  # height and width of the largest pictures
+    cells: int = 1  # number of pictures
+    columns: int = 1
+    labels: Sequence[str] | None = None
+    captions: bool = False
+    scale: int | None = None  # enlargement; None: to 256 pixels at least
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """Width and height of a picture in the frame, its pixels repeated."""
+        height, width = self.resolution
+        scale = self.scale or -(-SMALLEST_SIDE // max(height, width))
+        return width * scale, height * scale
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of a frame."""
+        width, height = self.cell
+        if self.cells > 1 or self.labels:
+            line = text_height(fitting_font(legible(self.labels), width)) if self.labels else 0
+            width, height = tiled_size(self.cells, self.columns, self.cell, line)
+        return width, height + (text_height(caption_font(width)) + GAP if self.captions else 0)
+
+    def frame(self, pictures: np.ndarray, caption: str = "") -> np.ndarray:
+        """Pictures uint8 (cells, H, W, C) as a frame uint8 (height, width, 3)."""
+        cells = [filling(picture(pixels), self.cell) for pixels in pictures]
+        if len(cells) == 1 and not self.labels:
+            image = Image.new("RGB", self.cell, PAPER)
+            paste(image, cells[0], (0, 0))
+        else:
+            image = tiled(cells, self.columns, self.labels)
+        return np.asarray(captioned(image, caption) if caption else image)
