@@ -21,7 +21,7 @@ SHAPE = re.compile(r"(?P<name>.+?)(=(?P<strength>[^=@]*))?(@(?P<layers>[^=@]*))?
 class Edit:
     """A move of the styles of `layers` by `strength` times `direction`."""
 
-    direction: Tensor  # (w_dim,); of directions that were found: one standard deviation of w
+    direction: Tensor  # (w_dim,); as found by stylegan.directions: one standard deviation of w
     strength: float = 1.0
     layers: range | None = None  # rows of ws; None: all
 
@@ -38,15 +38,15 @@ class Edit:
 
 
 class EditText(NamedTuple):
-    """`[FILE:]NAME[=STRENGTH][@LAYERS]` in its parts."""
+    """The parts of `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`."""
 
-    name: str  # `pca:2`, or that of a saved edit; perhaps after the name of a file
+    name: str  # `pca:2`, or `FILE:pca:2`
     strength: float = 1.0
-    layers: range | None = None  # None: those of the direction, or of the saved edit
+    layers: range | None = None  # None: those of the direction
 
 
 def check_layers(layers: range, config: NetworkConfig) -> range:
-    """`layers` if they are some of the network's, in order, else a ValueError."""
+    """`layers`; ValueError unless they are neighbouring layers of the network."""
     rows = range(config.num_styles())
     if not layers or layers.step != 1 or layers[0] not in rows or layers[-1] not in rows:
         found = f"{layers.start} to {layers.stop - 1}"
@@ -55,12 +55,10 @@ def check_layers(layers: range, config: NetworkConfig) -> range:
 
 
 def total_move(edits: Sequence[Edit], config: NetworkConfig) -> Tensor | None:
-    """What all edits add to styles: float32 (num_styles, w_dim) on the CPU; None without edits.
-
-    Sums are in float64, so that the order of the edits does not matter.
-    """
+    """What all edits add to styles: float32 (num_styles, w_dim) on the CPU; None without edits."""
     if not edits:
         return None
+    # summed in float64, so that the order of the edits does not matter
     move = torch.zeros(config.num_styles(), config.w_dim, dtype=torch.float64)
     for edit in edits:
         if len(edit.direction) != config.w_dim:
@@ -73,44 +71,39 @@ def total_move(edits: Sequence[Edit], config: NetworkConfig) -> Tensor | None:
 
 
 def edited(ws: Tensor, edits: Sequence[Edit], config: NetworkConfig) -> Tensor:
-    """Truncated styles ws (N, num_styles, w_dim), moved."""
+    """Truncated styles ws (N, num_styles, w_dim), moved by the edits."""
     move = total_move(edits, config)
     return ws if move is None else ws + move.to(ws)
 
 
 def parsed(text: str) -> EditText:
-    """The parts of the text of an edit. ValueError, in one sentence, if it is none."""
+    """The parts of the text of an edit; ValueError if it is malformed."""
     found = SHAPE.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"an edit is like {FORM}; it is empty")
-    strength, layers = found["strength"], found["layers"]
-    return EditText(
-        found["name"].strip(),
-        1.0 if strength is None else strength_of(strength, text),
-        None if layers is None else layers_of(layers, text),
-    )
+    try:
+        strength = 1.0 if found["strength"] is None else strength_of(found["strength"])
+        layers = None if found["layers"] is None else layers_of(found["layers"])
+    except ValueError as error:
+        raise ValueError(f"{readable(text, 60)}: {error}; an edit is like {FORM}") from error
+    return EditText(found["name"].strip(), strength, layers)
 
 
-def strength_of(text: str, whole: str) -> float:
+def strength_of(text: str) -> float:
     try:
         found = float(text)
     except ValueError:
         found = math.nan
     if not abs(found) <= LARGEST_STRENGTH:
-        raise ValueError(
-            f"{readable(whole, 60)}: {readable(text, 20)} is not a strength, a number "
-            f"from -{LARGEST_STRENGTH:g} to {LARGEST_STRENGTH:g}; an edit is like {FORM}"
-        )
+        most = f"{LARGEST_STRENGTH:g}"
+        raise ValueError(f"{readable(text, 20)} is not a strength, a number from -{most} to {most}")
     return found
 
 
-def layers_of(text: str, whole: str) -> range:
+def layers_of(text: str) -> range:
     found = re.fullmatch(r"(\d{1,3})(?:-(\d{1,3}))?", text.strip(), re.ASCII)
     if not found or int(found[2] or found[1]) < int(found[1]):
-        raise ValueError(
-            f"{readable(whole, 60)}: {readable(text, 20)} is not a layer or a range "
-            f"like 0-3; an edit is like {FORM}"
-        )
+        raise ValueError(f"{readable(text, 20)} is not a layer or a range like 0-3")
     return range(int(found[1]), int(found[2] or found[1]) + 1)
 
 

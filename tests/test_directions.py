@@ -1,54 +1,66 @@
-"""Directions in the space of w: closed forms, moves, files and the command."""
+"""Directions in the space of w and edits along them: closed forms, moves, files, learning."""
 
 import dataclasses
 import math
+import shutil
 
 import numpy as np
 import pytest
 import torch
-from commands import refused, stylegan, told
+from commands import refused, told
 from PIL import Image
-from tiny_generators import TINY
+from tiny_generators import TINY, random_generator
+from torch.nn.functional import normalize
 from torch.testing import assert_close
 
 from stylegan import sampling
 from stylegan.directions import (
     AMOUNTS,
+    Examples,
     closed_form_factors,
     covariance,
     default_path,
     deviations_along,
     draw_directions,
+    examples_of,
     find_directions,
+    fit_hyperplane,
+    known_directions,
     load_directions,
+    read_edits,
     save_directions,
     spectrum,
     style_matrix,
 )
-from stylegan.edits import edited
-from stylegan.files.loading import load_source, save_generator
-from stylegan.networks import Generator
+from stylegan.edits import Edit, EditText, edited, parsed, text_of, total_move
+from stylegan.files.latents import write_latents
+from stylegan.files.loading import LoadedGenerator, load_source, save_generator
+from stylegan.ops import truncate
 
 
-def tiny(config=TINY, seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return Generator(config).eval()
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "g.pt"
+    save_generator(path, random_generator())
+    return path
 
 
 def directions_by(method="pca", generator=None, **options):
     """The directions of one method, of a tiny generator."""
-    return find_directions(generator or tiny(), [method], samples=100, **options)[0]
-
-
-def orthogonal(size, seed=0):
-    noise = torch.randn(size, size, generator=torch.Generator().manual_seed(seed))
-    return torch.linalg.qr(noise.double()).Q
+    return find_directions(generator or random_generator(), [method], samples=100, **options)[0]
 
 
 def aligned(vectors, others):
     """|cosine| of each vector with the other of its place."""
     return (vectors * others).sum(dim=1).abs()
+
+
+# Closed forms
+
+
+def orthogonal(size, seed=0):
+    noise = torch.randn(size, size, generator=torch.Generator().manual_seed(seed))
+    return torch.linalg.qr(noise.double()).Q
 
 
 def test_components_of_a_linear_map_are_its_left_singular_vectors():
@@ -60,6 +72,7 @@ def test_components_of_a_linear_map_are_its_left_singular_vectors():
     values, vectors = spectrum(covariance(w), 4)
     assert_close(values, scales[:4].square())
     assert_close(aligned(vectors, basis.T[:4]), torch.ones(4, dtype=torch.float64))
+    assert_close(spectrum(covariance(-w), 4)[1], vectors)  # signs do not depend on the samples'
 
 
 def test_factors_of_a_matrix_are_its_right_singular_vectors():
@@ -81,17 +94,6 @@ def test_the_largest_number_of_a_direction_is_positive_and_its_length_is_1():
     assert_close(vectors @ vectors.T, torch.eye(3).double())
 
 
-def test_a_sign_does_not_depend_on_that_of_the_samples():
-    w = torch.randn(50, 4, generator=torch.Generator().manual_seed(2))
-    assert_close(spectrum(covariance(w), 4).vectors, spectrum(covariance(-w), 4).vectors)
-
-
-@pytest.mark.parametrize("count", [0, 4])
-def test_more_directions_than_dimensions_are_refused(count):
-    with pytest.raises(ValueError, match=f"from 1 to 3 directions, not {count}"):
-        spectrum(torch.eye(3), count)
-
-
 def test_covariance_within_groups_ignores_what_differs_between_them():
     w = torch.randn(30, 3, generator=torch.Generator().manual_seed(3))
     apart = w + 100 * torch.tensor([[0.0], [1.0], [5.0]]).repeat(10, 1)
@@ -108,31 +110,20 @@ def test_deviations_along_the_axes_are_those_of_the_numbers():
 
 
 def test_the_style_matrix_gives_the_styles_less_their_offset():
-    generator = tiny()
-    w, origin = torch.randn(1, 8), torch.zeros(1, 8)
-    layers = range(2, 5)
-    for_w, for_origin = (
-        torch.cat(
-            [torch.cat(generator.synthesis.noise_layers(16)[i].style(x), dim=1) for i in layers],
-            dim=1,
-        )
-        for x in (w, origin)
-    )
+    generator, layers = random_generator(), range(2, 5)
+
+    def styles(w):
+        epilogues = generator.synthesis.noise_layers(16)
+        return torch.cat([part for i in layers for part in epilogues[i].style(w)], dim=1)
+
+    w = torch.randn(1, 8)
     found = w.double() @ style_matrix(generator, layers).T
-    assert_close(found.float(), for_w - for_origin)
-
-
-def test_samples_are_the_seeds_and_classes_take_turns():
-    config = dataclasses.replace(TINY, label_dim=3)
-    generator = tiny(config)
-    w = sampling.mapped_samples(generator, 5)
-    z, labels = sampling.latents(range(5), 8), torch.eye(3)[[0, 1, 2, 0, 1]]
-    assert_close(w, generator.mapping(z, labels).detach())
+    assert_close(found.float(), styles(w) - styles(torch.zeros(1, 8)))
 
 
 @pytest.mark.parametrize("label_dim", [0, 2])
 def test_both_methods_find_orthonormal_directions_in_falling_order(label_dim):
-    generator = tiny(dataclasses.replace(TINY, label_dim=label_dim))
+    generator = random_generator(dataclasses.replace(TINY, label_dim=label_dim))
     found = find_directions(generator, count=5, samples=400, layers=range(1, 4))
     assert [d.method for d in found] == ["pca", "sefa"]
     for d in found:
@@ -144,31 +135,59 @@ def test_both_methods_find_orthonormal_directions_in_falling_order(label_dim):
     assert_close(amplified.square().sum(dim=0), found[1].eigenvalues)
 
 
-def test_directions_do_not_depend_on_the_number_of_threads():
-    threads = torch.get_num_threads()
-    generator, found = tiny(), []
-    try:
-        for number in (1, 3):
-            torch.set_num_threads(number)
-            found.append(find_directions(generator, count=4, samples=3000))
-    finally:
-        torch.set_num_threads(threads)
-    for one, other in zip(*found, strict=True):
-        assert_close(one.vectors, other.vectors, rtol=0, atol=1e-4)
-        assert_close(one.eigenvalues, other.eigenvalues, rtol=1e-4, atol=0)
-
-
 def test_without_styles_there_is_pca_alone():
-    generator = tiny(dataclasses.replace(TINY, styles=False, constant_input=False))
+    generator = random_generator(dataclasses.replace(TINY, styles=False, constant_input=False))
     assert directions_by(generator=generator, count=2).layers == range(1)
     with pytest.raises(ValueError, match="only pca"):
         find_directions(generator, count=2, samples=100)
 
 
-@pytest.mark.parametrize("layers", [range(0), range(4, 7), range(-1, 2), range(0, 4, 2)])
-def test_layers_that_are_not_there_are_refused(layers):
-    with pytest.raises(ValueError, match="layers 0 to 5"):
-        find_directions(tiny(), layers=layers, samples=100)
+# Edits
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("pca:2=+3@0-3", EditText("pca:2", 3.0, range(4))),
+        ("pca:2", EditText("pca:2")),
+        ("svm:a b=0.123456789@7", EditText("svm:a b", 0.123456789, range(7, 8))),
+        ("dir/f.npz:svm:smile=1e-1@2-3", EditText("dir/f.npz:svm:smile", 0.1, range(2, 4))),
+    ],
+)
+def test_the_parts_of_a_text(text, found):
+    assert parsed(text) == found
+    assert parsed(text_of(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "it is empty"),
+        ("pca:1=", "'' is not a strength"),
+        ("pca:1=nan", "nan is not a strength"),
+        ("pca:1=1001", "from -1000 to 1000"),
+        ("pca:1=1@", "'' is not a layer or a range like 0-3"),
+        ("pca:1=1@3-2", "3-2 is not a layer or a range like 0-3"),
+    ],
+)
+def test_what_is_no_edit_is_refused_in_one_sentence(text, message):
+    with pytest.raises(ValueError, match=message):
+        parsed(text)
+
+
+def test_edits_add_up_in_any_order():
+    a, b = Edit(torch.randn(8), 2.0, range(3)), Edit(torch.randn(8), -0.3)
+    move = total_move([a, b], TINY)
+    assert torch.equal(move, total_move([b, a], TINY))
+    assert_close(move[0], 2 * a.direction - 0.3 * b.direction)
+    assert_close(move[4], -0.3 * b.direction)
+    assert total_move([], TINY) is None
+    with pytest.raises(ValueError, match="an edit of 7 numbers does not fit w of 8"):
+        total_move([Edit(torch.randn(7))], TINY)
+    with pytest.raises(ValueError, match="layers 0 to 5; 4 to 6 is not a range"):
+        total_move([Edit(torch.randn(8), 1.0, range(4, 7))], TINY)
+    with pytest.raises(ValueError, match="a row of finite numbers"):
+        Edit(torch.full((8,), torch.nan))
 
 
 def test_an_edit_is_so_many_deviations_in_its_layers_alone():
@@ -179,28 +198,57 @@ def test_an_edit_is_so_many_deviations_in_its_layers_alone():
     assert not change[:, :2].any() and not change[:, 4:].any()
     other = edited(ws, [d.edit("2", 1, range(5, 6))], config) - ws
     assert other[:, 5].any() and not other[:, :5].any()
-    with pytest.raises(ValueError, match="no direction pca:4; there are 1 to 3"):
-        d.edit("4")
 
 
-def test_directions_come_back_from_their_file(tmp_path):
-    generator = tiny()
-    found = find_directions(generator, count=3, samples=100, layers=range(1, 3))
-    save_directions(tmp_path / "d.npz", found, generator)
-    again = load_directions(tmp_path / "d.npz", generator)
+def test_pictures_are_edited_after_truncation_and_files_hold_no_edits():
+    loaded = LoadedGenerator(random_generator(), "memory", resolution=16)
+    edits = [Edit(torch.randn(8), 2.0, range(4))]
+    (found,) = loaded.pictures([3], psi=0.5, edits=edits)
+    ws = truncate(loaded.styles(sampling.latents([3], TINY.z_dim)), loaded.generator.w_avg, 0.5, 8)
+    (expected,) = loaded.pictures([3], ws=edited(ws, edits, TINY), psi=1)
+    assert np.array_equal(found, expected)
+    assert not np.array_equal(found, next(loaded.pictures([3], psi=0.5)))
+    assert loaded.adjusted(edits=edits).description() == loaded.description()
+
+
+# Files
+
+
+def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_path):
+    loaded = load_source(source)
+    found = find_directions(loaded.generator, count=3, samples=100, layers=range(1, 3))
+    save_directions(tmp_path / "d.npz", found, loaded.generator)
+    again = load_directions(tmp_path / "d.npz", loaded.generator)
     for one, other in zip(found, again, strict=True):
         assert (one.method, one.layers, one.samples) == (other.method, other.layers, other.samples)
         for name in ("vectors", "eigenvalues", "deviations"):
             assert torch.equal(getattr(one, name), getattr(other, name))
+    (edit,) = read_edits([f"{tmp_path / 'd.npz'}:sefa:2=2"], loaded, source)
+    assert torch.equal(edit.direction, found[1].edit("2").direction) and edit.strength == 2
     with pytest.raises(ValueError, match="directions of other weights"):
-        load_directions(tmp_path / "d.npz", tiny(seed=1))
+        load_directions(tmp_path / "d.npz", random_generator(seed=1))
 
 
-def written(path, generator, change):
-    """A file of directions with some of its arrays changed."""
-    save_directions(path, find_directions(generator, ["pca"], samples=99, count=2), generator)
-    arrays = dict(np.load(path))
-    np.savez(path, **(arrays | change(arrays)))
+def test_without_a_usable_file_directions_are_found_anew(source):
+    loaded, told_ = load_source(source), []
+    default_path(source).write_bytes(b"anything")
+    found = known_directions(source, loaded, tell=told_.append)
+    assert [d.method for d in found] == ["pca", "sefa"]
+    assert len(told_) == 1 and told_[0].startswith("not used: ")
+    (edit,) = read_edits(["pca:2"], loaded, source)
+    assert torch.equal(edit.direction, found[0].edit("2").direction)
+
+
+def changed(**texts):
+    """A change of the text about the directions."""
+
+    def change(arrays):
+        meta = str(arrays["meta"])
+        for old, new in texts.values():
+            meta = meta.replace(old, new)
+        return {"meta": np.array(meta)}
+
+    return change
 
 
 @pytest.mark.parametrize(
@@ -210,35 +258,36 @@ def written(path, generator, change):
         (lambda a: {"pca_deviations": a["pca_deviations"][:1]}, "do not fit w of 8"),
         (lambda a: {"pca_eigenvalues": a["pca_eigenvalues"] * np.nan}, "not finite"),
         (lambda a: {"pca_vectors": a["pca_vectors"] + 0j}, "complex64, not floating-point"),
-        (lambda a: {"meta": np.array(str(a["meta"]).replace("99", "1e999"))}, "1e999 is not a fin"),
         (lambda a: {"meta": np.array("{}")}, "does not hold directions of version 1"),
-        (lambda a: {"meta": np.array(str(a["meta"]).replace('"pca"', '"ica"'))}, "unknown method"),
-        (lambda a: {"meta": np.array(str(a["meta"]).replace("[0, 6]", "[0, 7]"))}, "layers 0 to 5"),
-        (lambda a: {"meta": np.array(str(a["meta"]).replace("samples", "s"))}, "is missing"),
+        (changed(of=('"pca"', '"ica"')), "unknown method"),
+        (changed(of=("[0, 6]", "[0, 7]")), "layers 0 to 5"),
+        (changed(of=("samples", "s")), "is missing"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path, change, message):
-    written(tmp_path / "d.npz", tiny(), change)
+    generator, path = random_generator(), tmp_path / "d.npz"
+    save_directions(path, find_directions(generator, ["pca"], samples=99, count=2), generator)
+    arrays = dict(np.load(path))
+    np.savez(path, **(arrays | change(arrays)))
     with pytest.raises(ValueError, match=message):
-        load_directions(tmp_path / "d.npz", tiny())
+        load_directions(path, generator)
 
 
-def test_what_is_no_file_of_directions_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no file"):
-        load_directions(tmp_path / "d.npz", tiny())
-    (tmp_path / "d.npz").write_bytes(b"anything")
-    with pytest.raises(ValueError, match="damaged or no file of plain arrays"):
-        load_directions(tmp_path / "d.npz", tiny())
+def test_directions_of_a_method_that_is_gone_are_not_read(tmp_path):
+    generator, path = random_generator(), tmp_path / "d.npz"
+    save_directions(path, find_directions(generator, samples=99, count=2), generator)
+    arrays = dict(np.load(path))
+    np.savez(path, **(arrays | changed(of=('"sefa"', '"label"'))(arrays)))
+    assert [d.method for d in load_directions(path, generator)] == ["pca"]
 
 
-def test_the_figure_has_a_row_for_each_direction_and_the_seed_in_the_middle(tmp_path):
-    save_generator(tmp_path / "g.pt", tiny())
-    loaded = load_source(tmp_path / "g.pt")
+def test_the_figure_has_a_row_for_each_direction_and_the_seed_in_the_middle(source):
+    loaded = load_source(source)
     d = directions_by("sefa", loaded.generator, count=3)
     image = np.asarray(draw_directions(loaded, d, seed=4, psi=0.5))
-    (pixels,) = sampling.generate(loaded.generator, [4], psi=0.5)
-    enlarged = pixels[0].repeat(6, axis=0).repeat(6, axis=1)
-    table = image[-300:, -100 * len(AMOUNTS) :]  # places of 96 pixels and gaps of 4 after them
+    (pixels,) = loaded.pictures([4], psi=0.5)
+    enlarged = pixels.repeat(6, axis=0).repeat(6, axis=1)
+    table = image[-300:, -100 * len(AMOUNTS) :]  # cells of 96 pixels and gaps of 4 after them
     for row in range(3):
         first, middle = (table[100 * row :, 100 * i :][:96, :96] for i in (0, 3))
         assert np.abs(middle.astype(int) - enlarged).max() <= 1
@@ -255,54 +304,105 @@ def test_directions_are_kept_with_the_model_or_where_the_user_is(tmp_path):
     assert str(default_path(address)) == "g-0123abcd.directions.npz"
 
 
-def test_the_class_of_a_figure_is_asked_for_before_anything_is_measured(tmp_path):
-    save_generator(tmp_path / "g.pt", tiny(dataclasses.replace(TINY, label_dim=2)))
-    endless = [tmp_path / "g.pt", "--samples", 10**7, "--figure", tmp_path / "d.png"]
-    assert "choose one, as with --class 0" in refused("directions", *endless)
-    assert "there is no class '2'" in refused("directions", *endless, "--class", 2)
-
-
-def test_the_command_writes_directions_and_figures_and_replaces_nothing(tmp_path):
-    save_generator(tmp_path / "g.pt", tiny())
-    options = [tmp_path / "g.pt", "--samples", 100, "--count", 2, "--layers", "0-3"]
+def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, tmp_path):
+    options = [source, "--samples", 100, "--count", 2, "--layers", "0-3"]
     options += ["--figure", tmp_path / "new" / "d.WEBP"]
     assert "2 by pca and 2 by sefa" in told("directions", *options)
-    found = load_directions(tmp_path / "g.directions.npz", load_source(tmp_path / "g.pt").generator)
+    found = load_directions(default_path(source), load_source(source).generator)
     assert [(d.method, d.layers) for d in found] == [("pca", range(4)), ("sefa", range(4))]
     for method in ("pca", "sefa"):
         with Image.open(tmp_path / "new" / f"d-{method}.WEBP") as image:
             assert image.width > 700 and image.height > 200
-    before = (tmp_path / "g.directions.npz").read_bytes()
+    before = default_path(source).read_bytes()
     assert "exists; pass --overwrite" in refused("directions", *options, "--seed", 1)
     told("directions", *options, "--overwrite")
-    assert (tmp_path / "g.directions.npz").read_bytes() == before
-    save_generator(tmp_path / "g.pt", tiny(seed=1))
-    message = refused("directions", tmp_path / "g.pt", "--samples", 100)
-    assert "directions of other weights" in message and "--overwrite replaces all" in message
-    assert (tmp_path / "g.directions.npz").read_bytes() == before
+    assert default_path(source).read_bytes() == before
+    save_generator(source, random_generator(seed=1))
+    message = refused("directions", source, "--samples", 100)
+    assert "directions of other weights" in message and "--overwrite replaces the wh" in message
+    assert default_path(source).read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--layers", "5-2"], "ends before it begins"),
-        (["--layers", "a"], "neither a layer nor a range"),
-        (["--layers", "0-1,3"], "one range is needed, 0-1,3 are 2"),
-        (["--psi", "nan", "--samples", 10**7], "nan is not a number from"),
-        (["--layers", "0-9"], "layers 0 to 5"),
-        (["--count", "9"], "from 1 to 8 directions, not 9"),
-        (["--figure", "x.tiff"], "it must end in .png, .webp, .jpg"),
-        (["--class", "0"], "has no labels"),
-        (["--out", "here.npz"], "is a folder"),
-        (["--out", "same.png", "--figure", "same.png"], "it must end in .npz"),
-        (["--seed", "-1"], "not a whole number from 0 to 4294967295"),
-        (["--seed", 2**32], "not a whole number from 0 to 4294967295"),
-    ],
-)
-def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, options, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "here.npz").mkdir()
-    save_generator(tmp_path / "g.pt", tiny())
-    result = stylegan("directions", tmp_path / "g.pt", "--samples", 50, *options)
-    assert result.exit_code in (1, 2) and message in result.output
-    assert not (tmp_path / "g.directions.npz").exists()
+# Learning from examples
+
+
+def cloud(normal, n=400, margin=0.3):
+    """Points of two sides of a plane through a mean that is not 0, with a gap between them."""
+    x = torch.randn(n, len(normal), generator=torch.Generator().manual_seed(0))
+    side = x @ normal > 0
+    return Examples(x + margin * normal * (2 * side[:, None] - 1) + 5, side.numpy())
+
+
+def test_the_normal_of_a_plane_points_to_the_positive_side():
+    pytest.importorskip("sklearn")
+    normal = normalize(torch.tensor([1.0, -2.0, 0.5, 0.0]), dim=0)
+    examples = cloud(normal)
+    plane = fit_hyperplane(examples)
+    assert_close(plane.normal.norm(), torch.tensor(1.0))
+    assert plane.normal @ normal > 0.99 and plane.accuracy > 0.98
+    assert fit_hyperplane(Examples(examples.w, ~examples.present)).normal @ normal < -0.99
+    with pytest.raises(ValueError, match="2 examples with the attribute and 4 without it; at"):
+        fit_hyperplane(Examples(examples.w[:6], np.arange(6) < 2))
+
+
+def test_the_accuracy_of_noise_is_that_of_guessing():
+    """A plane fits 60 points of 50 numbers without a fault, so only held-out ones tell."""
+    pytest.importorskip("sklearn")
+    x = torch.randn(60, 50, generator=torch.Generator().manual_seed(0))
+    assert 0.25 < fit_hyperplane(Examples(x, np.arange(60) % 2 == 0)).accuracy < 0.75
+
+
+def sorted_by_first_number(loaded, folder, seeds):
+    """Folders of pictures named by seed, whose w has a first number above the median, or below."""
+    w = loaded.styles(sampling.latents(seeds, TINY.z_dim))[:, 0, 0]
+    for seed, value in zip(seeds, w, strict=True):
+        place = folder / ("more" if value > w.median() else "less")
+        place.mkdir(exist_ok=True)
+        (place / f"seed{seed:04d}.png").touch()  # only names matter
+    return folder / "more", folder / "less"
+
+
+def test_the_command_learns_from_folders_of_pictures_and_keeps_what_there_was(source, tmp_path):
+    pytest.importorskip("sklearn")
+    loaded = load_source(source)
+    more, less = sorted_by_first_number(loaded, tmp_path, range(200))
+    (more / "grid.png").touch()  # as generate writes it
+    told("directions", source, "--samples", 99, "--count", 2)
+    words = ["directions", source, "--samples", 99, "--from"]
+    said = told(*words, more, less, "--name", "first", "--figure", tmp_path / "first.png")
+    share = float(said.split("accuracy ")[1].split("%")[0])
+    assert said.startswith("svm:first: ") and share > 90 and "on 200 examples" in said
+    told(*words, less, more)
+    found = {d.method: d for d in load_directions(default_path(source), loaded.generator)}
+    assert list(found) == ["pca", "sefa", "svm"]
+    svm = found["svm"]
+    assert svm.names == ("first", "less") and svm.vectors[0, 0] > 0.8 > -0.8 > svm.vectors[1, 0]
+    assert_close(svm.accuracies[:1], torch.tensor([share / 100]), atol=1e-3, rtol=0)
+    assert "with directions svm:first" in refused(*words, more, less, "--name", "first")
+    told("directions", source, "--samples", 99, "--count", 3, "--overwrite")
+    kept = load_directions(default_path(source), loaded.generator)
+    assert [(d.method, len(d.vectors)) for d in kept] == [("pca", 3), ("sefa", 3), ("svm", 2)]
+    (edit,) = read_edits(["svm:first=2@0-1"], loaded, source)
+    assert_close(edit.direction, svm.deviations[0] * svm.vectors[0])
+    assert "did you mean first" in refused("generate", source, "--edit", "svm:firs")
+
+
+def test_latents_are_examples_as_the_seeds_are_that_they_are_of(source, tmp_path):
+    loaded = load_source(source)
+    more, less = sorted_by_first_number(loaded, tmp_path, range(40))
+    by_seed = examples_of(loaded, more, less)
+    sides = [tmp_path / "a.npz", tmp_path / "b"]
+    seeds = [sorted(int(p.stem[4:]) for p in place.iterdir()) for place in (more, less)]
+    ws = [loaded.styles(sampling.latents(some, TINY.z_dim)) for some in seeds]
+    write_latents(sides[0], ws[0])
+    for i, row in enumerate(ws[1]):  # as project writes them
+        (sides[1] / f"{i:03d}").mkdir(parents=True)
+        write_latents(sides[1] / f"{i:03d}" / "latents.npz", row[None])
+    by_latents = examples_of(loaded, *sides)
+    assert_close(by_latents.w, by_seed.w)
+    assert (by_latents.present == by_seed.present).all()
+    with pytest.raises(ValueError, match="is in both"):
+        examples_of(loaded, more, shutil.copytree(more, tmp_path / "same"))
+    (less / "smile.png").touch()
+    with pytest.raises(ValueError, match=r"named by seed .*; found smile\.png"):
+        examples_of(loaded, more, less)

@@ -11,7 +11,7 @@ from test_projection import draws, found_by_pixels, pictures_of
 from tiny_generators import TINY, assert_same_weights, random_generator
 from torch.testing import assert_close
 
-from stylegan.directions import load_directions, load_edits
+from stylegan.directions import load_directions
 from stylegan.files.loading import load_source, save_generator
 from stylegan.lineage import NVIDIA, Source, sha256_of
 from stylegan.projection import PixelDistance, SearchOptions, TuningOptions, project, psnr, tune
@@ -227,13 +227,11 @@ def test_ctrl_c_while_tuning_keeps_the_projections_and_nothing_else(folder, monk
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == whole
 
 
-def test_directions_and_saved_edits_of_the_original_hold_for_the_tuned_generator(folder):
+def test_directions_of_the_original_hold_for_the_tuned_generator(folder):
     told("directions", folder / "mine.pt", "--count", 2, "--out", folder / "mine.npz")
-    told("edits", folder / "mine.pt", "--save", "own", "--edit", "sefa:1=+1", "--device", "cpu")
     told(*request(folder, "--tune", "--tune-steps", 1, images="a"))
     tuned = load_source(folder / "out" / "tuned.pt")
     assert load_directions(folder / "mine.npz", tuned.generator)
-    assert load_edits(folder / "mine.edits.json", tuned).keys() == {"own"}
     with pytest.raises(ValueError, match="directions of other weights"):
         load_directions(folder / "mine.npz", random_generator(seed=1))
 

@@ -28,7 +28,6 @@ COMMANDS = {
     "cache": "List or remove the stores that training keeps.",
     "explore": "Explore a generator on a local page.",
     "directions": "Find directions of w to move pictures along.",
-    "edits": "Save moves along directions under names.",
     "blend": "Make a generator of the layers of two.",
     "project": "Find the latents of given pictures.",
     "align": "Crop faces as those of FFHQ.",

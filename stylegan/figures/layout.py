@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 from stylegan.figures.lettering import Font, font_of, legible
 from stylegan.sampling import over_squares, picture
 
-SMALLEST_CELL, LARGEST_CELL = 96, 512  # pixels; pictures are resized by whole factors toward that
+SMALLEST_CELL, LARGEST_CELL = 96, 512  # pixels; whole factors bring pictures into this range
 GAP = 4
 PAPER, INK = (255, 255, 255), (60, 60, 60)
 SMALLEST_TEXT, TEXT, LARGEST_TEXT = 9, 16, 32  # pixels
@@ -22,10 +22,10 @@ def grid(
     columns: int | None = None,
     labels: Sequence[str] | None = None,
 ) -> Image.Image:
-    """Pictures uint8 (N, H, W, C) in rows of `columns`, each over its label.
+    """Pictures uint8 (N, H, W, C) in rows of `columns`, each above its label.
 
-    Small ones are enlarged without smoothing, so that every pixel stays a sharp square; large ones
-    are averaged down. Without `columns` the grid is about square.
+    Small pictures are enlarged, every pixel a sharp square; large ones are averaged down. Without
+    `columns` the grid is about square.
     """
     return tiled([resized(picture(pixels)) for pixels in pictures], columns, labels)
 
@@ -35,31 +35,29 @@ def tiled(
     columns: int | None = None,
     labels: Sequence[str] | None = None,
 ) -> Image.Image:
-    """As `grid`, of images of one size that stay as they are."""
+    """As `grid`, for images of one size, which keep it."""
     if len(cells) == 0:
         raise ValueError("a grid needs at least one picture")
     if labels is not None and len(labels) != len(cells):
         raise ValueError(f"{len(labels)} labels were given for {len(cells)} pictures")
-    labels = None if labels is None else legible(labels)
     columns = columns or default_columns(len(cells))
     if columns < 1:
         raise ValueError(f"a grid has at least 1 column, not {columns}")
-    width, height = cells[0].size
-    font = fitting_font(labels, width) if labels else None
-    line = text_height(font) if font else 0
-    canvas = Image.new("RGB", tiled_size(len(cells), columns, cells[0].size, line), PAPER)
-    step_x, step_y = width + GAP, height + GAP + line
+    labels, (width, height) = legible(labels or []), cells[0].size
+    font = fitting_font(labels or [""], width)
+    line = text_height(font) if labels else 0
+    canvas = Image.new("RGB", tiled_size(len(cells), columns, (width, height), line), PAPER)
     draw = ImageDraw.Draw(canvas)
     for i, cell in enumerate(cells):
-        x, y = GAP + i % columns * step_x, GAP + i // columns * step_y
+        x, y = GAP + i % columns * (width + GAP), GAP + i // columns * (height + GAP + line)
         paste(canvas, cell, (x, y))
-        if labels and font:
+        if labels:
             draw.text((x + width / 2, y + height), labels[i], fill=INK, font=font, anchor="ma")
     return canvas
 
 
 def tiled_size(n: int, columns: int, size: tuple[int, int], line: int) -> tuple[int, int]:
-    """Width and height of n cells of `size`, each over a label `line` pixels high."""
+    """Width and height of n cells of `size`, each above a label `line` pixels high."""
     rows, columns = -(-n // columns), min(columns, n)
     width, height = size
     return columns * (width + GAP) + GAP, rows * (height + GAP + line) + GAP
@@ -76,25 +74,24 @@ def chart(
 ) -> Image.Image:
     """Pictures (H, W, C) in a table: `columns` above, `names` of the rows at the left.
 
-    None leaves a place empty. Pictures may differ in size: all fill places as large as the finest
-    is shown. `title` stands above the columns; `bands` divide the rows and are written upwards
-    beside them. `apart` sets the first column off, which the title is then not about.
+    None leaves a cell empty. Pictures may differ in size: each fills a cell as large as the finest
+    one needs. `title` is written above the columns, `bands` beside groups of rows, upwards. `apart`
+    separates the first column, which the title does not cover.
     """
     if not rows or not columns:
         raise ValueError("a chart needs at least one row and one column")
-    if len(names) != len(rows) or any(len(row) != len(columns) for row in rows):
-        raise ValueError(
-            f"a chart of {len(names)} names and {len(columns)} columns was given "
-            f"{[len(row) for row in rows]} pictures in its rows"
-        )
     bands = bands or [("", len(rows))]
-    if sum(size for _, size in bands) != len(rows):
-        raise ValueError(f"bands of {[size for _, size in bands]} rows do not make {len(rows)}")
+    shape = len(names), {len(columns)}, sum(size for _, size in bands)
+    if shape != (len(rows), {len(row) for row in rows}, len(rows)):
+        raise ValueError(
+            f"a chart of {len(names)} names, {len(columns)} columns and bands of "
+            f"{[size for _, size in bands]} rows was given {[len(row) for row in rows]} pictures"
+        )
     columns, names, (title, *sides) = (
         legible(texts) for texts in (columns, names, [title, *(label for label, _ in bands)])
     )
     bands = [(label, size) for label, (_, size) in zip(sides, bands, strict=True)]
-    cells = [[None if one is None else as_image(one) for one in row] for row in rows]
+    cells = [[picture(x) if isinstance(x, np.ndarray) else x for x in row] for row in rows]
     finest = max((cell for row in cells for cell in row if cell is not None), key=lambda c: c.width)
     width, height = resized(finest).size
     texts = [*columns, *names]
@@ -131,7 +128,7 @@ def span(smallest: int, largest: int) -> str:
 
 
 def steps(start: int, size: int, n: int, wide_before: set[int]) -> list[int]:
-    """Where n places of `size` begin; before some of them the gap is four times as wide."""
+    """Where n cells of `size` begin; before some of them the gap is four times as wide."""
     gaps = [0, *(4 * GAP if i in wide_before else GAP for i in range(1, n))]
     return [start + i * size + gap for i, gap in enumerate(itertools.accumulate(gaps))]
 
@@ -149,7 +146,7 @@ def wrapped(text: str, font: Font, length: int) -> list[str]:
 
 
 def upwards(lines: Sequence[str], font: Font, length: int) -> Image.Image:
-    """Lines that read from below, in the middle of `length`."""
+    """Lines that read upwards, centred in `length`."""
     line = text_height(font)
     strip = Image.new("RGB", (length, max(1, len(lines) * line)), PAPER)
     for i, text in enumerate(lines):
@@ -158,7 +155,7 @@ def upwards(lines: Sequence[str], font: Font, length: int) -> Image.Image:
 
 
 def captioned(image: Image.Image, text: str) -> Image.Image:
-    """An image above a line of text, of a size that depends on the image alone."""
+    """An image above a line of text; the size depends on the image alone."""
     (text,) = legible([text])
     size = image.width, image.height + text_height(caption_font(image.width)) + GAP
     font, canvas = caption_font(image.width, text), Image.new("RGB", size, PAPER)
@@ -169,29 +166,24 @@ def captioned(image: Image.Image, text: str) -> Image.Image:
 
 
 def caption_font(width: int, text: str = "") -> Font:
-    """The font of a line below an image of that width."""
+    """The font of a line below an image of this width."""
     return font_of([text], min(max(SMALLEST_TEXT, width // 12), TEXT))
 
 
 def paste(canvas: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:
-    """Transparent pixels show a chequered ground."""
+    """Paste an image; transparent pixels show squares."""
     canvas.paste(picture(over_squares(np.asarray(image))) if image.mode == "RGBA" else image, place)
 
 
-def as_image(pixels: np.ndarray | Image.Image) -> Image.Image:
-    return pixels if isinstance(pixels, Image.Image) else picture(pixels)
-
-
 def default_columns(n: int) -> int:
-    """The fewest columns that n pictures fill without a gap in a square or wider grid of up to
-    four times its height; else those of a square with gaps."""
+    """The fewest columns that n pictures fill without a gap, if the grid is then at most four times
+    as wide as high; else those of a square with gaps."""
     square = math.isqrt(n - 1) + 1
-    exact = [columns for columns in range(square, 2 * square) if n % columns == 0]
-    return exact[0] if exact else square
+    return next((columns for columns in range(square, 2 * square) if n % columns == 0), square)
 
 
 def resized(image: Image.Image) -> Image.Image:
-    """Enlarged (pixels repeated) or reduced (averaged) by a whole factor to a viewable size."""
+    """Enlarged (pixels repeated) or reduced (averaged) by a whole factor."""
     side = max(image.size)
     if side < SMALLEST_CELL:
         return enlarged(image, -(-SMALLEST_CELL // side))
@@ -207,10 +199,10 @@ def enlarged(image: Image.Image, factor: int) -> Image.Image:
 
 
 def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """The image in a place of `size`: by the whole factor that makes it as wide, its middle.
+    """The middle of the image in a cell of `size`, by the whole factor that makes it as wide.
 
-    Only pictures that padding was cut off from have a height that does not follow; 4x4 pixels of a
-    network for 512x384 have half a row of padding above and below.
+    Pictures cropped of padding may then be higher: 4x4 pixels of a network for 512x384 have half a
+    row of padding above and below.
     """
     width, height = size
     if image.width <= width:
@@ -222,20 +214,20 @@ def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def text_size(side: int) -> int:
-    """The size of labels beside pictures of `side` pixels."""
+    """The largest size of labels beside pictures of `side` pixels."""
     return min(max(TEXT, side // 16), LARGEST_TEXT)
 
 
 def fitting_font(
     labels: Sequence[str], width: int, largest: int = TEXT, texts: Sequence[str] | None = None
 ) -> Font:
-    """A font as large as the longest label allows, from 9 to `largest` pixels, for them or for all
-    `texts`."""
-    for size in range(largest, SMALLEST_TEXT, -1):
+    """A font for all `texts` (default: the labels), from 9 to `largest` pixels, as large as the
+    widest label allows."""
+    for size in range(largest, SMALLEST_TEXT - 1, -1):
         font = font_of(texts or labels, size)
         if max(font.getlength(label) for label in labels) <= width:
-            return font
-    return font_of(texts or labels, SMALLEST_TEXT)
+            break
+    return font
 
 
 def text_height(font: Font) -> int:

@@ -1,4 +1,4 @@
-"""Fonts that have the characters of a label: never a box in their place."""
+"""Fonts that can draw a label: missing characters are never drawn as boxes."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -7,32 +7,26 @@ from pathlib import Path
 from PIL import ImageFont
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+ASCII = frozenset(map(chr, range(32, 127)))
 
 
 def font_of(texts: Sequence[str], size: int) -> Font:
-    """A font of `legible` texts: Pillow's own, which has ASCII alone, else the first that has all
-    of their characters."""
-    characters = frozenset("".join(texts))
-    file = None if ascii_only(characters) else file_with(characters)
-    return ImageFont.load_default(size) if file is None else ImageFont.truetype(file, size)
+    """A font for `legible` texts: Pillow's own, which has only ASCII, else the first that has all
+    their characters."""
+    file = file_with(frozenset("".join(texts)))
+    return ImageFont.truetype(file, size) if file else ImageFont.load_default(size)
 
 
 def legible(texts: Sequence[str]) -> list[str]:
-    """The texts, with escapes in the place of characters that cannot be drawn."""
-    characters = frozenset("".join(texts))
-    if ascii_only(characters) or file_with(characters):
+    """The texts, with escapes for characters that cannot be drawn."""
+    if file_with(frozenset("".join(texts))) is not None:
         return list(texts)
-    known = characters_of(str(next(font_files()))) | {*map(chr, range(32, 127))}
+    known = ASCII | characters_of(str(next(font_files())))
     return ["".join(c if c in known else ascii(c)[1:-1] for c in text) for text in texts]
 
 
-def ascii_only(characters: frozenset[str]) -> bool:
-    return all(" " <= c <= "~" for c in characters)
-
-
 def font_files() -> Iterator[Path]:
-    """DejaVu Sans, which comes with matplotlib (Latin, Greek, Cyrillic), then those of this
-    machine."""
+    """DejaVu Sans of matplotlib (Latin, Greek, Cyrillic), then the fonts of this machine."""
     import matplotlib
     from matplotlib.font_manager import findSystemFonts
 
@@ -42,13 +36,15 @@ def font_files() -> Iterator[Path]:
 
 @cache
 def file_with(characters: frozenset[str]) -> str | None:
-    """The first font file that has all of the characters."""
+    """The first font file that has all of the characters; "" if Pillow's own font has them."""
+    if characters <= ASCII:
+        return ""
     return next((str(p) for p in font_files() if characters <= characters_of(str(p))), None)
 
 
 @cache
 def characters_of(file: str) -> frozenset[str]:
-    """What a font file can draw; nothing if it cannot be read."""
+    """The characters of a font file; none if it cannot be read."""
     from matplotlib.ft2font import FT2Font
 
     try:

@@ -1,4 +1,4 @@
-"""What the noise inputs do. Figures 4 and 5 of the paper."""
+"""Effect of the noise inputs: figures 4 and 5 of the paper."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,10 +15,10 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 
-REALIZATIONS = 100  # that the deviation is measured over, as in the paper
+REALIZATIONS = 100  # draws of noise to measure the deviation, as in the paper
 EXAMPLES = 4
-ZOOMED_FROM, ZOOM = 128, 4  # pixels of a picture whose details are looked at, and how near
-FINE = 64  # pixels from which on noise counts as fine, in a network of that size
+ZOOMED_FROM, ZOOM = 128, 4  # pictures from this resolution on have their details enlarged so much
+FINE = 64  # noise counts as fine from this resolution on, in networks that reach it
 
 
 def noise_detail(
@@ -29,20 +29,20 @@ def noise_detail(
     examples: int = EXAMPLES,
     zoom: int | None = None,
 ) -> Image.Image:
-    """A row for each point: its picture, `examples` with other noise, and how much each pixel
-    varies over `realizations`. Figure 4 of the paper.
+    """A row for each point: its picture, `examples` with other noise, and the standard deviation of
+    each pixel over `realizations`. Figure 4 of the paper.
 
     From 128 pixels on the examples show the part that varies most, `zoom` times enlarged and
-    framed in the picture. The noise of number n is that which seed n draws.
+    framed in the picture. Seed n draws noise n.
     """
     check_noise(loaded.generator.config)
     if not 0 < examples < realizations:
         raise ValueError(
-            f"{realizations} realizations of noise cannot have a deviation and {examples} examples"
+            f"{realizations} realizations of noise are too few for {examples} examples"
         )
     zoom = zoom or (ZOOM if loaded.resolution >= ZOOMED_FROM else 1)
     if not 1 <= zoom <= min(loaded.picture_size()):
-        raise ValueError(f"a picture of {min(loaded.picture_size())} rows has no {zoom}th of them")
+        raise ValueError(f"a picture of {min(loaded.picture_size())} rows has no 1/{zoom} of them")
     measured = [deviation(loaded, ws, realizations) for ws in points.ws.split(1)]
     largest = max(float(some.max()) for some in measured)
     rows = []
@@ -52,15 +52,8 @@ def noise_detail(
         scaled = np.floor(varying / max(largest, 1e-9) * 255 + 0.5).astype(np.uint8)
         first = framed(some[0], part) if zoom > 1 else some[0]
         rows.append([first, *(picture[part] for picture in some[1:]), scaled[:, :, None]])
-    return chart(
-        rows,
-        columns=[
-            "noise 0",
-            *(f"noise {n}" for n in range(1, examples + 1)),
-            f"st. dev., 0-{largest:.0f}",
-        ],
-        names=points.names,
-    )
+    columns = [*(f"noise {n}" for n in range(examples + 1)), f"st. dev., 0-{largest:.0f}"]
+    return chart(rows, columns=columns, names=points.names)
 
 
 def with_noise(loaded: LoadedGenerator, ws: Tensor, seeds: Sequence[int]) -> np.ndarray:
@@ -70,8 +63,8 @@ def with_noise(loaded: LoadedGenerator, ws: Tensor, seeds: Sequence[int]) -> np.
 
 
 def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int) -> np.ndarray:
-    """Standard deviation of each pixel over noise, in gray levels: (H, W), root mean square over
-    the channels."""
+    """Standard deviation of each pixel (H, W) over noise, in gray levels; root mean square over
+    channels."""
     batch = sampling.default_batch(loaded.resolution)
     total, squares = np.int64(0), np.int64(0)
     for start in range(0, realizations, batch):
@@ -104,10 +97,8 @@ def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
 
 
 def noise_components(loaded: LoadedGenerator, points: Points) -> Image.Image:
-    """A row for each point: all noise, none, that of fine layers alone, that of coarse ones alone.
-    Figure 5 of the paper, whose fine layers are those of 64 pixels on; a smaller network's are the
-    upper half of its resolutions.
-    """
+    """A row for each point: with all noise, none, that of fine layers alone, that of coarse layers
+    alone. Figure 5 of the paper."""
     config = loaded.generator.config
     check_noise(config)
     first_fine = fine_from(loaded.resolution)
@@ -131,13 +122,12 @@ def noise_components(loaded: LoadedGenerator, points: Points) -> Image.Image:
 
 
 def fine_from(resolution: int) -> int:
-    """The smallest resolution whose noise counts as fine."""
-    if resolution >= FINE:
-        return FINE
+    """The smallest resolution whose noise counts as fine: 64 as in the paper; in smaller networks
+    the upper half of the resolutions does."""
     sizes = resolutions(resolution)
     if len(sizes) < 2:
-        raise ValueError("at 4x4 there are no fine layers beside the coarse ones")
-    return sizes[len(sizes) // 2]
+        raise ValueError("at 4x4 all layers are coarse, none are fine")
+    return FINE if resolution >= FINE else sizes[len(sizes) // 2]
 
 
 def check_noise(config: NetworkConfig) -> None:

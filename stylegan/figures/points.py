@@ -93,7 +93,7 @@ def truncation(
 ) -> Image.Image:
     """A row for each point, a column for each psi. Figure 8 of the paper: at psi 0 all are the
     average picture, below it their opposites."""
-    columns = swept(loaded, points, psis)
+    columns = pictures_at_psis(loaded, points, psis)
     names = [f"psi {psi:g}" for psi in psis]
     return chart(list(zip(*columns, strict=True)), columns=names, names=points.names)
 
@@ -115,6 +115,8 @@ def classes(
     return chart(list(zip(*columns, strict=True)), columns=chosen, names=points[0].names)
 
 
-def swept(loaded: LoadedGenerator, points: Points, psis: Sequence[float]) -> list[np.ndarray]:
+def pictures_at_psis(
+    loaded: LoadedGenerator, points: Points, psis: Sequence[float]
+) -> list[np.ndarray]:
     """The pictures uint8 (N, H, W, C) of the points at each psi."""
     return [pictures(loaded.adjusted(psi=psi), points) for psi in psis]

@@ -1,4 +1,4 @@
-"""Pictures as files, which do not replace one another unless asked to."""
+"""Pictures as files."""
 
 import io
 from pathlib import Path
@@ -9,7 +9,7 @@ from PIL.Image import Image
 from stylegan.atomic import replacing
 from stylegan.destination import check_file
 
-FORMATS: dict[str, dict[str, Any]] = {  # by the ending
+FORMATS: dict[str, dict[str, Any]] = {  # by ending
     ".png": {"format": "PNG"},
     ".webp": {"format": "WEBP", "lossless": True},
     ".jpg": {"format": "JPEG", "quality": 95, "subsampling": 0},
@@ -18,13 +18,13 @@ LARGEST_SIDE = {".webp": 16_383, ".jpg": 65_500}  # pixels that the format, or i
 
 
 def check_picture(path: Path) -> None:
-    """ValueError unless `path` names a picture that `save_picture` may write, or replace."""
+    """ValueError unless `path` is the name of a picture that can be written, or replaced."""
     check_file(path, overwrite=True, endings=FORMATS)
 
 
 def save_picture(path: Path, image: Image, *, overwrite: bool = False) -> None:
-    """Write the picture unless the file holds just that. ValueError if it holds something else,
-    without `overwrite`, and for what is too large for the format."""
+    """Write the picture. ValueError if the file exists with other content, without `overwrite`, and
+    for a picture too large for the format."""
     check_picture(path)
     ending = path.suffix.lower()
     largest = LARGEST_SIDE.get(ending, max(image.size))

@@ -1,4 +1,4 @@
-"""How a generator came to be: the same points in the checkpoints of a run."""
+"""The same points in the checkpoints of a run."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -13,18 +13,15 @@ PointsOf = Callable[[LoadedGenerator], Points]
 
 
 def evenly(places: Sequence[float], most: int) -> list[int]:
-    """Indices of at most `most` of ascending places: those nearest to evenly spread ones, always
-    the first and the last."""
+    """Indices of at most `most` of the ascending places, nearest to evenly spread ones; always the
+    first and the last."""
     if most < 2:
-        raise ValueError(f"at least the first and the last are taken, not {most}")
-    if len(places) <= most:
-        return list(range(len(places)))
-    return sorted(set(nearest(places, most)))
+        raise ValueError(f"at least 2 places are needed, the first and the last, not {most}")
+    return list(range(len(places))) if len(places) <= most else sorted(set(nearest(places, most)))
 
 
 def nearest(places: Sequence[float], n: int) -> list[int]:
-    """Indices of the places nearest to n values, which are evenly spread from the first to the last
-    of the ascending places."""
+    """Indices of the ascending places nearest to n values spread evenly from first to last."""
     wanted = np.linspace(places[0], places[-1], n)
     distances = np.abs(np.asarray(places, np.float64) - wanted[:, None])
     return [int(i) for i in distances.argmin(axis=1)]

@@ -238,7 +238,7 @@ def weights_sha256(generator: Generator, of: tuple[str, ...] = ("",)) -> str:
 
 
 def hashes(generator: Generator) -> dict[str, str]:
-    """What a file of directions, edits or keyframes says about its generator: SHA-256 of its
+    """What a file of directions says about its generator: SHA-256 of its
     weights, and of those that turn z into w."""
     found = {"generator_sha256": weights_sha256(generator)}
     if any(True for _ in generator.mapping.parameters()):

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from stylegan import sampling
-from stylegan.figures import of_seeds, swept
+from stylegan.figures import of_seeds, pictures_at_psis
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_run
 from stylegan.metrics import Subject, Tools
@@ -57,7 +57,7 @@ def truncation_sweep(
     generator = loaded.generator
     classes = [i % max(generator.config.label_dim, 1) for i in range(len(seeds))]
     labels = torch.eye(generator.config.label_dim)[classes] if generator.config.label_dim else None
-    columns = swept(loaded, of_seeds(loaded, seeds, labels), psis)
+    columns = pictures_at_psis(loaded, of_seeds(loaded, seeds, labels), psis)
     names = [f"seed {seed}" for seed in seeds]
     if loaded.label_names:
         names = [f"{name}, {loaded.label_names[i]}" for name, i in zip(names, classes, strict=True)]

@@ -1,0 +1,368 @@
+"""`figure`, `video` and `directions`: they make what the library makes, or say why they cannot."""
+
+import itertools
+import signal
+
+import commands
+import numpy as np
+import pytest
+from commands import look, refused, told
+from films import decoded
+from PIL import Image
+from tiny_generators import random_generator
+
+from stylegan import figures, sampling
+from stylegan import video as library
+from stylegan.cli import values
+from stylegan.directions import default_path, find_directions, read_edits, save_directions
+from stylegan.files.latents import write_latents
+from stylegan.files.loading import load_source, save_generator
+from stylegan.networks import NetworkConfig
+from stylegan.paths import places
+
+COLOURED = NetworkConfig(resolution=8, z_dim=4, label_dim=3, max_channels=4)
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for images, resolution in ((1_000, 8), (2_000, 16)):
+        path = folder / f"generator-{images:09d}.pt"
+        save_generator(path, random_generator(), images_seen=images, resolution=resolution)
+    return folder
+
+
+@pytest.fixture
+def classes(tmp_path):
+    path = tmp_path / "classes.pt"
+    save_generator(path, random_generator(COLOURED), label_names=["ant", "bee", "cat"])
+    return path
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A generator with directions beside it."""
+    path, generator = tmp_path / "g.pt", random_generator()
+    save_generator(path, generator, cutoff=3)
+    save_directions(default_path(path), find_directions(generator, count=3, samples=99), generator)
+    return path
+
+
+def drawn(out, *arguments):
+    printed = told("figure", *arguments, "--device", "cpu", "--out", out)
+    image = look(out)
+    assert f"{out}, {image.width}x{image.height}, from the" in printed
+    return np.asarray(image.convert("RGB"))
+
+
+STILL = {
+    "grid --seeds 0-3 --columns 2": lambda some: figures.labelled_grid(
+        some, figures.of_seeds(some, range(4)), 2
+    ),
+    "mixing --seeds 0,1 --columns 5,6": lambda some: figures.mixing(
+        some, figures.of_seeds(some, [0, 1]), figures.of_seeds(some, [5, 6])
+    ),
+    "mixing --seeds 0 --columns 5 --layers 0-2,5": lambda some: figures.mixing(
+        some,
+        figures.of_seeds(some, [0]),
+        figures.of_seeds(some, [5]),
+        [figures.StyleRange(range(3)), figures.StyleRange(range(5, 6))],
+    ),
+    "truncation --seeds 0,1 --psis 1,0.5": lambda some: figures.truncation(
+        some.adjusted(cutoff="all"), figures.of_seeds(some, [0, 1]), [1, 0.5]
+    ),
+    "noise-detail --seeds 0 --realizations 5": lambda some: figures.noise_detail(
+        some, figures.of_seeds(some, [0]), realizations=5
+    ),
+    "noise-components --seeds 0 --noise random": lambda some: figures.noise_components(
+        some, figures.of_seeds(some, [0], noise="random")
+    ),
+    "grid --seeds 1 --psi 0.2 --cutoff 1 --noise none --resolution 8": lambda some: (
+        figures.labelled_grid(
+            some.adjusted(psi=0.2, cutoff=1, resolution=8),
+            figures.of_seeds(some, [1], noise="none"),
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("words", STILL)
+def test_figures_are_those_of_the_library_in_every_format_and_again(source, tmp_path, words):
+    name, *options = words.split()
+    arguments = [name, source, *options]
+    png, webp, again = (tmp_path / file for file in ("a.png", "b.webp", "deeper/c.PNG"))
+    found = drawn(png, *arguments)
+    assert np.array_equal(found, np.asarray(STILL[words](load_source(source))))
+    assert np.array_equal(found, drawn(webp, *arguments))
+    drawn(again, *arguments)
+    assert png.read_bytes() == again.read_bytes()
+    drawn(png, *arguments)  # the same picture on top of itself
+
+
+def test_figures_of_a_run_have_its_resolutions_or_so_many_moments(run_folder, tmp_path):
+    drawn(tmp_path / "growth.png", "growth", run_folder, "--seeds", "0,1")
+    for images in range(3_000, 9_000, 1_000):
+        path = run_folder / f"generator-{images:09d}.pt"
+        save_generator(path, random_generator(), images_seen=images)
+    wide = drawn(tmp_path / "a.png", "timelapse", run_folder)
+    narrow = drawn(tmp_path / "b.png", "timelapse", run_folder, "--moments", 3)
+    assert wide.shape[1] - narrow.shape[1] == 5 * 100
+
+
+def test_latents_take_the_place_of_seeds(source, tmp_path):
+    loaded, saved = load_source(source), tmp_path / "w.npz"
+    write_latents(saved, figures.of_seeds(loaded, [5, 6, 7]).ws)
+    shown = drawn(tmp_path / "c.png", "grid", source, "--latents", saved, "--seeds", "2")
+    (whole,) = loaded.pictures([7], psi=1)  # as projected, untruncated
+    assert np.array_equal(shown[4:100:6, 4:100:6], whole)
+
+
+def test_classes_have_columns_or_are_chosen(classes, tmp_path):
+    seeds = ["classes", classes, "--seeds", "4,5"]
+    every = drawn(tmp_path / "a.png", *seeds)
+    bees = drawn(tmp_path / "b.png", *seeds, "--classes=bee")
+    assert every.shape[1] - bees.shape[1] == 2 * 100
+    assert np.array_equal(every[:, -200:-100], bees[:, -100:])
+    loaded = load_source(classes)
+    whole = list(loaded.pictures([5], labels=loaded.label("bee")))
+    assert np.array_equal(bees[-100:-4:12, -100:-4:12], whole[0])
+    one = drawn(tmp_path / "c.png", "grid", classes, "--seeds", 5, "--class", "1")
+    assert np.array_equal(one[4:100:12, 4:100:12], whole[0])
+
+
+def test_another_figure_is_not_overwritten_unless_told(run_folder, tmp_path):
+    out = tmp_path / "a.png"
+    before = drawn(out, "grid", run_folder, "--seeds", "1")
+    words = ["figure", "grid", run_folder, "--seeds", "2", "--out", out]
+    assert f"{out} exists; pass --overwrite" in refused(*words)
+    assert np.array_equal(before, np.asarray(Image.open(out).convert("RGB")))
+    assert not np.array_equal(before, drawn(out, *words[1:-2], "--overwrite"))
+
+
+def test_samples_beside_the_training_images_nearest_to_them(run_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    pixels = np.random.RandomState(0).randint(0, 256, (12, 16, 16, 3), dtype=np.uint8)
+    for i, picture in enumerate(pixels):
+        Image.fromarray(picture).save(photos / f"{i}.png")
+    loaded = load_source(run_folder)
+    whole = np.stack(list(loaded.pictures([0, 1, 2], psi=1, noise="random")))
+    arguments = ["neighbours", run_folder, "--data", photos, "--samples", 3, "--nearest", 2]
+    shown = drawn(tmp_path / "a.png", *arguments)
+    assert shown.shape[1] == 3 * (96 + 4) + 4
+    rows = [shown[i * shown.shape[0] // 3 :] for i in range(3)]
+    samples, beside = ([row[4:100:6, left : left + 96 : 6] for row in rows] for left in (4, 104))
+    assert np.array_equal(samples, whole)
+    assert all((pixels == picture).all(axis=(1, 2, 3)).any() for picture in beside)
+
+
+# Films
+
+
+def walk(some, seeds, space="w", closed=True, path="spline", walks=1):
+    points = figures.of_seeds(some, seeds)
+    knots = points.ws if space == "w" else points.z
+    knots = knots.unflatten(0, (walks, -1)).transpose(0, 1)
+    in_w, in_z = library.walk_in_w, library.walk_in_z
+    styles = in_w(knots, path, closed=closed) if space == "w" else in_z(some, knots, closed=closed)
+    return library.film(some, styles, places(5, len(knots), closed=closed), columns=walks)
+
+
+def mixing(some):
+    ws, others = (figures.of_seeds(some, seeds).ws for seeds in ([0, 1], [3, 4]))
+    ranges = figures.style_ranges(16)
+    styles = library.mixing_walk(some, ws, others, ranges, "spline", closed=True)
+    labels = [f"seed {seed}, {one.label}" for seed in (0, 1) for one in ranges]
+    return library.film(some, styles, places(5, 2, closed=True), columns=3, labels=labels)
+
+
+def truncation(some):
+    psis = library.between(0.5, -0.5, 5, closed=True)
+    whole = some.adjusted(cutoff="all")
+    return library.truncation_film(whole, figures.of_seeds(some, [3]), psis)
+
+
+def edit(some, source):
+    (moved,) = read_edits(["pca:1=+2@0-1"], some, source)
+    strengths = library.between(-1, 0.5, 5, closed=False)
+    points = figures.of_seeds(some, [3, 4])
+    return library.edit_film(some, points, {"pca:1=+2@0-1": moved}, strengths)
+
+
+def loop(some):
+    styles = library.loops_in_z(some, [5], 2)
+    return library.film(some, styles, places(5, 1, closed=True))
+
+
+FILMS = {
+    "walk --seeds 5-8": lambda some, source: walk(some, range(5, 9)),
+    "walk --seeds 5-8 --interpolation linear": lambda some, source: walk(
+        some, range(5, 9), path="linear"
+    ),
+    "walk --seeds 5-8 --space z --no-loop": lambda some, source: walk(
+        some, range(5, 9), "z", closed=False
+    ),
+    "walk --grid 2x1 --psi 0.3": lambda some, source: walk(
+        some.adjusted(psi=0.3), range(8), walks=2
+    ),
+    "mixing --seeds 0,1 --columns 3,4": lambda some, source: mixing(some),
+    "truncation --seeds 3 --psis 0.5,-0.5": lambda some, source: truncation(some),
+    "edit --seeds 3,4 --edit pca:1=+2@0-1 --strengths=-1,0.5 --no-loop": edit,
+    "loop --seeds 5": lambda some, source: loop(some),
+}
+
+
+@pytest.mark.parametrize("words", FILMS)
+def test_films_are_those_of_the_library(source, tmp_path, words):
+    name, *options = words.split()
+    out, own = tmp_path / "a.webp", tmp_path / "b.webp"
+    options += ["--seconds", "0.5", "--fps", "10", "--device", "cpu"]
+    assert f"{out}, 0.5 s at 10 frames" in told("video", name, source, *options, "--out", out)
+    film = FILMS[words](load_source(source), source)
+    frames = itertools.starmap(film.layout.frame, film.frames)
+    library.write_video(own, frames, count=film.count, fps=10)
+    assert out.read_bytes() == own.read_bytes()
+
+
+def test_a_walk_through_latents_and_a_timelapse_can_be_filmed(source, run_folder, tmp_path):
+    saved = tmp_path / "w.npz"
+    loaded = load_source(source)
+    write_latents(saved, figures.of_seeds(loaded, [5, 6]).ws)
+    options = ["--seconds", 1, "--fps", 10, "--scale", 12, "--out"]
+    told("video", "walk", source, "--latents", saved, *options, tmp_path / "a.webp")
+    frames, _ = decoded(tmp_path / "a.webp")
+    (wanted,) = loaded.pictures([6], psi=1)
+    shown = wanted.repeat(12, axis=0).repeat(12, axis=1).astype(int)
+    assert np.abs(frames[5] - shown).mean() < 8  # lossy
+    told("video", "timelapse", run_folder, "--seeds", "1", *options, tmp_path / "b.webp")
+    assert len(decoded(tmp_path / "b.webp")[0]) == 2
+
+
+def test_ctrl_c_while_filming_ends_at_the_next_picture_and_leaves_what_there_was(
+    source, tmp_path, monkeypatch
+):
+    path, made = tmp_path / "film.webp", []
+    before = sampling.generate
+
+    def interrupted(*arguments, **options):
+        made.append(1)
+        if len(made) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return before(*arguments, **options)
+
+    path.write_bytes(b"an older film")
+    files = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(sampling, "generate", interrupted)
+    options = ["--seconds", 60, "--scale", 1, "--overwrite", "--device", "cpu", "--out", path]
+    result = commands.stylegan("video", "walk", source, *options)
+    assert result.exit_code == 130 and result.stderr.splitlines()[-1] == "ended"
+    assert len(made) == 3
+    assert sorted(tmp_path.iterdir()) == files and path.read_bytes() == b"an older film"
+
+
+# Edits
+
+
+def test_an_edit_gives_equal_pixels_by_command_and_in_python(source, tmp_path):
+    texts = ["pca:2=+3@0-3", "sefa:1=-1@0-3"]
+    options = [word for text in texts for word in ("--edit", text)]
+    out = tmp_path / "out"
+    told("generate", source, "--seeds", 5, *options, "--out", out)
+    loaded = load_source(source)
+    (expected,) = loaded.pictures([5], edits=read_edits(texts, loaded, source))
+    assert np.array_equal(commands.pixels(out / "seed0005.png"), expected)
+    shown = drawn(tmp_path / "grid.png", "grid", source, "--seeds", 5, *options)
+    assert np.array_equal(shown[4:100:6, 4:100:6], expected)
+
+
+def test_a_projection_is_edited_after_it_was_found(source, tmp_path):
+    told("generate", source, "--seeds", 2, "--out", tmp_path)
+    out = tmp_path / "projected"
+    told(
+        *("project", source, tmp_path / "seed0002.png", "--steps", 2, "--video", "none"),
+        *("--distance", "pixels", "--edit", "pca:1=3", "--out", out),
+    )
+    told(
+        *("generate", source, "--latents", out / "seed0002" / "latents.npz"),
+        *("--edit", "pca:1=3", "--out", tmp_path / "again"),
+    )
+    edited_picture = commands.pixels(out / "seed0002" / "edited.png")
+    assert (edited_picture == commands.pixels(tmp_path / "again" / "latent0000.png")).all()
+    assert (edited_picture != commands.pixels(out / "seed0002" / "projection.png")).any()
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "exit_code"),
+    [
+        ("figure grid gone.pt --out a", "it must end in .png, .webp, .jpg", 1),
+        ("figure grid gone.pt --out folder.png", "folder.png is a folder; give the name of", 1),
+        ("figure timelapse emoji32", "of a run folder, but emoji32 is not a folder", 1),
+        ("figure mixing g.pt --layers 4-6", "but at 16x16 there are layers 0-5", 1),
+        ("figure mixing g.pt --layers 3-1", "the range 3-1 ends before it begins", 2),
+        ("figure mixing g.pt --columns 5-", "5- is neither a seed", 2),
+        ("figure truncation g.pt --psis 1,nan", "nan is not a number from", 2),
+        ("figure classes g.pt", "has no labels", 1),
+        ("figure classes classes.pt --classes=dog", "there is no class 'dog'", 1),
+        ("figure neighbours g.pt", "does not say what it was trained on; pass --data", 1),
+        ("video walk gone.pt --out there.webp", "there.webp exists; pass --overwrite", 1),
+        ("video walk g.pt --seeds 1", "1 seed for 1 walk: each needs", 1),
+        ("video walk g.pt --seeds 0-4 --grid 2x1", "5 seeds for 2 walks: each needs", 1),
+        ("video walk g.pt --grid 100x100", "100x100 is not a grid like 3x2", 2),
+        ("video walk g.pt --seconds 1e6", "at most 86400 seconds", 1),
+        ("video walk g.pt --scale 100000000", "frames of 1600000000x1600000000 pixels", 1),
+        ("video truncation g.pt --scale 9000", "pixels a side", 1),
+        ("video walk g.pt --space z --interpolation linear", "is for walks in w", 2),
+        ("video walk g.pt --space z --latents g.pt", "walked through in w", 2),
+        ("video mixing g.pt --columns 10", "--columns needs at least 2 seeds", 1),
+        ("video truncation g.pt --psis 1,0,-1", "two numbers, not 3", 2),
+        ("video edit g.pt", "pass --edit", 2),
+        ("video timelapse emoji32", "of a run folder, but", 1),
+        ("generate g.pt --edit pca:9", "there is no direction pca:9; there are 1 to 3", 1),
+        ("generate g.pt --edit svm:a", "has no directions learnt from examples", 1),
+        ("generate g.pt --edit ica:1", "ica:1 is not an edit like pca:2", 1),
+        ("generate g.pt --edit pca:1@0-6", "layers 0 to 5", 1),
+        ("generate g.pt --edit pca:1=x", "x is not a strength", 2),
+        ("generate g.pt --edit gone.npz:pca:1", "no file gone.npz with directions", 1),
+        ("directions g.pt", "with directions pca and sefa; pass --overwrite", 1),
+        ("directions new.pt --layers 0-1,3", "one range is needed, 0-1,3 are 2", 2),
+        ("directions new.pt --layers 0-9 --samples 50", "layers 0 to 5", 1),
+        ("directions new.pt --count 9 --samples 50", "from 1 to 8 directions, not 9", 1),
+        ("directions new.pt --figure x.tiff", "it must end in .png, .webp, .jpg", 1),
+        ("directions new.pt --out same.png", "it must end in .npz", 1),
+        ("directions new.pt --class 0", "has no labels", 1),
+        ("directions classes.pt --figure d.png", "choose one, as with --class ant", 1),
+        ("directions new.pt --name a", "--name is for a direction learnt with --from", 2),
+        ("directions new.pt --from a b --method pca", "do not apply to --from", 2),
+        ("directions new.pt --from a b --name x:y", "none of them : = @ / or", 1),
+        ("directions new.pt --from a b", "there is no folder or file a with examples", 1),
+        ("directions new.pt --from folder.png b", "pictures named by seed", 1),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line_and_leaves_no_file(
+    source, classes, tmp_path, monkeypatch, words, message, exit_code
+):
+    monkeypatch.chdir(tmp_path)
+    save_generator(tmp_path / "new.pt", random_generator())
+    (tmp_path / "there.webp").touch()
+    (tmp_path / "folder.png").mkdir()
+    before = sorted(tmp_path.iterdir())
+    words = words.split() + (["--out", "a.webp"] if words.startswith("video walk g.pt") else [])
+    assert message in refused(*words, exit_code=exit_code)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(("ending", "side"), [("webp", 16_384), ("jpg", 65_501)])
+def test_a_figure_too_large_for_its_format_is_refused(tmp_path, ending, side):
+    with pytest.raises(ValueError, match=f"has at most {side - 1} pixels a side; choose png"):
+        figures.save_picture(tmp_path / f"a.{ending}", Image.new("L", (1, side)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_lists_of_numbers_and_layers():
+    assert values.numbers("1, -0.5,0") == [1, -0.5, 0]
+    assert values.layer_ranges("0-3, 4,5-7") == [range(4), range(4, 5), range(5, 8)]
