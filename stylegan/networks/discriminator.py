@@ -30,7 +30,7 @@ class FromRGB(nn.Module):
         self.activation = config.activation
 
     def forward(self, images: Tensor) -> Tensor:
-        return activate(self.conv(images), self.activation)
+        return activate(self.conv(images), self.activation, in_place=True)
 
 
 class DiscriminatorBlock(nn.Module):
@@ -46,8 +46,8 @@ class DiscriminatorBlock(nn.Module):
         self.activation = config.activation
 
     def forward(self, x: Tensor) -> Tensor:
-        x = activate(self.conv0(x), self.activation)
-        return activate(self.conv1(x), self.activation)  # (N, out, H/2, W/2)
+        x = activate(self.conv0(x), self.activation, in_place=True)
+        return activate(self.conv1(x), self.activation, in_place=True)  # (N, out, H/2, W/2)
 
 
 class DiscriminatorHead(nn.Module):
@@ -68,8 +68,8 @@ class DiscriminatorHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.group > 1:
             x = minibatch_deviation(x, self.group, self.features)
-        x = activate(self.conv(x), self.activation)
-        x = activate(self.dense(x.flatten(1)), self.activation)
+        x = activate(self.conv(x), self.activation, in_place=True)
+        x = activate(self.dense(x.flatten(1)), self.activation, in_place=True)
         with without_autocast(x):
             return self.out(at_least_float32(x))  # (N, labels), float32 also under autocast
 

@@ -64,7 +64,7 @@ class MappingNetwork(nn.Module):
             z = torch.cat([z, labels.to(z.dtype) @ self.label_embedding.to(z.dtype)], dim=1)
         w = pixel_norm(z) if config.normalize_latents else z
         for layer in self.layers:
-            w = activate(layer(w), config.mapping_activation)
+            w = activate(layer(w), config.mapping_activation, in_place=True)
         return w
 
 

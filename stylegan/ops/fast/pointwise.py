@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..precision import at_least_float32, differentiated, full_precision, traced
 
+CACHED_NUMBERS = 2**20  # stay in a processor's cache
 LARGE_IMAGE = 2**17  # numbers, from which on one by one is faster than in another order
 STRIP = 2**15  # pixels; heights are powers of two, so that all strips are of a size
 
@@ -38,11 +39,18 @@ class LeakyReLUGradient(torch.autograd.Function):
     def forward(ctx: Any, grad: Tensor, y: Tensor, slope: float) -> Tensor:
         ctx.slope = slope
         ctx.save_for_backward(y)
-        # so small a number moves nothing but 0, which it puts on the steep side; the smallest of
-        # all is slow on CPUs, but the next is too large in float16
+        # ATen uses the slope at y = 0, officially it is 1: add so small a number that it moves
+        # nothing but 0. Subnormal numbers are slow on CPUs, but in float16 only they are so small.
         numbers = torch.finfo(y.dtype)
         little = numbers.tiny * (numbers.eps if y.dtype == torch.float16 else 1)
-        return torch.ops.aten.leaky_relu_backward(grad, y + little, slope, False)
+        gradient = torch.ops.aten.leaky_relu_backward
+        if y.numel() <= CACHED_NUMBERS or y.device.type != "cpu":
+            return gradient(grad, y + little, slope, False)
+        out = torch.empty_like(grad)
+        rows = max(1, CACHED_NUMBERS * len(y) // y.numel())  # the sum stays in the cache
+        for g, part, o in zip(grad.split(rows), y.split(rows), out.split(rows), strict=True):
+            gradient.grad_input(g, part + little, slope, False, grad_input=o)
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
