@@ -59,7 +59,7 @@ def read_lines(path: Path, name: str) -> tuple[list[dict[str, Any]], int]:
     """The JSON objects in a file that have text at `name`, and the number of other lines."""
     if not path.is_file():
         return [], 0
-    found, bad = [], 0
+    records, bad = [], 0
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
@@ -67,22 +67,22 @@ def read_lines(path: Path, name: str) -> tuple[list[dict[str, Any]], int]:
             except (ValueError, RecursionError):  # a run that was killed cuts the last one short
                 value = None
             if isinstance(value, dict) and isinstance(value.get(name), str):
-                found.append(value)
+                records.append(value)
             else:
                 bad += 1
-    return found, bad
+    return records, bad
 
 
 def versions() -> dict[str, str]:
     """Versions of this program, Python and the libraries that results depend on."""
-    found = {"stylegan": __version__, "torch": torch.__version__}
-    found["python"] = platform.python_version()
+    known = {"stylegan": __version__, "torch": torch.__version__}
+    known["python"] = platform.python_version()
     for library in LIBRARIES:
         try:
-            found[library] = version(library)
+            known[library] = version(library)
         except PackageNotFoundError:
             continue
-    return found
+    return known
 
 
 def device_name(device: torch.device) -> str:

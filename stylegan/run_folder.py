@@ -53,10 +53,9 @@ class RunFolder:
         if self.path.is_file():
             raise FileNotFoundError(f"{self.path} is a file, not a run folder")
         if not self.config_file.is_file():
-            found = f"holds no {self.config_file.name}" if self.path.is_dir() else "does not exist"
+            why = f"holds no {self.config_file.name}" if self.path.is_dir() else "does not exist"
             raise FileNotFoundError(
-                f"{self.path} {found}, so it is not a run folder; give one that train.py has "
-                "written"
+                f"{self.path} {why}, so it is not a run folder; give one that train.py has written"
             )
         return read_stored_config(self.config_file)
 
@@ -175,8 +174,8 @@ class RunFolder:
         """Thousands of images and the samples of then, oldest first."""
         grids: list[tuple[float, Path]] = []
         for path in self.samples.glob("*.png"):
-            if found := re.fullmatch(r"([0-9]{1,12})(?:_([0-9]{3}))?", path.stem):
-                kimg, images = found.groups()
+            if name := re.fullmatch(r"([0-9]{1,12})(?:_([0-9]{3}))?", path.stem):
+                kimg, images = name.groups()
                 grids.append((int(kimg) + int(images) / 1000 if images else int(kimg), path))
         return sorted(grids)
 

@@ -93,12 +93,12 @@ def names_of(names: Iterable[str]) -> tuple[str, ...]:
 
     ValueError for other names.
     """
-    found = {name for word in names for name in GROUPS.get(word, (word,))}
-    unknown = sorted(found - PARAMETERS.keys())
+    asked = {name for word in names for name in GROUPS.get(word, (word,))}
+    unknown = sorted(asked - PARAMETERS.keys())
     if unknown:
         known = ", ".join([*GROUPS, *PARAMETERS])
         raise ValueError(f"{unknown[0]!r} is not a transform; there are {known}")
-    return tuple(name for name in PARAMETERS if name in found)
+    return tuple(name for name in PARAMETERS if name in asked)
 
 
 def draw(

@@ -110,10 +110,10 @@ def placed(draws: Draws, device: torch.device) -> Draws:
     """All numbers of a step on the device, by a single copy that nobody waits for."""
     if device.type == "cpu":
         return draws
-    found: list[Tensor] = []
-    mapped(draws, found.append)
-    flat = distributed.sent(torch.cat([x.flatten() for x in found]), device)
-    parts = iter(flat.split([x.numel() for x in found]))
+    tensors: list[Tensor] = []
+    mapped(draws, tensors.append)
+    flat = distributed.sent(torch.cat([x.flatten() for x in tensors]), device)
+    parts = iter(flat.split([x.numel() for x in tensors]))
     there: Draws = mapped(draws, lambda x: next(parts).view(x.shape))
     return there
 

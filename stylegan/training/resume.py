@@ -62,10 +62,10 @@ def check_same_options(folder: RunFolder, config: TrainConfig) -> None:
     """ValueError unless `config` works here, and is that of the run that has begun in `folder`."""
     check_batches(config, distributed.world_size())
     stored = folder.stored_config()
-    found = differences(stored, config) if stored is not None else []
-    if found:
+    different = differences(stored, config) if stored is not None else []
+    if different:
         raise ValueError(
-            f"{folder.path} is a run of another configuration ({'; '.join(found)}); "
+            f"{folder.path} is a run of another configuration ({'; '.join(different)}); "
             "choose another --out, or the options of that run"
         )
 
@@ -130,9 +130,9 @@ def threads_of(folder: RunFolder) -> int | None:
 def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
     """Put the payload of `path` into the state; ValueError if it does not fit."""
     try:
-        found = differences(from_dict(payload["config"]), state.config)
-        if found:
-            raise ValueError(f"it is of a run of another configuration ({'; '.join(found)})")
+        different = differences(from_dict(payload["config"]), state.config)
+        if different:
+            raise ValueError(f"it is of a run of another configuration ({'; '.join(different)})")
         state.restore(payload)
         if not payload["processes"] > 0:
             raise ValueError(f"it was saved by {payload['processes']} processes")
@@ -148,7 +148,7 @@ def changes(stored: TrainConfig, config: TrainConfig, payload: dict[str, Any]) -
         "threads": (payload.get("threads"), torch.get_num_threads()),  # older files lack it
         "batch_gpu": (stored.batch_gpu, config.batch_gpu),
     }
-    found = [f"{name} {a} -> {b}" for name, (a, b) in pairs.items() if a not in (None, b)]
-    if not found:
+    changed = [f"{name} {a} -> {b}" for name, (a, b) in pairs.items() if a not in (None, b)]
+    if not changed:
         return []
-    return [f"the run goes on with {', '.join(found)}: its last bits are no longer the same"]
+    return [f"the run goes on with {', '.join(changed)}: its last bits are no longer the same"]

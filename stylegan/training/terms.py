@@ -25,17 +25,17 @@ class Term(NamedTuple):
 def term(name: str, weight: float, value: Tensor) -> Term:
     """A term that may come from a function of the user; ValueError says what is wrong with it."""
     if not isinstance(value, Tensor):
-        found = f"a {type(value).__name__}"
+        what = f"a {type(value).__name__}"
     elif value.shape != ():
-        found = f"a tensor of shape {tuple(value.shape)}"
+        what = f"a tensor of shape {tuple(value.shape)}"
     elif not value.is_floating_point():
-        found = f"a tensor of type {value.dtype}"
+        what = f"a tensor of type {value.dtype}"
     elif not value.requires_grad:
-        found = "a tensor without a gradient (by detach, item, numpy or no_grad?)"
+        what = "a tensor without a gradient (by detach, item, numpy or no_grad?)"
     else:
         return Term(name, weight, value)
     raise ValueError(
-        f"the loss {name} returned {found}; a loss returns its mean over the batch: a tensor with "
+        f"the loss {name} returned {what}; a loss returns its mean over the batch: a tensor with "
         "a single number (shape ()), through which gradients flow to the logits"
     )
 

@@ -148,5 +148,5 @@ def initialize_from(state: TrainState, source: str | Path | Start) -> list[str]:
 
 def is_above(name: str, resolution: int) -> bool:
     """Whether a tensor of that name is of a layer of a higher resolution."""
-    found = re.search(r"(?:blocks|to_rgb|from_rgb)\.(\d+)\.", name)
-    return found is not None and int(found[1]) > resolution
+    layer = re.search(r"(?:blocks|to_rgb|from_rgb)\.(\d+)\.", name)
+    return layer is not None and int(layer[1]) > resolution
