@@ -1,6 +1,7 @@
 """What a training step costs: operations, memory and time."""
 
 import dataclasses
+import functools
 import math
 import os
 import statistics
@@ -11,7 +12,7 @@ import torch
 from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.messages import count
-from stylegan.networks import make_discriminator, make_generator
+from stylegan.networks import NetworkConfig, make_discriminator, make_generator
 from stylegan.schedule import Stage, phases, resolutions
 from stylegan.threads import busy
 from stylegan.training.draws import Share, draw
@@ -50,10 +51,16 @@ def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
 
 def state_bytes(config: TrainConfig) -> int:
     """Size of the weights, the average and the second moments in a state file."""
-    with torch.device("meta"):
-        networks = make_generator(config.network), make_discriminator(config.network)
-    g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
+    g, d = weight_counts(config.network)
     return 4 * (3 * g + 2 * d)
+
+
+@functools.lru_cache
+def weight_counts(config: NetworkConfig) -> list[int]:
+    """Numbers of the generator and of the discriminator that are trained."""
+    with torch.device("meta"):
+        networks = make_generator(config), make_discriminator(config)
+    return [sum(p.numel() for p in network.parameters()) for network in networks]
 
 
 def one_step(state: TrainState, stage: Stage) -> None:
@@ -137,17 +144,10 @@ def memory_and_cores(device: torch.device) -> tuple[float, int]:
 
 
 def largest_step(config: TrainConfig) -> int:
-    """Bytes that each process is expected to need for the step with the most pixels at once."""
+    """Bytes that each process is expected to need for the largest step."""
     processes = config.schedule.num_processes
-
-    def size(stage: Stage) -> tuple[int, int, bool]:
-        n = stage.batch_size // processes
-        channels = config.network.channels(stage.resolution)
-        pixels = min(config.batch_gpu or n, n) * stage.resolution**2 * channels
-        return pixels, stage.resolution, stage.alpha < 1
-
-    stage = max((stage for _, _, stage in phases(config.schedule)), key=size)
-    return memory_estimate(config, stage, processes)
+    stages = (stage for _, _, stage in phases(config.schedule))
+    return max(memory_estimate(config, stage, processes) for stage in stages)
 
 
 @dataclasses.dataclass(frozen=True)
