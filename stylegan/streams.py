@@ -69,11 +69,6 @@ def image_noise(seed: int) -> np.random.RandomState:
     return frozen_stream(seed, 1)
 
 
-def mixed_latents(seed: int) -> np.random.Generator:
-    """The other latents of an image that mixes several, and where each begins."""
-    return numpy_stream(seed, 8)
-
-
 def latent_loop(seed: int) -> np.random.RandomState:
     """The loop through z that begins at the latent of a seed."""
     return frozen_stream(seed, 10)

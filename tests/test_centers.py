@@ -13,7 +13,7 @@ from stylegan import sampling
 from stylegan.centers import clusters, find_centers
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_source, save_generator
-from stylegan.metrics import Subject
+from stylegan.metrics import GeneratorSamples
 from stylegan.ops import nearest, truncate
 
 
@@ -152,12 +152,13 @@ def test_centres_that_cannot_be_are_refused(source):
 
 def test_what_metrics_measure_is_truncated_toward_centres(source):
     loaded = load_source(source)
-    plain = Subject.of(loaded, None, psi=0.5, noise="const")
+    plain = GeneratorSamples.of(loaded, None, psi=0.5, noise="const")
     centers = find_centers(loaded.generator, 4)
     centred = dataclasses.replace(plain, centers=centers)
     (found,) = centred.fakes(3)
     pictures = loaded.pictures(range(3), psi=0.5, cutoff="all")
-    assert "centers" not in plain.about_fakes() and centred.about_fakes()["centers"] == 4
+    assert "centers" not in plain.about()["fakes"]
+    assert centred.about()["fakes"]["centers"] == 4
     expected = loaded.adjusted(centers=centers).pictures(range(3), psi=0.5, cutoff="all")
     assert_close(found.permute(0, 2, 3, 1), torch.from_numpy(np.stack(list(expected))))
     assert (found.permute(0, 2, 3, 1).numpy() != np.stack(list(pictures))).any()

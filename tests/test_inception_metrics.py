@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 from commands import stylegan
-from tiny_training import tiny_config, write_pictures
+from tiny_training import write_pictures
 
-from stylegan.config import to_toml
 from stylegan.data import cached_store
-from stylegan.files.loading import load_generator, load_source
-from stylegan.metrics import Subject, Tools, evaluate, inception, parse
+from stylegan.files.loading import load_generator
+from stylegan.metrics import GeneratorSamples, Tools, evaluate, inception, parse
+from stylegan.metrics.families import extract_features
 from stylegan.metrics.features import public_weights, read_weights, weights_file
 
 fidelity = pytest.importorskip("torch_fidelity")
@@ -46,7 +46,7 @@ def weights(tmp_path_factory):
     for tensor in tensors.values():
         if tensor.ndim > 1:
             tensor.normal_(generator=random).mul_((2 / tensor[0].numel()) ** 0.5)
-    images = torch.cat(list(subject_of(None).fakes(8)))
+    images = torch.cat(list(samples_of(None).fakes(8)))
     scale = 0.5 / network(images)[0].mean()
     tensors["Conv2d_1a_3x3.conv.weight"].mul_(scale)  # scales all features: there are no biases
     features = network(images)[0]
@@ -81,8 +81,8 @@ def offline(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
 
 
-def subject_of(store, **options):
-    return Subject(load_generator("emoji32"), store=store, batch=8, **options)
+def samples_of(store, **options):
+    return GeneratorSamples(load_generator("emoji32"), store=store, batch=8, **options)
 
 
 class Images(torch.utils.data.Dataset):
@@ -111,11 +111,11 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     from torchmetrics.image.inception import InceptionScore
     from torchmetrics.image.kid import KernelInceptionDistance
 
-    subject, tools = subject_of(store, mirror=True, seed=1), Tools(tmp_path, weights)
+    source, tools = samples_of(store, mirror=True, seed=1), Tools(tmp_path, weights)
     kinds = ["fid", "kid", "pr", "is"]
-    monkeypatch.setitem(inception.LEAST, "pr", 4)
-    ours = inception.measure_inception(subject, kinds, FAKES, tools).values
-    fakes, reals = Images(subject.fakes(FAKES)), Images(subject.reals(REALS))
+    monkeypatch.setitem(inception.INCEPTION.least, "pr", 4)
+    ours = inception.INCEPTION.measure(source, kinds, FAKES, tools).values
+    fakes, reals = Images(source.fakes(FAKES)), Images(source.reals(REALS))
     theirs = fidelity.calculate_metrics(
         input1=fakes,
         input2=reals,
@@ -156,54 +156,18 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     assert ours["kid"]["kid"] > 0.001
     assert ours["is"]["is"] > 1.1
     assert ours["fid"]["fid"] == pytest.approx(fid.compute().item(), rel=1e-3)
-    as_many = inception.measure_inception(subject, ["kid"], REALS, tools).values["kid"]["kid"]
+    as_many = inception.INCEPTION.measure(source, ["kid"], REALS, tools).values["kid"]["kid"]
     assert as_many == pytest.approx(kid.compute()[0].item(), rel=1e-3)
     network = inception.inception(tools, CPU)
-    seen = inception.look(network, subject.fakes(FAKES), FAKES, ["logits"], tmp_path)
-    whole = inception.inception_score(seen["logits"], splits=1)["is"]
+    seen = extract_features(network, source.fakes(FAKES), FAKES, tmp_path)
+    whole = inception.inception_score(seen[:, inception.FEATURES :], splits=1)["is"]
     assert whole == pytest.approx(score.compute()[0].item(), rel=1e-3)
-
-
-@pytest.mark.slow
-def test_every_metric_puts_a_worse_set_of_emoji_behind_a_better_one(weights, small, tmp_path):
-    store = cached_store(ZIP, resolution=32, include=["smileys"], cache_dir=tmp_path)
-    emoji = torch.from_numpy(store.images(32)[:60].copy())
-    reals, other = emoji[::2], emoji[1::2]
-    noise = 80 * torch.randn(other.shape, generator=torch.Generator().manual_seed(0))
-    noisy = (other + noise).round().clamp(0, 255).to(torch.uint8)
-    average = other.float().mean(dim=0).round().to(torch.uint8).expand_as(other)
-    tools = Tools(tmp_path, weights)
-    network = inception.inception(tools, CPU)
-    needs = {"moments", "features", "logits"}
-    seen = [
-        inception.look(network, x.split(10), 30, needs, tmp_path)
-        for x in (reals, other, noisy, average)
-    ]
-    found = [
-        {kind: inception.measure(kind, fakes, seen[0], CPU) for kind in inception.NEEDS}
-        for fakes in seen[1:]
-    ]
-    fid, kid, precision, recall, score = (
-        [values[kind][name] for values in found]
-        for kind, name in (
-            ("fid", "fid"),
-            ("kid", "kid"),
-            ("pr", "precision"),
-            ("pr", "recall"),
-            ("is", "is"),
-        )
-    )
-    assert fid[0] < fid[1] < fid[2]
-    assert kid[0] < kid[1] < kid[2]
-    assert precision[0] > precision[1]
-    assert recall[0] > recall[1] >= recall[2] == 0
-    assert score[0] > score[2] == pytest.approx(1)
 
 
 def test_features_are_those_of_torch_fidelitys_network(weights, small, store, tmp_path):
     network = inception.inception(Tools(tmp_path, weights), CPU)
     reference = InceptionV3("x", ["2048"], feature_extractor_weights_path=str(weights))
-    images = torch.cat(list(subject_of(store).reals(4)))
+    images = torch.cat(list(samples_of(store).reals(4)))
     features = network(images)
     torch.testing.assert_close(features[:, :2048], reference(images)[0])
     assert features[:, :2048].std(dim=0).mean() > 1e-3  # the images are told from each other
@@ -249,7 +213,7 @@ def test_the_kernel_distance_of_few_images_is_that_of_smaller_subsets():
 @pytest.mark.parametrize(("name", "least"), [("pr99", 100), ("is9", 10)])
 def test_too_few_images_are_refused_before_anything_is_generated(name, least, store, tmp_path):
     told = []
-    assert not list(evaluate(subject_of(store), parse(name), Tools(tmp_path), tell=told.append))
+    assert not list(evaluate(samples_of(store), parse(name), Tools(tmp_path), tell=told.append))
     assert f"{name} was refused: found {name[2:]} samples" in told[0]
     assert f"at least {least} of each are needed" in told[0]
 
@@ -304,9 +268,9 @@ def test_offline_without_weights_there_is_one_message_with_address_hash_and_path
     offline, store, tmp_path, monkeypatch
 ):
     told = []
-    subject = subject_of(store)
+    source = samples_of(store)
     requests = parse("fid4,kid4,is10")
-    assert not list(evaluate(subject, requests, Tools(tmp_path / "cache"), tell=told.append))
+    assert not list(evaluate(source, requests, Tools(tmp_path / "cache"), tell=told.append))
     assert len(told) == 2  # of 4 and of 10 images
     path = tmp_path / "torch" / "hub" / "checkpoints" / "weights-inception-2015-12-05-6726825d.pth"
     for text in (inception.WEIGHTS, "6726825d,", str(path), "--weights"):
@@ -314,62 +278,6 @@ def test_offline_without_weights_there_is_one_message_with_address_hash_and_path
 
 
 # Statistics of reals, results, the command
-
-
-def test_statistics_of_reals_are_kept_and_made_again_when_damaged(weights, small, store, tmp_path):
-    passes, told = [], []
-
-    def count(what, done, total):
-        passes.extend([what] * (done == total))
-
-    subject = subject_of(store, progress=count)
-    tools = Tools(tmp_path, weights, tell=told.append)
-    network = inception.inception(tools, CPU)
-    needs = {"moments", "features"}
-
-    def reals():
-        return inception.features_of_reals(subject, network, needs, 6, tools)
-
-    first, second = reals(), reals()
-    assert first.keys() == needs
-    assert all(np.array_equal(first[need], second[need]) for need in needs)
-    assert (passes, told) == (["real"], [])
-    files = sorted(tmp_path.glob("inception-*.bin"))
-    assert [path.name.split("-")[1] for path in files] == ["features", "moments"]
-    content = files[0].read_bytes()
-    files[0].unlink()  # it is in use
-    files[0].write_bytes(content[:100])
-    reals()
-    assert (passes, told) == (["real"] * 2, [f"{files[0]} is damaged and made again"])
-    assert files[0].read_bytes() == content
-    rows, moments = first["features"], first["moments"]
-    np.testing.assert_allclose(moments[0], rows.mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(moments[1:], np.cov(rows, rowvar=False), rtol=1e-3, atol=1e-5)
-    inception.features_of_reals(subject_of(store, mirror=True), network, needs, 6, tools)
-    assert len(list(tmp_path.glob("inception-*.bin"))) == 4  # mirrored ones are others
-
-
-def test_a_pass_over_the_images_serves_all_metrics_of_a_number(
-    weights, small, store, tmp_path, monkeypatch
-):
-    passes = []
-    monkeypatch.setitem(inception.LEAST, "pr", 4)
-
-    def count(what, done, total):
-        passes.extend([what] * (done == total))
-
-    subject = subject_of(store, progress=count, psi=0.5)
-    found = list(evaluate(subject, parse("kid10,is10,pr10"), Tools(tmp_path, weights)))
-    assert sorted(passes) == ["generated", "real"]
-    assert [result.metric for result in found] == ["kid10", "is10", "pr10"]
-    protocol = json.loads(found[0].line())["protocol"]
-    assert protocol["reals"]["number"] == protocol["images"] == 10
-    assert protocol["reals"]["data"] == store.identity(32)
-    assert protocol["sha256"] == public_weights(inception.WEIGHTS, weights).sha256
-    assert protocol["fakes"]["psi"] == 0.5
-    names = ("subsets", "subset_size", "subset_seed")
-    assert [protocol[name] for name in names] == [100, 10, 2020]
-    assert {"stylegan", "torch", "torch-fidelity"} <= protocol["versions"].keys()
 
 
 def test_the_command_writes_lines_and_goes_on_after_what_cannot_be_measured(
@@ -380,7 +288,7 @@ def test_the_command_writes_lines_and_goes_on_after_what_cannot_be_measured(
     command = ["metrics", "emoji32", "--metrics", "is10,pr3,kid4", "--weights", weights]
     data = write_pictures(tmp_path / "pictures", n=6, size=32)
     for _ in range(2):
-        found = stylegan(*command, "--data", data, "--out", out)
+        found = stylegan(*command, "--data", data, "--out", out, "--json")
         assert found.exit_code == 1
         assert (
             "pr3 was refused: found 3 samples and 3 real images, at least 100 of each"
@@ -392,47 +300,3 @@ def test_the_command_writes_lines_and_goes_on_after_what_cannot_be_measured(
     kept = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["values"] for line in kept] == [line["values"] for line in lines] * 2
     assert lines[1]["protocol"]["generator"]["origin"].startswith("generator file")
-
-
-def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(
-    weights, small, offline, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
-    out, data = tmp_path / "run", write_pictures(tmp_path / "pictures")
-    toml = tmp_path / "tiny.toml"
-    toml.write_text(to_toml(tiny_config(schedule={"total_kimg": 0.07})))
-    train = ["train", "--data", data, "--config", toml, "--out", out]
-    options = ["--no-tensorboard", "--no-preflight", "--device", "cpu"]
-    measuring = ["--metrics", "swd4,is10", "--metrics-every", "0.016"]
-    trained = stylegan(*train, *options, *measuring)
-    assert trained.exit_code == 0, trained.output
-    assert trained.stderr.count("swd4 could not be measured: images of 4x4 are too small") == 2
-    assert trained.stderr.count("is10 could not be measured: the weights of a network") == 5
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert [line["protocol"]["generator"]["images_seen"] for line in lines] == [48, 64, 72]
-    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    scores = [line for line in log if line["event"] == "metrics"]
-    assert [(line["images_seen"], line["resolution"]) for line in scores] == [
-        (16, 4),
-        (32, 4),
-        (48, 8),
-        (64, 8),
-        (72, 8),
-    ]
-    assert [line.get("swd4") for line in scores] == [
-        *(None, None),
-        *(line["values"]["swd"] for line in lines),
-    ]
-    assert load_source(out / "generator-best.pt").images_seen in (48, 64, 72)
-    command = ["metrics", out, "--metrics", "is10,kid4", "--weights", weights]
-    assert stylegan(*command).exit_code == 0
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()][3:]
-    assert [line["metric"] for line in lines] == ["is10", "kid4"]
-    assert lines[1]["protocol"]["reals"]["mirror"] is True
-    assert lines[0]["protocol"]["fakes"]["resolution"] == 8  # still growing
-    assert 0 < lines[0]["protocol"]["fakes"]["alpha"] < 1
-    assert lines[0]["protocol"]["generator"]["images_seen"] > 0
-    data.rename(tmp_path / "elsewhere")
-    found = stylegan(*command)
-    assert found.exit_code == 1
-    assert "the run's images are no longer at" in found.stderr

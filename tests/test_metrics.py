@@ -1,155 +1,70 @@
-"""Statistics against closed forms, the same with any number of processes, and the command."""
+"""Statistics against closed forms, names, results, evaluation in training, and the command."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 import torch
-from commands import refused, told
-from measuring_processes import IMAGES, WORLDS, measured, work
-from processes import free_port, spawned
-from tiny_training import differing, run, tiny_config, tiny_store, write_pictures
+from commands import refused, stylegan, told
+from processes import gathered
+from tiny_training import differing, run, tiny_config, tiny_store
 
-from stylegan.data import cached_store
+from stylegan import distributed
+from stylegan.config import to_toml
+from stylegan.data import Store
 from stylegan.files.loaded import weights_sha256
 from stylegan.files.loading import load_generator
 from stylegan.metrics import (
-    Moments,
+    KINDS,
+    GeneratorSamples,
+    OtherHalf,
     Request,
     Result,
-    Subject,
     Tools,
     evaluate,
     frechet_distance,
     parse,
     score_name,
 )
-from stylegan.metrics.cache import Rows, entry
-from stylegan.metrics.engine import NAMES, kind_of
+from stylegan.metrics.cache import Rows, cached
+from stylegan.metrics.engine import kind_of
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
+from stylegan.metrics.statistics import moments_of, pooled
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, TrainState
 
-
-def gaussian(dim, rank, seed):
-    random = np.random.default_rng(seed)
-    root = random.standard_normal((dim, rank))
-    return random.standard_normal(dim), root @ root.T
-
-
-def closed_form(mean1, covariance1, mean2, covariance2):
-    """Of Gaussians whose covariances commute: |m1 - m2|^2 + |C1^(1/2) - C2^(1/2)|^2."""
-    v1, v2 = (np.sqrt(np.linalg.eigvalsh(c).clip(0)) for c in (covariance1, covariance2))
-    return ((mean1 - mean2) ** 2).sum() + ((v1 - v2) ** 2).sum()
-
-
-# Frechet distance
+# Statistics
 
 
 def test_frechet_distance_of_commuting_gaussians_is_the_closed_form():
+    """|m1 - m2|^2 + |C1^(1/2) - C2^(1/2)|^2."""
     rotation, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((20, 20)))
-    values = np.linspace(0.1, 4, 20)
-    first = rotation * values @ rotation.T
-    second = rotation * (values**2 + 1) @ rotation.T  # in the same order
-    mean1, mean2 = np.zeros(20), np.linspace(-1, 1, 20)
-    found = frechet_distance(mean1, first, mean2, second)
-    assert found == pytest.approx(closed_form(mean1, first, mean2, second), rel=1e-10)
+    values, mean = np.linspace(0.1, 4, 20), np.linspace(-1, 1, 20)
+    first, second = (rotation * v @ rotation.T for v in (values, values**2 + 1))
+    roots = np.sqrt(values) - np.sqrt(values**2 + 1)
+    expected = (mean**2).sum() + (roots**2).sum()
+    found = frechet_distance(0 * mean, first, mean, second)
+    assert found == pytest.approx(expected, rel=1e-10)
 
 
 def test_frechet_distance_is_exact_for_singular_covariances():
     a, b = np.diag([4.0, 1, 0, 0]), np.diag([1.0, 0, 9, 0])
     assert frechet_distance(np.zeros(4), a, np.zeros(4), b) == pytest.approx(1 + 1 + 9, abs=1e-12)
     assert frechet_distance(np.zeros(4), a, np.ones(4), 0 * a) == pytest.approx(4 + 5, abs=1e-12)
+    assert frechet_distance(np.ones(4), a, np.ones(4), a) == pytest.approx(0, abs=1e-12)
 
 
-@pytest.mark.parametrize("rank", [3, 30])
-def test_frechet_distance_to_itself_is_zero_and_it_is_symmetric(rank):
-    first, second = gaussian(30, rank, 1), gaussian(30, rank, 2)
-    assert frechet_distance(*first, *first) == pytest.approx(0, abs=1e-9)
-    there, back = frechet_distance(*first, *second), frechet_distance(*second, *first)
-    assert there == pytest.approx(back, rel=1e-10)
-    assert there > 1
-
-
-def test_frechet_distance_grows_by_the_squared_distance_of_means():
-    mean, covariance = gaussian(8, 8, 3)
-    shift = np.arange(8.0)
-    found = frechet_distance(mean, covariance, mean + shift, covariance)
-    assert found == pytest.approx((shift**2).sum(), rel=1e-9)
-
-
-# Moments
-
-
-@pytest.mark.parametrize("batches", [[50], [1] * 50, [7, 1, 30, 12]])
-def test_moments_equal_numpy_in_any_batches_also_far_from_zero(batches):
-    rows = torch.randn(50, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    rows = rows + 1e6
-    moments = Moments(6)
-    for some in rows.split(batches):
-        moments.add(some)
-    assert moments.count == 50
-    np.testing.assert_allclose(moments.mean(), rows.numpy().mean(axis=0), rtol=1e-14)
-    np.testing.assert_allclose(
-        moments.covariance(), np.cov(rows.numpy(), rowvar=False), rtol=1e-7, atol=1e-9
-    )
-
-
-def test_a_covariance_of_one_image_is_refused():
-    moments = Moments(2)
-    moments.add(torch.ones(1, 2))
-    with pytest.raises(ValueError, match="at least 2 images, not 1"):
-        moments.covariance()
-
-
-# Processes
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    pictures = write_pictures(folder / "pictures", n=IMAGES, size=32)
-    return cached_store(pictures, resolution=32, cache_dir=folder / "cache")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, store):
-    """Where three processes, and the first two again, have left their results."""
-    folder = tmp_path_factory.mktemp("processes")
-    (folder / "store").symlink_to(store.path)
-    ports = [free_port() for _ in WORLDS]
-    spawned(work, (ports, str(folder)), WORLDS[0])
-    return folder
-
-
-@pytest.fixture(scope="module")
-def alone(folder):
-    return measured(folder)
-
-
-@pytest.mark.parametrize("world", WORLDS)
-def test_statistics_of_several_processes_are_those_of_one(world, folder, alone):
-    results = [torch.load(folder / f"{world}-{rank}.pt") for rank in range(world)]
-    for result in results:
-        assert result["count"] == alone["count"] == IMAGES
-        for name in ("mean", "covariance"):
-            torch.testing.assert_close(result[name], alone[name], rtol=1e-6, atol=1e-9)
-    for ours, theirs in zip(results[0]["arrays"], alone["arrays"], strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
-    assert results[1]["arrays"] == [None] * 4
-
-
-@pytest.mark.parametrize("world", WORLDS)
-def test_the_error_of_one_process_is_the_error_of_all(world, folder):
-    results = [torch.load(folder / f"{world}-{rank}.pt") for rank in range(world)]
-    assert [result["in all"] for result in results] == ["the last has no room"] * world
-    assert [result["from first"] for result in results] == ["the first knows"] * world
-    assert [result["ranks"] for result in results] == list(range(world))
-    assert [result["first"] for result in results] == [0] * world
-    notes = ["swd9 could not be measured: the last disk is full"]
-    assert [result["full disk"] for result in results] == [([], notes)] * world
+@pytest.mark.parametrize("at_once", [1, 7, 50])
+def test_moments_equal_numpy_in_any_blocks_also_far_from_zero(at_once):
+    rows = np.random.default_rng(0).standard_normal((50, 6)) + 1e6
+    parts = [moments_of(rows[i::3], at_once) for i in range(3)]
+    for moments in (moments_of(rows, at_once), pooled(parts)):
+        np.testing.assert_allclose(moments.mean(), rows.mean(axis=0), rtol=1e-14)
+        covariance = np.cov(rows, rowvar=False)
+        np.testing.assert_allclose(moments.covariance(), covariance, rtol=1e-7, atol=1e-9)
 
 
 # Images, names, the cache
@@ -174,45 +89,34 @@ def test_names_of_metrics_carry_the_number_of_images():
     ]
     names = ["fid50k", "swd16384", "eff-pr777", "ppl-z-full100k"]
     assert [request.name for request in parse(",".join(names))] == names
+    named = [score_name("fid50k", "fid"), score_name("pr5k", "recall"), score_name("is2", "is")]
+    assert named == ["fid50k", "pr5k/recall", "is2"]
+    assert kind_of("own-fd5k") is kind_of("50k") is None
 
 
-@pytest.mark.parametrize("name", ["", "fid50m", "fidd", "50k", "fid-50k", "fid1", "fid0k"])
+@pytest.mark.parametrize("name", ["", "fid50m", "fidd", "fid-50k", "fid1", "own-fd"])
 def test_what_is_no_metric_is_refused(name):
     with pytest.raises(ValueError, match=r"there is no metric|at least 2 images"):
         parse(name)
 
 
-def test_what_was_withdrawn_says_what_to_use_and_its_results_are_known():
-    with pytest.raises(ValueError, match=r"own-pr was withdrawn.* use eff-pr \(pip install"):
-        parse("own-pr2k")
-    known = kind_of("own-fd2k")
-    assert known is not None
-    assert (known.best_by, known.lower_is_better) == ("own-fd", True)
-    assert kind_of("other5k") is kind_of("50k") is None
+def test_an_array_is_made_once_and_again_when_damaged(tmp_path):
+    made, notes = [], []
 
+    def make():
+        made.append(np.arange(35.0).reshape(5, 7))
+        return made[-1]
 
-def test_scores_are_named_after_the_metric_and_where_that_is_not_enough_the_value():
-    names = [score_name("fid50k", "fid"), score_name("pr5k", "recall"), score_name("is2", "is")]
-    assert names == ["fid50k", "pr5k/recall", "is2"]
-
-
-def test_an_entry_of_the_cache_is_read_back_and_a_damaged_one_is_told(tmp_path):
-    notes = []
-    array = np.random.default_rng(0).standard_normal((5, 7))
-    place = entry(tmp_path / "new", "x", {"data": "a"}, "<f8", (5, 7))
-    assert place.read(notes.append) is None
-    place.write(array)
-    np.testing.assert_array_equal(place.read(notes.append), array)
-    assert notes == []
-    sound = place.path.read_bytes()
-    for damaged in (sound[:-1], sound + b"x", b"y" + sound[1:], b""):
-        place.path.write_bytes(damaged)
-        assert place.read(notes.append) is None
-    assert notes == [f"{place.path} is damaged and made again"] * 4
-    other = entry(tmp_path / "new", "x", {"data": "b"}, "<f8", (5, 7))
-    assert other.path != place.path
-    place.write(array)
-    assert list((tmp_path / "new").iterdir()) == [place.path]
+    for _ in range(2):
+        found = cached(tmp_path / "new", "x", {"data": "a"}, make, notes.append)
+        np.testing.assert_array_equal(found, np.arange(35.0).reshape(5, 7))
+    (path,) = (tmp_path / "new").iterdir()
+    assert (len(made), notes) == (1, [])
+    path.write_bytes(path.read_bytes()[:-1])
+    cached(tmp_path / "new", "x", {"data": "a"}, make, notes.append)
+    assert (len(made), notes) == (2, [f"{path} is damaged and made again"])
+    cached(tmp_path / "new", "x", {"data": "b"}, make, notes.append)
+    assert len(made) == len(list((tmp_path / "new").iterdir())) + 1 == 3
 
 
 def test_rows_wait_in_a_file(tmp_path):
@@ -223,13 +127,12 @@ def test_rows_wait_in_a_file(tmp_path):
     assert list(tmp_path.iterdir()) == []  # it has no name, so nothing is left behind
 
 
-# The engine
+# Results
 
 
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
-    subject, notes = Subject(load_generator("emoji32")), []
-    results = evaluate(subject, parse("fid4,kid4"), Tools(tmp_path), tell=notes.append)
-    assert list(results) == []
+    source, notes = GeneratorSamples(load_generator("emoji32")), []
+    assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path), tell=notes.append)) == []
     assert notes == [
         "fid4, kid4 could not be measured: this metric compares with real images; pass --data"
     ]
@@ -250,6 +153,44 @@ def test_the_hash_of_a_generator_is_of_its_weights_alone():
     with torch.no_grad():
         same.w_avg[0] += 1
     assert weights_sha256(generator) != weights_sha256(same)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FullDisk(GeneratorSamples):
+    """Its last process has room for one batch only."""
+
+    def fakes(self, num):
+        for i, images in enumerate(super().fakes(num)):
+            if i and distributed.rank() == distributed.world_size() - 1:
+                raise OSError("the last disk is full")
+            yield images
+
+
+def measured_with_a_full_disk(folder):
+    told = []
+    generator = load_generator("emoji32")
+    source = FullDisk(generator, store=Store(folder / "store"), resolution=8, batch=1)
+    results = evaluate(source, parse("swd9"), Tools(folder / "cache"), tell=told.append)
+    return [result.metric for result in results], told
+
+
+def test_the_error_of_one_process_is_the_error_of_all(smileys, tmp_path):
+    (tmp_path / "store").symlink_to(smileys.path)
+    found = gathered(measured_with_a_full_disk, (tmp_path,), tmp_path)
+    assert found == [([], ["swd9 could not be measured: the last disk is full"])] * 2
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_the_halves_have_no_image_in_common_and_leave_none_out(smileys, mirror):
+    source = GeneratorSamples(load_generator("emoji32"), store=smileys, resolution=8)
+    half = OtherHalf.beside(dataclasses.replace(source, mirror=mirror))
+    ours, theirs = (torch.cat(list(x)) for x in (half.fakes(45), half.reals(46, evenly=True)))
+    shown = torch.cat(list(source.reals(91)))
+    for part, rows in ((ours, shown[1::2]), (theirs, shown[::2])):
+        same, flipped = ((part == r).all(dim=(1, 2, 3)) for r in (rows, rows.flip(3)))
+        assert (same | flipped).all()
+        assert (not same.all()) == mirror
+    assert half.about_reals()["images"] == 46
 
 
 # Training
@@ -311,10 +252,87 @@ def test_results_that_cannot_be_written_are_told_and_training_goes_on(tmp_path):
 
 def test_the_help_knows_every_metric():
     found = told("metrics", "--help")
-    for kind in NAMES:
-        assert kind in "".join(found.split())  # lines are broken at hyphens
+    assert all(kind in "".join(found.split()) for kind in KINDS)  # lines are broken at hyphens
 
 
-def test_an_unknown_metric_is_one_line():
-    message = refused("metrics", "emoji32", "--metrics", "fidd")
-    assert message.startswith("Error: there is no metric 'fidd'; known: fid, kid, pr, is")
+def cells(text):
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_a_sweep_is_a_table_and_lines_in_a_file(smileys, tmp_path):
+    out = tmp_path / "m.jsonl"
+    settings = ("--data", smileys.path, "--metrics", "swd60", "--psi", "1,0", "--yardsticks")
+    table = cells(told("metrics", "emoji32", *settings, "--out", out))
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["metric"] for line in lines] == ["swd60"] * 2 + ["swd45"] * 2
+    full, none, against_half, half = (line["values"]["swd"] for line in lines)
+    assert half < full < none and half < against_half
+    assert [line["protocol"]["reals"]["images"] for line in lines[2:]] == [46, 46]
+    assert table[0][:3] == ["", "psi", "swd60"]
+    halves = ["emoji32 against half of the reals", "another half of the reals"]
+    assert [row[0] for row in table[2:]] == ["emoji32"] * 2 + halves
+    assert [row[2].split()[0] for row in table[2:4]] == [f"{full:.4g}", f"{none:.4g}"]
+    printed = told("metrics", "emoji32", *settings[:4], "--json")
+    assert json.loads(printed)["values"] == lines[0]["values"]
+
+
+def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
+    store = tiny_store(tmp_path)
+    for seed in (1, 2):
+        run(tiny_config(seed=seed, schedule={"total_kimg": 0.06}), store, tmp_path / f"{seed}")
+    runs = (tmp_path / "1", tmp_path / "2")
+    found = told("metrics", *runs, "--data", store.path, "--metrics", "swd20", "--device", "cpu")
+    *_, first, second, mean = cells(found)
+    assert mean[0] == "mean of 2 runs"
+    average, deviation = (float(text) for text in mean[2].split(" ± "))
+    pair = [float(row[2].split()[0]) for row in (first, second)]
+    assert average == pytest.approx(sum(pair) / 2, rel=1e-3)
+    assert deviation == pytest.approx(abs(pair[0] - pair[1]) / 2**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--metrics", "fidd"], "there is no metric 'fidd'; known: fid, kid, pr, is"),
+        (["--resolution", "8"], "a generator has its own resolution"),
+        (["--out", "notes.txt"], "holds something else than results"),
+    ],
+)
+def test_mistakes_are_one_line_before_any_work(options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("my notes")
+    assert message in refused("metrics", "emoji32", *options)
+    assert (tmp_path / "notes.txt").read_text() == "my notes"
+
+
+def test_a_list_of_numbers_is_checked():
+    found = stylegan("metrics", "emoji32", "--psi", "1,")
+    assert found.exit_code == 2 and "--psi" in found.stderr
+
+
+def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    out, data = tmp_path / "run", tiny_store(tmp_path).path
+    toml = tmp_path / "tiny.toml"
+    toml.write_text(to_toml(tiny_config(schedule={"total_kimg": 0.07})))
+    options = ["--data", data, "--config", toml, "--out", out, "--no-preflight", "--device", "cpu"]
+    trained = stylegan("train", *options, "--metrics", "swd4", "--metrics-every", "0.016")
+    assert trained.exit_code == 0, trained.output
+    assert trained.stderr.count("swd4 could not be measured: images of 4x4 are too small") == 2
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["protocol"]["generator"]["images_seen"] for line in lines] == [48, 64, 72]
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    scores = [line for line in log if line["event"] == "metrics"]
+    assert [line["images_seen"] for line in scores] == [16, 32, 48, 64, 72]
+    values = [line["values"]["swd"] for line in lines]
+    assert [line.get("swd4") for line in scores] == [None, None, *values]
+    told("metrics", out, "--metrics", "swd6")
+    last = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["metric"] == "swd6" and last["protocol"]["reals"]["mirror"] is True
+    fakes = last["protocol"]["fakes"]
+    assert fakes["resolution"] == 8 and 0 < fakes["alpha"] < 1  # still growing
+    data.rename(tmp_path / "elsewhere")
+    assert "the run's images are no longer at" in stylegan("metrics", out).stderr

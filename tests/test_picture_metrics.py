@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 from commands import refused, stylegan
-from PIL import Image
 from tiny_training import write_pictures
 
 from stylegan.data import cached_store, prepare
-from stylegan.metrics import AverageImage, Pictures, holds_pictures, parse
+from stylegan.metrics import Pictures, holds_pictures, parse
 
 
 @pytest.fixture(autouse=True)
@@ -31,29 +30,29 @@ def reals(tmp_path):
 
 
 def lines_of(*arguments):
-    found = stylegan("metrics", *arguments)
+    found = stylegan("metrics", *arguments, "--json")
     assert found.exit_code == 0, found.output
     return [json.loads(line) for line in found.stdout.splitlines()], found.stderr
 
 
 def test_all_pictures_are_measured_and_the_line_says_which(samples, reals, tmp_path):
     out = tmp_path / "results.jsonl"
+    content = (samples / "a" / "0.png").read_bytes()
+    (samples / "a" / "cut.png").write_bytes(content[: len(content) // 2])
     (line,), said = lines_of(samples, "--data", reals, "--metrics", "swd", "--out", out)
     assert line["metric"] == "swd20"
-    assert "fewer pictures than usual (swd20 instead of 16,384)" in said
+    assert "left out: 1 of the pictures: a/cut.png (" in said
     protocol = line["protocol"]
     assert protocol["generator"]["origin"] == f"pictures of {samples}"
     assert protocol["generator"]["sha256"] is None
-    store = cached_store(samples, resolution=16)
     assert protocol["fakes"] == {
         "resolution": 16,
         "seed": 0,
-        "pictures": store.identity(16),
+        "pictures": cached_store(samples, resolution=16).identity(16),
         "of": 20,
-        "left_out": 0,
+        "left_out": 1,
         "channels": 3,
-        "pictures_resized": "none",
-        "real_images_resized": "none",
+        "resized": False,
     }
     assert protocol["reals"]["number"] == 14
     assert json.loads(out.read_text()) == line
@@ -63,15 +62,11 @@ def test_folder_zip_and_store_of_the_same_pictures_give_the_same_number(samples,
     archive = shutil.make_archive(str(tmp_path / "packed"), "zip", samples)
     prepare(samples, tmp_path / "store")
     settings = ("--data", reals, "--metrics", "swd")
-    found, said = lines_of(samples, archive, tmp_path / "store", *settings)
+    found, _ = lines_of(samples, archive, tmp_path / "store", *settings)
     assert len({line["values"]["swd"] for line in found}) == 1
     assert len({line["protocol"]["fakes"]["pictures"] for line in found}) == 1
-    assert f"| {archive} |  |  |" in said  # of the table: neither psi nor mixed
-
-
-def test_the_reals_themselves_have_distance_zero(reals):
     (line,), _ = lines_of(reals, "--data", reals, "--metrics", "swd")
-    assert line["values"]["swd"] == 0
+    assert line["values"]["swd"] == 0  # of the reals themselves
 
 
 def test_a_number_in_the_name_takes_so_many_from_the_whole_folder(samples, reals):
@@ -83,50 +78,15 @@ def test_a_number_in_the_name_takes_so_many_from_the_whole_folder(samples, reals
         list(pictures.fakes(30))
 
 
-def test_pictures_have_the_yardsticks_of_a_generator(samples, reals):
-    found, said = lines_of(samples, "--data", reals, "--metrics", "swd", "--yardsticks")
-    assert [line["metric"] for line in found] == ["swd20"] + ["swd7"] * 3
-    assert [line["protocol"].get("reals", {}).get("images") for line in found] == [14, 7, 7, 7]
-    assert f"{samples} against half of the reals" in said and AverageImage.name in said
-
-
-@pytest.mark.parametrize(
-    ("size", "real_size", "message"),
-    [
-        (20, 16, r"the pictures have 20x20 and the real images have 16x16; --resolution 16 brings"),
-        (16, 32, r"the pictures have 16x16 and the real images have 32x32; --resolution 16 brings"),
-        (2, 16, r"the pictures have 2x2 and the real images have 16x16$"),
-    ],
-)
-def test_other_sizes_are_refused_unless_a_resolution_is_asked_for(
-    size, real_size, message, tmp_path
-):
+@pytest.mark.parametrize(("size", "real_size"), [(20, 16), (16, 32)])
+def test_other_sizes_are_refused_unless_a_resolution_is_asked_for(size, real_size, tmp_path):
     samples = write_pictures(tmp_path / "samples", n=4, size=size)
     reals = write_pictures(tmp_path / "reals", n=4, size=real_size)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"sizes 16x16, \d\dx\d\d; --resolution brings all"):
         Pictures.of(samples, reals)
-    if size < 4:
-        return
-    told = []
-    pictures = Pictures.of(samples, reals, resolution=8, tell=told.append)
-    resized = f"{size}x{size} to 8x8, middle square, Lanczos"
-    assert pictures.about_fakes()["pictures_resized"] == resized
-    assert f"resized: pictures from {resized}" in told
+    pictures = Pictures.of(samples, reals, resolution=8)
+    assert pictures.about()["fakes"]["resized"]
     assert pictures.real_images().shape == (4, 3, 8, 8)
-
-
-def test_exif_gray_and_broken_files_are_read_as_training_data_is(samples, reals):
-    turned = Image.new("RGB", (16, 16), "red")
-    exif = turned.getexif()
-    exif[0x0112] = 6
-    turned.save(samples / "a" / "turned.jpg", exif=exif)
-    Image.new("L", (16, 16), 7).save(samples / "b" / "gray.png")
-    content = (samples / "a" / "0.png").read_bytes()
-    (samples / "a" / "cut.png").write_bytes(content[: len(content) // 2])
-    (samples / "notes.txt").write_text("not a picture")
-    (line,), said = lines_of(samples, "--data", reals, "--metrics", "swd")
-    assert (line["metric"], line["protocol"]["fakes"]["left_out"]) == ("swd22", 1)
-    assert "left out: 1 of the pictures: a/cut.png (" in said
 
 
 def test_channels_are_those_of_a_store(samples, reals, tmp_path):
@@ -136,30 +96,19 @@ def test_channels_are_those_of_a_store(samples, reals, tmp_path):
 
 
 def test_what_needs_a_generator_is_refused_and_the_rest_is_measured(samples, reals):
-    found = stylegan("metrics", samples, "--data", reals, "--metrics", "swd,ppl-w-end,ls")
+    found = stylegan("metrics", samples, "--data", reals, "--metrics", "swd,ppl-w-end")
     assert found.exit_code == 1
-    assert [json.loads(line)["metric"] for line in found.stdout.splitlines()] == ["swd20"]
+    assert "| swd20 |" in found.stdout
     why = "this metric looks at latents, so it needs a generator, not pictures"
     assert f"ppl-w-end20 could not be measured: {why}" in found.stderr
-    assert "not measured, see above: ppl-w-end20, ls20" in found.stderr
+    assert "not measured, see above: ppl-w-end20" in found.stderr
 
 
-@pytest.mark.parametrize(
-    "option", [("--psi", "1,0.7"), ("--mixed", "2"), ("--noise", "const")], ids=lambda o: o[0]
-)
-def test_what_only_a_generator_can_show_is_refused_before_any_work(option, samples, reals):
-    message = refused("metrics", "emoji32", samples, "--data", reals, *option)
+def test_mistakes_are_one_line(samples, reals, tmp_path):
+    message = refused("metrics", "emoji32", samples, "--data", reals, "--psi", "1,0.7")
     assert "choose what a generator shows" in message and "is pictures" in message
-
-
-def test_a_resolution_is_for_pictures_alone(reals):
-    message = refused("metrics", "emoji32", "--data", reals, "--resolution", "8")
-    assert "a generator has its own resolution" in message
-
-
-def test_pictures_without_reals_say_what_to_pass(samples):
-    found = stylegan("metrics", samples, "--metrics", "swd")
-    assert found.exit_code == 1 and "pass --data" in found.stderr
+    (tmp_path / "empty").mkdir()
+    assert "is empty" in refused("metrics", tmp_path / "empty", "--metrics", "swd")
 
 
 def test_what_holds_pictures_is_told_from_what_holds_weights(samples, tmp_path):
@@ -173,8 +122,3 @@ def test_what_holds_pictures_is_told_from_what_holds_weights(samples, tmp_path):
     pictures = [samples, tmp_path / "without-ending"]
     others = [run, tmp_path / "weights.pt", tmp_path / "none", "emoji32", "https://x.org/a.zip"]
     assert [holds_pictures(str(path)) for path in [*pictures, *others]] == [True] * 2 + [False] * 5
-
-
-def test_a_folder_of_neither_says_so(tmp_path):
-    (tmp_path / "empty").mkdir()
-    assert "is empty" in refused("metrics", tmp_path / "empty", "--metrics", "swd")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from linear_generator import linear_subject
+from linear_generator import linear_samples
 
 from stylegan.metrics import Tools
 from stylegan.metrics.separability import (
@@ -74,11 +74,6 @@ def test_logits_of_all_shapes_say_the_same():
         one_logit(torch.tensor([1.0, math.nan]), "smile")
 
 
-def test_one_class_alone_lies_on_one_side():
-    present = np.ones(8, bool)
-    assert sides_of_plane(np.zeros((8, 2)), present).all()
-
-
 def test_the_plane_does_not_depend_on_chance():
     latents = np.random.RandomState(0).randn(300, 4)
     present = latents[:, 0] + np.random.RandomState(1).randn(300) > 0
@@ -107,25 +102,19 @@ def by_noise(rate):
 @pytest.fixture(scope="module")
 def toy():
     """w = z = 4 coordinates, the first of which is the first pixel; the last pixel is noise."""
-    subject = linear_subject(dim=4, loud=1.0)
+    source = linear_samples(dim=4, loud=1.0)
     matrix = torch.zeros(16, 4, dtype=torch.float64)
     matrix[0, 0] = 1
-    subject.generator.matrix = matrix
-    synthesis = subject.generator.synthesis
+    source.generator.matrix = matrix
+    synthesis = source.generator.synthesis
 
     def only_the_last_pixel_is_noisy(ws, *, resolution, alpha, noise):
         mask = torch.zeros(4, 4, dtype=torch.float64)
         mask[3, 3] = 1
         return synthesis(ws, resolution=resolution, alpha=alpha, noise=[noise[0] * mask])
 
-    subject.generator.synthesis = only_the_last_pixel_is_noisy
-    return subject
-
-
-def test_a_separable_attribute_has_score_one(toy, tmp_path):
-    entropies = attribute_entropies(toy, {"a": direction}, 2000, tmp_path)
-    assert entropies == {"z": {"a": 0.0}, "w": {"a": 0.0}}
-    assert score(entropies["w"]) == 1
+    source.generator.synthesis = only_the_last_pixel_is_noisy
+    return source
 
 
 def test_an_attribute_that_has_nothing_to_do_with_latents_costs_a_factor_of_two(toy, tmp_path):

@@ -249,7 +249,7 @@ def neighbours(
     stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
     """
     from stylegan.cli.measuring import image_bars, open_store
-    from stylegan.metrics import Subject
+    from stylegan.metrics import GeneratorSamples
     from stylegan.metrics.neighbours import comparing, samples_and_nearest
     from stylegan.run_folder import RunFolder
 
@@ -258,5 +258,5 @@ def neighbours(
     if store is None:
         raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")
     mirrored = run.config().data.mirror if mirror is None and run else bool(mirror)
-    subject = Subject.of(loaded, store, mirror=mirrored, progress=image_bars())
-    return samples_and_nearest(subject, comparing(subject), samples, nearest)
+    source = GeneratorSamples.of(loaded, store, mirror=mirrored, progress=image_bars())
+    return samples_and_nearest(source, comparing(source), samples, nearest)

@@ -17,19 +17,16 @@ if TYPE_CHECKING:
     from stylegan.run_folder import RunFolder
 
 
-def measuring_tools(
-    weights: Path | None = None, classifiers: tuple[Path, ...] = (), *, crop_faces: bool = False
-) -> "Tools":
+def measuring_tools(weights: Path | None = None, classifiers: tuple[Path, ...] = ()) -> "Tools":
     """Tools with the cache of this user."""
     from stylegan.data import default_cache_dir
     from stylegan.metrics import Tools
 
-    cache = default_cache_dir() / "metrics"
-    return Tools(cache, weights, classifiers, tell=note, crop_faces=crop_faces)
+    return Tools(default_cache_dir() / "metrics", weights, classifiers, tell=note)
 
 
 def image_bars() -> Callable[[str, int, int], None]:
-    """Shows a bar on stderr for every pass over images, of the first process's part."""
+    """Show a bar on stderr for every pass over images, of the first process's part."""
     bars, current = ExitStack(), ""
     context = click.get_current_context(silent=True)
     if context is not None:

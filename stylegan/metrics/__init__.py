@@ -7,35 +7,32 @@ from stylegan.metrics.engine import (
     check_results_file,
     default_names,
     evaluate,
+    halves,
     parse,
     score_name,
-    yardsticks,
 )
-from stylegan.metrics.features import FeatureNetwork, Measured, Tools
+from stylegan.metrics.features import FeatureNetwork, Tools
 from stylegan.metrics.pictures import Pictures, holds_pictures
+from stylegan.metrics.sources import GeneratorSamples, ImageSource, OtherHalf
 from stylegan.metrics.statistics import Moments, frechet_distance
-from stylegan.metrics.subject import AverageImage, OtherHalf, Samples, Subject, Yardstick
 
 __all__ = [
     "KINDS",
-    "AverageImage",
     "FeatureNetwork",
-    "Measured",
+    "GeneratorSamples",
+    "ImageSource",
     "Moments",
     "OtherHalf",
     "Pictures",
     "Request",
     "Result",
-    "Samples",
-    "Subject",
     "Tools",
-    "Yardstick",
     "check_results_file",
     "default_names",
     "evaluate",
     "frechet_distance",
+    "halves",
     "holds_pictures",
     "parse",
     "score_name",
-    "yardsticks",
 ]

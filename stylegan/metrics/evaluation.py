@@ -5,7 +5,7 @@ from stylegan.data import Store
 from stylegan.messages import reason_of
 from stylegan.metrics.engine import KINDS, evaluate, parse, score_name
 from stylegan.metrics.features import Tools
-from stylegan.metrics.subject import ImageProgress, Subject, quiet
+from stylegan.metrics.sources import GeneratorSamples, ImageProgress, quiet
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, TrainState
@@ -27,7 +27,7 @@ def evaluation_of(
         raise ValueError("ls needs classifiers, which a run cannot be given; use stylegan metrics")
 
     def measure(state: TrainState, stage: Stage) -> dict[str, float]:
-        subject = Subject(
+        source = GeneratorSamples(
             state.generator_ema,
             store=store,
             mirror=mirror,
@@ -39,7 +39,7 @@ def evaluation_of(
             images_seen=state.images_seen,
         )
         scores: dict[str, float] = {"resolution": stage.resolution}
-        for result in evaluate(subject, requests, tools, tell=tools.tell):
+        for result in evaluate(source, requests, tools, tell=tools.tell):
             try:
                 result.append_to(run.metrics_file)
             except OSError as error:  # the state and log.jsonl hold the numbers too
@@ -50,4 +50,4 @@ def evaluation_of(
 
     first = requests[0]
     best_by = score_name(first.name, KINDS[first.kind].best_by)
-    return Evaluation(measure, best_by, bool(KINDS[first.kind].lower_is_better), every_kimg)
+    return Evaluation(measure, best_by, KINDS[first.kind].lower_is_better, every_kimg)

@@ -1,9 +1,8 @@
 """Networks that turn images into features, and files of their weights: data, never executed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -15,13 +14,12 @@ from stylegan.files import checkpoint, download
 from stylegan.lineage import sha256_of
 from stylegan.ops import in_float32
 
-FEW_NEIGHBOURS = ", since among 50 they differ by 0.2 between draws of the same data"
-LARGEST = 256  # pixels of images that VGG16 and the attribute classifiers look at, officially
+LARGEST = 256  # pixels a side that VGG16 and the attribute classifiers see at most, officially
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureNetwork:
-    """Images to features, and what a result must say of that."""
+    """A function from images to features, and what a result must say of it."""
 
     name: str
     sha256: str  # of its weights
@@ -39,40 +37,26 @@ class FeatureNetwork:
 
 
 class Measured(NamedTuple):
-    """What a family of metrics found."""
+    """What one measurement of some kinds of metrics gives."""
 
-    values: dict[str, dict[str, float]]  # of each kind, named numbers
-    about: dict[str, Any]  # what defines them, for the result
-    of_kinds: Mapping[str, dict[str, Any]] = MappingProxyType({})  # what defines one alone
-    refused: Mapping[str, str] = MappingProxyType({})  # kinds that were not measured, and why
-
-
-def too_few(
-    kinds: Iterable[str], least: Mapping[str, int], images: int, reals: int
-) -> dict[str, str]:
-    """Kinds that need at least `least` images of each sort and have fewer, and why that is so."""
-    return {
-        kind: f"found {images:,} samples and {reals:,} real images, at least {least[kind]:,} of "
-        f"each are needed{FEW_NEIGHBOURS if kind.endswith('pr') else ''}"
-        for kind in kinds
-        if min(images, reals) < least[kind]
-    }
+    values: Mapping[str, Mapping[str, float]]  # named numbers of each kind
+    about: Mapping[str, Any]  # what defines them, for the result
+    of_kinds: Mapping[str, Mapping[str, Any]] = {}  # what defines one kind alone
+    refused: Mapping[str, str] = {}  # kinds that could not be measured, and why
 
 
 @dataclass(frozen=True)
 class Tools:
     """What measuring needs beside the generator and the data."""
 
-    cache: Path  # folder of what can be made again: statistics of reals
+    cache: Path  # folder for features of reals and for rows that wait
     weights: Path | None = None  # of feature networks: a file or a folder
     classifiers: tuple[Path, ...] = ()  # TorchScript files, images -> logits
-    tell: Callable[[str], None] = lambda text: None  # called with what a user should know
-    crop_faces: bool = False  # path length of the faces alone, as officially of FFHQ and CelebA-HQ
+    tell: Callable[[str], None] = lambda text: None  # called with messages for the user
 
 
 def as_rgb(images: Tensor) -> Tensor:
-    """(n, 3, r, r) from 0 to 255, which is what public networks look at; gray is repeated, and what
-    is transparent shows white."""
+    """(n, 3, r, r) from 0 to 255 for public networks: gray repeated, transparency over white."""
     channels = images.shape[1]
     if channels == 4:
         colours, alpha = images[:, :3].float(), images[:, 3:].float() / 255
@@ -87,7 +71,7 @@ def averaged_down(images: Tensor, largest: int = LARGEST) -> Tensor:
 
 
 class Weights(NamedTuple):
-    """What a file holds, and its SHA-256."""
+    """The tensors in a file, and its SHA-256."""
 
     tensors: dict[str, Tensor]
     sha256: str
@@ -98,8 +82,8 @@ def public_weights(url: str, given: Path | None) -> Weights:
 
     Taken from `given`, the file itself or a folder that has it, else from
     $TORCH_HOME/hub/checkpoints, else downloaded to there. A file given by its own path may be any
-    that fits the network; all others must have the SHA-256. In all processes; ValueError or
-    OSError in all of them.
+    that fits the network; all others must have the SHA-256. A ValueError or OSError of one process
+    is raised in all.
     """
     return on_all_ranks(lambda: read_weights(weights_file(url, given)))
 
@@ -110,7 +94,7 @@ def in_hub_cache(url: str) -> bool:
 
 
 def weights_file(url: str, given: Path | None) -> Path:
-    """The file; else an OSError that says where it should be."""
+    """The path of the file; OSError with the place where it should be if there is none."""
     name = url.rpartition("/")[2]
     digits = str(download.hash_prefix(name))
     if given is not None and not given.exists():

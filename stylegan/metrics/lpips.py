@@ -1,10 +1,9 @@
 """LPIPS with VGG16 (Zhang et al. 2018), the distance of perceptual path length.
 
-From torchmetrics: its package holds the weights of the linear layers (version 0.1), and the network
-can be made without its trunk's, which are then loaded here. torch-fidelity's downloads both as soon
-as it is made. The trunk is torchvision's VGG16. The paper's numbers come from a network for
-TensorFlow by the same authors (`vgg16_zhang_perceptual.pkl`), which has not been compared with this
-one here: they should be near, but are not exactly comparable.
+torchmetrics has the weights of the linear layers (version 0.1); the trunk is torchvision's VGG16,
+whose weights are loaded here. The paper's numbers come from a TensorFlow network of the same
+authors (`vgg16_zhang_perceptual.pkl`), which has not been compared with this one: they should be
+near, but are not exactly comparable.
 """
 
 from collections.abc import Mapping

@@ -13,10 +13,10 @@ from stylegan import distributed
 from stylegan.figures import grid
 from stylegan.metrics.efficientnet import efficientnet, obstacle
 from stylegan.metrics.features import FeatureNetwork
-from stylegan.metrics.statistics import distances, smallest
-from stylegan.metrics.subject import Subject
+from stylegan.metrics.sources import GeneratorSamples
+from stylegan.metrics.statistics import distances
 
-YARDSTICKS = 1000  # training images, at most, whose own neighbours are looked for
+REFERENCES = 1000  # training images, at most, whose own neighbours are looked for
 LARGEST, LARGEST_SHOWN = 64, 128  # pixels that are compared, and shown
 COARSE = 16  # pixels a side, where pixels are compared
 LONGEST = 8  # rows, before two rows share a line
@@ -37,33 +37,35 @@ class Neighbours(NamedTuple):
         return relative
 
 
-def samples(subject: Subject, num: int) -> Tensor:
+def samples(source: GeneratorSamples, num: int) -> Tensor:
     """The first `num` generated images, in every process: uint8 (num, C, r, r)."""
-    shares = distributed.gather(list(subject.fakes(num)))
+    shares = distributed.gather(list(source.fakes(num)))
     return torch.cat([part for share in shares for part in share])
 
 
-def nearest(pictures: Tensor, subject: Subject, network: FeatureNetwork, k: int = 3) -> Neighbours:
+def nearest(
+    pictures: Tensor, source: GeneratorSamples, network: FeatureNetwork, k: int = 3
+) -> Neighbours:
     """Neighbours of pictures uint8 (n, C, r, r) among all training images, either way round if
     these are mirrored. k is smaller where there are fewer of them.
 
     All processes give the same pictures; each looks through its share of the data, whose features
     are not kept: memory depends on n alone.
     """
-    images = subject.real_images()
-    yardsticks = np.linspace(0, len(images) - 1, min(len(images), YARDSTICKS)).astype(np.int64)
-    shown = subject.require_store().pictures
-    known = torch.from_numpy(shown(images[yardsticks]))
-    batches = (*pictures.split(subject.batch), *known.split(subject.batch))
+    images = source.real_images()
+    references = np.linspace(0, len(images) - 1, min(len(images), REFERENCES)).astype(np.int64)
+    shown = source.require_store().pictures
+    known = torch.from_numpy(shown(images[references]))
+    batches = (*pictures.split(source.batch), *known.split(source.batch))
     queries = torch.cat([network(some).cpu() for some in batches])
-    itself = torch.cat([torch.full((len(pictures),), -1), torch.from_numpy(yardsticks)])
+    itself = torch.cat([torch.full((len(pictures),), -1), torch.from_numpy(references)])
     best, names = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
-    for indices in subject.batches(len(images), "training images"):
+    for indices in source.batches(len(images), "training images"):
         rows = torch.arange(indices.start, indices.stop)
         reals = torch.from_numpy(shown(images[indices.start : indices.stop]).copy())
         found = distances(queries, network(reals).cpu())
         flipped = torch.full_like(found, torch.inf)
-        if subject.mirror:
+        if source.mirror:
             flipped = distances(queries, network(reals.flip(3)).cpu())
         ways = 2 * rows + (flipped < found)  # index and way round, (n, batch)
         found = found.minimum(flipped)
@@ -77,11 +79,21 @@ def nearest(pictures: Tensor, subject: Subject, network: FeatureNetwork, k: int 
     return Neighbours(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical)
 
 
-def comparing(subject: Subject) -> FeatureNetwork:
+def smallest(
+    best: Tensor, whose: Tensor, found: Tensor, names: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
+    """The k smallest of `best` (n, up to k) and `found` (n, m), ascending, with their names:
+    `whose` are those of `best`, `names` (n, m) those of `found`."""
+    values, all_names = torch.cat([best.to(found), found], dim=1), torch.cat([whose, names], dim=1)
+    values, places = values.sort(dim=1, stable=True)  # of equal ones the first
+    return values[:, :k], all_names.gather(1, places[:, :k])
+
+
+def comparing(source: GeneratorSamples) -> FeatureNetwork:
     """EfficientNet-Lite0 if it can look at the images here, else pixels of averages."""
-    channels, size = subject.require_store().channels, min(subject.size, COARSE)
+    channels, size = source.require_store().channels, min(source.size, COARSE)
     if obstacle() is None:
-        return efficientnet(subject.device, min(subject.size, LARGEST))
+        return efficientnet(source.device, min(source.size, LARGEST))
     return FeatureNetwork(
         f"pixels at {size}x{size}",
         "",
@@ -91,24 +103,27 @@ def comparing(subject: Subject) -> FeatureNetwork:
     )
 
 
-def samples_and_nearest(subject: Subject, network: FeatureNetwork, num: int, k: int) -> Image.Image:
+def samples_and_nearest(
+    source: GeneratorSamples, network: FeatureNetwork, num: int, k: int
+) -> Image.Image:
     """The first `num` samples, each beside the k training images nearest to it."""
-    pictures = samples(subject, num)
-    found = nearest(*reduced(pictures, subject, LARGEST), network, k)
-    return picture(*reduced(pictures, subject, LARGEST_SHOWN), found)
+    pictures = samples(source, num)
+    found = nearest(*reduced(pictures, source, LARGEST), network, k)
+    return picture(*reduced(pictures, source, LARGEST_SHOWN), found)
 
 
-def reduced(pictures: Tensor, subject: Subject, largest: int) -> tuple[Tensor, Subject]:
-    """The pictures, averaged down to at most `largest` pixels, and their subject at that size."""
-    size = min(subject.size, largest)
-    small = avg_pool2d(pictures.float(), subject.size // size).round().to(pictures.dtype)
-    return small, dataclasses.replace(subject, resolution=size)
+def reduced(
+    pictures: Tensor, source: GeneratorSamples, largest: int
+) -> tuple[Tensor, GeneratorSamples]:
+    """The pictures, averaged down to at most `largest` pixels, and their source at that size."""
+    size = min(source.size, largest)
+    small = avg_pool2d(pictures.float(), source.size // size).round().to(pictures.dtype)
+    return small, dataclasses.replace(source, resolution=size)
 
 
-def picture(pictures: Tensor, subject: Subject, found: Neighbours) -> Image.Image:
-    """Each of the pictures at the left of a row of its neighbours, whose relative distances stand
-    below them."""
-    images = subject.real_images()
+def picture(pictures: Tensor, source: GeneratorSamples, found: Neighbours) -> Image.Image:
+    """A row for each picture: the picture, then its neighbours above their relative distances."""
+    images = source.real_images()
     cells: list[np.ndarray] = []
     labels: list[str] = []
     for i, row in enumerate(found.indices):
@@ -117,7 +132,7 @@ def picture(pictures: Tensor, subject: Subject, found: Neighbours) -> Image.Imag
         for index, mirrored, relative in zip(
             row, found.mirrored[i], found.relative[i], strict=True
         ):
-            cell = subject.require_store().pictures(images[index])
+            cell = source.require_store().pictures(images[index])
             cells.append(cell[:, :, ::-1] if mirrored else cell)
             labels.append(f"{relative:.2f}")
     channels_last = [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in cells]

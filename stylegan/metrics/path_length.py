@@ -15,7 +15,7 @@ from torch import Tensor
 from stylegan import streams
 from stylegan.distributed import gather, on_all_ranks
 from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
-from stylegan.metrics.subject import Samples, Subject, exact_arithmetic
+from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic
 from stylegan.paths import slerp
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
@@ -24,27 +24,26 @@ Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (
 
 
 def measure_path_length(
-    samples: Samples, kinds: Collection[str], images: int, tools: Tools
+    source: ImageSource, kinds: Collection[str], images: int, tools: Tools
 ) -> Measured:
     """ppl-z-full, ppl-w-full, ppl-z-end and ppl-w-end, of `images` pairs.
 
     8 bytes a pair are kept. OSError if there are no weights of VGG16.
     """
-    subject = samples.require_latents()
+    samples = source.require_latents()
     from stylegan.metrics.lpips import load_lpips  # with torchmetrics, slow to import
 
-    lpips = load_lpips(tools.weights, subject.device)
-    values = {}
-    for kind in kinds:
-        lengths = measured_lengths(subject, kind, images, lpips.distance, tools.crop_faces)
-        values[kind] = {kind: trimmed_mean(lengths)}
+    lpips = load_lpips(tools.weights, samples.device)
+    values = {
+        kind: {kind: trimmed_mean(measured_lengths(samples, kind, images, lpips.distance))}
+        for kind in kinds
+    }
     about = {
         "pairs": images,
         **lpips.about(),
         "epsilon": EPSILON,
         "interpolation": "spherical in z, linear in w",
         "ends": "the same label and the same noise",
-        "crop_faces": tools.crop_faces,
         "resize": f"box averages down to {LARGEST}, none up",
         "trim": f"lowest and highest {TRIM_PERCENT} %",
     }
@@ -52,15 +51,15 @@ def measure_path_length(
 
 
 def measured_lengths(
-    subject: Subject, kind: str, pairs: int, distance: Distance, crop_faces: bool = False
+    samples: GeneratorSamples, kind: str, pairs: int, distance: Distance
 ) -> np.ndarray:
     """Squared lengths of steps between `pairs` pairs of latents, all processes' in order."""
     _, space, where = kind.split("-")  # ppl, z or w, full or end
 
     def own_lengths() -> np.ndarray:
         lengths = [np.empty(0)]
-        for indices in subject.batches(pairs, kind):
-            sample = path(subject, indices, space, where == "end", crop_faces)
+        for indices in samples.batches(pairs, kind):
+            sample = path(samples, indices, space, where == "end")
             lengths.append(path_lengths(sample, distance).double().cpu().numpy())
         return np.concatenate(lengths)
 
@@ -76,36 +75,36 @@ def path_lengths(
 
 
 def path(
-    subject: Subject, indices: range, space: str, from_start: bool, crop_faces: bool
+    samples: GeneratorSamples, indices: range, space: str, from_start: bool
 ) -> Callable[[float], Tensor]:
-    """Images a step further on from random places of the paths, or from their starts.
+    """A function from a step to the images that far beyond random places of the paths, or beyond
+    their starts.
 
     Places are interpolated in float64: in float32 the step itself would be off by 1e-3 of it.
     In z the vectors have the length that latents have. Officially it is 1; the mapping takes
     that away first, but a label beside them would be too loud.
     """
-    z0, z1, t = latent_pairs(subject, indices)
+    z0, z1, t = latent_pairs(samples, indices)
     t = torch.zeros_like(t) if from_start else t
-    noise = subject.noise_maps(indices)
+    noise = samples.noise_maps(indices)
     if space == "w":
-        w0, w1 = (subject.mapped(z, indices).cpu().double() for z in (z0, z1))
+        w0, w1 = (samples.mapped(z, indices).cpu().double() for z in (z0, z1))
 
     def sample(step: float) -> Tensor:
         if space == "z":
             z = slerp(z0, z1, t + step) * math.sqrt(z0.shape[1])
-            w = subject.mapped(z, indices)
+            w = samples.mapped(z, indices)
         else:
-            w = torch.lerp(w0, w1, t + step).to(subject.generator.w_avg)
-        images = subject.synthesized(w, noise)
-        return averaged_down(face_region(images) if crop_faces else images)
+            w = torch.lerp(w0, w1, t + step).to(samples.generator.w_avg)
+        return averaged_down(samples.synthesized(w, noise))
 
     return sample
 
 
-def latent_pairs(subject: Subject, indices: range) -> tuple[Tensor, Tensor, Tensor]:
+def latent_pairs(samples: GeneratorSamples, indices: range) -> tuple[Tensor, Tensor, Tensor]:
     """z0 and z1 (n, z_dim), t (n, 1) from U(0, 1), in float64; pair i of (seed, i) alone."""
-    draws = [streams.path(subject.seed, i) for i in indices]
-    z_dim = subject.generator.config.z_dim
+    draws = [streams.path(samples.seed, i) for i in indices]
+    z_dim = samples.generator.config.z_dim
     z = torch.from_numpy(np.stack([each.randn(2, z_dim) for each in draws]))
     t = torch.tensor([[each.random_sample()] for each in draws], dtype=torch.float64)
     return z[:, 0], z[:, 1], t
@@ -119,9 +118,3 @@ def trimmed_mean(lengths: np.ndarray, percent: float = TRIM_PERCENT) -> float:
     low = np.percentile(lengths, percent, method="lower")
     high = np.percentile(lengths, 100 - percent, method="higher")
     return float(lengths[(low <= lengths) & (lengths <= high)].mean())
-
-
-def face_region(images: Tensor) -> Tensor:
-    """The part of FFHQ's and CelebA-HQ's aligned pictures that shows the face: a half by a half."""
-    eighth = images.shape[2] // 8
-    return images[:, :, 3 * eighth : 7 * eighth, 2 * eighth : 6 * eighth]

@@ -23,7 +23,7 @@ from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.lineage import sha256_of
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
-from stylegan.metrics.subject import Samples, Subject, exact_arithmetic
+from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic
 
 if TYPE_CHECKING:
     from sklearn.svm import LinearSVC
@@ -34,24 +34,24 @@ Classifier = Callable[[Tensor], Tensor]
 
 
 def measure_separability(
-    samples: Samples, kinds: Collection[str], images: int, tools: Tools
+    source: ImageSource, kinds: Collection[str], images: int, tools: Tools
 ) -> Measured:
     """`ls`, of `images` images and the attributes of `tools.classifiers`.
 
     Latents and logits wait in a file. In memory is the half of one space that a machine is fitted
     to, in the first process: 1.4 GB for 200,000 images and 512 numbers each.
     """
-    subject = samples.require_latents()
+    samples = source.require_latents()
     if not tools.classifiers:
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
     names = [path.stem for path in tools.classifiers]
     if len(set(names)) < len(names):
         raise ValueError(f"classifiers need different file names: {', '.join(names)}")
     files = [
-        on_all_ranks(partial(load_classifier, path, subject.device)) for path in tools.classifiers
+        on_all_ranks(partial(load_classifier, path, samples.device)) for path in tools.classifiers
     ]
     classifiers = {name: classifier for name, (classifier, _) in zip(names, files, strict=True)}
-    entropies = attribute_entropies(subject, classifiers, images, tools.cache)
+    entropies = attribute_entropies(samples, classifiers, images, tools.cache)
     values = {"ls-z": score(entropies["z"]), "ls-w": score(entropies["w"])}
     for space in entropies:
         values |= {f"entropy-{space}/{name}": h for name, h in entropies[space].items()}
@@ -93,14 +93,14 @@ def load_classifier(path: Path, device: torch.device) -> tuple[Classifier, str]:
 
 
 def attribute_entropies(
-    subject: Subject, classifiers: Mapping[str, Classifier], images: int, folder: Path
+    samples: GeneratorSamples, classifiers: Mapping[str, Classifier], images: int, folder: Path
 ) -> dict[str, dict[str, float]]:
     """H(Y | X) in nats, of the spaces z and w and of each attribute; equal in all processes."""
-    config = subject.generator.config
+    config = samples.generator.config
     widths = [config.z_dim, config.w_dim, len(classifiers)]
     rows = Rows(images, sum(widths), folder)
     with exact_arithmetic():
-        on_all_ranks(lambda: classify_own(subject, classifiers, images, rows), at_once=True)
+        on_all_ranks(lambda: classify_own(samples, classifiers, images, rows), at_once=True)
     table = rows.gathered()
 
     def fit() -> dict[str, dict[str, float]]:
@@ -113,20 +113,20 @@ def attribute_entropies(
             for space, latents in (("z", z), ("w", w)):
                 sides = sides_of_plane(latents[kept], present)
                 found[space][name] = conditional_entropy(sides, present)
-                subject.progress(f"fitted {name} in {space}", 1, 1)
+                samples.progress(f"fitted {name} in {space}", 1, 1)
         return found
 
     return from_rank0(fit)
 
 
 def classify_own(
-    subject: Subject, classifiers: Mapping[str, Classifier], images: int, rows: Rows
+    samples: GeneratorSamples, classifiers: Mapping[str, Classifier], images: int, rows: Rows
 ) -> None:
     """Add z, w and logits of this process's images to `rows`."""
-    for indices in subject.batches(images, "classified"):
-        z = sampling.latents(subject.seeds(indices), subject.generator.config.z_dim)
-        w = subject.mapped(z, indices)
-        pictures = averaged_down(subject.synthesized(w, subject.noise_maps(indices))).float()
+    for indices in samples.batches(images, "classified"):
+        z = sampling.latents(samples.seeds(indices), samples.generator.config.z_dim)
+        w = samples.mapped(z, indices)
+        pictures = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
         logits = [one_logit(f(pictures), name).cpu() for name, f in classifiers.items()]
         rows.add(torch.cat([z, w.cpu().float(), torch.stack(logits, dim=1)], dim=1))
 

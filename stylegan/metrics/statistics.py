@@ -1,73 +1,65 @@
-"""Statistics of features: moments, distances, neighbours, in memory that images do not fill."""
+"""Statistics of features: moments, distances, neighbours; rows are read in blocks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan import distributed
-
 ROWS_AT_ONCE = 1024  # of either side of a table of distances
 NEIGHBORHOOD = 3  # the k of precision and recall, as in the paper
-LEAST_FOR_NEIGHBORHOODS = 100  # images of each sort, as measured: docs/metrics.md
-GROUPS = 10  # of samples, each of which is left out once for an interval
+LEAST_FOR_NEIGHBORHOODS = 100  # images of each sort: among 50 draws differ by 0.2, docs/metrics.md
+GROUPS = 10  # of samples; an interval leaves out each group once
 STUDENT = 2.262  # 97.5 % quantile of Student's t with GROUPS - 1 degrees of freedom
 
 
+@dataclass
 class Moments:
-    """Mean and covariance of rows of features that arrive in batches; sums in float64."""
+    """Count, mean and covariance of feature rows, as float64 sums about their first row."""
 
-    def __init__(self, dim: int) -> None:
-        self.count = 0
-        self.shift: Tensor | None = None  # the first row: sums about it lose no digits
-        self.sum = torch.zeros(dim, dtype=torch.float64)
-        self.products = torch.zeros(dim, dim, dtype=torch.float64)
-
-    def add(self, features: Tensor) -> None:
-        """features (n, dim)."""
-        rows = features.detach().to("cpu", torch.float64)
-        if self.shift is None:
-            self.shift = rows[0].clone()
-        rows = rows - self.shift
-        self.count += len(rows)
-        self.sum += rows.sum(dim=0)
-        self.products += rows.T @ rows
-
-    def merged(self) -> "Moments":
-        """Moments of the rows of all processes; equal in each of them."""
-        return pooled(distributed.gather(self))
+    count: int
+    shift: Tensor  # the first row: sums about it lose no digits
+    sum: Tensor
+    products: Tensor
 
     def mean(self) -> np.ndarray:
         """(dim,)."""
-        assert self.shift is not None
         mean: np.ndarray = (self.shift + self.sum / self.count).numpy()
         return mean
 
     def covariance(self) -> np.ndarray:
-        """(dim, dim), unbiased."""
-        if self.count < 2:
-            raise ValueError(f"a covariance needs at least 2 images, not {self.count}")
+        """(dim, dim), unbiased; of at least 2 rows."""
         centered = self.products - torch.outer(self.sum, self.sum) / self.count
         covariance: np.ndarray = (centered / (self.count - 1)).numpy()
         return covariance
 
 
-def pooled(parts: Iterable[Moments]) -> Moments:
-    """Moments of the rows of all parts; at least one has some."""
-    given = [part for part in parts if part.shift is not None]
-    total = Moments(len(given[0].sum))
-    for part in given:
-        assert part.shift is not None
-        if total.shift is None:
-            total.shift = part.shift
-        by = part.shift - total.shift  # moves the part's sums to the common shift
-        total.count += part.count
+def moments_of(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Moments:
+    """Moments of rows (n, dim), n > 0, read in blocks."""
+    dim = rows.shape[1]
+    shift = torch.from_numpy(np.array(rows[0])).double()
+    total = torch.zeros(dim, dtype=torch.float64)
+    products = torch.zeros(dim, dim, dtype=torch.float64)
+    for some in blocks(rows, at_once):
+        centered = some.double() - shift
+        total += centered.sum(dim=0)
+        products += centered.T @ centered
+    return Moments(len(rows), shift, total, products)
+
+
+def pooled(parts: Sequence[Moments]) -> Moments:
+    """Moments of the rows of all parts."""
+    first = parts[0]
+    count, total, products = first.count, first.sum.clone(), first.products.clone()
+    for part in parts[1:]:
+        by = part.shift - first.shift  # moves the part's sums to the common shift
+        count += part.count
         cross = torch.outer(part.sum, by)
-        total.products += part.products + cross + cross.T + part.count * torch.outer(by, by)
-        total.sum += part.sum + part.count * by
-    return total
+        products += part.products + cross + cross.T + part.count * torch.outer(by, by)
+        total += part.sum + part.count * by
+    return Moments(count, first.shift, total, products)
 
 
 def frechet_distance(
@@ -92,22 +84,22 @@ def root(covariance: np.ndarray) -> np.ndarray:
 
 
 class Estimate(NamedTuple):
-    """A number and its 95 % interval over samples; the reals stay. A bias that depends on how many
-    images there are is not in it."""
+    """A number and its 95 % interval over samples, with fixed reals. It does not contain the bias
+    that depends on the number of images."""
 
     value: float
     interval: tuple[float, float]
 
 
 def estimate(value: float, without: Sequence[float] | np.ndarray) -> Estimate:
-    """From the value without each of GROUPS groups of samples: the delete-a-group jackknife."""
+    """The delete-a-group jackknife: `without` has the value without each group of samples."""
     reach = STUDENT * np.sqrt((GROUPS - 1) * np.var(without))
     return Estimate(value, (float(value - reach), float(value + reach)))
 
 
 def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
-    """Frechet distance of features (n, dim) and (m, dim)."""
-    if len(fakes) + len(reals) < fakes.shape[1]:  # what they span is smaller, and all that counts
+    """Frechet distance of features (n, dim) and (m, dim), n at least 2 * GROUPS."""
+    if len(fakes) + len(reals) < fakes.shape[1]:  # work in the subspace that they span
         basis = np.linalg.qr(np.concatenate([fakes, reals]).astype(np.float64).T).Q
         fakes, reals = fakes @ basis, reals @ basis
     groups, real = [moments_of(fakes[i::GROUPS]) for i in range(GROUPS)], moments_of(reals)
@@ -126,24 +118,18 @@ def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
     return estimate(distance(groups), without)
 
 
-def moments_of(rows: np.ndarray) -> Moments:
-    moments = Moments(rows.shape[1])
-    for some in blocks(rows):
-        moments.add(some)
-    return moments
-
-
 def kernel_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
     """Kernel distance of features (n, dim) and (m, dim): the unbiased squared maximum mean
-    discrepancy with k(a, b) = (a.b / dim + 1)^3. Binkowski et al. 2018; of all pairs of images,
-    which the usual mean over subsets estimates."""
+    discrepancy with k(a, b) = (a.b / dim + 1)^3. Binkowski et al. 2018. It uses all pairs of
+    images; the usual mean over subsets estimates the same."""
     n, m = len(fakes), len(reals)
     member = torch.eye(GROUPS, dtype=torch.float64).repeat(-(-n // GROUPS), 1)[:n]
     ours, itself = member.T @ kernel_sums(fakes, fakes, member), kernel_diagonal(fakes)
     across = member.T @ kernel_sums(fakes, reals, torch.ones(m, 1, dtype=torch.float64))
     theirs = kernel_sums(reals, reals, torch.ones(m, 1, dtype=torch.float64)).sum()
     real = (theirs - kernel_diagonal(reals).sum()) / (m * (m - 1))
-    kept = 1 - torch.eye(GROUPS + 1, dtype=torch.float64)[:, 1:]  # all, and all but one
+    # row 0 keeps all groups, row i leaves out group i
+    kept = 1 - torch.eye(GROUPS + 1, dtype=torch.float64)[:, 1:]
     number = kept @ member.sum(dim=0)
     pairs = ((kept @ ours) * kept).sum(dim=1) - kept @ (member.T @ itself)
     found = pairs / (number * (number - 1)) + real - 2 * (kept @ across[:, 0]) / (number * m)
@@ -173,10 +159,11 @@ def kernel(products: Tensor, dim: int) -> Tensor:
 def precision_recall(
     fakes: np.ndarray, reals: np.ndarray, k: int = NEIGHBORHOOD
 ) -> tuple[float, float]:
-    """Both, of features (n, dim) and (m, dim). Kynkaanniemi et al. 2019, equations 1 and 2.
+    """Precision and recall of features (n, dim) and (m, dim).
+    Kynkaanniemi et al. 2019, equations 1 and 2.
 
-    Precision is the share of fakes that lie within a real's ball, as far as its k-th nearest other
-    real; recall is the share of reals within a fake's ball.
+    Precision is the share of fakes that lie within a real's ball, whose radius is the distance to
+    its k-th nearest other real; recall is the share of reals within a fake's ball.
     """
     if min(len(fakes), len(reals)) <= k:
         raise ValueError(
@@ -188,39 +175,16 @@ def precision_recall(
 
 def fraction_within(points: np.ndarray, centers: np.ndarray, k: int) -> float:
     """Share of the points that lie in the ball of a center."""
-    radii = torch.cat([nearest_rows(some, centers, k + 1)[0][:, -1] for some in blocks(centers)])
-    inside = 0
-    for some in blocks(points):
-        found = torch.zeros(len(some), dtype=torch.bool)
-        for ball, radius in zip(blocks(centers), radii.split(ROWS_AT_ONCE), strict=True):
-            found |= (distances(some, ball) <= radius).any(dim=1)
-        inside += int(found.sum())
-    return inside / len(points)
+    all_centers = torch.from_numpy(np.array(centers))
+    radii = [distances(some, all_centers).kthvalue(k + 1).values for some in blocks(centers)]
+    radius = torch.cat(radii)  # a center is its own nearest one, so its k-th other is number k + 1
+    inside = [(distances(some, all_centers) <= radius).any(dim=1) for some in blocks(points)]
+    return int(torch.cat(inside).sum()) / len(points)
 
 
-def nearest_rows(queries: Tensor, rows: np.ndarray, k: int) -> tuple[Tensor, Tensor]:
-    """The k smallest distances of each query, (n, k), and whose they are."""
-    best, whose = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
-    for i, some in enumerate(blocks(rows)):
-        names = torch.arange(len(some)) + i * ROWS_AT_ONCE
-        best, whose = smallest(best, whose, distances(queries, some), names, k)
-    return best, whose
-
-
-def smallest(
-    best: Tensor, whose: Tensor, found: Tensor, names: Tensor, k: int
-) -> tuple[Tensor, Tensor]:
-    """The k smallest of `best` (n, up to k) and `found` (n, m), ascending, with their names;
-    `whose` (n, up to k) has those of `best`, `names` (m,) those of `found`."""
-    values = torch.cat([best.to(found), found], dim=1)
-    all_names = torch.cat([whose, names.expand(len(found), -1)], dim=1)
-    values, places = values.sort(dim=1, stable=True)  # of equal ones the first
-    return values[:, :k], all_names.gather(1, places[:, :k])
-
-
-def blocks(rows: np.ndarray) -> Iterator[Tensor]:
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        yield torch.from_numpy(np.array(rows[start : start + ROWS_AT_ONCE]))
+def blocks(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Iterator[Tensor]:
+    for start in range(0, len(rows), at_once):
+        yield torch.from_numpy(np.array(rows[start : start + at_once]))
 
 
 def distances(a: Tensor, b: Tensor) -> Tensor:

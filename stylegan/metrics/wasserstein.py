@@ -7,7 +7,6 @@ together do not show.
 """
 
 import math
-import shutil
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -20,8 +19,8 @@ from stylegan import streams
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.metrics.cache import Rows
 from stylegan.metrics.features import Measured, Tools
+from stylegan.metrics.sources import ImageSource, share_of
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
-from stylegan.metrics.subject import Samples, share_of
 
 PATCH = 7  # pixels, both ways
 PATCHES = 128  # of every level of every image
@@ -33,25 +32,25 @@ VALUES_AT_ONCE = 2**26  # of projections or patches in memory: few passes over t
 Shape = tuple[int, int, int, int]
 
 
-def measure_swd(subject: Samples, kinds: Collection[str], images: int, tools: Tools) -> Measured:
+def measure_swd(source: ImageSource, kinds: Collection[str], images: int, tools: Tools) -> Measured:
     """`swd`, the average of the levels, and each of them, as `swd-32`; all times 1000, as
-    officially. Where the data has fewer images they are used again, with patches elsewhere."""
-    store = subject.require_squares().require_store()
-    num_reals = min(images, len(subject.real_images()))
-    shape = (images, store.channels, subject.size, subject.size)
+    officially. If the data has fewer images, they are used again with other patches."""
+    store = source.require_store()
+    num_reals = min(images, len(source.real_images()))
+    shape = (images, store.channels, source.size, source.size)
     found = sliced_wasserstein(
-        subject.reals(images, evenly=True),
-        subject.fakes(images),
+        source.reals(images, evenly=True),
+        source.fakes(images),
         shape,
-        seed=subject.seed,
+        seed=source.seed,
         folder=tools.cache,
     )
     about = {
         "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
         "directions": DIRECTIONS,
-        "patch_seed": subject.seed,
+        "patch_seed": source.seed,
         "images": images,
-        "reals": {**subject.about_reals(), "number": num_reals, "chosen": "evenly"},
+        "reals": {**source.about_reals(), "number": num_reals, "chosen": "evenly"},
     }
     values = {name: one.value for name, one in found.items()}
     about |= {"interval_95": {name: one.interval for name, one in found.items()}}
@@ -64,13 +63,11 @@ def sliced_wasserstein(
     """Distances of two sets of images (N, C, r, r), each in batches uint8 (n, C, r, r), with
     intervals over the images of b.
 
-    With several processes each gives its part of either set; N is that of all, and so is the
-    result. Patches wait in files in `folder`, 25 C kB for each image and level, which vanish
-    with the process; in memory are the projections of one level onto a few directions.
-    Equal sets have distance 0: where image i is looked at depends on (seed, i) alone.
+    With several processes each gives its part of either set. Patches wait in unnamed files in
+    `folder`, 25 C kB for each image and level; in memory are the projections of one level onto a
+    few directions. Equal sets have distance 0: the patches of image i depend on (seed, i) alone.
     """
     levels = level_sizes(shape[-1])
-    from_rank0(lambda: check_space(shape, folder))
     patches = [level_patches(images, shape, seed, folder) for images in (a, b)]
     rows = [[level.gathered() for level in of_set] for of_set in patches]
 
@@ -93,20 +90,6 @@ def level_sizes(resolution: int) -> list[int]:
             f"{PATCH}x{PATCH} pixels; it needs {SMALLEST}x{SMALLEST} or more"
         )
     return [resolution >> i for i in range(max(1, int(math.log2(resolution / COARSEST)) + 1))]
-
-
-def check_space(shape: Shape, folder: Path) -> bool:
-    """OSError if the patches of both sets do not fit on the disk."""
-    folder.mkdir(parents=True, exist_ok=True)
-    needed = 2 * shape[0] * len(level_sizes(shape[-1])) * PATCHES * shape[1] * PATCH**2 * 4
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise OSError(
-            f"swd of {shape[0]} images needs {needed / 2**30:.1f} GiB in {folder} for a while, "
-            f"where {free / 2**30:.1f} GiB are free; ask for fewer images, as in swd2048, or name "
-            "another folder"
-        )
-    return True
 
 
 def level_patches(images: Iterable[Tensor], shape: Shape, seed: int, folder: Path) -> list[Rows]:
@@ -196,6 +179,7 @@ def distances(a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndar
             theirs = np.take_along_axis(theirs, order, axis=1)
             for i in range(GROUPS):
                 rest = theirs[group[order] != i].reshape(len(some), -1)
+                # rest has fewer rows: compare order statistics at equal quantiles
                 same_share = (np.arange(rest.shape[1]) + 0.5) * len(a) // rest.shape[1]
                 apart = np.abs(ours[:, same_share.astype(np.int64)] - rest)
                 without[i] += apart.mean(axis=1, dtype=np.float64).sum()

@@ -5,33 +5,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from PIL import Image
 
-from stylegan import sampling
-from stylegan.figures import of_seeds, pictures_at_psis
+from stylegan.figures import of_seeds, truncation
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_run
-from stylegan.metrics import Subject, Tools
+from stylegan.metrics import GeneratorSamples, Tools
 from stylegan.metrics.neighbours import comparing, samples_and_nearest
 from stylegan.metrics.reals import store_of
-from stylegan.metrics.subject import ImageProgress, quiet
+from stylegan.metrics.sources import ImageProgress, quiet
 from stylegan.run_folder import RunFolder
 
 SEEDS = range(5)
 PSIS = (1.0, 0.7, 0.5, 0.3, 0.0, -0.5, -1.0)
-CELL = 192  # pixels at most, of a picture of the sweep
 SAMPLES, NEIGHBOURS = 5, 9  # rows and columns of the nearest training images
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Pictures of some seeds, a row each, at falling psi."""
-
-    psis: Sequence[float]
-    rows: Sequence[tuple[str, Sequence[Image.Image]]]
-    about: str
 
 
 @dataclass(frozen=True)
@@ -46,31 +34,23 @@ class Captioned:
 class Drawings:
     """What a report shows beside the files of the run. A text explains why something is missing."""
 
-    sweep: Sweep | str = "Not drawn."
+    sweep: Captioned | str = "Not drawn."
     neighbours: Captioned | str = "Not looked for; stylegan report RUN does."
 
 
 def truncation_sweep(
     loaded: LoadedGenerator, seeds: Sequence[int] = SEEDS, psis: Sequence[float] = PSIS
-) -> Sweep:
-    """The pictures, where the generator is and as far as it has grown."""
-    generator = loaded.generator
-    classes = [i % max(generator.config.label_dim, 1) for i in range(len(seeds))]
-    labels = torch.eye(generator.config.label_dim)[classes] if generator.config.label_dim else None
-    columns = pictures_at_psis(loaded, of_seeds(loaded, seeds, labels), psis)
-    names = [f"seed {seed}" for seed in seeds]
-    if loaded.label_names:
-        names = [f"{name}, {loaded.label_names[i]}" for name, i in zip(names, classes, strict=True)]
-    rows = [(name, [cell(column[i]) for column in columns]) for i, name in enumerate(names)]
+) -> Captioned:
+    """A row for each seed, at falling psi, where the generator is and as far as it has grown."""
+    count = loaded.generator.config.label_dim
+    labels = torch.eye(count)[[i % count for i in range(len(seeds))]] if count else None
     layers = "all layers" if loaded.cutoff is None else f"the first {loaded.cutoff} layers"
     seen = "" if loaded.images_seen is None else f" after {loaded.images_seen / 1000:,.0f} kimg"
-    return Sweep(tuple(psis), rows, f"Average generator{seen}, stored noise, psi on {layers}.")
-
-
-def cell(pixels: np.ndarray) -> Image.Image:
-    """A picture that fits into a table."""
-    image = sampling.picture(sampling.over_squares(pixels))
-    return image.reduce(-(-max(image.size) // CELL)) if max(image.size) > CELL else image
+    return Captioned(
+        truncation(loaded, of_seeds(loaded, seeds, labels), psis),
+        f"Average generator{seen}, stored noise, psi on {layers}. 1 is full variety, 0 the average "
+        "image, below 0 the opposites of the seeds.",
+    )
 
 
 def drawings_of(
@@ -106,17 +86,16 @@ def nearest(
     data: Path | None,
     progress: ImageProgress,
 ) -> Captioned | str:
-    """The training images nearest to some samples, compared at 64x64 pixels at most; the reason
-    where there are none."""
+    """The training images nearest to some samples, or the reason why there are none."""
     store = store_of(loaded, run, data, tell=tools.tell, progress=partial(progress, "prepared"))
     if store is None:
         return "Not looked for: the training images are gone; stylegan report --data finds them."
-    subject = Subject.of(loaded, store, mirror=run.config().data.mirror, progress=progress)
-    network = comparing(subject)
+    source = GeneratorSamples.of(loaded, store, mirror=run.config().data.mirror, progress=progress)
+    network = comparing(source)
     text = (
         f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
-        f"nearest to each among {len(subject.real_images()):,}, by {network.name}. Below: the "
+        f"nearest to each among {len(source.real_images()):,}, by {network.name}. Below: the "
         "distance in units of that between a training image and its nearest other one, so far "
         "below 1 is nearly a copy."
     )
-    return Captioned(samples_and_nearest(subject, network, SAMPLES, NEIGHBOURS), text)
+    return Captioned(samples_and_nearest(source, network, SAMPLES, NEIGHBOURS), text)

@@ -1,6 +1,5 @@
 """What the files of a run contain. They are read as data of unknown quality."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from stylegan.run_folder import RunFolder
 
 BEGINNINGS = ("start", "resume")
 ENDS = ("finished", "stopped", "failed")
+LARGEST = 1e40  # beyond float32: no measurement, and too large to draw
 Event = dict[str, Any]
 
 
@@ -44,14 +44,16 @@ class Measurement(NamedTuple):
         return number(self.part("fakes").get("psi"))
 
     def setting(self) -> dict[str, Any]:
-        """What two measurements of one generator may differ in."""
+        """What else two measurements of one generator may differ in."""
         fakes = {k: v for k, v in self.part("fakes").items() if k not in ("resolution", "alpha")}
-        reals = {f"reals' {k}": self.part("reals").get(k) for k in ("data", "number", "mirror")}
-        return {**fakes, **reals, "network": self.protocol.get("sha256")}
+        if fakes.get("mixed") == 1:  # older versions could mix several latents
+            del fakes["mixed"]
+        reals = {f"reals' {k}": self.part("reals").get(k) for k in ("images", "number", "mirror")}
+        return {**fakes, **reals, "network": str(self.protocol.get("sha256"))[:12]}
 
     @property
     def yardstick(self) -> str | None:
-        """What stood for samples, if something did."""
+        """What was measured, if it was not a generator."""
         generator = self.part("generator")
         known = "sha256" in generator and generator["sha256"] is None
         return str(generator.get("origin")) if known else None
@@ -86,8 +88,8 @@ class RunHistory:
     toml: str
     events: list[Event]
     measurements: list[Measurement]
-    grids: list[tuple[float, Path]]  # thousands of images and the samples of then, oldest first
-    unreadable: Mapping[str, int]  # lines left out, by file
+    grids: list[tuple[float, Path]]  # kimg and the sample grid of that time, oldest first
+    unreadable: Mapping[str, int]  # number of lines left out, by file
 
     @property
     def name(self) -> str:
@@ -133,7 +135,7 @@ def read_run(folder: Path) -> RunHistory:
         run.config_file.read_text(encoding="utf-8-sig"),
         events,
         [measurement_of(line) for line in lines],
-        run.grids(),
+        [(kimg, path) for kimg, path in run.grids() if path.is_file()],
         {run.log_file.name: bad_events, run.metrics_file.name: bad_lines},
     )
 
@@ -148,13 +150,10 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def number(value: object) -> float | None:
-    """A finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """A number that can be drawn, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
         return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # an integer of hundreds of digits
-        return None
+    return float(value)
 
 
 def moment(value: object) -> str:

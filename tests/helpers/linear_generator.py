@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import torch
 
-from stylegan.metrics import Subject
+from stylegan.metrics import GeneratorSamples
 from stylegan.metrics.path_length import measured_lengths
 from stylegan.metrics.separability import attribute_entropies
 from stylegan.networks import NetworkConfig
@@ -40,7 +40,7 @@ class LinearGenerator:
         return images
 
 
-def linear_subject(size=4, dim=None, loud=0.0, seed=0, batch=64, rng=0):
+def linear_samples(size=4, dim=None, loud=0.0, seed=0, batch=64, rng=0):
     """Of a random matrix in float64; of the identity without `dim`."""
     pixels = size * size
     draws = torch.Generator().manual_seed(rng)
@@ -48,7 +48,9 @@ def linear_subject(size=4, dim=None, loud=0.0, seed=0, batch=64, rng=0):
     if dim is not None:
         matrix = torch.randn(pixels, dim, generator=draws, dtype=torch.float64)
     noise = "random" if loud else "none"
-    return Subject(LinearGenerator(matrix, size, loud), noise=noise, seed=seed, batch=batch)
+    return GeneratorSamples(
+        LinearGenerator(matrix, size, loud), noise=noise, seed=seed, batch=batch
+    )
 
 
 def squared_distance(images, others):
@@ -63,8 +65,8 @@ CLASSIFIERS = {
 
 def measured(folder, batch):
     """Everything of both families, by whatever number of processes."""
-    subject = linear_subject(dim=8, loud=1.0, seed=5, batch=batch)
+    samples = linear_samples(dim=8, loud=1.0, seed=5, batch=batch)
     return SimpleNamespace(
-        lengths={kind: measured_lengths(subject, kind, 21, squared_distance) for kind in KINDS},
-        entropies=attribute_entropies(subject, CLASSIFIERS, 61, folder),
+        lengths={kind: measured_lengths(samples, kind, 21, squared_distance) for kind in KINDS},
+        entropies=attribute_entropies(samples, CLASSIFIERS, 61, folder),
     )

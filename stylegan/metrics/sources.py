@@ -1,7 +1,7 @@
-"""What is measured: samples and the real images beside them, in an order all processes share."""
+"""What is measured: images, and the real images beside them, in an order all processes share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -16,38 +16,34 @@ from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.networks import Generator, Noise
 
 CPU = torch.device("cpu")
-ImageProgress = Callable[[str, int, int], None]  # of what, images done, images in all
+ImageProgress = Callable[[str, int, int], None]  # called with (description, images done, images)
 
 
 def quiet(what: str, done: int, total: int) -> None:
-    """No progress is shown."""
+    """Show no progress."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Samples(ABC):
-    """Images to measure, the data they are compared with, and how both are looked at.
+class ImageSource(ABC):
+    """Images to measure, and the real images that they are compared with.
 
     Image i depends on `seed` and i alone, not on the batch or the number of processes.
     """
 
     store: Store | None = None
-    half: bool = False  # only every second real image is compared with
-    mirror: bool = False  # reals are flipped at random, as training with mirroring shows them
-    active: sampling.Rectangle | None = None  # only this part, without padding; None: all
+    half: bool = False  # compare with every second real image only
+    mirror: bool = False  # flip reals at random, as training with mirroring does
     resolution: int = 0  # 0: the largest there is
     seed: int = 0
     batch: int = 32
     progress: ImageProgress = field(default=quiet)
 
-    @property
-    def labelled(self) -> bool:
-        """Whether samples have labels, drawn from those of the data."""
-        return False
+    labelled = False  # whether images have labels, drawn from those of the data
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """The resolution of samples and reals."""
+        """The resolution of images and reals."""
 
     @property
     @abstractmethod
@@ -56,20 +52,17 @@ class Samples(ABC):
 
     @abstractmethod
     def fakes(self, num: int) -> Iterator[Tensor]:
-        """This process's part of the first `num` samples, uint8 (n, C, r, r) each time.
+        """This process's part of the first `num` images, uint8 (n, C, r, r) each time.
 
-        The parts of all processes, one after the other, are the samples in their order.
+        The parts of all processes, one after the other, are the images in their order.
         """
 
     @abstractmethod
-    def about_generator(self) -> dict[str, Any]:
-        """Where the samples come from, for a result."""
+    def about(self) -> dict[str, dict[str, Any]]:
+        """For a result: `generator`, where the images come from, and `fakes`, what else defines
+        them."""
 
-    @abstractmethod
-    def about_fakes(self) -> dict[str, Any]:
-        """What else defines the samples, for a result."""
-
-    def require_latents(self) -> "Subject":
+    def require_latents(self) -> "GeneratorSamples":
         """The generator and its latents; ValueError if there are only images."""
         raise ValueError("this metric looks at latents, so it needs a generator, not pictures")
 
@@ -78,20 +71,8 @@ class Samples(ABC):
             raise ValueError("this metric compares with real images; pass --data")
         return self.store
 
-    def require_squares(self) -> Self:
-        if self.active is not None:
-            raise ValueError("this metric is of square images; measure it without --active-only")
-        return self
-
-    def active_part(self, images: Tensor) -> Tensor:
-        """The part of images (n, C, r, r) that is looked at."""
-        if self.active is None:
-            return images
-        rows, columns = sampling.active_part(self.active, *images.shape[2:])
-        return images[:, :, rows, columns]
-
     def real_images(self) -> np.ndarray:
-        """Those that are compared with: uint8 (N, C, r, r), in pages of a file."""
+        """The reals to compare with: uint8 (N, C, r, r), mapped from a file."""
         return self.require_store().images(self.size)[:: 2 if self.half else 1]
 
     def batches(self, num: int, what: str) -> Iterator[range]:
@@ -106,7 +87,7 @@ class Samples(ABC):
         """This process's part of `num` reals of the store, uint8 (n, C, r, r) each time.
 
         Officially these are the first ones. `evenly` takes them from the whole store, which may be
-        sorted; where it has fewer the first follows the last, now mirrored the other way.
+        sorted; a store with fewer images starts again, now mirrored the other way.
         """
         images = self.real_images()
         if num > len(images) and not evenly:
@@ -122,7 +103,7 @@ class Samples(ABC):
         for indices in self.batches(num, "real"):
             turns = [divmod(i * step // num, len(images)) for i in indices]
             rows = self.require_store().pictures(images[[row for _, row in turns]])
-            part = self.active_part(torch.from_numpy(rows))
+            part = torch.from_numpy(rows)
             if self.mirror:
                 flips = [streams.real_mirror(self.seed, row) % 2 != turn % 2 for turn, row in turns]
                 part = torch.where(torch.tensor(flips)[:, None, None, None], part.flip(3), part)
@@ -136,26 +117,21 @@ class Samples(ABC):
             "mirror": self.mirror,
             "mirror_seed": self.seed if self.mirror else None,
             **({"part": "every second one"} if self.half else {}),
-            **self.about_active(),
         }
-
-    def about_active(self) -> dict[str, Any]:
-        return {} if self.active is None else {"active_rectangle": list(self.active)}
 
 
 @dataclass(frozen=True, eq=False)
-class Subject(Samples):
-    """Samples of a generator."""
+class GeneratorSamples(ImageSource):
+    """Images that a generator makes."""
 
-    generator: Generator  # eval mode, on the device that is to be used
+    generator: Generator  # in eval mode, on the device to use
     alpha: float = 1.0
     psi: float = 1.0  # officially off for all metrics
     cutoff: int | None = None
     centers: Tensor | None = None  # (K, w_dim) that truncation pulls toward; None: the average
     noise: str = "random"
-    mixed: int = 1  # latents that the styles of each sample come from
     origin: str = ""  # where the generator comes from, for results
-    images_seen: int | None = None  # of its training
+    images_seen: int | None = None  # by its training
 
     @classmethod
     def of(cls, loaded: LoadedGenerator, store: Store | None, **options: Any) -> Self:
@@ -178,22 +154,18 @@ class Subject(Samples):
         return self.generator.w_avg.device
 
     @property
-    def labelled(self) -> bool:
+    def labelled(self) -> bool:  # type: ignore[override]
         return self.generator.config.label_dim > 0
 
-    def require_latents(self) -> "Subject":
-        if self.mixed > 1:
-            raise ValueError(
-                f"this metric is of images of one latent each, not of {self.mixed} mixed ones"
-            )
-        return self.require_squares()
+    def require_latents(self) -> "GeneratorSamples":
+        return self
 
     def seeds(self, indices: range) -> list[int]:
-        """The seeds of samples. Those of other runs' pictures are not avoided, as officially."""
+        """The seeds of images. Those of other runs' pictures are not avoided, as officially."""
         return [(self.seed + i) % (sampling.MAX_SEED + 1) for i in indices]
 
     def labels(self, indices: range) -> Tensor | None:
-        """Labels of samples, drawn from those of the data, as officially: float (n, label_dim)."""
+        """Labels of images, drawn from those of the data, as officially: float (n, label_dim)."""
         config = self.generator.config
         if config.label_dim == 0:
             return None
@@ -209,46 +181,22 @@ class Subject(Samples):
 
     def fakes(self, num: int) -> Iterator[Tensor]:
         for indices in self.batches(num, "generated"):
-            seeds, labels = self.seeds(indices), self.labels(indices)
             (pictures,) = sampling.generate(
                 self.generator,
-                seeds,
+                self.seeds(indices),
                 psi=self.psi,
                 cutoff=self.cutoff,
-                labels=labels,
-                ws=self.mixed_styles(seeds, labels) if self.mixed > 1 else None,
+                labels=self.labels(indices),
                 noise=self.noise,  # type: ignore[arg-type]
                 resolution=self.size,
                 alpha=self.alpha,
                 batch=self.batch,
                 centers=self.centers,
             )
-            yield self.active_part(torch.from_numpy(pictures).permute(0, 3, 1, 2))
-
-    @torch.inference_mode()
-    def mixed_styles(self, seeds: Sequence[int], labels: Tensor | None) -> Tensor:
-        """ws (n, num_styles, w_dim) whose rows come from `mixed` latents each: an image's own seed
-        first, then others, from layers on that are drawn too. Table 2 of the paper."""
-        config = self.generator.config
-        layers = config.num_layers(self.size) if config.styles else 1
-        if not 1 <= self.mixed <= layers:
-            raise ValueError(
-                f"the generator has {layers} layers with styles at {self.size}x{self.size}, which "
-                f"cannot come from {self.mixed} latents"
-            )
-        rows = []
-        for i, seed in enumerate(seeds):
-            draws = streams.mixed_latents(seed)
-            others = draws.integers(0, sampling.MAX_SEED + 1, self.mixed - 1)
-            begins = np.sort(draws.choice(np.arange(1, layers), self.mixed - 1, replace=False))
-            z = sampling.latents([seed, *others.tolist()], config.z_dim).to(self.generator.w_avg)
-            label = None if labels is None else labels[i].expand(self.mixed, -1).to(z)
-            w = self.generator.mapping(z, label)
-            rows.append(w[np.searchsorted(begins, np.arange(config.num_styles()), "right")])
-        return torch.stack(rows)
+            yield torch.from_numpy(pictures).permute(0, 3, 1, 2)
 
     def noise_maps(self, indices: range) -> Noise:
-        """The noise of samples: drawn from each one's own seed, if it is "random"."""
+        """The noise of images: drawn from each one's own seed, if it is "random"."""
         if self.noise != "random":
             return self.noise  # type: ignore[return-value]
         maps = sampling.seed_noise(self.seeds(indices), self.generator.config, self.size)
@@ -270,23 +218,18 @@ class Subject(Samples):
         )
         return sampling.straight(images) if self.generator.config.premultiplied else images
 
-    def about_generator(self) -> dict[str, Any]:
-        return {
-            "origin": self.origin,
-            "sha256": weights_sha256(self.generator),
-            "images_seen": self.images_seen,
-        }
-
-    def about_fakes(self) -> dict[str, Any]:
-        names = ("alpha", "psi", "cutoff", "noise", "mixed", "seed")
-        centers = {} if self.centers is None else {"centers": len(self.centers)}
-        given = {n: getattr(self, n) for n in names} | centers | self.about_active()
-        return {"resolution": self.size} | given
+    def about(self) -> dict[str, dict[str, Any]]:
+        sha256 = weights_sha256(self.generator)
+        where = {"origin": self.origin, "sha256": sha256, "images_seen": self.images_seen}
+        names = ("alpha", "psi", "cutoff", "noise", "seed")
+        fakes = {"resolution": self.size} | {name: getattr(self, name) for name in names}
+        fakes |= {} if self.centers is None else {"centers": len(self.centers)}
+        return {"generator": where, "fakes": fakes}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Given(Samples):
-    """Images that are there already, in the place of samples."""
+class FixedImages(ImageSource):
+    """Images that exist already, in place of a generator's."""
 
     name: str = ""  # what they are, for results
     device: torch.device = CPU
@@ -295,70 +238,34 @@ class Given(Samples):
     def size(self) -> int:
         return self.resolution or self.require_store().resolution
 
-    def about_generator(self) -> dict[str, Any]:
-        return {"origin": self.name, "sha256": None, "images_seen": None}
-
-    def about_fakes(self) -> dict[str, Any]:
-        return {"resolution": self.size, "seed": self.seed} | self.about_active()
+    def about(self) -> dict[str, dict[str, Any]]:
+        where = {"origin": self.name, "sha256": None, "images_seen": None}
+        return {"generator": where, "fakes": {"resolution": self.size, "seed": self.seed}}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Yardstick(Given):
-    """Images made of the reals, compared with half of them: results are read by theirs."""
-
-    half: bool = True
-
-    @classmethod
-    def beside(cls, samples: Samples) -> Self:
-        """For samples that are compared with the same half."""
-        return cls(
-            store=samples.store,
-            mirror=samples.mirror,
-            active=samples.active,
-            resolution=samples.size,
-            seed=samples.seed,
-            batch=samples.batch,
-            progress=samples.progress,
-            device=samples.device,
-        )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OtherHalf(Yardstick):
-    """The other real images take the place of the samples.
+class OtherHalf(FixedImages):
+    """One half of the real images, compared with the other half.
 
     No generator should be expected to do better on as many images, unless it copies.
     """
 
+    half: bool = True
     name: str = "another half of the reals"
+
+    @classmethod
+    def beside(cls, source: ImageSource) -> Self:
+        """The reals of a source, looked at in the same way."""
+        names = ("store", "mirror", "seed", "batch", "progress", "device")
+        return cls(resolution=source.size, **{name: getattr(source, name) for name in names})
 
     def fakes(self, num: int) -> Iterator[Tensor]:
         return self.rows_of(self.require_store().images(self.size)[1::2], num, evenly=True)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class AverageImage(Yardstick):
-    """The average of all real images, again and again: the best that a constant can do."""
-
-    name: str = "the average of the reals"
-
-    def fakes(self, num: int) -> Iterator[Tensor]:
-        images = self.require_store().images(self.size)
-        total = np.zeros(images.shape[1:])
-        for start in range(0, len(images), self.batch):
-            total += images[start : start + self.batch].sum(axis=0, dtype=np.float64)
-        average = total / len(images)
-        if self.mirror:
-            average = (average + average[:, :, ::-1]) / 2
-        pixels = self.require_store().pictures(average.round().astype(np.uint8))
-        picture = self.active_part(torch.from_numpy(pixels)[None])[0]
-        for indices in self.batches(num, "average"):
-            yield picture.expand(len(indices), *picture.shape)
-
-
 def share_of(num: int, rank: int | None = None) -> range:
-    """The contiguous part of `num` images that is this process's, or that of `rank`; parts differ
-    by one at most."""
+    """The contiguous part of `num` images that belongs to this process, or to `rank`; parts differ
+    by one image at most."""
     world = distributed.world_size()
     rank = distributed.rank() if rank is None else rank
     return range(num * rank // world, num * (rank + 1) // world)
@@ -366,7 +273,7 @@ def share_of(num: int, rank: int | None = None) -> range:
 
 @contextmanager
 def exact_arithmetic() -> Iterator[None]:
-    """Without gradients, in full float32, by kernels that give the same numbers again.
+    """Compute without gradients, in full float32, with kernels that repeat their results.
 
     TF32 keeps ten binary digits; a step of 1e-4 along a path would drown in its rounding.
     """
