@@ -66,7 +66,6 @@ class Choice:
     """A configuration, and what made it smaller than the pictures."""
 
     config: TrainConfig
-    memory: float  # that a step is expected to take [bytes]
     hindrance: str  # why the resolution is not the pictures'; empty if it is
 
 
@@ -89,12 +88,11 @@ def choose(
         problem = "" if own or resolution == MIN_RESOLUTION else too_large(facts, config)
         if not problem:
             config = config if "batch_gpu" in given else images_at_once(config, facts, needed)
-            memory = needed(config)
-            if memory <= MEMORY_SHARE * facts.memory:
+            if needed(config) <= MEMORY_SHARE * facts.memory:
                 break
             problem = f"takes more memory than {gib(facts.memory)}"
         hindrance = hindrance or f"{facts.possible} {problem}"
-    return Choice(config, memory, hindrance)
+    return Choice(config, hindrance)
 
 
 def named(asked: Sequence[str]) -> set[str]:

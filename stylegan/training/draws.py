@@ -1,7 +1,7 @@
 """Random numbers of one step: a function of (seed, images_seen), drawn for the whole batch."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,7 +169,12 @@ def draw_pass(
         labels = share.floats(label_pool[torch.randint(len(label_pool), (n,), generator=rng)])
     noise: Noise = "const"
     if config.noise == "random" and network.noise:
-        noise = draw_noise(n // share.world_size, stage.resolution, share, noise_rng)
+        own, device, dtype = n // share.world_size, share.device, share.dtype
+        noise = [
+            torch.randn(own, 1, r, r, generator=noise_rng, device=device, dtype=dtype)
+            for r in resolutions(stage.resolution)
+            for _ in range(2)  # layers
+        ]
     return PassDraws(
         share.floats(latents),
         labels,
@@ -178,15 +183,6 @@ def draw_pass(
         noise,
         transform,
     )
-
-
-def draw_noise(n: int, resolution: int, share: Share, rng: torch.Generator) -> Sequence[Tensor]:
-    """One map (n, 1, r, r) for each synthesis layer: two per resolution."""
-    return [
-        torch.randn(n, 1, r, r, generator=rng, device=share.device, dtype=share.dtype)
-        for r in resolutions(resolution)
-        for _ in range(2)
-    ]
 
 
 def mirror_flags(seed: int, images_seen: int, batch_size: int, share: Share) -> Tensor:
