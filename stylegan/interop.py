@@ -11,8 +11,6 @@ from stylegan.files.formats.official import (
     generator_from_official,
     load_official,
     mapping_from_official,
-    official_settings,
-    official_variables,
     synthesis_from_official,
 )
 from stylegan.files.snapshot import Snapshot
@@ -25,7 +23,5 @@ __all__ = [
     "import_weights",
     "load_official",
     "mapping_from_official",
-    "official_settings",
-    "official_variables",
     "synthesis_from_official",
 ]

@@ -105,7 +105,7 @@ def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
 
 def straight(images: Tensor) -> Tensor:
     """Images (N, 4, H, W) in [-1, 1] whose colours were multiplied by alpha, without that."""
-    alpha = ((images[:, 3:] + 1) / 2).clamp(1 / 255, 1)
+    alpha = ((images[:, 3:] + 1) / 2).clamp(1 / 255, 1.0)  # floats: ONNX has no mixed types
     return torch.cat([(images[:, :3] + 1) / alpha - 1, images[:, 3:]], dim=1)
 
 

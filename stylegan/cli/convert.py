@@ -2,8 +2,7 @@
 
 import dataclasses
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,12 +15,10 @@ from stylegan.cli.options import centers_of
 from stylegan.cli.terminal import say
 from stylegan.destination import check_file
 from stylegan.lineage import sha256_of
-from stylegan.messages import count
 
 if TYPE_CHECKING:
     from stylegan.centers import Centers
     from stylegan.files.loaded import LoadedGenerator
-    from stylegan.files.snapshot import Account
 
 
 @click.command(cls=Command)
@@ -57,32 +54,25 @@ def convert(
 
     SOURCE is an official .pkl (of which Gs is taken), a checkpoint of
     rosinality/style-based-gan-pytorch (.model), genforce/genforce, huangzh13/StyleGAN.pytorch,
-    open-mmlab/mmgeneration (.pth) or lernapparat (.pt), or any other source that `stylegan
-    generate` takes. Nothing in it is executed. What becomes of each of its variables is printed;
-    one that has no place is an error.
+    open-mmlab/mmgeneration (.pth), or any other source that `stylegan generate` takes. Nothing in
+    it is executed. A variable that has no place is an error.
 
     \b
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
     """
-    from stylegan.files.formats import own, read
+    from stylegan.files.formats import own, read_snapshot
     from stylegan.files.loading import load_discriminator, load_run, located
 
     path = located(source)
     destinations = [destination, *([discriminator] if discriminator else [])]
     check_destinations(path, destinations, overwrite)
-    snapshot = None if path.is_dir() else read(path)
-    loaded = load_run(path) if snapshot is None else snapshot.loaded(path)
+    snapshot = None if path.is_dir() else read_snapshot(path)
+    loaded = load_run(path) if snapshot is None else snapshot.to_generate()
     critic = snapshot.discriminator if snapshot else None
     if discriminator and critic is None:
         critic = load_discriminator(path)
     loaded = dataclasses.replace(loaded, active_rectangle=active_rectangle(loaded, active))
     loaded = loaded.adjusted(centers=centers_of(loaded, centers))
-    for network, accounts in (
-        ("generator", snapshot.accounts if snapshot else ()),
-        ("discriminator", snapshot.discriminator_accounts if snapshot else ()),
-    ):
-        for line in table(network, accounts):
-            say(line)
     for note in snapshot.notes if snapshot else ():
         say(f"note         {note}")
     for name, value in generator_facts(loaded).items():
@@ -90,10 +80,10 @@ def convert(
     for file in destinations:
         file.parent.mkdir(parents=True, exist_ok=True)
     own.save_loaded(destination, loaded)
-    say(f"written      {described(destination)}")
+    say(f"written      {size_and_hash(destination)}")
     if discriminator and critic is not None:
         own.save_discriminator(discriminator, critic, loaded.lineage)
-        say(f"written      {described(discriminator)}")
+        say(f"written      {size_and_hash(discriminator)}")
 
 
 def check_destinations(source: Path, destinations: list[Path], overwrite: bool) -> None:
@@ -106,7 +96,7 @@ def check_destinations(source: Path, destinations: list[Path], overwrite: bool) 
         if not path.is_dir() and path.suffix != ".pt":
             raise ValueError(
                 f"{path} does not end in .pt, as what `stylegan convert` writes; `stylegan export` "
-                "writes .safetensors, .npz, .onnx, .pt2, .pth and .model"
+                "writes .safetensors, .onnx and .pt2"
             )
         check_file(path, overwrite=overwrite)
 
@@ -128,23 +118,6 @@ def active_rectangle(
     return centred(*active, full)
 
 
-def table(network: str, rows: "Sequence[Account]") -> Iterator[str]:
-    """One line per variable: its name, ours, and what was done; then their number by kind."""
-    if not rows:
-        return
-    theirs = max(len(row.variable) for row in rows)
-    ours = max(len(row.name) for row in rows)
-    for row in rows:
-        what = row.kind + (f": {row.detail}" if row.detail else "")
-        yield f"{row.variable or '-':<{theirs}}  {row.name or '-':<{ours}}  {what}"
-    kinds = Counter(row.kind for row in rows if row.variable)
-    sums = ", ".join(f"{n} {kind}" for kind, n in kinds.items())
-    new = sum(not row.variable for row in rows)
-    yield f"{network}: {count(sum(kinds.values()), 'variable')} of the file: {sums}" + (
-        f"; {count(new, 'tensor')} made here" if new else ""
-    )
-
-
-def described(path: Path) -> str:
+def size_and_hash(path: Path) -> str:
     """The name, size and hash of a file."""
     return f"{path}: {path.stat().st_size / 2**20:.1f} MiB, SHA-256 {sha256_of(path)[:16]}..."

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--noise",
     type=click.Choice(["input", "const", "none"]),
     help="Noise of .onnx and .pt2: maps that are given, the stored ones, or none.  "
-    "[default: input for .onnx, with the stored maps as defaults; const for .pt2]",
+    "[default: const]",
 )
 @click.option("--half", is_flag=True, help="Round the weights of .safetensors to float16.")
 @click.option(
@@ -51,11 +51,8 @@ def export(
 
     \b
     .safetensors  weights, and all else as JSON in the metadata
-    .npz          NumPy arrays under the names of the official program
-    .onnx         images from z, psi and noise, in any runtime
+    .onnx         images from z and psi, in any runtime
     .pt2          the same as a program of torch.export, for torch alone
-    .pth          a checkpoint of genforce/genforce, for programs built on it
-    .model        a checkpoint of rosinality/style-based-gan-pytorch, likewise
 
     \b
     stylegan export runs/mine mine.safetensors
@@ -65,7 +62,7 @@ def export(
     from stylegan.files.formats import export as write
     from stylegan.files.loading import load_source
 
-    kind = check_request(destination, noise=noise, half=half, overwrite=overwrite)
+    check_request(destination, noise=noise, half=half, overwrite=overwrite)
     loaded = load_source(source).adjusted(psi=psi, cutoff=cutoff)
     runs = importlib.util.find_spec("onnxruntime") is not None
     with working(f"writing {destination}"):
@@ -73,9 +70,7 @@ def export(
             loaded, destination, noise=noise, half=half, check=check and runs, overwrite=overwrite
         )
     say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
-    if kind.note:
-        say(f"note: {kind.note}")
     if most is not None:
         say(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")
     elif check and not runs and destination.suffix == ".onnx":
-        say("not run: onnxruntime is not installed (pip install 'stylegan[export]')")
+        say('not run: onnxruntime is not installed (pip install -e ".[export]")')

@@ -40,9 +40,9 @@ def generate(
     """Write one picture per seed or latent, and all of them in a grid.
 
     SOURCE is a run folder, a generator or state file of this project (.pt), an exported one
-    (.safetensors, .npz; also a folder with model.safetensors), an official .pkl, a checkpoint of
-    genforce, huangzh13, mmgeneration (.pth), rosinality (.model) or lernapparat, an https address
-    of such a file with #sha256=..., or a bundled name (emoji32, emoji64, glyphs64).
+    (.safetensors; also a folder with model.safetensors), an official .pkl, a checkpoint of
+    genforce, huangzh13, mmgeneration (.pth) or rosinality (.model), an https address of such a
+    file with #sha256=..., or a bundled name (emoji32, emoji64, glyphs64).
 
     \b
     python generate.py runs/mine --seeds 0-35 --psi 0.7 --out out/

@@ -34,7 +34,7 @@ def info(source: str) -> None:
 def facts_of(source: str) -> Facts:
     """Name -> value of all there is to say."""
     from stylegan.data import is_store
-    from stylegan.files.formats import read
+    from stylegan.files.formats import read_snapshot
     from stylegan.files.loading import load_source
     from stylegan.run_folder import RunFolder
 
@@ -45,11 +45,11 @@ def facts_of(source: str) -> Facts:
     if not path.is_file():
         facts = generator_facts(load_source(source))
     else:
-        found = read(path)
-        if found.generator_ema is None:
+        found = read_snapshot(path)
+        if found.loaded is None:
             return discriminator_facts(path, found)
-        facts = generator_facts(found.loaded(path)) | {"file size": megabytes(path)}
-        uses += [f"stylegan convert {source} generator.pt"] if found.accounts else []
+        facts = generator_facts(found.loaded) | {"file size": megabytes(path)}
+        uses += [f"stylegan convert {source} generator.pt"] if found.notes else []
     run = RunFolder(path)
     generators, states = len(run.generators()), len(run.states())
     if generators + states:
@@ -108,7 +108,7 @@ def differences_from_paper(config: Any) -> str:
 def discriminator_facts(path: Path, snapshot: "Snapshot") -> Facts:
     assert snapshot.discriminator is not None
     return {
-        "kind": f"{snapshot.layout} {path}",
+        "kind": snapshot.origin,
         "parameters": f"{sum(p.numel() for p in snapshot.discriminator.parameters()):,}",
         "file size": megabytes(path),
         **lineage_facts(snapshot.lineage),

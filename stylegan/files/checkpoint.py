@@ -1,20 +1,17 @@
 """Self-describing files of plain tensors and plain Python, written atomically."""
 
-import hashlib
-import io
-import os
+import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from stylegan.atomic import replacing
-from stylegan.files.limits import FLOATS, Plain, Refused, entries, instructions
 from stylegan.messages import listed, readable
 
 FORMAT = "stylegan"
@@ -25,30 +22,24 @@ NETWORKS = {  # fields of a file that hold the weights of a network
     "generator": ("weights",),
     "discriminator": ("weights",),
 }
-
-# All that a checkpoint of anyone's needs to name; torch itself lets more pass.
-ALLOWED = re.compile(
-    r"collections\.OrderedDict|torch\.(Size|device|\w+Storage|(float|bfloat|complex|u?int)[\w]+|bool)"
-    r"|torch\.storage\.UntypedStorage|torch\._utils\._rebuild_(tensor(_v[23])?|parameter)"
-)
+FLOATS = torch.float64, torch.float32, torch.float16, torch.bfloat16  # types of weights
 OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # begins what torch 1.5 wrote
-OLD_PICKLES = 4  # that follow
-SEAL = b"sha256:"  # begins the comment that ends a file; the digest follows
+# Tensors may take this many bytes for each byte of their file, as two may share their numbers.
+# A view that repeats one number a billion times is refused.
+MOST_BYTES_PER_BYTE = 16
 
 
-class Hashing:
-    """A file that torch.save writes to: keeps the SHA-256 of what passes, and the first error.
+class ErrorKeeping:
+    """A file that torch.save writes to; keeps the first error of the system.
 
     torch's writer, in C++, must not be left by an exception: it would end the process.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
-        self.digest = hashlib.sha256()
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        self.digest.update(data)
         if self.error is None:
             try:
                 self.file.write(data)
@@ -61,76 +52,13 @@ class Hashing:
 
 
 def save(path: Path, kind: Kind, payload: Mapping[str, Any]) -> None:
-    """Write a file of ours."""
-    write(path, {"format": FORMAT, "version": VERSION, "kind": kind, **payload})
-
-
-def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write so that `path` is, at every moment, absent, the old file or the new one.
-
-    The last bytes, a comment of the zip archive that torch writes, hold the SHA-256 of the rest.
-    """
+    """Write one of our files; readers see the old file or the complete new one."""
     with replacing(path) as file:
-        hashing = Hashing(file)
-        torch.save(content, cast(BinaryIO, hashing))
-        if hashing.error is not None:
-            raise hashing.error
-        comment = SEAL + hashing.digest.hexdigest().encode()
-        file.seek(-2, os.SEEK_END)  # the length of the comment, zero so far
-        file.write(len(comment).to_bytes(2, "little") + comment)
-
-
-def check_seal(path: Path) -> None:
-    """ValueError if the file is not what was written. A file without a seal, written by another
-    program or an older version, passes."""
-    try:
-        entries(path)
-        with zipfile.ZipFile(path) as archive:
-            seal = archive.comment
-    except Refused as error:
-        raise ValueError(f"{path} {error}") from error
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    if not seal:
-        return
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        left = path.stat().st_size - len(seal) - 2
-        while left > 0 and (data := file.read(min(left, 2**20))):
-            digest.update(data)
-            left -= len(data)
-        digest.update(bytes(2))  # the length of the comment was zero
-        file.seek(2, os.SEEK_CUR)
-        ends_with = file.read()
-    if not seal == ends_with == SEAL + digest.hexdigest().encode():
-        raise ValueError(
-            f"{path} is damaged: its content does not have the SHA-256 that it was written with"
-        )
-
-
-def check_pickles(path: Path) -> None:
-    """Refused if a pickle of the file names what no checkpoint needs, or takes long."""
-    if is_old(path):
-        with open(path, "rb") as file:
-            file.seek(len(OLD_MAGIC))
-            for _ in range(OLD_PICKLES):
-                check_names(file)
-    else:
-        with zipfile.ZipFile(path) as archive:
-            for entry in entries(path):
-                if entry.filename.lower().endswith(".pkl"):  # torch does not mind the case
-                    check_names(io.BytesIO(archive.read(entry)))
-
-
-def check_names(pickled: IO[bytes]) -> None:
-    """As `check_pickles`, of one."""
-    for opcode, argument, _ in instructions(pickled):
-        named = str(argument).replace(" ", ".")
-        if opcode.name == "GLOBAL" and not ALLOWED.fullmatch(named):
-            raise Refused(
-                f"is not a checkpoint of this project: it holds objects ({readable(named)}) that "
-                "only running code from the file would restore, so it was refused"
-            )
+        keeping = ErrorKeeping(file)
+        content = {"format": FORMAT, "version": VERSION, "kind": kind, **payload}
+        torch.save(content, cast(BinaryIO, keeping))
+        if keeping.error is not None:
+            raise keeping.error
 
 
 def is_zip(path: Path) -> bool:
@@ -140,46 +68,84 @@ def is_zip(path: Path) -> bool:
         return False
 
 
-def load(path: Path, *, mapped: bool = False) -> dict[str, Any]:
-    """The payload of one of our files, on the CPU, loaded without running code from it.
-
-    `mapped` reads tensors from the file when they are looked at, and checks no checksums: for its
-    other fields alone.
-    """
-    return checked(read(path, mapped=mapped), path)
-
-
 def is_old(path: Path) -> bool:
     """Whether the file is of torch.save before version 1.6: not an archive."""
     with open(path, "rb") as file:
         return file.read(len(OLD_MAGIC)) == OLD_MAGIC
 
 
-def read(path: Path, *, mapped: bool = False) -> object:
-    """What a file of torch.save holds, ours or not: plain dictionaries, lists and tensors, loaded
-    without running code from it; `mapped` as in `load`."""
+def load(path: Path, *, mapped: bool = False) -> dict[str, Any]:
+    """The payload of one of our files, on the CPU, loaded without running code from it.
+
+    `mapped` reads tensors from the file when they are looked at, and checks no checksums: for its
+    other fields alone.
+    """
+    return checked(read_torch(path, mapped=mapped), path)
+
+
+def read_torch(path: Path, *, mapped: bool = False) -> object:
+    """What a file of torch.save holds, ours or not, loaded without running code from it; `mapped`
+    as in `load`."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
     old = is_old(path)
     if not old and not is_zip(path):
         raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
-    if not old and not mapped:
-        check_seal(path)
     try:
-        check_pickles(path)
+        if not old:
+            check_entries(path, checksums=not mapped)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's remarks on what no good file contains
             content = torch.load(
                 path, map_location="cpu", weights_only=True, mmap=mapped and not old
             )
-        return Plain(path.stat().st_size).of(content)
-    except Refused as error:
-        raise ValueError(f"{path} {error}") from error
+        check_tensors(content, path.stat().st_size)
     except Exception as error:  # a damaged file can raise almost anything
+        refused = re.search(r"(?:GLOBAL|class|function) (\S+) was not", str(error))
+        if isinstance(error, pickle.UnpicklingError) and refused:
+            raise ValueError(
+                f"{path} is not a checkpoint of this project: it holds objects "
+                f"({readable(refused[1])}) that only running code from the file would restore, so "
+                "it was refused"
+            ) from error
         reason = readable(str(error).split("\n")[0] or type(error).__name__)
         raise ValueError(
             f"{path} is damaged or not a checkpoint of this project: {reason}"
         ) from error
+    return content
+
+
+def check_entries(path: Path, *, checksums: bool) -> None:
+    """ValueError unless the entries of a zip archive are as large and, with `checksums`, hold the
+    numbers that it was written with."""
+    with zipfile.ZipFile(path) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+            raise ValueError("its entries are larger than the file")
+        damaged = archive.testzip() if checksums else None
+    if damaged is not None:
+        raise ValueError(f"its entry {damaged} does not have the CRC-32 that it was written with")
+
+
+def check_tensors(content: object, size: int) -> None:
+    """ValueError unless the tensors of a file of `size` bytes are plain ones, of such a size."""
+    left = MOST_BYTES_PER_BYTE * size + 2**20
+    for tensor in tensors_in(content):
+        if tensor.is_meta or tensor.layout != torch.strided:
+            raise ValueError("it holds a tensor that is not a plain one with numbers")
+        left -= tensor.nbytes
+        if left < 0:
+            raise ValueError("its tensors are larger than the file: they share their numbers")
+
+
+def tensors_in(content: object) -> Iterator[Tensor]:
+    waiting, seen = [content], set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, dict | list | tuple) and id(value) not in seen:
+            seen.add(id(value))  # lists may lie in one another, twice in each: 2**40 values
+            waiting += value.values() if isinstance(value, dict) else value
 
 
 def is_own(content: object) -> bool:

@@ -1,25 +1,16 @@
 """Files that a name or an address stands for, and the hashes in their names."""
 
-import contextlib
-import hashlib
-import importlib.util
 import re
-import time
-from collections.abc import Callable, Iterator
+import sys
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 import torch
 
-from stylegan.atomic import replacing
 from stylegan.lineage import sha256_of
 from stylegan.messages import readable
 
-TIMEOUT = 30  # seconds that a server may take to answer, and between two parts of its answer
-SLOWEST = 1000  # bytes per second, after TIMEOUT
-LARGEST = 10 * 2**30  # bytes
 WEIGHTS = Path(__file__).parent.parent / "weights"
 BUNDLED = ("emoji32", "emoji64", "glyphs64")  # ship as `weights/NAME-<8 digits of SHA-256>.pt`
 BUNDLED_LICENCE = "MIT"
@@ -77,52 +68,17 @@ def downloaded(url: str) -> Path:
         folder /= digits
     path = folder / name
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            download(url.partition("#")[0], path, digits)
-        except (HTTPException, OSError, UnicodeError) as error:
+            torch.hub.download_url_to_file(
+                url.partition("#")[0], str(path), digits, progress=sys.stderr.isatty()
+            )
+        except (HTTPException, OSError, RuntimeError, UnicodeError) as error:
             raise OSError(
                 f"{url} could not be downloaded ({error}); without a network, put the file "
                 f"at {path} or give the path of a local copy"
             ) from error
     return verified(path, digits)
-
-
-def download(url: str, path: Path, promised: str) -> None:
-    """Fetch an address into the file `path`, if its SHA-256 begins with the digits `promised`."""
-    digest, size, start = hashlib.sha256(), 0, time.monotonic()
-    request = Request(url, headers={"User-Agent": "stylegan"})
-    with contextlib.ExitStack() as stack:
-        answer = stack.enter_context(urlopen(request, timeout=TIMEOUT))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        show = stack.enter_context(progress(answer.headers.get("Content-Length")))
-        file = stack.enter_context(replacing(path))
-        while data := answer.read1(2**17):
-            file.write(data)
-            digest.update(data)
-            size += len(data)
-            show(len(data))
-            if size > LARGEST:
-                raise OSError(f"it is larger than {LARGEST / 2**30:.0f} GiB")
-            if time.monotonic() - start > TIMEOUT + size / SLOWEST:
-                raise TimeoutError(f"slower than {SLOWEST} bytes per second")
-        if not digest.hexdigest().startswith(promised):
-            raise ValueError(
-                f"{url} does not hold what its address promises: the SHA-256 of what came begins "
-                f"with {digest.hexdigest()[:8]}, not with {promised}"
-            )
-
-
-@contextlib.contextmanager
-def progress(length: str | None) -> Iterator[Callable[[int], object]]:
-    """A bar on stderr, where there is a terminal and tqdm; the function takes numbers of bytes."""
-    if importlib.util.find_spec("tqdm") is None:
-        yield lambda size: None
-        return
-    from tqdm import tqdm
-
-    total = int(length) if length and length.isdecimal() else None
-    with tqdm(total=total, unit="B", unit_scale=True, disable=None) as bar:
-        yield bar.update
 
 
 def hub_cache() -> Path:

@@ -14,7 +14,7 @@ from stylegan import sampling
 from stylegan.edits import Edit, total_move
 from stylegan.lineage import Lineage, Source, to_plain
 from stylegan.messages import readable, suggestion
-from stylegan.networks import Generator, NetworkConfig, Noise
+from stylegan.networks import Generator, Noise
 from stylegan.networks.config import check_alpha
 from stylegan.ops import LARGEST_PSI
 from stylegan.schedule import check_resolution
@@ -282,9 +282,7 @@ def check_rectangle(edges: Sequence[int]) -> None:
 class SeededGenerator(Generator):
     """A generator that knows what its file says, and makes the picture that a seed names."""
 
-    def __init__(self, config: NetworkConfig) -> None:
-        super().__init__(config)
-        self.described: dict[str, Any] = {"origin": "memory", "resolution": config.resolution}
+    loaded: LoadedGenerator  # this network with what its file says
 
     @classmethod
     def of(cls, loaded: LoadedGenerator) -> Self:
@@ -295,14 +293,8 @@ class SeededGenerator(Generator):
         with torch.device("meta"):
             network = kind(loaded.generator.config)
         network.load_state_dict(loaded.generator.state_dict(), assign=True)
-        names = [field.name for field in dataclasses.fields(loaded)][1:]
-        network.described = {name: getattr(loaded, name) for name in names}
+        network.loaded = dataclasses.replace(loaded, generator=network)
         return network.eval()
-
-    @property
-    def loaded(self) -> LoadedGenerator:
-        """This network with what its file says, for `stylegan.files.formats` and others."""
-        return LoadedGenerator(self, **self.described)
 
     def sample(
         self,

@@ -8,18 +8,18 @@ import torch
 
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED, bundled_file, downloaded
-from stylegan.files.formats import SHARED, read
+from stylegan.files.formats import SHARED, read_snapshot
 from stylegan.files.formats.own import growth_of
 from stylegan.files.formats.own import save_generator as save_generator
 from stylegan.files.loaded import LoadedGenerator, SeededGenerator
 from stylegan.messages import readable
-from stylegan.networks import Discriminator
+from stylegan.networks import Discriminator, make_generator
 from stylegan.run_folder import RunFolder
 
 ACCEPTED = (
     f"a run folder, a folder with {SHARED}, a generator or state file of this project "
-    "(.pt), an exported one (.safetensors, .npz), an official snapshot (.pkl), "
-    "a checkpoint of rosinality, genforce, huangzh13, lernapparat or mmgeneration (.model, .pth), "
+    "(.pt), an exported one (.safetensors), an official snapshot (.pkl), "
+    "a checkpoint of rosinality, genforce, huangzh13 or mmgeneration (.model, .pth), "
     f"an https address with #sha256=... of such a file, or a bundled name ({', '.join(BUNDLED)})"
 )
 
@@ -33,6 +33,17 @@ def load_generator(
     `resolution` and `alpha` of its `loaded`.
     """
     return SeededGenerator.of(load_source(path_or_url, map_location=map_location))
+
+
+def load_bundled(
+    name: str, *, pretrained: bool = True, map_location: str | torch.device = "cpu"
+) -> SeededGenerator:
+    """A generator that ships with the package, or the same network with random weights."""
+    loaded = load_file(bundled_file(name))
+    if not pretrained:
+        generator = make_generator(loaded.generator.config).eval()
+        loaded = dataclasses.replace(loaded, generator=generator, origin="random weights")
+    return SeededGenerator.of(loaded).to(map_location)
 
 
 def load_source(source: str | Path, *, map_location: str | torch.device = "cpu") -> LoadedGenerator:
@@ -98,7 +109,7 @@ def newest_of_run(
 
 def load_file(path: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
     """The generator of a file."""
-    loaded = read(path).loaded(path)
+    loaded = read_snapshot(path).to_generate()
     loaded.generator.to(map_location)
     return loaded
 
@@ -133,7 +144,7 @@ def load_discriminator(
                 "of a run"
             )
         path = states[-1]
-    network = read(path).discriminator
+    network = read_snapshot(path).discriminator
     if network is None:
         raise ValueError(
             f"{path} holds no discriminator; those that do: state-*.pt of a run, what `stylegan "

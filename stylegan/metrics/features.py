@@ -117,7 +117,7 @@ def weights_file(url: str, given: Path | None) -> Path:
 def read_weights(path: Path) -> Weights:
     """Tensors by name; ValueError for a file of anything else."""
     try:
-        tensors = checkpoint.read(path)
+        tensors = checkpoint.read_torch(path)
         checkpoint.check_weights(tensors)
     except ValueError as error:
         raise ValueError(f"{path} holds no weights that can be read safely: {error}") from error

@@ -13,7 +13,7 @@ from stylegan.config import TrainConfig
 from stylegan.distributed import on_all_ranks
 from stylegan.files import checkpoint, loading
 from stylegan.files.download import BUNDLED
-from stylegan.files.formats import SHARED, read
+from stylegan.files.formats import SHARED, read_snapshot
 from stylegan.files.snapshot import Snapshot
 from stylegan.lineage import NVIDIA, Lineage, Source, licence_of, public_address, source_of
 from stylegan.messages import readable
@@ -46,8 +46,9 @@ class Start:
     @property
     def grown(self) -> int:
         """The resolution that had grown in whole."""
-        fading = self.snapshot.alpha < 1 and self.snapshot.resolution > 4
-        return self.snapshot.resolution // (2 if fading else 1)
+        assert self.snapshot.loaded is not None
+        resolution, alpha = self.snapshot.loaded.resolution, self.snapshot.loaded.alpha
+        return resolution // 2 if alpha < 1 and resolution > 4 else resolution
 
     def weights(self) -> dict[str, Mapping[str, Tensor]]:
         """The networks that there are, by their name in a TrainState."""
@@ -75,7 +76,7 @@ def opened(source: str | Path) -> Start:
                 f"the folder {source} holds no state-*.pt, generator-*.pt or {SHARED}"
             )
         path = (files or shared)[-1]
-    snapshot = read(path)
+    snapshot = read_snapshot(path)
     if snapshot.generator is None:
         raise ValueError(f"{path} holds a discriminator; a state or generator is needed here")
     own = source_of(path, licence_of(snapshot.lineage), name=public_name(source, path))

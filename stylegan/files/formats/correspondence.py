@@ -131,7 +131,6 @@ def fusion_from_official(settings: Mapping[str, Any]) -> Callable[[int], bool]:
 DENSE = (1, 0)  # [in, out] -> (out, in)
 CONV = (3, 2, 0, 1)  # [kh, kw, in, out] -> (out, in, kh, kw)
 CONV_TRANSPOSE = (2, 3, 0, 1)  # [kh, kw, in, out] -> (in, out, kh, kw)
-TURNED = "by 180 degrees, as officially used unturned in the fused upscaling"
 
 
 def nested(name: str, path: str, matches: Iterable[Match]) -> Iterator[Match]:
@@ -174,8 +173,9 @@ def synthesis_matches(config: NetworkConfig, fused: Callable[[int], bool]) -> It
     for i, r in enumerate(resolutions(config.resolution)[1:], start=1):
         ours, official = f"blocks.{r}", f"{r}x{r}"
         up = f"{official}/Conv0_up"
-        turned: dict[str, Any] = {"rotated": True, "detail": TURNED} if fused(r) else {}
-        yield Match(f"{ours}.conv0.weight", f"{up}/weight", CONV_TRANSPOSE, **turned)
+        # TF's conv2d_transpose does not flip its kernel as upscale + conv2d does
+        weight = f"{ours}.conv0.weight", f"{up}/weight"
+        yield Match(*weight, CONV_TRANSPOSE, rotated=fused(r))
         yield from epilogue_matches(config, f"{ours}.epilogue0", up, 2 * i)
         yield Match(f"{ours}.conv1.weight", f"{official}/Conv1/weight", CONV)
         yield from epilogue_matches(config, f"{ours}.epilogue1", f"{official}/Conv1", 2 * i + 1)

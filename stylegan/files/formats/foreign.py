@@ -1,44 +1,31 @@
 """What the importers of other PyTorch programs share: shapes -> configuration, what files lack."""
 
-import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from stylegan.files.checkpoint import FLOATS
 from stylegan.files.formats.matching import Match
-from stylegan.files.limits import FLOATS
-from stylegan.files.snapshot import Account
-from stylegan.messages import listed, readable
-from stylegan.networks import Generator, MappingNetwork, NetworkConfig, SynthesisNetwork
-from stylegan.schedule import resolutions
+from stylegan.messages import readable
+from stylegan.networks import MappingNetwork, NetworkConfig, SynthesisNetwork
 
 Weights = Mapping[str, Tensor]
 
-NOT_OF_A_GENERATOR = (  # fields that weights of one do not show, but for the widths of layers
-    *("channel_base", "channel_decay", "max_channels"),
-    *("deviation_group", "deviation_features", "generator", "discriminator"),
-)
 AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
 CHUNK = 1024  # of them at once
 # Instance normalization divides by sqrt(variance + epsilon). On features f times as large, our
 # epsilon, 1e-8, acts as 1e-8 / f**2: with this f, as the 1e-5 of torch.nn.InstanceNorm2d.
 NORM_FACTOR = math.sqrt(1e-8 / 1e-5)
 TRANSPOSED = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it
-HE = "their He constant has sqrt(2) here, ours has 1"
-NORM_DETAIL = "so that the 1e-8 of our instance norm acts as their 1e-5"
-
-
-def scaled(name: str, path: str, factor: float, why: str, **layout: Any) -> Match:
-    """A match whose account has the factor and the reason."""
-    return Match(name, path, factor=factor, detail=f"by {factor:.6g}, {why}", **layout)
+HE_FACTOR = math.sqrt(2)  # their He constant has sqrt(2) where ours has 1
 
 
 def normed(name: str, path: str, **layout: Any) -> Match:
     """A match of what an instance norm follows."""
-    return scaled(name, path, NORM_FACTOR, NORM_DETAIL, **layout)
+    return Match(name, path, factor=NORM_FACTOR, **layout)
 
 
 def layer(ours: str, theirs: str) -> Iterator[Match]:
@@ -57,13 +44,12 @@ def convolved(ours: str, theirs: str, place: int, **layout: Any) -> Iterator[Mat
 def styled(ours: str, theirs: str) -> Iterator[Match]:
     """The style of a layer, where its bias has a scale about 1 in the first half; ours about 0."""
 
-    def moved(by: int) -> Callable[[Tensor], Tensor]:
-        return lambda bias: torch.cat([bias.chunk(2)[0] + by, bias.chunk(2)[1]])
+    def about_zero(bias: Tensor) -> Tensor:
+        return torch.cat([bias.chunk(2)[0] - 1, bias.chunk(2)[1]])
 
-    detail = "the first half less 1, which ours adds"
-    weight, bias = f"{ours}.style.affine.weight", f"{ours}.style.affine.bias"
-    yield scaled(weight, f"{theirs}.weight_orig", math.sqrt(2), HE)
-    yield Match(bias, f"{theirs}.bias", detail=detail, change=moved(-1), undo=moved(1))
+    affine = f"{ours}.style.affine"
+    yield Match(f"{affine}.weight", f"{theirs}.weight_orig", factor=HE_FACTOR)
+    yield Match(f"{affine}.bias", f"{theirs}.bias", change=about_zero)
 
 
 def plain_weights(weights: Any, what: str) -> dict[str, Tensor]:
@@ -138,8 +124,8 @@ def width_fields(channels: Sequence[int]) -> dict[str, Any]:
     )
 
 
-def blur_kernels(weights: Weights, names: Iterable[str]) -> Iterator[Account]:
-    """The accounts of stored low-pass filters, if they are the one that we have."""
+def blur_kernels(weights: Weights, names: Collection[str]) -> set[str]:
+    """The names of stored low-pass filters. ValueError if one is not the filter that we have."""
     row = torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64)
     expected = torch.outer(row, row) / 16
     for name in names:
@@ -149,27 +135,7 @@ def blur_kernels(weights: Weights, names: Iterable[str]) -> Iterator[Account]:
         right = (kernel.shape[1:] == (1, 3, 3) and kernel.numel() > 0) or kernel.shape == (3, 3)
         if not right or not torch.allclose(kernel, expected.expand_as(kernel), atol=1e-4):
             raise ValueError(f"{name} is not the low-pass filter [1, 2, 1]; only that is supported")
-        yield Account(name, "", "checked", "the low-pass filter [1, 2, 1]")
-
-
-def blur_kernel(channels: int, dtype: torch.dtype) -> Tensor:
-    """The low-pass filter as two programs store it."""
-    row = torch.tensor([1.0, 2.0, 1.0], dtype=dtype)
-    return (torch.outer(row, row) / 16).repeat(channels, 1, 1, 1)
-
-
-def check_held(config: NetworkConfig, held: Collection[str], program: str, **fixed: Any) -> None:
-    """ValueError names what of `config` the networks of another program cannot have: all fields
-    but those `held`, which are not as by default, or as `fixed`."""
-    lost = [
-        f"{field.name} {getattr(config, field.name)}"
-        for field in dataclasses.fields(config)
-        if field.name not in (*held, *NOT_OF_A_GENERATOR)
-        and getattr(config, field.name) != fixed.get(field.name, field.default)
-    ]
-    if lost:
-        raise ValueError(f"networks of {program} cannot have {listed(lost)}")
-    width_fields([config.channels(r) for r in resolutions(config.resolution)])
+    return set(names)
 
 
 def trained_resolution(synthesis: SynthesisNetwork) -> int:
@@ -182,28 +148,20 @@ def trained_resolution(synthesis: SynthesisNetwork) -> int:
     return int(4 * 2 ** (moved[-1] // 2))
 
 
-def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> list[Account]:
+def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> None:
     """Fill the stored noise maps from seed 0; `shared`: one map for both layers of a resolution."""
     random = torch.Generator().manual_seed(0)
-    stored = {n: m for n, m in synthesis.named_buffers() if n.endswith("noise.const")}
+    stored = [m for n, m in synthesis.named_buffers() if n.endswith("noise.const")]
     first = torch.empty(0)
-    for i, noise_map in enumerate(stored.values()):
+    for i, noise_map in enumerate(stored):
         drawn = torch.randn(noise_map.shape, generator=random)
         first = first if i % 2 else drawn
         noise_map.copy_(first if shared else drawn)
-    detail = "drawn from seed 0; the file has no noise maps"
-    return [Account("", f"synthesis.{name}", "made", detail) for name in stored]
-
-
-def make_w_avg(network: Generator) -> Account:
-    """Fill the average w, for files that do not keep it."""
-    network.w_avg.copy_(mean_w(network.mapping))
-    return Account("", "w_avg", "made", "the mean w of 10,240 latents, from seed 0")
 
 
 @torch.no_grad()
 def mean_w(mapping: MappingNetwork) -> Tensor:
-    """The mean of w over fixed latents, and the labels in turn."""
+    """The average w for files that do not keep it: over fixed latents, and the labels in turn."""
     config, dtype = mapping.config, next(mapping.parameters()).dtype
     random = torch.Generator().manual_seed(0)
     total = torch.zeros(config.w_dim, dtype=torch.float64)

@@ -10,15 +10,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from stylegan.files.formats.foreign import (
     TRANSPOSED,
     Weights,
-    blur_kernel,
     blur_kernels,
-    check_held,
     layer,
     mapping_fields,
     numbered,
@@ -26,7 +23,7 @@ from stylegan.files.formats.foreign import (
     shape,
     width_fields,
 )
-from stylegan.files.formats.matching import FUSED_FROM, Account, Match, as_theirs, filled
+from stylegan.files.formats.matching import FUSED_FROM, Match, filled
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
 from stylegan.messages import readable
@@ -34,11 +31,8 @@ from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import resolutions
 
 LAYOUT = "checkpoint of genforce/genforce"
-PROGRAM = LAYOUT.removeprefix("checkpoint of ")
 NETWORKS = ("generator_smooth", "generator", "discriminator")
-TURNED = "by 180 degrees, as used unturned in the fused upscaling"
 BLUR = "synthesis.layer{}.blur.kernel"
-LOD = "the level of detail: it sets the resolution reached"
 GENERATOR = "mapping.dense0.weight", "synthesis.layer0.style.weight"  # identify the layout
 CRITIC = "input0.weight", "layer0.weight", "layer1.blur.kernel"
 ASSUMED = (
@@ -47,23 +41,16 @@ ASSUMED = (
 )
 
 
-def parts(content: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The weights by the name of their network, whichever of the three forms the file has, and
-    the names of what else is in it."""
+def networks_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The weights by the name of their network, whichever of the three forms the file has."""
     models = content.get("models")
-    if isinstance(models, Mapping):
-        networks = {name: models[name] for name in NETWORKS if name in models}
-        others = [name for name in (*models, *content) if name not in (*networks, "models")]
-        return networks, others
-    networks = {name: content[name] for name in NETWORKS if name in content}
-    if networks:
-        return networks, [name for name in content if name not in networks]
-    return {"generator": content}, []
+    found = models if isinstance(models, Mapping) else content
+    return {name: found[name] for name in NETWORKS if name in found} or {"generator": content}
 
 
 def recognised(content: Mapping[str, Any]) -> bool:
     """Whether some generator has the names of this layout, or some discriminator."""
-    networks = parts(content)[0].values()
+    networks = networks_of(content).values()
     return any(has(weights, *GENERATOR) or has(weights, *CRITIC) for weights in networks)
 
 
@@ -73,42 +60,34 @@ def has(weights: Any, *names: str) -> bool:
     return set(names) <= {str(name).removeprefix("module.") for name in found}
 
 
-def read(content: Mapping[str, Any]) -> Snapshot:
-    """The average generator, else the generator; with what else there is of them."""
-    networks, others = parts(content)
+def read_genforce(content: Mapping[str, Any]) -> Snapshot:
+    """The average generator, else the generator; with the other networks of the file."""
+    networks = networks_of(content)
     chosen = "generator_smooth" if "generator_smooth" in networks else "generator"
     if chosen not in networks or has(networks[chosen], *CRITIC):
         raise ValueError("it is a discriminator; pictures need a generator: generator_smooth")
     weights = plain_weights(networks[chosen], chosen)
     config = config_of(weights)
     resolution, alpha = growth(weights, config)
-    critic = networks.pop("discriminator", None)
     discriminator: Discriminator | None = None
-    lines: list[Account] = []
-    if critic is not None:
-        critic = plain_weights(critic, "discriminator")
+    if "discriminator" in networks:
+        critic = plain_weights(networks["discriminator"], "discriminator")
         config = with_deviation(config, critic)
-        discriminator, lines = discriminator_of(config, critic)
-    network, accounts = generator_of(config, weights)
+        discriminator = discriminator_of(config, critic)
+    network = generator_of(config, weights)
     trained = network
     if chosen != "generator" and "generator" in networks:
-        trained = generator_of(config, plain_weights(networks["generator"], "generator"))[0]
-        accounts.append(Account("generator", "", "checked", "`train --init-from` goes on from it"))
-    accounts += [Account(name, "", "ignored", "no network that is used here") for name in others]
-    return Snapshot(
-        LAYOUT,
-        trained,
-        discriminator,
+        trained = generator_of(config, plain_weights(networks["generator"], "generator"))
+    loaded = LoadedGenerator(
         network,
-        tuple(accounts),
-        tuple(lines),
+        LAYOUT,
         psi=0.7,
         cutoff=8,
         resolution=resolution,
         alpha=alpha,
-        images_seen=images_seen(content),
-        notes=(ASSUMED,),
+        images_seen=seen_of(content),
     )
+    return Snapshot(LAYOUT, loaded, trained, discriminator, notes=(ASSUMED,))
 
 
 def config_of(weights: Weights) -> NetworkConfig:
@@ -154,41 +133,17 @@ def growth(weights: Weights, config: NetworkConfig) -> tuple[int, float]:
     return config.resolution >> math.floor(lod[0]), 1 - lod[0] % 1
 
 
-def images_seen(content: Mapping[str, Any]) -> int | None:
+def seen_of(content: Mapping[str, Any]) -> int | None:
+    """Images seen, where the file says it."""
     metadata = content.get("running_metadata")
     seen = metadata.get("seen_img") if isinstance(metadata, Mapping) else None
     return seen if type(seen) is int and seen >= 0 else None
 
 
-def blurs(weights: Weights, config: NetworkConfig) -> Iterator[Account]:
-    blocks = range(1, len(resolutions(config.resolution)))
-    return blur_kernels(weights, [BLUR.format(2 * i) for i in blocks])
-
-
-def generator_of(config: NetworkConfig, weights: Weights) -> tuple[Generator, list[Account]]:
-    rest = [Account("synthesis.lod", "", "checked", LOD), *blurs(weights, config)]
-    return filled(lambda: Generator(config), matches(config), weights, rest)
-
-
-HELD = (
-    *("resolution", "image_channels", "label_dim", "z_dim", "w_dim"),
-    *("mapping_layers", "mapping_width", "constant_input"),
-)
-NOTE = "psi, cutoff and label names are not in the file: pass them to that program"
-
-
-def content_of(loaded: LoadedGenerator) -> dict[str, Any]:
-    """A checkpoint of this layout. ValueError if a network of it cannot be such a one."""
-    network, config = loaded.generator, loaded.generator.config
-    check_held(config, HELD, PROGRAM)
-    weights = as_theirs(network.state_dict(), matches(config))
-    dtype = network.w_avg.dtype
-    for i, r in enumerate(resolutions(config.resolution)[1:], start=1):
-        weights[BLUR.format(i * 2)] = blur_kernel(config.channels(r), dtype)
-    lod = math.log2(config.resolution / loaded.resolution) + 1 - loaded.alpha
-    weights["synthesis.lod"] = torch.tensor(lod, dtype=dtype)
-    seen = {} if loaded.images_seen is None else {"seen_img": loaded.images_seen}
-    return {"generator_smooth": weights} | ({"running_metadata": seen} if seen else {})
+def generator_of(config: NetworkConfig, weights: Weights) -> Generator:
+    blurs = [BLUR.format(2 * i) for i in range(1, len(resolutions(config.resolution)))]
+    unused = {"synthesis.lod", *blur_kernels(weights, blurs)}
+    return filled(lambda: Generator(config), matches(config), weights, unused)
 
 
 def matches(config: NetworkConfig) -> Iterator[Match]:
@@ -216,31 +171,20 @@ def first_match(config: NetworkConfig, ours: str, theirs: str, r: int) -> Match:
     if r == 4 and config.constant_input:
         return Match(f"{ours}.const", f"{theirs}.const")
     if r == 4:
-        file = config.channels(4), config.w_dim, 4, 4
-        dense: dict[str, Any] = {
-            "change": as_dense,
-            "undo": as_kernel,
-            "shape": file,
-            "detail": "a convolution of one pixel",
-        }
-        return Match(f"{ours}.dense.weight", f"{theirs}.weight", **dense)
-    weight = f"{ours}.conv0.weight", f"{theirs}.weight", TRANSPOSED
-    if r < FUSED_FROM:
-        return Match(*weight)
-    return Match(*weight, rotated=True, detail=TURNED)
+        shape_in_file = config.channels(4), config.w_dim, 4, 4
+        weight = f"{ours}.dense.weight", f"{theirs}.weight"
+        return Match(*weight, change=as_dense, shape=shape_in_file)
+    rotated = r >= FUSED_FROM  # the fused upscaling uses the kernel unturned
+    return Match(f"{ours}.conv0.weight", f"{theirs}.weight", TRANSPOSED, rotated=rotated)
 
 
 def as_dense(kernel: Tensor) -> Tensor:
     """(C, w, 4, 4), applied to one pixel with a margin of 3, -> (16 C, w)"""
+    # a 4x4 convolution of a 1x1 input padded by 3 uses each tap once, in reverse order
     return kernel.flip(2, 3).permute(0, 2, 3, 1).flatten(0, 2)
 
 
-def as_kernel(dense: Tensor) -> Tensor:
-    """The way back of `as_dense`."""
-    return dense.unflatten(0, (-1, 4, 4)).permute(0, 3, 1, 2).flip(2, 3)
-
-
-def discriminator_of(config: NetworkConfig, critic: Weights) -> tuple[Discriminator, list[Account]]:
+def discriminator_of(config: NetworkConfig, critic: Weights) -> Discriminator:
     def matches() -> Iterator[Match]:
         sizes = list(reversed(resolutions(config.resolution)))
         for k, r in enumerate(sizes):
@@ -252,9 +196,6 @@ def discriminator_of(config: NetworkConfig, critic: Weights) -> tuple[Discrimina
         for i, name in enumerate(("head.conv", "head.dense", "head.out")):
             yield from layer(name, f"layer{last + i}")
 
-    names = [
-        f"layer{2 * k + 1}.blur.kernel" for k in range(len(resolutions(config.resolution)) - 1)
-    ]
-    level = [Account("lod", "", "ignored", LOD)] if "lod" in critic else []
-    rest = [*level, *blur_kernels(critic, names)]
-    return filled(lambda: Discriminator(config), matches(), critic, rest)
+    blocks = range(len(resolutions(config.resolution)) - 1)
+    unused = {"lod", *blur_kernels(critic, [f"layer{2 * k + 1}.blur.kernel" for k in blocks])}
+    return filled(lambda: Discriminator(config), matches(), critic, unused)

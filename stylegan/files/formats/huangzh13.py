@@ -11,24 +11,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stylegan.files.formats.foreign import (
-    NORM_DETAIL,
-    NORM_FACTOR,
     TRANSPOSED,
     Weights,
     blur_kernels,
     draw_noise_maps,
     layer,
-    make_w_avg,
     mapping_fields,
+    mean_w,
     normed,
     numbered,
     plain_weights,
-    scaled,
     shape,
     trained_resolution,
     width_fields,
 )
 from stylegan.files.formats.matching import FUSED_FROM, Match, filled
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
@@ -56,36 +54,28 @@ def is_discriminator(names: set[str]) -> bool:
     return {"final_block.conv.weight", "from_rgb.0.weight"} <= names
 
 
-def read(content: Mapping[str, Any]) -> Snapshot:
+def read_huangzh13(content: Mapping[str, Any]) -> Snapshot:
     """The generator that the file consists of."""
     weights = plain_weights(content, "the generator")
     if is_discriminator(set(weights)):
         raise ValueError("it is a discriminator; pictures need a generator: GAN_GEN_SHADOW_*.pth")
     config = config_of(weights)
-    rest = []
-    if config.blur:
-        blocks = range(len(resolutions(config.resolution)) - 1)
-        names = [f"{BLOCK.format(i)}.conv0_up.intermediate.kernel" for i in blocks]
-        rest = list(blur_kernels(weights, names))
-    table = list(matches(config))
+    blocks = range(len(resolutions(config.resolution)) - 1 if config.blur else 0)
+    names = [f"{BLOCK.format(i)}.conv0_up.intermediate.kernel" for i in blocks]
     averaged = AVERAGE in weights
-    if averaged:
-        table.append(Match("w_avg", AVERAGE))
-    network, accounts = filled(lambda: Generator(config), table, weights, rest)
-    accounts += draw_noise_maps(network.synthesis, shared=False)
+    table = [*matches(config), *([Match("w_avg", AVERAGE)] if averaged else [])]
+    network = filled(lambda: Generator(config), table, weights, blur_kernels(weights, names))
+    draw_noise_maps(network.synthesis, shared=False)
     if not averaged:
-        accounts.append(make_w_avg(network))
-    return Snapshot(
+        network.w_avg.copy_(mean_w(network.mapping))
+    loaded = LoadedGenerator(
+        network,
         LAYOUT,
-        network,
-        None,
-        network,
-        tuple(accounts),
         psi=0.7 if averaged else 1.0,
         cutoff=8 if averaged else None,
         resolution=trained_resolution(network.synthesis),
-        notes=(ASSUMED, TRUNCATED) if averaged else (ASSUMED,),
     )
+    return Snapshot(LAYOUT, loaded, network, notes=(ASSUMED, TRUNCATED) if averaged else (ASSUMED,))
 
 
 def config_of(weights: Weights) -> NetworkConfig:
@@ -114,11 +104,8 @@ def matches(config: NetworkConfig) -> Iterator[Match]:
     yield from block_matches("synthesis.input", START, (START, f"{START}.conv"), "conv")
     for i, r in enumerate(resolutions(config.resolution)[1:]):
         ours, theirs = f"synthesis.blocks.{r}", BLOCK.format(i)
-        up = f"{theirs}.conv0_up"
-        fused = r >= FUSED_FROM
-        why = f"{NORM_DETAIL}; transposed{' and rotated' if fused else ''}"
-        layout: dict[str, Any] = {"axes": TRANSPOSED, "rotated": fused}
-        yield scaled(f"{ours}.conv0.weight", f"{up}.weight", NORM_FACTOR, why, **layout)
+        up, rotated = f"{theirs}.conv0_up", r >= FUSED_FROM
+        yield normed(f"{ours}.conv0.weight", f"{up}.weight", axes=TRANSPOSED, rotated=rotated)
         yield from block_matches(ours, theirs, (up, f"{theirs}.conv1"), "conv1")
     for i, r in enumerate(resolutions(config.resolution)):
         yield from layer(f"synthesis.to_rgb.{r}", f"g_synthesis.to_rgb.{i}")

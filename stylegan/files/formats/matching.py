@@ -1,13 +1,12 @@
 """Tensors of a foreign file -> ours: how their layouts differ, and that none is missing or left."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from stylegan.files.snapshot import Account, Change
 from stylegan.messages import listed, readable
 
 N = TypeVar("N", bound=nn.Module)
@@ -25,21 +24,8 @@ class Match:
     axes: tuple[int, ...] = ()  # ours is the file's transposed so; () = as it is
     rotated: bool = False  # ... and then turned by 180 degrees in its last two axes
     factor: float = 1.0  # ... and multiplied
-    detail: str = ""  # why
-    change: Callable[[Tensor], Tensor] | None = None  # instead of axes and rotation
-    undo: Callable[[Tensor], Tensor] | None = None  # the way back of `change`
+    change: Callable[[Tensor], Tensor] | None = None  # applied after axes and rotation
     shape: Shape = ()  # in the file, where `change` makes another of it
-
-    @property
-    def kind(self) -> Change:
-        if self.factor != 1:
-            return "scaled"
-        if self.change:
-            return "changed"
-        return "rotated" if self.rotated else "transposed" if self.axes else "copied"
-
-    def account(self) -> Account:
-        return Account(self.path, self.name, self.kind, self.detail)
 
     def to_ours(self, theirs: Tensor) -> Tensor:
         ours = theirs.permute(self.axes) if self.axes else theirs
@@ -47,63 +33,49 @@ class Match:
         ours = self.change(ours) if self.change else ours
         return ours if self.factor == 1 else ours.double() * self.factor
 
-    def to_theirs(self, ours: Tensor) -> Tensor:
-        """The way back: exact, but for the rounding of a factor."""
-        assert self.undo or not self.change
-        theirs = ours if self.factor == 1 else (ours.double() / self.factor).to(ours.dtype)
-        theirs = self.undo(theirs) if self.undo else theirs
-        theirs = theirs.flip(-2, -1) if self.rotated else theirs
-        return theirs.permute(self.ways_back()) if self.axes else theirs
-
     def shape_in_file(self, ours: Shape) -> Shape:
         """What the shape of the tensor in the file must be for ours to have the shape `ours`."""
-        return self.shape or tuple(ours[i] for i in self.ways_back()) or ours
-
-    def ways_back(self) -> Shape:
-        return tuple(self.axes.index(i) for i in range(len(self.axes)))
+        back = [self.axes.index(i) for i in range(len(self.axes))]
+        return self.shape or tuple(ours[i] for i in back) or ours
 
 
 def filled(
     make: Callable[[], N],
     matches: Iterable[Match],
     tensors: Mapping[str, Tensor],
-    accounted: Iterable[Account] = (),
-) -> tuple[N, list[Account]]:
-    """The network that `make` makes, with `tensors` of a file, and what became of each.
+    unused: Collection[str] = (),
+) -> N:
+    """The network that `make` makes, with the `tensors` of a file.
 
-    It is float64 if any of them is, which is exact, and float32 otherwise. `accounted` are the
-    lines of tensors without a match. Those of ours without one are 0. ValueError names what is
-    missing, surplus or of another shape.
+    It is float64 if any of them is, which is exact, and float32 otherwise. `unused` are names of
+    tensors that have no match. Those of ours without one are 0. ValueError names what is missing,
+    surplus or of another shape.
     """
-    table, rest = list(matches), list(accounted)
+    table = list(matches)
     with torch.device("meta"):  # shapes only: absurd sizes fail before they cost memory
         network = make()
     shapes = {name: tuple(t.shape) for name, t in network.state_dict().items()}
     wanted = {match.path: match.shape_in_file(shapes[match.name]) for match in table}
-    check_fit(wanted, tensors, {account.variable for account in rest})
+    check_fit(wanted, tensors, unused)
     exact = any(tensors[match.path].dtype == torch.float64 for match in table)
     dtype = torch.float64 if exact else torch.float32
     state = {name: torch.zeros(shape, dtype=dtype) for name, shape in shapes.items()}
     for match in table:
         state[match.name].copy_(match.to_ours(tensors[match.path]))
     network.load_state_dict(state, assign=True)
-    return network, [match.account() for match in table] + rest
+    return network
 
 
-def as_theirs(tensors: Mapping[str, Tensor], matches: Iterable[Match]) -> dict[str, Tensor]:
-    """Ours under the names and in the layouts of a foreign file: the way back of `filled`."""
-    given = {match: tensors[match.name].detach().cpu() for match in matches}
-    return {match.path: match.to_theirs(tensor).contiguous() for match, tensor in given.items()}
-
-
-def check_fit(wanted: Mapping[str, Shape], tensors: Mapping[str, Tensor], known: set[str]) -> None:
+def check_fit(
+    wanted: Mapping[str, Shape], tensors: Mapping[str, Tensor], unused: Collection[str]
+) -> None:
     """Raise one ValueError that names missing, surplus and misshapen tensors of a file."""
     problems = [f"{path} is missing" for path in wanted if path not in tensors]
     for path, tensor in tensors.items():
         found = tuple(tensor.shape)
         if path in wanted and found != wanted[path]:
             problems.append(f"{path} has shape {found} instead of {wanted[path]}")
-        elif path not in wanted and path not in known:
+        elif path not in wanted and path not in unused:
             problems.append(f"{readable(path)} is not a variable of this network")
     if problems:
         raise ValueError(f"the variables do not fit the network: {listed(problems)}")

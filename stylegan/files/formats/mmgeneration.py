@@ -15,25 +15,23 @@ from typing import Any
 from torch import Tensor
 
 from stylegan.files.formats.foreign import (
-    HE,
-    NORM_DETAIL,
-    NORM_FACTOR,
+    HE_FACTOR,
     TRANSPOSED,
     Weights,
     blur_kernels,
     convolved,
-    make_w_avg,
     mapping_fields,
+    mean_w,
     normed,
     numbered,
     plain_weights,
-    scaled,
     shape,
     styled,
     trained_resolution,
     width_fields,
 )
-from stylegan.files.formats.matching import Account, Match, filled
+from stylegan.files.formats.matching import Match, filled
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
@@ -72,39 +70,34 @@ def recognised(content: Mapping[str, Any]) -> bool:
     return any(needed <= {str(name).removeprefix("module.") for name in w} for w in networks)
 
 
-def read(content: Mapping[str, Any]) -> Snapshot:
+def read_mmgeneration(content: Mapping[str, Any]) -> Snapshot:
     """The average generator, else the generator."""
     networks, others = parts(content)
     chosen = "generator_ema" if "generator_ema" in networks else "generator"
     weights = plain_weights(networks[chosen], chosen)
     config = config_of(weights)
-    network, accounts = generator_of(config, weights)
-    trained = network
+    trained = network = generator_of(config, weights)
     if chosen != "generator" and "generator" in networks:
-        trained = generator_of(config, plain_weights(networks["generator"], "generator"))[0]
-        accounts.append(Account("generator", "", "checked", "`train --init-from` goes on from it"))
-    others |= {name: None for name in networks if name == "discriminator"}
-    accounts += [Account(name, "", "ignored", "no network that is used here") for name in others]
-    resolution = number(others, "_curr_scale_int")
-    alpha = number(others, "_curr_transition_weight")
-    seen = number(others, "shown_nkimg")
-    return Snapshot(
-        LAYOUT,
-        trained,
-        None,
+        trained = generator_of(config, plain_weights(networks["generator"], "generator"))
+    resolution = scalar(others, "_curr_scale_int")
+    alpha = scalar(others, "_curr_transition_weight")
+    seen = scalar(others, "shown_nkimg")
+    loaded = LoadedGenerator(
         network,
-        tuple(accounts),
+        LAYOUT,
+        psi=1.0,
+        cutoff=None,
         resolution=int(resolution)
         if resolution in resolutions(config.resolution)
         else trained_resolution(network.synthesis),
         alpha=alpha if alpha is not None and 0 <= alpha <= 1 else 1.0,
         images_seen=round(1000 * seen) if seen is not None and 0 <= seen < 1e9 else None,
-        notes=NOTES,
     )
+    return Snapshot(LAYOUT, loaded, trained, notes=NOTES)
 
 
-def number(content: Mapping[str, Any], name: str) -> float | None:
-    """What a tensor of one number holds, if there is such a one."""
+def scalar(content: Mapping[str, Any], name: str) -> float | None:
+    """What a tensor of one number holds, if there is one."""
     value = content.get(name)
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta:
         return float(value.item())
@@ -125,22 +118,19 @@ def config_of(weights: Weights) -> NetworkConfig:
     )
 
 
-def generator_of(config: NetworkConfig, weights: Weights) -> tuple[Generator, list[Account]]:
+def generator_of(config: NetworkConfig, weights: Weights) -> Generator:
     blocks = range(1, len(resolutions(config.resolution)))
-    blurs = list(blur_kernels(weights, [f"convs.{i}.conv1.1.kernel" for i in blocks]))
-    network, accounts = filled(lambda: Generator(config), matches(config), weights, blurs)
-    accounts.append(make_w_avg(network))
-    accounts.append(Account("", "synthesis.input.epilogue0.bias", "made", "zero: theirs has none"))
-    return network, accounts
+    blurs = blur_kernels(weights, [f"convs.{i}.conv1.1.kernel" for i in blocks])
+    network = filled(lambda: Generator(config), matches(config), weights, blurs)
+    network.w_avg.copy_(mean_w(network.mapping))
+    return network
 
 
 def matches(config: NetworkConfig) -> Iterator[Match]:
     for i in range(config.mapping_layers):
-        why = "their He constant has 1 here, ours has sqrt(2)"
-        factor = math.sqrt(0.5)
-        if i == 0:
-            why, factor = f"{why}; and their latents are shorter by 1e-6", factor * LATENT_NORM
-        yield scaled(f"mapping.layers.{i}.weight", MAPPING.format(i + 1), factor, why)
+        # their He constant is 1 here, ours sqrt(2)
+        factor = math.sqrt(0.5) * (LATENT_NORM if i == 0 else 1)
+        yield Match(f"mapping.layers.{i}.weight", MAPPING.format(i + 1), factor=factor)
         yield Match(f"mapping.layers.{i}.bias", f"style_mapping.{i + 1}.bias")
     for i, r in enumerate(resolutions(config.resolution)):
         block, ours = f"convs.{i}", "synthesis." + ("input" if r == 4 else f"blocks.{r}")
@@ -153,19 +143,16 @@ def matches(config: NetworkConfig) -> Iterator[Match]:
         yield from convolved(ours, conv, 1)
         for j in (0, 1):
             yield from epilogue_matches(config.channels(r), block, f"{ours}.epilogue{j}", i, j)
-        rgb, why = f"to_rgbs.{i}.conv", "blue, green, red in the file"
-        layout: dict[str, Any] = {"change": reversed_channels}
-        weight = f"synthesis.to_rgb.{r}.weight", f"{rgb}.weight_orig"
-        yield scaled(*weight, math.sqrt(2), f"{HE}; {why}", **layout)
-        yield Match(f"synthesis.to_rgb.{r}.bias", f"{rgb}.bias", detail=why, **layout)
+        ours, rgb = f"synthesis.to_rgb.{r}", f"to_rgbs.{i}.conv"
+        weight = f"{ours}.weight", f"{rgb}.weight_orig"
+        yield Match(*weight, factor=HE_FACTOR, change=reversed_channels)
+        yield Match(f"{ours}.bias", f"{rgb}.bias", change=reversed_channels)
 
 
 def epilogue_matches(channels: int, block: str, ours: str, i: int, j: int) -> Iterator[Match]:
-    yield scaled(
+    yield normed(
         f"{ours}.noise.strength",
         f"{block}.noise_injector{j + 1}.weight",
-        NORM_FACTOR,
-        f"{NORM_DETAIL}; one for all channels",
         change=lambda strength: strength.expand(channels),
         shape=(1,),
     )
@@ -174,4 +161,5 @@ def epilogue_matches(channels: int, block: str, ours: str, i: int, j: int) -> It
 
 
 def reversed_channels(rgb: Tensor) -> Tensor:
+    """Blue, green, red <-> red, green, blue."""
     return rgb.flip(0)

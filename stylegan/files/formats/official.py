@@ -1,4 +1,4 @@
-"""Official networks: variables and settings, or a `.pkl` file, -> ours, and a generator's way back.
+"""Official networks: variables and settings, or a `.pkl` file, -> ours.
 
 Names and layouts are in `correspondence.py`, the safe reading of the file in `pickles.py`.
 """
@@ -6,7 +6,7 @@ Names and layouts are in `correspondence.py`, the safe reading of the file in `p
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from stylegan.files.formats.correspondence import (
 )
 from stylegan.files.formats.matching import Match, N, filled
 from stylegan.files.formats.pickles import ForeignFileError, OfficialNetwork, read_networks
-from stylegan.files.snapshot import Account, Snapshot
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.snapshot import Snapshot
 from stylegan.lineage import NVIDIA, source_of
 from stylegan.messages import readable
 from stylegan.networks import (
@@ -45,7 +46,7 @@ from stylegan.schedule import resolutions
 Variables = Mapping[str, Any]  # official path, relative to its network -> array
 Arguments = Mapping[str, Any]  # official keyword arguments; official defaults where absent
 
-COMPONENTS = {"mapping": MAPPING_SETTINGS, "synthesis": SYNTHESIS_SETTINGS}  # of a generator
+LAYOUT = "official snapshot"
 LODS = ("lod", "G_synthesis/lod")  # of a generator: the second follows the first
 # The official program copies both into the average generator while training moves them, so that a
 # snapshot may hold them a step apart, officially 2,048 of 600,000 images at most.
@@ -55,51 +56,49 @@ LOD_LAG = 0.01
 def mapping_from_official(variables: Variables, settings: Arguments) -> MappingNetwork:
     """`Dense0/weight`, ... -> mapping network; `dlatent_broadcast` is left to the caller."""
     config = config_from_official(settings, MAPPING_SETTINGS)
-    return taken(lambda: MappingNetwork(config), mapping_matches(config), variables, ())[0]
+    return taken(lambda: MappingNetwork(config), mapping_matches(config), variables)
 
 
 def synthesis_from_official(variables: Variables, settings: Arguments) -> SynthesisNetwork:
     """`4x4/Conv/weight`, ... -> synthesis network."""
     config = config_from_official(settings, SYNTHESIS_SETTINGS)
     matches = synthesis_matches(config, fusion_from_official(settings))
-    return taken(lambda: SynthesisNetwork(config), matches, variables, LODS[:1])[0]
+    return taken(lambda: SynthesisNetwork(config), matches, variables, LODS[:1])
 
 
 def generator_from_official(variables: Variables, settings: Arguments) -> Generator:
     """`G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`, ... -> generator."""
     config = config_from_official(settings, GENERATOR_SETTINGS)
-    return generator_taken(config, variables, settings)[0]
+    return generator_taken(config, variables, settings)
 
 
 def discriminator_from_official(variables: Variables, settings: Arguments) -> Discriminator:
     """`4x4/Conv/weight`, ... -> discriminator."""
-    return discriminator_taken(config_from_official(settings, DISCRIMINATOR_SETTINGS), variables)[0]
+    return discriminator_taken(config_from_official(settings, DISCRIMINATOR_SETTINGS), variables)
 
 
-def generator_taken(
-    config: NetworkConfig, variables: Variables, settings: Arguments
-) -> tuple[Generator, list[Account]]:
+def generator_taken(config: NetworkConfig, variables: Variables, settings: Arguments) -> Generator:
     matches = generator_matches(config, fusion_from_official(settings))
     return taken(lambda: Generator(config), matches, variables, LODS)
 
 
-def discriminator_taken(
-    config: NetworkConfig, variables: Variables
-) -> tuple[Discriminator, list[Account]]:
+def discriminator_taken(config: NetworkConfig, variables: Variables) -> Discriminator:
     matches = discriminator_matches(config)
     return taken(lambda: Discriminator(config), matches, variables, LODS[:1])
 
 
 def taken(
-    make: Callable[[], N], matches: Iterable[Match], variables: Variables, lods: Iterable[str]
-) -> tuple[N, list[Account]]:
+    make: Callable[[], N],
+    matches: Iterable[Match],
+    variables: Variables,
+    lods: Collection[str] = (),
+) -> N:
     """As `filled`, from official arrays; `lods` are the names of levels of detail."""
-    detail = "the level of detail: it sets the resolution reached"
-    levels = [Account(name, "", "ignored", detail) for name in lods if name in variables]
-    for account in levels:
-        level_of_detail(account.variable, variables)
+    for name in lods:
+        if name in variables:
+            level_of_detail(name, variables)
     tensors = {path: tensor(path, np.asarray(value)) for path, value in variables.items()}
-    return filled(make, matches, tensors, levels)
+    return filled(make, matches, tensors, lods)
 
 
 def tensor(path: str, array: np.ndarray) -> Tensor:
@@ -115,35 +114,31 @@ def load_official(path: str | Path) -> Snapshot:
     The configurations of generator and discriminator are one and the same where their settings
     agree. ValueError says what the file is if it is something else.
     """
+    path = Path(path)
     g, d, ema = read_networks(path)
     try:
         config, d_config = shared_configs(g, d, ema)
-        network, accounts = generator_taken(config, ema.variables, ema.settings)
-        critic, critic_accounts = discriminator_taken(d_config, d.variables)
+        network = generator_taken(config, ema.variables, ema.settings)
         psi, cutoff = truncation_defaults(ema.settings)
         resolution, alpha = reached(ema.variables, config.resolution)
         given = ", ".join(f"{name} {value}" for name, value in ema.settings.items())
-        rectangle = rectangle_in_name(Path(path).name, config.resolution)
-        return Snapshot(
-            "official snapshot",
-            generator_taken(config, g.variables, g.settings)[0],
-            critic,
+        loaded = LoadedGenerator(
             network,
-            tuple(accounts),
-            tuple(critic_accounts),
+            LAYOUT,
             psi=psi,
             cutoff=cutoff,
             resolution=resolution,
             alpha=alpha,
-            active_rectangle=rectangle,
-            lineage=(source_of(Path(path), NVIDIA),),
-            notes=(
-                f"settings given: {readable(given, 1000)}; the rest is as officially",
-                "the name of the file specifies "
-                + ("no part that is padding" if rectangle is None else active_size(rectangle))
-                + "; --active WxH of `stylegan convert` chooses",
-            ),
+            active_rectangle=rectangle_in_name(path.name, config.resolution),
         )
+        snapshot = Snapshot(
+            LAYOUT,
+            loaded,
+            generator_taken(config, g.variables, g.settings),
+            discriminator_taken(d_config, d.variables),
+            notes=(f"settings given: {readable(given, 1000)}; the rest is as officially",),
+        )
+        return snapshot.of_file(path, (source_of(path, NVIDIA),))
     except ValueError as error:
         raise ForeignFileError(f"{path}: {error}") from error
 
@@ -152,10 +147,12 @@ def shared_configs(
     g: OfficialNetwork, d: OfficialNetwork, ema: OfficialNetwork
 ) -> tuple[NetworkConfig, NetworkConfig]:
     """Configurations of generators and discriminator, equal if their common settings are."""
-    for network in (g, ema):
-        check_components(network)
     config = config_from_official(ema.settings, GENERATOR_SETTINGS)
-    check_agreement("G", config_from_official(g.settings, GENERATOR_SETTINGS), "Gs", config)
+    other = dataclasses.asdict(config_from_official(g.settings, GENERATOR_SETTINGS))
+    for field, value in dataclasses.asdict(config).items():
+        if value != other[field]:
+            found = f"{other[field]} in G, {value} in Gs"
+            raise ValueError(f"the networks contradict each other: {field} is {found}")
     d_config = config_from_official(d.settings, DISCRIMINATOR_SETTINGS)
     own = {"deviation_group", "deviation_features"}
     common = {"blur", *DISCRIMINATOR_SETTINGS.values()} - own
@@ -163,27 +160,6 @@ def shared_configs(
         return config, d_config
     both = dataclasses.replace(config, **{field: getattr(d_config, field) for field in own})
     return both, both
-
-
-def check_components(network: OfficialNetwork) -> None:
-    """ValueError unless mapping and synthesis were built with the settings of the whole."""
-    if set(network.components) != set(COMPONENTS):
-        found = readable(", ".join(sorted(network.components)) or "nothing")
-        raise ValueError(f"a generator consists of {found} instead of {' and '.join(COMPONENTS)}")
-    for name, own in COMPONENTS.items():
-        part = network.components[name]
-        configs = (config_from_official(settings, own) for settings in (part, network.settings))
-        check_agreement(f"G_{name}", next(configs), "the generator", next(configs))
-        fused = part.get("fused_scale", "auto")
-        if name == "synthesis" and fused != network.settings.get("fused_scale", "auto"):
-            raise ValueError("G_synthesis and the generator have different fused_scale")
-
-
-def check_agreement(one: str, config: NetworkConfig, other: str, wanted: NetworkConfig) -> None:
-    for field, value in dataclasses.asdict(config).items():
-        if value != getattr(wanted, field):
-            found = f"{value} in {one}, {getattr(wanted, field)} in {other}"
-            raise ValueError(f"the networks contradict each other: {field} is {found}")
 
 
 def reached(variables: Variables, full: int) -> tuple[int, float]:
@@ -220,33 +196,3 @@ def centred(width: int, height: int, resolution: int) -> Rectangle | None:
         return None
     top, left = (resolution - height) // 2, (resolution - width) // 2
     return top, top + height, left, left + width
-
-
-def active_size(rectangle: Rectangle) -> str:
-    top, bottom, left, right = rectangle
-    return f"{right - left}x{bottom - top} as the part that is not padding"
-
-
-def official_settings(config: NetworkConfig) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All static arguments of the official generator, and those of the discriminator alone.
-
-    Images of 128x128 and more are upscaled in the official fused way.
-    """
-    for name in ("bias_before_blur", "activation_before_blur"):
-        if getattr(config, name):
-            raise ValueError(f"official networks have no {name}: they cannot hold this one")
-    ours = {name: getattr(config, field) for name, field in GENERATOR_SETTINGS.items()}
-    ours |= {"blur_filter": [1, 2, 1] if config.blur else None, "fused_scale": "auto"}
-    alone = {n: f for n, f in DISCRIMINATOR_SETTINGS.items() if n not in GENERATOR_SETTINGS}
-    return ours, {name: getattr(config, field) for name, field in alone.items()}
-
-
-def official_variables(generator: Generator, settings: Arguments) -> dict[str, np.ndarray]:
-    """Official path -> array of every tensor, in the layout that `settings` ask for. Exact:
-    numbers only change their places, and bfloat16, which NumPy does not know, is float32 there."""
-    state = generator.state_dict()
-    known = {n: t.float() if t.dtype == torch.bfloat16 else t for n, t in state.items()}
-    return {
-        match.path: match.to_theirs(known[match.name].detach().cpu()).numpy()
-        for match in generator_matches(generator.config, fusion_from_official(settings))
-    }

@@ -29,41 +29,38 @@ Network = TypeVar("Network", Generator, Discriminator)
 def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
     """The networks of the payload of a file."""
     kind = payload["kind"]
-    layout = f"{kind} file"
+    origin = f"{kind} file {path}"
     with naming(kind, path):
         lineage = from_plain(payload.get("lineage", ()))  # older files lack it
+        discriminator = None
         if kind == "discriminator":
             critic = network_of(make_discriminator, payload["config"], payload["weights"])
-            full = critic.config.resolution
-            return Snapshot(layout, None, critic, None, resolution=full, lineage=lineage)
+            return Snapshot(origin, None, discriminator=critic, lineage=lineage)
         resolution, alpha = growth_of(payload)
         if kind == "generator":
-            said = {"psi": payload["psi"], "cutoff": payload["cutoff"]}
-            said["centers"] = payload.get("centers")  # most files lack it
+            psi, cutoff = payload["psi"], payload["cutoff"]
             network = average = network_of(make_generator, payload["config"], payload["weights"])
-            discriminator = None
         else:
-            config, said = payload["config"]["network"], {"psi": PSI, "cutoff": CUTOFF}
+            psi, cutoff, config = PSI, CUTOFF, payload["config"]["network"]
             network, average = (
                 network_of(make_generator, config, payload[name])
                 for name in ("generator", "generator_ema")
             )
             discriminator = network_of(make_discriminator, config, payload["discriminator"])
-        snapshot = Snapshot(
-            layout,
-            network,
-            discriminator,
+        loaded = LoadedGenerator(
             average,
+            origin,
             resolution=resolution,
             alpha=alpha,
+            psi=psi,
+            cutoff=cutoff,
             images_seen=payload["images_seen"],
             label_names=tuple(payload.get("label_names", ())),
             active_rectangle=payload.get("active_rectangle"),
             lineage=lineage,
-            **said,
+            centers=payload.get("centers"),  # most files lack them
         )
-        snapshot.loaded(path)  # checks what is said
-        return snapshot
+        return Snapshot(origin, loaded, network, discriminator, lineage)
 
 
 @contextmanager

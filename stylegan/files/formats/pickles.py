@@ -7,6 +7,7 @@ inert record for each, and turns the records into arrays and settings afterwards
 import io
 import math
 import pickle
+import pickletools
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from stylegan.files.limits import Refused, instructions
 from stylegan.messages import readable
 
 
-class ForeignFileError(Refused):
+class ForeignFileError(ValueError):
     """The file is not an official snapshot, or a damaged one; the message says which."""
 
 
@@ -89,6 +89,7 @@ BUILDERS = {
     "D_stylegan": "StyleGAN2",
     "D_stylegan2": "StyleGAN2",
 }
+MOST_INSTRUCTIONS = 200_000
 MAX_DIMENSIONS, MAX_LENGTH = 32, 2**40  # of an array: beyond, even the product takes long
 
 
@@ -124,7 +125,7 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
             official_network(d, "D_basic"),
             official_network(ema, "G_style"),
         )
-    except Refused as error:
+    except ForeignFileError as error:
         raise ForeignFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
         reason = readable(str(error) or type(error).__name__)
@@ -143,7 +144,11 @@ def check_opcodes(data: bytes) -> None:
     # Snapshots have protocol 3 or 4, those of Progressive GAN 2: let through to be named.
     if data[:1] != b"\x80" or data[1:2] not in (b"\x02", b"\x03", b"\x04"):
         raise ForeignFileError("is not a pickle of protocol 2 to 4")
-    for opcode, argument, position in instructions(data):  # checks lengths as it reads
+    for number, (opcode, argument, position) in enumerate(pickletools.genops(data)):
+        if number >= MOST_INSTRUCTIONS:
+            raise ForeignFileError(f"has more than {MOST_INSTRUCTIONS:,} pickle instructions")
+        if isinstance(argument, int) and not -(2**63) <= argument < 2**63:
+            raise ForeignFileError("has a whole number of more than 64 bits")
         if opcode.name in REFUSED:
             raise ForeignFileError(f"uses the pickle instruction {opcode.name}")
         memo_place = argument if opcode.name.endswith("PUT") else None

@@ -1,10 +1,14 @@
-"""The generator as a program of torch.export: it runs with torch alone, without this package."""
+"""The generator as a program: of torch.export, which runs with torch alone, and in ONNX."""
 
+import copy
+import dataclasses
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
@@ -13,6 +17,8 @@ from stylegan import sampling
 from stylegan.atomic import replacing
 from stylegan.files.formats.metadata import OURS, about, to_json
 from stylegan.files.loaded import LoadedGenerator
+
+WRONG = 1e-3  # difference of images that rounding does not explain; usual is less than 1e-4
 
 
 class Images(nn.Module):
@@ -65,7 +71,7 @@ def exported_program(loaded: LoadedGenerator, noise: str = "const") -> ExportedP
     shapes: dict[str, Any] = {"z": {0: images}, "psi": None}
     if config.label_dim:
         named["labels"], shapes["labels"] = average.new_zeros(2, config.label_dim), {0: images}
-    if noise == "input":
+    if noise == "input" and config.noise:
         layers = loaded.generator.synthesis.noise_layers(loaded.resolution)
         stored = [layer.noise.const for layer in layers if layer.noise is not None]
         named["noise"] = [m.repeat(2, 1, 1, 1) for m in stored]
@@ -84,3 +90,71 @@ def save_program(path: Path, loaded: LoadedGenerator, noise: str = "const") -> N
     )
     with replacing(path) as file:
         file.write(content.getbuffer())
+
+
+def save_onnx(
+    path: Path, loaded: LoadedGenerator, noise: str = "const", *, check: bool = False
+) -> float | None:
+    """Write the program as an ONNX graph in float32, where psi has a default. If `check`, returns
+    what `difference` finds before, and raises ValueError if that is more than rounding."""
+    from onnx import helper, numpy_helper
+
+    single = copy.deepcopy(loaded.generator).float().cpu()
+    loaded = dataclasses.replace(loaded, generator=single)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of its own making
+        found = torch.onnx.export(
+            exported_program(loaded, noise), dynamo=True, verbose=False, output_names=["images"]
+        )
+    assert found is not None
+    model = found.model_proto
+    model.graph.initializer.append(numpy_helper.from_array(np.array(loaded.psi, "f4"), "psi"))
+    helper.set_model_props(model, {OURS: to_json(about(loaded))})
+    content = model.SerializeToString()
+    most = difference(content, loaded, noise) if check else None
+    if most is not None and not most <= WRONG:
+        raise ValueError(
+            f"{path} is not written: in ONNX Runtime its images differ by {most:.1e} from the "
+            "generator's, more than rounding explains"
+        )
+    with replacing(path) as file:
+        file.write(content)
+    return most
+
+
+@torch.no_grad()
+def difference(content: bytes, loaded: LoadedGenerator, noise: str, num_images: int = 2) -> float:
+    """Largest difference between the images that ONNX Runtime makes of a model and those of a
+    generator in float32 on the CPU, with stored noise or none."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # else it warns of inputs that have a default
+    session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
+    config = loaded.generator.config
+    z = sampling.latents(range(num_images), config.z_dim).float()
+    given, labels = {"z": z.numpy()}, None
+    if config.label_dim:
+        labels = torch.eye(config.label_dim)[torch.arange(num_images) % config.label_dim]
+        given["labels"] = labels.numpy()
+    if noise == "input" and config.noise:
+        maps = loaded.generator.synthesis.noise_maps(num_images, loaded.resolution, "const")
+        stored = [m.expand(num_images, -1, -1, -1).numpy() for m in maps if m is not None]
+        given |= {f"noise_{i}": noise_map for i, noise_map in enumerate(stored)}
+    (found,) = session.run(["images"], given)
+    expected = loaded.generator(
+        z,
+        labels,
+        psi=loaded.psi,
+        cutoff=loaded.cutoff,
+        resolution=loaded.resolution,
+        alpha=loaded.alpha,
+        noise="none" if noise == "none" else "const",
+    )
+    if config.premultiplied:
+        expected = sampling.straight(expected)
+    expected = unpadded(expected, loaded.active_rectangle)
+    differences = (torch.from_numpy(found) - expected).abs()
+    if config.premultiplied:  # a colour counts as far as it is seen: it was divided by alpha
+        differences[:, :3] *= ((expected[:, 3:] + 1) / 2).clamp(1 / 255, 1)
+    return float(differences.max())
