@@ -69,7 +69,7 @@ def discriminator(weights: "str | _Path", *, map_location: "_Device" = "cpu") ->
     return load_discriminator(weights, map_location=map_location)
 
 
-_BUNDLED = """A StyleGAN (version 1) generator of {what}, bundled with the repository.
+_BUNDLED = """A StyleGAN (version 1) generator of {what}, bundled.
 
 pretrained: False gives the same network with random weights.
 map_location: the device to put it on.

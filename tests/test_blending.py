@@ -136,10 +136,6 @@ def test_the_command_says_what_is_wrong(files, tmp_path):
     a, b = files
     out = ["--out", tmp_path / "c.pt"]
     assert "or --share alone" in refused("blend", a, b, *out, exit_code=2)
-    assert "or --share alone" in refused(
-        "blend", a, b, "--until", 8, "--share", 1, *out, exit_code=2
-    )
     assert "must end in .pt" in refused("blend", a, b, "--share", 1, "--out", tmp_path / "c.npz")
-    assert "exists; pass --overwrite" in refused("blend", a, b, "--from", 8, "--out", a)
     assert "different shapes" in refused("blend", a, "emoji32", "--from", 8, *out)
     assert not (tmp_path / "c.pt").exists()

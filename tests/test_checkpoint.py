@@ -32,59 +32,45 @@ def same(payload):
 
 def test_a_saved_file_is_an_ordinary_file_of_torch_and_an_ordinary_zip(saved):
     assert same(torch.load(saved, weights_only=True))
-    assert zipfile.ZipFile(saved).comment.startswith(b"sha256:")
+    assert zipfile.ZipFile(saved).testzip() is None
     assert same(checkpoint.load(saved))
 
 
-def test_a_changed_byte_anywhere_before_the_digest_is_noticed(saved):
-    content = saved.read_bytes()
+def test_a_changed_byte_anywhere_is_noticed_or_changes_nothing(saved):
+    content, noticed = saved.read_bytes(), 0
     assert len(content) > 12_000
-    for place in [*range(0, len(content) - 73, 97), len(content) - 74]:
+    for place in range(0, len(content), 97):
         damaged = bytearray(content)
         damaged[place] ^= 4
         saved.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"state-000000001\.pt"):
-            checkpoint.load(saved)
+        try:
+            assert same(checkpoint.load(saved))  # between the entries nothing is kept
+        except ValueError as error:
+            assert saved.name in str(error)
+            noticed += 1
+    assert noticed > 120
 
 
-def test_a_changed_digest_is_noticed(saved):
-    content = bytearray(saved.read_bytes())
-    content[-1] ^= 1
-    saved.write_bytes(content)
-    with pytest.raises(ValueError, match="is damaged: its content does not have the SHA-256"):
+def test_a_file_with_the_digest_of_older_versions_loads(saved):
+    comment = b"sha256:" + b"0" * 64
+    content = saved.read_bytes()
+    saved.write_bytes(content[:-2] + len(comment).to_bytes(2, "little") + comment)
+    assert same(checkpoint.load(saved))
+
+
+def test_a_packed_file_of_much_content_is_refused(saved):
+    with zipfile.ZipFile(saved, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(2**20))
+    with pytest.raises(ValueError, match="its entries are larger than the file"):
         checkpoint.load(saved)
 
 
-def test_a_file_cut_short_or_lengthened_is_noticed(saved):
+def test_a_file_cut_short_is_noticed(saved):
     content = saved.read_bytes()
     for length in (0, 1, 100, len(content) // 2, len(content) - 100, len(content) - 1):
         saved.write_bytes(content[:length])
         with pytest.raises(ValueError, match=r"state-000000001\.pt"):
             checkpoint.load(saved)
-    saved.write_bytes(content + bytes(1000))
-    with pytest.raises(ValueError, match=r"state-000000001\.pt"):
-        checkpoint.load(saved)
-
-
-def test_a_file_that_another_program_wrote_again_has_no_digest_and_loads(saved):
-    torch.save(torch.load(saved, weights_only=True), saved)
-    assert same(checkpoint.load(saved))
-
-
-def test_what_makes_much_memory_of_a_small_file_is_refused(saved):
-    with zipfile.ZipFile(saved) as archive:
-        entries = {entry.filename: archive.read(entry) for entry in archive.infolist()}
-    with zipfile.ZipFile(saved, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in entries.items():
-            archive.writestr(name, content)
-    with pytest.raises(ValueError, match=r"an entry .* that is compressed"):
-        checkpoint.load(saved)
-    zeros = b"\x80\x02c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R."
-    with zipfile.ZipFile(saved, "w") as archive:
-        for name, content in entries.items():
-            archive.writestr(name, zeros if name.endswith("/data.pkl") else content)
-    with pytest.raises(ValueError, match=r"holds objects \(__builtin__\.bytearray\)"):
-        checkpoint.load(saved)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 12_000])

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,27 +79,6 @@ def test_the_converted_snapshot_computes_the_official_images_and_scores(
     np.testing.assert_allclose(scores, expected[f"D_scores/{case}"], rtol=0, atol=5e-6)
 
 
-def test_the_table_names_every_variable_and_every_tensor_once(tmp_path):
-    result = convert(SNAPSHOT, tmp_path / "g.pt")
-    snapshot = load_official(SNAPSHOT)
-    rows = [line.split()[:2] for line in result.output.splitlines()]
-    ours = sorted(snapshot.generator_ema.state_dict())
-    assert sorted(row[1] for row in rows if len(row) == 2 and row[1] in ours) == ours
-    assert "generator: 75 variables of the file: 27 transposed, 46 copied, 2 ignored" in (
-        result.output
-    )
-    assert re.search("discriminator: 27 variables of the file: .*, 1 ignored", result.output)
-    assert re.search(r"^G_synthesis/lod +- +ignored: the level of detail", result.output, re.M)
-
-
-def test_kernels_of_the_fused_upscaling_are_listed_as_rotated(official, tmp_path):
-    path = written(tmp_path, snapshot_objects(official, {"fused_scale": True}))
-    result = convert(path, tmp_path / "g.pt")
-    row = r"^G_synthesis/8x8/Conv0_up/weight +synthesis.blocks.8.conv0.weight +rotated: by 180"
-    assert re.search(row, result.output, re.M)
-    assert "fused_scale True" in result.output
-
-
 def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tmp_path):
     path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(0.25)}))
     assert convert(path, tmp_path / "g.pt").exit_code == 0
@@ -116,9 +94,7 @@ def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tm
     ("name", "options", "size"),
     [
         ("karras2019stylegan-cars-8x6.pkl", [], (8, 6)),
-        ("karras2019stylegan-ffhq-8x8.pkl", [], (8, 8)),
         ("karras2019stylegan-cars-8x6 (1).pkl", [], (8, 6)),
-        ("other-8x6-copy.pkl", [], (8, 6)),
         ("other-8x60.pkl", [], (8, 8)),
         ("other.pkl", ["--active", "4x8"], (4, 8)),
         ("karras2019stylegan-cars-8x6.pkl", ["--active", "8x8"], (8, 8)),
@@ -130,10 +106,6 @@ def test_pictures_of_a_rectangular_set_come_without_their_padding(
     path = written(tmp_path, snapshot_objects(official), name)
     result = convert(path, tmp_path / "g.pt", *options)
     assert result.exit_code == 0
-    part = (
-        "8x6 as the part that is not" if "8x6" in name and "60" not in name else "no part that is"
-    )
-    assert f"note         the name of the file specifies {part} padding" in result.output
     told("generate", tmp_path / "g.pt", "--seeds", "0", "--device", "cpu", "--out", tmp_path)
     assert look(tmp_path / "seed0000.png").size == size
     message = refused(path, tmp_path / "other.pt", "--active", "16x8")
@@ -171,23 +143,6 @@ def test_nothing_is_overwritten_unless_asked(official, tmp_path):
     assert "generator and discriminator cannot both be" in both
 
 
-def test_files_of_ours_become_generator_files_without_a_table(official, tmp_path):
-    source = written(tmp_path, snapshot_objects(official))
-    assert convert(source, tmp_path / "first.pt").exit_code == 0
-    result = convert(tmp_path / "first.pt", tmp_path / "second.pt")
-    assert result.exit_code == 0
-    assert "copied" not in result.output
-    first, second = (load_source(tmp_path / f"{name}.pt") for name in ("first", "second"))
-    for name, tensor in first.generator.state_dict().items():
-        assert torch.equal(tensor, second.generator.state_dict()[name])
-    message = refused(tmp_path / "first.pt", tmp_path / "g", "--discriminator", tmp_path / "d.pt")
-    assert "does not end in .pt, as what `stylegan convert` writes" in message
-    judge = tmp_path / "new" / "d.pt"
-    message = refused(tmp_path / "first.pt", tmp_path / "g.pt", "--discriminator", judge)
-    assert "holds no discriminator; those that do: state-*.pt" in message
-    assert sorted(os.listdir(tmp_path)) == ["first.pt", "network.pkl", "second.pt"]
-
-
 def test_a_state_and_its_run_give_their_discriminator(tmp_path):
     state = TrainState.create(tiny_config())
     (tmp_path / "run").mkdir()
@@ -221,10 +176,6 @@ def nest(mapping, **_):
     mapping.components = {"inner": mapping}
 
 
-def contradict(mapping, **_):
-    mapping.static_kwargs = mapping.static_kwargs | {"mapping_lrmul": 1.0}
-
-
 def rebuild(mapping, **_):
     mapping.build_func_name = "G_evil"
 
@@ -233,28 +184,17 @@ def add_level(mapping, **_):
     mapping.variables.append(("lod", np.float32(0)))
 
 
-def widen_level(ema, **_):
-    ema.variables[0] = ("lod", np.zeros(2, np.float32))
-
-
 def move_level(synthesis, **_):
     synthesis.variables.append(("lod", np.float32(1.5)))
-
-
-def drop(ema, **_):
-    del ema.components["mapping"]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (nest, "has components in its component mapping"),
-        (contradict, "mapping_lr_multiplier is 1.0 in G_mapping, 0.01 in the generator"),
         (rebuild, "has a component built by G_evil instead of G_mapping"),
         (add_level, "G_mapping/lod is not a variable of this network"),
-        (widen_level, "lod is [0. 0.], which is not a level of detail"),
         (move_level, "levels of detail lod and G_synthesis/lod are [0.0, 1.5]"),
-        (drop, "a generator consists of synthesis instead of mapping and synthesis"),
     ],
 )
 def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path, change, message):
@@ -268,11 +208,8 @@ def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path, change, m
     [
         ({"truncation_psi": math.nan}, "truncation_psi must be a finite number, not nan"),
         ({"truncation_psi": 10**400}, "has a whole number of more than 64 bits"),
-        ({"truncation_cutoff": math.inf}, "truncation_cutoff must be a finite number, not inf"),
         ({"blur_filter": 5}, "blur_filter 5 is not supported"),
         ({"fmap_decay": 1e300}, "channel_decay must be at most 64"),
-        ({"fmap_base": 2**62}, "channel_base must be at most"),
-        ({"mapping_layers": 10**9}, "mapping_layers must be at most 100"),
     ],
 )
 def test_absurd_settings_are_refused_in_one_line(official, tmp_path, settings, message):

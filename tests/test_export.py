@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,15 +11,15 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
-from commands import refused, stylegan, told
+from commands import refused, told
+from official import SETTINGS, generator_variables
 from torch.testing import assert_close
 
-from stylegan import sampling
 from stylegan.files.formats import export
 from stylegan.files.loading import LoadedGenerator, load_generator, load_source, save_generator
+from stylegan.interop import generator_from_official
 from stylegan.networks import Generator, NetworkConfig
 
-SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 SIZES = {
     "resolution": 16,
     "z_dim": 6,
@@ -78,22 +77,10 @@ def assert_same(a, b):
             assert getattr(loaded, name) == getattr(a, name), name
 
 
-def session(path):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
-
-
 def images(loaded, z, **options):
     stage = {"resolution": loaded.resolution, "alpha": loaded.alpha, "cutoff": loaded.cutoff}
     with torch.no_grad():
         return loaded.generator(z, **stage | options)
-
-
-def corrupted(path, position):
-    data = bytearray(path.read_bytes())
-    data[position] ^= 0xFF
-    path.write_bytes(data)
 
 
 def with_header(path, change):
@@ -109,54 +96,17 @@ def with_header(path, change):
 # Weights, and back
 
 
-@pytest.mark.parametrize("options", ABLATIONS, ids=str)
-@pytest.mark.parametrize("ending", ["safetensors", "npz"])
-def test_every_number_and_all_that_is_said_come_back(tmp_path, ending, options):
+@pytest.mark.parametrize("options", [*ABLATIONS, *BLURS], ids=str)
+def test_every_number_and_all_that_is_said_come_back(tmp_path, options):
     names = ("cat", "dog", "ox") if "label_dim" in options else ()
     source = random_source({**TOLD, "label_names": names}, **options)
     if not options:
         source = random_source({"cutoff": None, "psi": 1.0})
         source.generator.double()
-    export(source, tmp_path / f"mine.{ending}")
-    back = load_source(tmp_path / f"mine.{ending}")
+    export(source, tmp_path / "mine.safetensors")
+    back = load_source(tmp_path / "mine.safetensors")
     assert back.generator.w_avg.dtype == source.generator.w_avg.dtype
     assert_same(source, back)
-
-
-def test_a_kernel_that_the_official_program_fuses_is_turned_there_and_back(tmp_path):
-    source = random_source(resolution=128, max_channels=2)
-    export(source, tmp_path / "mine.npz")
-    assert_same(source, load_source(tmp_path / "mine.npz"))
-    with np.load(tmp_path / "mine.npz") as arrays:
-        for r in (64, 128):
-            ours = source.generator.synthesis.blocks[str(r)].conv0.weight.detach().numpy()
-            ours = ours.transpose(2, 3, 0, 1)  # [kh, kw, in, out]
-            turned = ours[::-1, ::-1] if r == 128 else ours
-            assert np.array_equal(arrays[f"G_synthesis/{r}x{r}/Conv0_up/weight"], turned)
-
-
-def test_an_official_snapshot_becomes_its_own_variables_again(tmp_path):
-    from stylegan.files.formats.pickles import read_networks
-
-    export(load_source(SNAPSHOT), tmp_path / "official.npz")
-    variables = read_networks(SNAPSHOT)[2].variables
-    with np.load(tmp_path / "official.npz", allow_pickle=False) as arrays:
-        assert set(arrays.files) - set(variables) == {"static_kwargs", "meta"}
-        for name, value in variables.items():
-            assert np.array_equal(arrays[name], value), name
-        assert json.loads(str(arrays["static_kwargs"]))["fmap_max"] == 16
-
-
-def test_official_variables_with_their_arguments_alone_are_enough(tmp_path):
-    path = tmp_path / "official.npz"
-    export(random_source(TOLD), path)
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    del arrays["meta"]
-    np.savez(path, **arrays)
-    back = load_source(path)
-    assert (back.resolution, back.alpha, back.psi, back.cutoff) == (8, 0.25, -0.3, 3)
-    assert (back.images_seen, back.label_names) == (None, ())
 
 
 def test_other_programs_read_the_weights(tmp_path):
@@ -168,27 +118,6 @@ def test_other_programs_read_the_weights(tmp_path):
         told = json.loads(file.metadata()["stylegan"])
     assert (told["format"], told["version"], told["kind"]) == ("stylegan", 1, "generator")
     assert told["config"] == dataclasses.asdict(source.generator.config)
-
-
-def test_what_other_programs_wrote_in_another_order_is_read(tmp_path):
-    path, source = tmp_path / "mine.safetensors", random_source()
-    export(source, path)
-    with safetensors.safe_open(path, "pt") as file:
-        metadata = file.metadata()
-    metadata["stylegan"] = json.dumps(json.loads(metadata["stylegan"]) | {"sha256": None})
-    weights = dict(reversed(safetensors.torch.load_file(path).items()))
-    safetensors.torch.save_file(weights, path, metadata)
-    assert_same(source, load_source(path))
-
-
-@pytest.mark.parametrize("ending", ["npz", "safetensors"])
-def test_bfloat16_is_read_as_float32(tmp_path, ending):
-    source = random_source()
-    source.generator.bfloat16()
-    export(source, tmp_path / f"mine.{ending}")
-    back = dict(load_generator(tmp_path / f"mine.{ending}").state_dict())
-    expected = {name: t.float() for name, t in source.generator.state_dict().items()}
-    assert_close(back, expected, rtol=0, atol=0)
 
 
 def test_half_precision_rounds_each_number_to_the_nearest_and_is_read_as_single(tmp_path):
@@ -214,6 +143,44 @@ def test_a_number_too_large_for_half_precision_is_named(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.fixture
+def arrays():
+    """Official variables with the arguments of their generator, as .npz files hold them."""
+    return generator_variables() | {
+        "static_kwargs": np.array(json.dumps(SETTINGS | {"truncation_psi": -0.3})),
+        "lod": np.float32(0.25),
+    }
+
+
+def test_official_variables_with_their_arguments_are_read_and_meta_says_more(tmp_path, arrays):
+    path = tmp_path / "official.npz"
+    np.savez(path, **arrays)
+    loaded = load_source(path)
+    expected = generator_from_official(generator_variables(), SETTINGS).state_dict()
+    assert_close(dict(loaded.generator.state_dict()), dict(expected), rtol=0, atol=0)
+    assert (loaded.resolution, loaded.alpha, loaded.psi, loaded.cutoff) == (8, 0.75, -0.3, 8)
+    assert (loaded.images_seen, loaded.lineage[0].source) == (None, "official.npz")
+    meta = {"images_seen": 1200, "psi": -0.3, "discriminator_kwargs": {"mbstd_group_size": 2}}
+    np.savez(path, **arrays, meta=np.array(json.dumps(meta)))
+    loaded = load_source(path)
+    assert (loaded.images_seen, loaded.generator.config.deviation_group) == (1200, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dlatent_avg": np.zeros(2)}, r"has shape \(2,\) instead of \(5,\)"),
+        ({"colour": np.zeros(2)}, "colour is not a variable"),
+        ({"static_kwargs": np.array("")}, "no entry static_kwargs"),
+        ({"odd": np.array([None], object)}, "Object arrays cannot be"),
+    ],
+)
+def test_arrays_that_are_not_those_of_a_generator_are_refused(tmp_path, arrays, change, message):
+    np.savez(tmp_path / "mine.npz", **arrays | change)
+    with pytest.raises(ValueError, match=message):
+        load_source(tmp_path / "mine.npz")
+
+
 # What is damaged, foreign or hostile
 
 
@@ -231,10 +198,10 @@ def test_a_wrong_bit_or_length_other_numbers_or_no_metadata_are_errors(tensors_f
             load_source(tensors_file)
     tensors_file.write_bytes(data)
     with_header(tensors_file, lambda header: header["w_avg"].update(dtype="I32"))
-    with pytest.raises(ValueError, match="w_avg is not a tensor of real numbers"):
+    with pytest.raises(ValueError, match=r"w_avg: holds torch\.int32, not plain real"):
         load_source(tensors_file)
     tensors_file.write_bytes(data)
-    corrupted(tensors_file, -3)
+    tensors_file.write_bytes(data[:-3] + b"\xff" + data[-2:])
     with pytest.raises(ValueError, match="do not have the SHA-256"):
         load_source(tensors_file)
     safetensors.numpy.save_file({"weight": np.zeros(3, np.float32)}, tensors_file)
@@ -246,9 +213,7 @@ def test_a_wrong_bit_or_length_other_numbers_or_no_metadata_are_errors(tensors_f
     "entry",
     [
         {"dtype": "F32", "shape": [2**40, 2**20], "data_offsets": [0, 20]},
-        {"dtype": "F32", "shape": [-5], "data_offsets": [0, 20]},
         {"dtype": "F32", "shape": [5], "data_offsets": [4, 24]},
-        {"dtype": "I64", "shape": [5], "data_offsets": [0, 40]},
         {"dtype": "F32", "shape": [5]},
         7,
     ],
@@ -259,87 +224,21 @@ def test_an_impossible_tensor_is_refused(tensors_file, entry):
         load_source(tensors_file)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("psi", "much", "psi must be a finite number, not 'much'"),
-        ("psi", 10**400, "psi must be a finite number, not 1000"),
+def test_wrong_metadata_is_named(tensors_file):
+    for field, value, message in (
         ("psi", math.nan, "is not JSON"),
-        ("cutoff", -5, "cutoff must be a whole number or None, not -5"),
-        ("cutoff", 1.5, "cutoff must be a whole number or None, not 1.5"),
-        ("images_seen", -3, "images_seen must be a whole number or None, not -3"),
-        ("alpha", "all", "alpha must be a finite number, not 'all'"),
-        ("resolution", None, "resolution must be a whole number, not None"),
-        ("alpha", 7, "alpha must be from 0 to 1, not 7"),
-        ("resolution", 7, "resolution 7 is not a power of two from 4 to 16"),
-        ("resolution", 64, "resolution 64 is not a power of two from 4 to 16"),
-        ("resolution", 0, "resolution 0 is not a power of two from 4 to 16"),
-        ("label_names", [1], r"label_names must be texts, not \(1,\)"),
-        ("label_names", ["a"] * 9, "9 label_names are given for 0 labels"),
-        ("active_rectangle", [1, 2], "active_rectangle must be top, bottom, left, right"),
-        ("active_rectangle", [5, 3, 0, 99], r"active_rectangle must be .* not \[5, 3, 0, 99\]"),
-        ("version", 99, "version 99"),
-        ("kind", "picture", "kind is 'picture'"),
-        ("config", {"resolution": 2**60}, "cannot be used"),
-        ("config", {"colour": 1}, "cannot be used"),
-        ("config", {"mapping_layers": 10**9}, "mapping_layers must be at most 100"),
+        ("psi", 10**400, "psi must be a finite number, not 1000"),
         ("config", {"channel_base": 10**400}, "channel_base must be at most"),
-        ("config", {"channel_decay": 1e300}, "channel_decay must be at most 64"),
-    ],
-)
-def test_wrong_metadata_is_named(tensors_file, field, value, message):
-    def change(header):
-        told = json.loads(header["__metadata__"]["stylegan"]) | {field: value}
-        header["__metadata__"]["stylegan"] = json.dumps(told)
+    ):
 
-    with_header(tensors_file, change)
-    with pytest.raises(ValueError, match=message):
-        load_source(tensors_file)
+        def change(header, field=field, value=value):
+            told = json.loads(header["__metadata__"]["stylegan"]) | {field: value}
+            header["__metadata__"]["stylegan"] = json.dumps(told)
 
-
-def other_psi(arrays):
-    settings = json.loads(str(arrays["static_kwargs"]))
-    arrays["static_kwargs"] = np.array(json.dumps(settings | {"truncation_psi": 0.7}))
-
-
-LODS = dict.fromkeys(("lod", "G_synthesis/lod"), np.array(np.float32(1.5)))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda arrays: arrays.pop("dlatent_avg"), r"mine\.npz cannot .*dlatent_avg is missing"),
-        (lambda arrays: arrays.update(colour=np.zeros(2)), "colour is not a variable"),
-        (
-            lambda arrays: arrays.update(dlatent_avg=np.zeros(2)),
-            r"has shape \(2,\) instead of \(5,\)",
-        ),
-        (lambda arrays: arrays.pop("static_kwargs"), "no entry static_kwargs"),
-        (lambda arrays: arrays.update(odd=np.array([None], object)), "Object arrays cannot be"),
-        (lambda arrays: arrays.update(LODS), r"lod is 1\.5, but 1\.75 by its meta"),
-        (other_psi, r"truncation_psi is 0\.7, but -0\.3 by its meta"),
-    ],
-)
-def test_arrays_that_are_not_those_of_a_generator_are_refused(tmp_path, change, message):
-    path = tmp_path / "mine.npz"
-    export(random_source(TOLD), path)
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    change(arrays)
-    np.savez(path, **arrays)
-    with pytest.raises(ValueError, match=message):
-        load_source(path)
-
-
-def test_compressed_and_damaged_arrays_are_refused(tmp_path):
-    path = tmp_path / "mine.npz"
-    np.savez_compressed(path, zeros=np.zeros(10))
-    with pytest.raises(ValueError, match="is compressed"):
-        load_source(path)
-    export(random_source(), path, overwrite=True)
-    corrupted(path, path.stat().st_size // 2)
-    with pytest.raises(ValueError, match="damaged"):
-        load_source(path)
+        with_header(tensors_file, change)
+        with pytest.raises(ValueError, match=message):
+            load_source(tensors_file)
+        with_header(tensors_file, lambda header: change(header, "psi", 0.5))
 
 
 @pytest.mark.parametrize("ending", [".onnx", ".pt2"])
@@ -353,101 +252,51 @@ def test_programs_are_no_sources_and_say_so(tmp_path, ending):
 # ONNX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [*ABLATIONS, *BLURS], ids=str)
 def test_onnx_runtime_makes_the_same_images(tmp_path, options):
+    pytest.importorskip("onnxscript")
     source = random_source({"psi": -0.3, "cutoff": 3, "alpha": 0.25}, **options)
     if "blur" in options:  # other precisions are compared in float32
         source.generator.double()
-    if "label_dim" in options:
-        source.generator.bfloat16()
     assert export(source, tmp_path / "mine.onnx", check=True) < 5e-5  # 2e-6 to 2e-5
 
 
-def test_onnx_takes_any_number_of_images_each_with_its_psi_and_noise(tmp_path):
-    source = random_source({"cutoff": 2, "resolution": 8})
-    export(source, tmp_path / "mine.onnx")
-    runtime = session(tmp_path / "mine.onnx")
-    stored = [m.clone() for m in source.generator.synthesis.noise_maps(1, 8, "const")]
-    names = ["z", "psi", *(f"noise_{i}" for i in range(4))]
-    needed = [i.name for i in runtime.get_inputs()]
-    optional = [i.name for i in runtime.get_overridable_initializers()]
-    assert (needed, sorted(optional)) == (["z"], sorted(names[1:]))
-    for n in (1, 5):
-        z = torch.randn(n, 6)
-        (found,) = runtime.run(None, {"z": z.numpy()})
-        assert_close(torch.from_numpy(found), images(source, z, psi=0.7, noise="const"))
-        psi = torch.linspace(-1, 1, n)
-        maps = [torch.randn(n, *m.shape[1:]) for m in stored[:2]] + stored[2:]
-        given = dict(zip(names, (x.numpy() for x in (z, psi, *maps)), strict=True))
-        (found,) = runtime.run(None, given)
-        for i in range(n):
-            own = [m[i : i + 1] if len(m) == n else m for m in maps]
-            expected = images(source, z[i : i + 1], psi=psi[i].item(), noise=own)
-            assert_close(torch.from_numpy(found[i : i + 1]), expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("noise", ["const", "none"])
-def test_onnx_without_noise_inputs_holds_the_stored_maps_or_none(tmp_path, noise):
-    source = random_source()
-    assert export(source, tmp_path / "mine.onnx", noise=noise, check=True) < 1e-5
-    runtime = session(tmp_path / "mine.onnx")
+def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):
+    pytest.importorskip("onnxscript")
+    path, source = tmp_path / "mine.onnx", random_source(TOLD)
+    assert export(source, path, noise="input", check=True) < 5e-5
+    model = onnx.load(path)
+    told = json.loads({p.key: p.value for p in model.metadata_props}["stylegan"])
+    assert told["config"] == dataclasses.asdict(source.generator.config)
+    assert (told["psi"], told["images_seen"]) == (-0.3, 1200)
+    runtime = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert [i.name for i in runtime.get_overridable_initializers()] == ["psi"]
-    z = torch.randn(2, 6)
-    (found,) = runtime.run(None, {"z": z.numpy()})
-    expected = images(source, z, psi=0.7, noise=noise)
-    assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=1e-5)
+    z, maps = torch.randn(5, 6), [torch.randn(5, 1, r, r) for r in (4, 4, 8, 8)]
+    given = {"z": z.numpy()} | {f"noise_{i}": m.numpy() for i, m in enumerate(maps)}
+    for psi in (-0.3, 0.5):
+        chosen = {} if psi == source.psi else {"psi": np.array(psi, np.float32)}
+        (found,) = runtime.run(["images"], given | chosen)
+        expected = images(source, z, psi=psi, noise=maps)[:, :, 1:7]
+        assert_close(torch.from_numpy(found), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_images_with_alpha_come_with_plain_colours(tmp_path):
+@pytest.mark.slow
+def test_onnx_images_with_alpha_come_with_plain_colours(tmp_path):
+    pytest.importorskip("onnxscript")
     source = random_source(image_channels=4, premultiplied=True)
-    with torch.no_grad():
-        source.generator.synthesis.to_rgb["16"].bias[3] = -1  # alpha about 0, with values around it
-    z = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
-    plain = sampling.straight(images(source, z, psi=source.psi, noise="const"))
-    assert (plain[:, :3].abs().max() > 20) and (plain[:, 3] < -1).any() and (plain[:, 3] > 0).any()
     assert export(source, tmp_path / "mine.onnx", check=True) < 5e-4  # divided by alpha
-    (found,) = session(tmp_path / "mine.onnx").run(None, {"z": z.numpy()})
-    export(source, tmp_path / "mine.pt2", noise="const")
-    program = torch.export.load(tmp_path / "mine.pt2").module()
-    for made in (torch.from_numpy(found), program(z, torch.tensor(source.psi))):
-        assert_close(sampling.to_uint8(made), sampling.to_uint8(plain), rtol=0, atol=1)
 
 
-def test_images_come_without_their_padding(tmp_path):
-    source = random_source({"active_rectangle": [2, 14, 0, 16]})
-    assert export(source, tmp_path / "mine.onnx", check=True) < 5e-5
-    (found,) = session(tmp_path / "mine.onnx").run(None, {"z": np.zeros((1, 6), np.float32)})
-    whole = images(source, torch.zeros(1, 6), psi=source.psi, noise="const")
-    assert_close(torch.from_numpy(found), whole[:, :, 2:14], rtol=1e-5, atol=1e-5)
-
-
+@pytest.mark.slow
 def test_a_file_that_makes_other_images_takes_no_place(tmp_path):
+    pytest.importorskip("onnxscript")
     path, source = tmp_path / "mine.onnx", random_source()
     path.write_text("precious")
     source.generator.register_forward_hook(lambda module, args, images: images + 0.01)
     with pytest.raises(ValueError, match=r"mine\.onnx is not written: .* differ by 1\.0e-02"):
         export(source, path, check=True, overwrite=True)
     assert path.read_text() == "precious"
-
-
-def test_onnx_tells_what_it_is(tmp_path):
-    source = random_source(TOLD)
-    export(source, tmp_path / "mine.onnx")
-    model = onnx.load(tmp_path / "mine.onnx")
-    told = json.loads({p.key: p.value for p in model.metadata_props}["stylegan"])
-    assert told["config"] == dataclasses.asdict(source.generator.config)
-    assert (told["psi"], told["images_seen"]) == (-0.3, 1200)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("resolution", [256, 1024])
-def test_onnx_at_the_papers_size_is_within_a_ten_thousandth(tmp_path, resolution):
-    papers = {field: getattr(NetworkConfig, field) for field in SIZES}
-    source = random_source(scale=0.1, **papers | {"resolution": resolution})
-    for name, tensor in source.generator.state_dict().items():
-        if "to_rgb" in name:
-            tensor.mul_(0.1)  # images from about -1 to 1, as of trained networks
-    assert export(source, tmp_path / "big.onnx", check=True) < 1e-4
 
 
 # torch.export
@@ -478,21 +327,19 @@ def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noi
 @pytest.mark.parametrize(
     ("name", "choices", "message"),
     [
-        ("mine.h5", {}, "must end in .safetensors, .npz, .onnx, .pt2"),
-        ("mine.npz", {"noise": "const"}, "leave noise out"),
-        ("mine.onnx", {"noise": "loud"}, "noise is input, const, none, not 'loud'"),
-        ("mine.npz", {"half": True}, "half precision is for .safetensors"),
-        ("mine.npz", {"bias_before_blur": True}, "no bias_before_blur"),
+        ("mine.npz", {}, "must end in .safetensors, .onnx, .pt2"),
+        ("mine.safetensors", {"noise": "const"}, "leave noise out"),
+        ("mine.pt2", {"noise": "loud"}, "noise is input, const, none, not 'loud'"),
+        ("mine.pt2", {"half": True}, "half precision is for .safetensors"),
     ],
 )
 def test_a_choice_that_a_format_does_not_have_is_an_error(tmp_path, name, choices, message):
-    options = {"bias_before_blur": choices.pop("bias_before_blur", False)}
     with pytest.raises(ValueError, match=message):
-        export(random_source(**options), tmp_path / name, **choices)
+        export(random_source(), tmp_path / name, **choices)
 
 
 def test_nothing_is_overwritten_unless_asked(tmp_path):
-    path, source = tmp_path / "mine.npz", random_source()
+    path, source = tmp_path / "mine.safetensors", random_source()
     path.write_text("precious")
     with pytest.raises(ValueError, match="exists"):
         export(source, path)
@@ -500,43 +347,20 @@ def test_nothing_is_overwritten_unless_asked(tmp_path):
     export(source, path, overwrite=True)
     assert_same(source, load_source(path))
     (tmp_path / "other").touch()
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["mine.npz", "other"]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["mine.safetensors", "other"]
     assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["."], "is a folder; give the name of a file"),
-        (["mine.h5", "--noise", "const"], "must end in"),
-    ],
-)
-def test_what_the_command_cannot_write_is_one_line_and_no_file(
-    tmp_path, monkeypatch, arguments, message
-):
-    monkeypatch.chdir(tmp_path)
-    result = stylegan("export", "emoji32", *arguments)
-    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
-    assert message in result.stderr
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_command_exports_checks_and_its_files_make_the_same_pictures(tmp_path):
+def test_the_command_exports_and_its_file_makes_the_same_pictures(tmp_path):
     source = random_source()
     save_generator(tmp_path / "mine.pt", source.generator)
-
-    assert "images differ by" in told("export", tmp_path / "mine.pt", tmp_path / "mine.onnx")
-    pictures = {}
-    for name in ("mine.pt", "mine.npz", "mine.safetensors"):
-        if name != "mine.pt":
-            told("export", tmp_path / "mine.pt", tmp_path / name)
-        assert "psi 0.7" in told("info", tmp_path / name)
-        out = tmp_path / f"{name}-out"
-        told("generate", tmp_path / name, "--seeds", "1-2", "--out", out)
-        pictures[name] = [path.read_bytes() for path in sorted(out.iterdir())]
-    assert pictures["mine.pt"] == pictures["mine.npz"] == pictures["mine.safetensors"]
-    message = refused("export", tmp_path / "mine.pt", tmp_path / "mine.npz")
-    assert "exists; pass --overwrite" in message
-    told("export", tmp_path / "mine.npz", tmp_path / "b.npz", "--psi", 0.5, "--cutoff", "all")
-    back = load_source(tmp_path / "b.npz")
+    told("export", tmp_path / "mine.pt", tmp_path / "mine.safetensors")
+    for name in ("mine.pt", "mine.safetensors"):
+        told("generate", tmp_path / name, "--seeds", 1, "--out", tmp_path / f"{name}-out")
+    a, b = (tmp_path / f"{name}-out" / "seed0001.png" for name in ("mine.pt", "mine.safetensors"))
+    assert a.read_bytes() == b.read_bytes()
+    files = tmp_path / "mine.pt", tmp_path / "mine.safetensors"
+    assert "exists; pass --overwrite" in refused("export", *files)
+    told("export", *files, "--psi", 0.5, "--cutoff", "all", "--overwrite")
+    back = load_source(files[1])
     assert (back.psi, back.cutoff) == (0.5, None)

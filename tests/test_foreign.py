@@ -1,8 +1,5 @@
 """Checkpoints of other PyTorch programs compute here what their publishers' programs computed."""
 
-import pickle
-from pathlib import PurePosixPath
-
 import foreign_layouts
 import numpy as np
 import pytest
@@ -10,22 +7,16 @@ import torch
 from commands import look, told
 from foreign_layouts import drawn, kept, latents, noise_maps
 
-from stylegan.files import checkpoint
-from stylegan.files.formats import export
 from stylegan.files.formats.foreign import NORM_FACTOR, width_fields
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_source
 from stylegan.interop import import_weights
 from stylegan.lineage import UNKNOWN, licence_of
-from stylegan.networks import Generator, NetworkConfig
 from stylegan.training.transfer import opened
 
-LAYOUTS = "rosinality", "genforce", "huangzh13", "lernapparat", "mmgeneration"
+LAYOUTS = "rosinality", "genforce", "huangzh13", "mmgeneration"
 FILES = {name: foreign_layouts.load(name) for name in LAYOUTS}
 DOUBLE, SINGLE = torch.float64, torch.float32
 TOLERANCE = {DOUBLE: 1e-11, SINGLE: 4e-6}  # times the largest value
-TINY = {"z_dim": 16, "w_dim": 16, "mapping_layers": 2, "mapping_width": 16, "max_channels": 8}
-TINY |= {"channel_base": 64}
 LABELS = torch.eye(3)[[0, 2]]
 WHOLE = dict.fromkeys(LAYOUTS, "full") | {"genforce": "generator", "mmgeneration": "generator"}
 
@@ -114,14 +105,6 @@ def test_huangzh13_computes_what_its_program_computes(dtype):
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
-def test_lernapparat_computes_what_its_notebook_computes(dtype):
-    network = imported("lernapparat", "full", dtype).generator
-    z, noise = latents(2, 16).to(dtype), [m.to(dtype) for m in noise_maps(128)]
-    assert_as_published(network.mapping(z), "lernapparat", "w")
-    assert_as_published(network(z, noise=noise), "lernapparat", "full")
-
-
-@pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
 def test_mmgeneration_computes_what_its_program_computes(dtype):
     network = imported("mmgeneration", "generator", dtype).generator
     arrays = FILES["mmgeneration"][1]
@@ -148,15 +131,6 @@ def test_scaled_features_turn_one_epsilon_of_the_instance_norm_into_another():
     torch.testing.assert_close(ours, (x - x.mean()) / torch.sqrt(var + 1e-5))
 
 
-@pytest.mark.parametrize("layout", FILES)
-def test_every_variable_and_every_tensor_is_accounted_for_once(singles, layout):
-    found = singles[layout]
-    theirs = sorted(account.variable for account in found.accounts if account.variable)
-    ours = sorted(account.name for account in found.accounts if account.name)
-    assert theirs == sorted(weights(layout, WHOLE[layout]))
-    assert ours == sorted(found.generator.state_dict())
-
-
 def test_what_a_file_lacks_is_made_the_same_each_time(singles):
     first, again = singles["rosinality"].generator, imported("rosinality", "full").generator
     for name, tensor in first.state_dict().items():
@@ -172,16 +146,15 @@ def test_what_a_file_lacks_is_made_the_same_each_time(singles):
 
 
 def test_defaults_of_truncation_are_the_publishers(singles):
-    kept_apart = {name: (found.psi, found.cutoff) for name, found in singles.items()}
+    kept_apart = {name: (found.loaded.psi, found.loaded.cutoff) for name, found in singles.items()}
     assert kept_apart == {
         "rosinality": (0.7, None),
         "genforce": (0.7, 8),
         "huangzh13": (0.7, 8),
-        "lernapparat": (1.0, None),
         "mmgeneration": (1.0, None),
     }
     without = imported("huangzh13", "labels")
-    assert (without.psi, without.cutoff) == (1.0, None)
+    assert (without.loaded.psi, without.loaded.cutoff) == (1.0, None)
     assert without.generator.w_avg.abs().max() > 0
 
 
@@ -195,7 +168,7 @@ def test_the_resolution_reached_shows_in_noise_strengths_that_left_zero(layout, 
     for name, tensor in given.items():
         if "noise" in name and any(pattern.format(i) in name for i in (last, last + 1)):
             tensor.zero_()
-    assert import_weights(given).resolution == 32
+    assert import_weights(given).loaded.resolution == 32
     for name, tensor in given.items():
         if "noise" in name:
             tensor.zero_()
@@ -207,26 +180,21 @@ def test_the_level_of_detail_of_genforce_sets_resolution_and_alpha():
     given = weights("genforce", "generator")
     given["synthesis.lod"] = torch.tensor(1.25)
     found = import_weights({"models": {"generator": given}, "running_metadata": {"seen_img": 7}})
-    assert (found.resolution, found.alpha, found.images_seen) == (64, 0.75, 7)
+    assert (found.loaded.resolution, found.loaded.alpha, found.loaded.images_seen) == (64, 0.75, 7)
     given["synthesis.lod"] = torch.tensor(6.0)
     with pytest.raises(ValueError, match=r"synthesis.lod is \[6.0\], not a level of this network"):
         import_weights(given)
 
 
-def test_the_average_is_taken_and_the_rest_of_a_checkpoint_is_ignored_by_name():
+def test_the_average_is_taken_and_the_rest_of_a_checkpoint_is_ignored():
     given, other = weights("genforce", "generator"), weights("genforce", "generator")
     other["truncation.w_avg"] += 1
     models = {"generator": other, "generator_smooth": given}
     found = import_weights({"models": models, "optimizers": {"x": 1}})
     assert torch.equal(found.generator_ema.w_avg, given["truncation.w_avg"])
     assert torch.equal(found.generator.w_avg, other["truncation.w_avg"])  # to train on
-    ignored = {account.variable for account in found.accounts if account.kind == "ignored"}
-    assert ignored == {"optimizers"}
     full = {"g_running": weights("rosinality", "full"), "generator": {}, "g_optimizer": {}}
-    assert {a.variable for a in import_weights(full).accounts if a.kind == "ignored"} == {
-        "generator",
-        "g_optimizer",
-    }
+    assert import_weights(full).generator_ema.config.resolution == 128
 
 
 @pytest.mark.parametrize("average", ["", "module."])  # of mmgeneration, of mmagic
@@ -239,13 +207,15 @@ def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew
     state |= {"_curr_scale_int": torch.tensor(16, dtype=torch.int32)}
     state |= {"_curr_transition_weight": torch.tensor(0.25), "shown_nkimg": torch.tensor(2.5)}
     found = import_weights({"meta": {"iter": 3}, "state_dict": state, "optimizer": {}})
-    assert (found.resolution, found.alpha, found.images_seen) == (16, 0.25, 2500)
+    assert (found.loaded.resolution, found.loaded.alpha, found.loaded.images_seen) == (
+        16,
+        0.25,
+        2500,
+    )
     rgb = found.generator_ema.synthesis.to_rgb["4"]
     assert torch.equal(rgb.bias, given["to_rgbs.0.conv.bias"].flip(0))
     assert found.generator.synthesis.to_rgb["4"].bias.tolist() == [7, 7, 7]
-    ignored = {account.variable for account in found.accounts if account.kind == "ignored"}
-    assert ignored >= {"meta", "optimizer", "discriminator", "generator_ema.steps"}
-    assert import_weights(given).resolution == 32  # by the noise strengths
+    assert import_weights(given).loaded.resolution == 32  # by the noise strengths
 
 
 @pytest.mark.parametrize(
@@ -254,7 +224,6 @@ def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew
         ("rosinality", "full", "generator.progression.2.adain1.style.linear.weight_orig"),
         ("genforce", "generator", "synthesis.layer3.style.bias"),
         ("huangzh13", "full", "g_synthesis.blocks.1.epi1.style_mod.lin.weight"),
-        ("lernapparat", "full", "g_synthesis.blocks.16x16.epi1.style_mod.lin.weight"),
         ("mmgeneration", "generator", "convs.2.noise_injector1.weight"),
     ],
 )
@@ -280,13 +249,6 @@ def test_other_low_pass_filters_and_names_that_fall_together_are_refused():
         import_weights(given | {"module.truncation.w_avg": torch.zeros(16)})
     with pytest.raises(ValueError, match=r"truncation\.w_avg holds no numbers"):
         import_weights(given | {"truncation.w_avg": torch.zeros(16, device="meta")})
-
-
-@pytest.mark.parametrize("seen", [True, -3, "7"])
-def test_images_seen_that_are_no_count_are_not_told(seen):
-    parts = {"generator": weights("genforce", "generator")}
-    content = {"models": parts, "running_metadata": {"seen_img": seen}}
-    assert import_weights(content).images_seen is None
 
 
 @pytest.mark.parametrize("wrap", [lambda w: w, lambda w: {"models": {"discriminator": w}}])
@@ -328,92 +290,6 @@ def test_widths_that_do_not_halve_are_refused(channels):
         width_fields(channels)
 
 
-@pytest.mark.parametrize("variant", ["generator", "labels", "dense"])
-def test_a_file_of_genforce_that_is_written_again_has_the_same_numbers(tmp_path, variant):
-    given = weights("genforce", variant) | {"synthesis.lod": torch.tensor(0.25)}
-    content = {"generator_smooth": given, "running_metadata": {"seen_img": 7}}
-    export(import_weights(content).loaded(tmp_path), tmp_path / "mine.pth")
-    back = checkpoint.read(tmp_path / "mine.pth")
-    assert back["running_metadata"] == {"seen_img": 7}
-    assert back["generator_smooth"].keys() == given.keys()
-    for name, tensor in given.items():
-        assert torch.equal(back["generator_smooth"][name], tensor), name
-
-
-@pytest.mark.parametrize(("dtype", "rounding"), [(DOUBLE, 4e-16), (SINGLE, 2e-7)])
-def test_a_file_of_rosinality_that_is_written_again_has_the_same_numbers(tmp_path, dtype, rounding):
-    given = weights("rosinality", "full", dtype)
-    export(import_weights(given).loaded(tmp_path), tmp_path / "mine.model")
-    back = checkpoint.read(tmp_path / "mine.model")["g_running"]
-    # scales of styles are written as theirs, about 1, and read as ours, about 0
-    torch.testing.assert_close(back, given, rtol=rounding, atol=rounding)
-
-
-def random_source(config, **told):
-    """A generator of ours whose every number matters."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        network = Generator(config)
-        for tensor in network.state_dict().values():
-            tensor.normal_()
-    return LoadedGenerator(network.eval(), "test", **{"resolution": config.resolution} | told)
-
-
-@pytest.mark.parametrize("options", [{}, {"label_dim": 3}, {"constant_input": False}])
-def test_our_network_comes_back_from_a_file_of_genforce(tmp_path, options):
-    source = random_source(
-        NetworkConfig(128, **TINY, **options), resolution=64, alpha=0.75, images_seen=5
-    )
-    export(source, tmp_path / "mine.pth")
-    back = load_source(tmp_path / "mine.pth")
-    assert (back.resolution, back.alpha, back.images_seen) == (64, 0.75, 5)
-    theirs = back.generator.state_dict()
-    for name, tensor in source.generator.state_dict().items():
-        assert torch.equal(tensor, theirs[name]), name
-
-
-def test_our_network_comes_back_from_a_file_of_rosinality(tmp_path):
-    source = random_source(NetworkConfig(128, **TINY, bias_before_blur=True))
-    source.generator.double()
-    export(source, tmp_path / "mine.model")
-    back = load_source(tmp_path / "mine.model")
-    noise = noise_maps(128)
-    z = latents(2, 16)
-    found = back.generator(z, noise=noise)
-    torch.testing.assert_close(found, source.generator(z, noise=noise), rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "told", "message"),
-    [
-        ("x.pth", {"blur": False}, {}, "networks of genforce/genforce cannot have blur False"),
-        ("x.pth", {"bias_before_blur": True}, {}, "cannot have bias_before_blur True"),
-        ("x.pth", {"noise": False}, {}, "cannot have noise False"),
-        (
-            "x.pth",
-            {},
-            {"centers": torch.zeros(2, 16)},
-            r"has 2 centres; .* --centers none",
-        ),
-        ("x.pth", {}, {"active_rectangle": (2, 14, 0, 16)}, r"padding; .* --active 16x16"),
-        (
-            "x.model",
-            {"label_dim": 3},
-            {},
-            "style-based-gan-pytorch cannot have label_dim 3",
-        ),
-        ("x.model", {"image_channels": 1}, {}, "cannot have image_channels 1"),
-        ("x.model", {}, {}, r"add a bias before .*network.bias_before_blur=true, or write \.pth"),
-        ("x.model", {"bias_before_blur": True, "z_dim": 8}, {}, "cannot have z_dim 8"),
-    ],
-)
-def test_what_another_program_cannot_hold_is_refused(tmp_path, name, options, told, message):
-    source = random_source(NetworkConfig(16, **TINY | options), **told)
-    with pytest.raises(ValueError, match=message):
-        export(source, tmp_path / name)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("new", [True, False])
 def test_files_old_and_new_load_with_every_command(tmp_path, new):
     path = tmp_path / "000100.model"
@@ -425,27 +301,10 @@ def test_files_old_and_new_load_with_every_command(tmp_path, new):
     assert set(opened(path).weights()) == {"generator", "generator_ema"}
     assert licence_of(opened(path).lineage("")) == licence_of(loaded.lineage) == UNKNOWN
     text = told("info", path)
-    assert "checkpoint of rosinality/style-based-gan-pytorch" in text
+    assert f"checkpoint of rosinality/style-based-gan-pytorch {path}" in text
     assert f"stylegan convert {path}" in text
     told("generate", path, "--seeds", "1", "--out", tmp_path, "--device", "cpu")
     assert look(tmp_path / "seed0001.png").size == (128, 128)
-
-
-class Evil:
-    """Runs `print` when it is unpickled."""
-
-    def __reduce__(self):
-        return print, ("executed",)
-
-
-@pytest.mark.parametrize("new", [True, False])
-@pytest.mark.parametrize(("thing", "name"), [(Evil(), "print"), (PurePosixPath("x"), "PosixPath")])
-def test_objects_in_a_checkpoint_are_refused_by_name(tmp_path, capsys, thing, name, new):
-    path = tmp_path / "evil.pth"
-    torch.save({"generator": weights("genforce", "labels"), "thing": thing}, path, pickle, 2, new)
-    with pytest.raises(ValueError, match=rf"holds objects \(\S*{name}\) that only running code"):
-        load_source(path)
-    assert "executed" not in capsys.readouterr().out
 
 
 def test_a_truncated_old_file_is_a_clean_error(tmp_path):

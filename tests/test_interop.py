@@ -77,14 +77,6 @@ def test_blur_filter_may_be_absent_or_the_papers(blur_filter):
     assert config.blur == bool(blur_filter)
 
 
-def test_numbers_may_be_numpy_numbers_or_integral_floats():
-    config = config_from_official(
-        {"resolution": np.int64(8), "fmap_base": 64.0}, GENERATOR_SETTINGS
-    )
-    assert type(config.resolution) is int
-    assert type(config.channel_base) is int
-
-
 def test_missing_surplus_and_misshapen_variables_are_named_in_one_error():
     variables = generator_variables()
     variables["G_mapping/Dense7/bias"] = variables.pop("G_mapping/Dense1/bias")

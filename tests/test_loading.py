@@ -1,11 +1,8 @@
 """Every source of a generator, and what is said about everything else."""
 
-import hashlib
-import pickle
+import email.message
+import io
 import shutil
-import socket
-import threading
-from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -46,18 +43,19 @@ def save_state(path, images_seen=0, **extra):
 # Our files
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_saved_generator_comes_back_bit_for_bit_in_eval_mode_without_code(tmp_path, dtype):
-    generator, path = random_generator().to(dtype).train(), tmp_path / "mine.pt"
+def test_a_saved_generator_comes_back_bit_for_bit_in_eval_mode_without_code(tmp_path):
+    generator, path = random_generator().double().train(), tmp_path / "mine.pt"
     save_generator(path, generator)
     before = torch.get_rng_state()
-    back = load_generator(path)
+    back = stylegan.load_generator(str(path))
     assert torch.equal(before, torch.get_rng_state())
     assert_same_weights(generator, back)
-    assert (back.config, back.w_avg.dtype, back.training) == (TINY, dtype, False)
+    assert (back.config, back.w_avg.dtype, back.training) == (TINY, torch.float64, False)
     assert all(p.requires_grad for p in back.parameters())
-    assert stylegan.load_generator(str(path)).config == TINY
     assert torch.load(path, weights_only=True)["kind"] == "generator"
+    loaded = load_source(path)
+    assert (loaded.resolution, loaded.alpha, loaded.images_seen) == (16, 1.0, None)
+    assert (loaded.psi, loaded.cutoff, loaded.label_names) == (0.7, 8, ())
 
 
 def test_what_a_file_tells_comes_back(tmp_path):
@@ -76,13 +74,6 @@ def test_what_a_file_tells_comes_back(tmp_path):
     loaded = load_source(path)
     assert {name: getattr(loaded, name) for name in about} == about
     assert loaded.origin == f"generator file {path}"
-
-
-def test_without_more_a_file_is_of_a_finished_network_with_the_official_truncation(tmp_path):
-    save_generator(tmp_path / "mine.pt", random_generator())
-    loaded = load_source(tmp_path / "mine.pt")
-    assert (loaded.resolution, loaded.alpha, loaded.images_seen) == (16, 1.0, None)
-    assert (loaded.psi, loaded.cutoff, loaded.label_names) == (0.7, 8, ())
 
 
 @pytest.mark.parametrize(
@@ -142,7 +133,7 @@ def test_an_official_snapshot_of_any_name_gives_its_average_generator_and_trunca
     loaded = load_source(shutil.copy(SNAPSHOT, tmp_path / "renamed.pt"))
     official = load_official(SNAPSHOT)
     assert_same_weights(loaded.generator, official.generator_ema)
-    assert (loaded.psi, loaded.cutoff) == (official.psi, official.cutoff)
+    assert (loaded.psi, loaded.cutoff) == (official.loaded.psi, official.loaded.cutoff)
     assert (loaded.resolution, loaded.images_seen) == (32, None)
     assert not loaded.generator.training
 
@@ -160,24 +151,7 @@ def test_a_missing_file_is_an_error_that_says_what_is_accepted(tmp_path):
 def test_a_discriminator_file_says_that_it_is_one(tmp_path):
     path = tmp_path / "critic.pt"
     save_discriminator(path, Discriminator(TINY))
-    with pytest.raises(ValueError, match=r"critic\.pt is a discriminator file; pictures need"):
-        load_source(path)
-
-
-def test_a_file_with_code_is_refused_without_advice_to_run_it(tmp_path):
-    path = tmp_path / "model.pt"
-    torch.save(torch.nn.Linear(2, 2), path)
-    with pytest.raises(ValueError, match="it was refused") as error:
-        load_source(path)
-    assert "weights_only" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["what.pt", "what.pkl"])
-@pytest.mark.parametrize("content", [b"", b"words", b"PK\x03\x04", b"\x80\x02.", pickle.dumps([1])])
-def test_damaged_and_foreign_files_are_errors_that_name_the_file(tmp_path, name, content):
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(ValueError, match=r"discriminator file .*critic\.pt holds no generator"):
         load_source(path)
 
 
@@ -185,25 +159,25 @@ def test_damaged_and_foreign_files_are_errors_that_name_the_file(tmp_path, name,
     ("change", "message"),
     [
         ({"resolution": ABSENT}, "cannot be used: 'resolution' is missing"),
-        ({"weights": ABSENT}, "damaged: .*field 'weights'"),
-        ({"kind": ABSENT}, "damaged: its kind is None"),
-        ({"version": ABSENT}, "damaged: its version is None"),
-        ({"weights": {}}, "w_avg: missing"),
-        ({"config": {"resolution": 8}}, "the weights do not fit the network"),
-        ({"config": {"resolution": 12}}, "resolution 12 is not a power of two"),
-        ({"config": {"resolutoin": 8}}, "resolutoin"),
-        ({"alpha": None, "version": 2}, "version 2; this program reads up to 1"),
-        ({"version": "1"}, "its version is '1', not a whole number"),
-        ({"version": None}, "its version is None, not a whole number"),
-        ({"kind": None}, "its kind is None, not one of state, generator, discriminator"),
-        ({"kind": "critic"}, "its kind is 'critic', not one of"),
+        ({"resolution": 64}, "resolution 64 is not a power of two from 4 to 16"),
         ({"kind": ["state"]}, r"its kind is \['state'\], not one of"),
         ({"kind": "state"}, "damaged: weights must .* not NoneType .field 'generator'"),
-        ({"weights": None}, "weights must be tensors by name, not NoneType .field 'weights'"),
-        ({"weights": [torch.zeros(1)]}, "weights must be tensors by name, not list"),
+        ({"version": 2}, "version 2; this program reads up to 1"),
+        ({"version": "1"}, "its version is '1', not a whole number"),
+        ({"weights": {}}, "w_avg: missing"),
         ({"weights": {"w_avg": 3.0}}, "weights must be tensors by name; 'w_avg': float"),
-        ({"weights": {"w_avg": torch.zeros(8), "x": 1}}, "weights must be tensors by name; 'x'"),
-        ({"weights": {0: torch.zeros(8)}}, "weights must be tensors by name; 0: Tensor"),
+        ({"config": {"resolution": 8}}, "the weights do not fit the network"),
+        ({"config": {"resolution": 2**60}}, "cannot be used"),
+        ({"config": {"mapping_layers": 10**9}}, "mapping_layers must be at most 100"),
+        ({"config": {"resolutoin": 8}}, "resolutoin"),
+        ({"psi": "much"}, "psi must be a finite number, not 'much'"),
+        ({"cutoff": 1.5}, "cutoff must be a whole number or None, not 1.5"),
+        ({"alpha": 7}, "alpha must be from 0 to 1, not 7"),
+        ({"label_names": [1]}, r"label_names must be texts, not \(1,\)"),
+        ({"label_names": ["a"] * 9}, "9 label_names are given for 0 labels"),
+        ({"active_rectangle": [5, 3, 0, 99]}, "active_rectangle must be"),
+        ({"centers": [[1.0]]}, "centers must be rows of 8 finite numbers"),
+        ({"lineage": "emoji32"}, "lineage must be a list of sources"),
     ],
 )
 def test_a_file_whose_parts_do_not_fit_is_an_error_that_names_both(tmp_path, change, message):
@@ -213,20 +187,6 @@ def test_a_file_whose_parts_do_not_fit_is_an_error_that_names_both(tmp_path, cha
     torch.save({name: value for name, value in payload.items() if value is not ABSENT}, path)
     with pytest.raises(ValueError, match=rf"mine\.pt.*{message}"):
         load_source(path)
-
-
-def test_a_state_whose_weights_are_no_tensors_is_an_error_that_names_the_network(tmp_path):
-    path = tmp_path / "state-000000100.pt"
-    save_state(path, 100, generator_ema={"w_avg": "words"})
-    with pytest.raises(ValueError, match=r"'w_avg': str .field 'generator_ema'"):
-        load_source(path)
-
-
-@pytest.mark.parametrize("resolution", [0, 12, 32])
-def test_a_generator_is_not_saved_with_a_resolution_that_it_cannot_make(tmp_path, resolution):
-    with pytest.raises(ValueError, match=f"resolution {resolution} is not a power of two"):
-        save_generator(tmp_path / "mine.pt", random_generator(), resolution=resolution)
-    assert not list(tmp_path.iterdir())
 
 
 # Bundled names
@@ -314,20 +274,6 @@ def test_a_file_that_was_downloaded_before_needs_no_network(hub_cache):
         load_generator(f"https://host.invalid/{path.name}")
 
 
-def test_files_of_one_name_from_two_addresses_are_kept_apart(hub_cache):
-    urls = []
-    for seed, run in enumerate("ab"):
-        name = f"{run}.pt"
-        save_generator(hub_cache.parent.parent / name, random_generator(seed=seed))
-        content = (hub_cache.parent.parent / name).read_bytes()
-        digits = hashlib.sha256(content).hexdigest()
-        (hub_cache / digits).mkdir(parents=True)
-        (hub_cache / digits / "generator-000600000.pt").write_bytes(content)
-        urls.append(f"https://host.invalid/{run}/generator-000600000.pt#sha256={digits}")
-    for seed, url in enumerate(urls):
-        assert_same_weights(load_generator(url), random_generator(seed=seed))
-
-
 def test_a_hash_after_the_address_counts_more_than_one_in_the_name(hub_cache):
     (hub_cache / "89abcdef").mkdir(parents=True)
     save_generator(hub_cache / "89abcdef" / "x-0123abcd.pt", random_generator())
@@ -338,37 +284,21 @@ def test_a_hash_after_the_address_counts_more_than_one_in_the_name(hub_cache):
 def test_without_a_network_the_message_says_where_to_put_the_file(hub_cache):
     with pytest.raises(OSError, match=r"could not be downloaded.*put the file at .*x-0123abcd\.pt"):
         load_generator("https://127.0.0.1:9/x-0123abcd.pt")
-    assert not hub_cache.exists()
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (b"", "timed out"),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n1234", "timed out"),
-        (b"HTTP/1.0 200 OK\r\n\r\n" + b"1" * 9000, "larger than"),
-        (b"words\r\n\r\n", "words"),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\n1234", "the SHA-256 of what came"),
-    ],
-)
-def test_a_server_that_does_not_answer_well_leaves_nothing(tmp_path, monkeypatch, answer, message):
-    monkeypatch.setattr(download, "TIMEOUT", 0.3)
-    monkeypatch.setattr(download, "LARGEST", 8192)
-    with socket.create_server(("127.0.0.1", 0)) as server:
+class Answer(io.BytesIO):
+    """What a server sends."""
 
-        def serve():
-            kept.append(server.accept()[0])  # as nobody closes it, the client waits
-            kept[0].sendall(answer)
-
-        kept = []
-        threading.Thread(target=serve, daemon=True).start()
-        address = f"http://127.0.0.1:{server.getsockname()[1]}/a.pt"
-        with pytest.raises((OSError, HTTPException, ValueError), match=message):
-            download.download(address, tmp_path / "a.pt", "0123abcd")
-        assert list(tmp_path.iterdir()) == []
-        kept[0].close()
+    def info(self):
+        return email.message.Message()
 
 
-def test_an_address_whose_host_has_no_name_is_an_error_of_one_line(hub_cache):
-    with pytest.raises(OSError, match="could not be downloaded"):
-        load_source("https://a..b/x-0123abcd.pt")
+def test_a_download_is_kept_if_its_hash_is_the_promised_one(hub_cache, tmp_path, monkeypatch):
+    save_generator(tmp_path / "new.pt", random_generator())
+    path = named_by_hash(tmp_path / "new.pt", "faces")
+    monkeypatch.setattr(torch.hub, "urlopen", lambda request: Answer(path.read_bytes()))
+    with pytest.raises(OSError, match=r"could not be downloaded \(invalid hash value"):
+        load_generator(f"{HOST}/faces.pt#sha256=01234567")
+    assert not [file for file in hub_cache.rglob("*") if file.is_file()]
+    assert_same_weights(load_generator(f"{HOST}/{path.name}"), random_generator())
+    assert [file.name for file in hub_cache.rglob("*.pt")] == [path.name]

@@ -14,7 +14,7 @@ from tiny_training import SHORT, tiny_config, write_pictures
 
 from stylegan.config import to_toml
 from stylegan.files import checkpoint
-from stylegan.files.formats import save_npz, save_safetensors
+from stylegan.files.formats import save_safetensors
 from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator
 from stylegan.training import TrainState
@@ -24,11 +24,10 @@ SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 FOREIGN = {  # file -> layout, variant without labels
     "genforce.pth": ("genforce", "dense"),
     "huangzh13.pth": ("huangzh13", "sharp"),
-    "lernapparat.pt": ("lernapparat", "full"),
     "mmgeneration.pth": ("mmgeneration", "generator"),
     "rosinality.model": ("rosinality", "full"),
 }
-OURS = ("run", "generator.pt", "state-000000004.pt", "mine.safetensors", "mine.npz", "shared")
+OURS = ("run", "generator.pt", "state-000000004.pt", "mine.safetensors", "shared")
 KINDS = (*OURS, "official.pkl", *FOREIGN, "emoji32", "address")
 
 
@@ -48,7 +47,6 @@ def folder(tmp_path_factory):
     loaded = load_source(folder / "generator.pt")
     for path in (folder / "mine.safetensors", folder / "shared" / "model.safetensors"):
         save_safetensors(path, loaded)
-    save_npz(folder / "mine.npz", loaded)
     shutil.copy(SNAPSHOT, folder / "official.pkl")
     for name, (layout, variant) in FOREIGN.items():
         description = foreign_layouts.load(layout)[0][variant]
@@ -130,7 +128,7 @@ def test_training_finds_the_weights_of_every_source(source_of, kind):
     assert networks.keys() >= {"generator", "generator_ema"}
 
 
-@pytest.mark.parametrize("kind", ["shared", "mine.safetensors", "mine.npz", "address"])
+@pytest.mark.parametrize("kind", ["shared", "mine.safetensors", "address"])
 def test_a_run_starts_from_exported_and_shared_generators(source_of, folder, kind):
     source = source_of(kind)
     still = {**SHORT, "g_lr": {4: 1e-30}, "d_lr": {4: 1e-30}}

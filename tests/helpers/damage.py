@@ -4,16 +4,13 @@
 again with right lengths and checksums, so that the code behind the checks is reached.
 """
 
-import contextlib
 import copy
 import io
 import itertools
 import json
 import pickletools
-import struct
 import warnings
 import zipfile
-import zlib
 
 from hypothesis import strategies as st
 
@@ -25,7 +22,6 @@ NUMBERS = sorted(
         for n, size, order in itertools.product(EDGES, (1, 2, 4, 8), ("little", "big"))
     }
 )
-BOMB = zlib.compress(bytes(2**26), 9)
 
 
 @st.composite
@@ -135,110 +131,6 @@ def packed(entries):
             info.filename = name[:65_000]  # which ZipInfo's own checks do not touch
             archive.writestr(info, content, zipfile.ZIP_DEFLATED if i % 2 else zipfile.ZIP_STORED)
     return file.getvalue()
-
-
-@st.composite
-def archive_fields(draw, data):
-    """Numbers in the headers of a zip: in all headers of a kind, or in one."""
-    changed = bytearray(data)
-    for _ in range(draw(st.integers(1, 3))):
-        signature = draw(st.sampled_from((b"PK\3\4", b"PK\1\2", b"PK\5\6")))
-        places = [at for at in range(len(data) - 3) if data[at : at + 4] == signature]
-        offset = draw(st.integers(2, 21)) * 2
-        small = st.sampled_from((1, 2, 8, 9, 12, 14, 93, 2**11, 2**24)).map(
-            lambda n: n.to_bytes(4, "little")
-        )
-        number = draw(small | st.sampled_from(NUMBERS))[: draw(st.sampled_from((2, 4)))]
-        for at in draw(st.sampled_from(places).map(lambda at: [at]) | st.just(places)):
-            changed[at + offset : at + offset + len(number)] = number
-    return bytes(changed)
-
-
-EXIF = (
-    b"II*\0\x08\0\0\0\2\0\x12\1\7\0\0\0\0\x80\x09\0\0\0\x69\x87\4\0\1\0\0\0\2\0\0\0"  # misleading
-)
-PNG_CHUNKS = [(b"zTXt", b"a\0\0" + BOMB), (b"iTXt", b"a\0\1\0\0\0" + BOMB), (b"eXIf", EXIF)]
-PNG_CHUNKS += [(b"iCCP", b"a\0\0" + BOMB), (b"acTL", b"\x80\0\0\0\0\0\0\0")]
-PNG_CHUNKS += [(b"fcTL", struct.pack(">IIIIIHHBB", 0, 2**31 - 1, 9, 0, 0, 0, 0, 1, 1))]
-PNG_NAMES = (b"tEXt", b"iCCP", b"eXIf", b"tRNS", b"PLTE", b"fdAT", b"gAMA", b"cHRM", b"abcd")
-JPEG_SEGMENTS = [(0xE1, b"Exif\0\0" + EXIF), (0xE2, b"MPF\0" + EXIF), (0xE2, b"ICC_PROFILE\0\1\2")]
-JPEG_SEGMENTS += [(0xEE, b"Adobe\0\1\2\3"), (0xDD, b"\0\1"), (0xED, b"Photoshop 3.0\0" + EXIF)]
-
-
-def png_chunks(data):
-    """Chunks exchanged, damaged, added: bombs of text and profiles, palettes, animation."""
-    chunks, at = [], 8
-    while at < len(data):
-        (length,) = struct.unpack_from(">I", data, at)
-        chunks.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
-        at += 12 + length
-    new = st.sampled_from(PNG_CHUNKS) | st.tuples(st.sampled_from(PNG_NAMES), st.binary())
-
-    def others(chunk):
-        kind, content = chunk
-        contents = edited(content, most=1)
-        if kind == b"IDAT":
-            with contextlib.suppress(zlib.error):  # damaged before
-                contents |= edited(zlib.decompress(content)).map(zlib.compress)
-        return contents.map(lambda found: [(kind, found)]) | new.map(lambda added: [added, chunk])
-
-    def build(found):
-        lengths = (struct.pack(">I", len(content)) for _, content in found)
-        sums = (struct.pack(">I", zlib.crc32(kind + content)) for kind, content in found)
-        parts = zip(lengths, found, sums, strict=True)
-        return data[:8] + b"".join(a + kind + content + b for a, (kind, content), b in parts)
-
-    return spliced(chunks, others).map(build)
-
-
-def jpeg_segments(data):
-    """Segments exchanged, damaged, added, with right lengths; or the scan damaged."""
-    segments, at = [], 2
-    while data[at + 1] != 0xDA:
-        (length,) = struct.unpack_from(">H", data, at + 2)
-        segments.append((data[at + 1], data[at + 4 : at + 2 + length]))
-        at += 2 + length
-
-    def others(segment):
-        kind, content = segment
-        contents = edited(content, most=1).map(lambda found: [(kind, found)])
-        kinds = st.integers(0xC0, 0xFE).map(lambda other: [(other, content)])
-        return contents | kinds | st.sampled_from(JPEG_SEGMENTS).map(lambda new: [new, segment])
-
-    def build(parts, scan=data[at:]):
-        parts = ((kind, content[:65_000]) for kind, content in parts)
-        written = (b"\xff%c%b%b" % (k, struct.pack(">H", len(c) + 2), c) for k, c in parts)
-        return data[:2] + b"".join(written) + scan
-
-    scans = edited(data[at:]) | st.just(data[at:] * 50)
-    return spliced(segments, others, often=500).map(build) | scans.map(
-        lambda scan: build(segments, scan)
-    )
-
-
-NPY_HEADERS = (
-    ("|u1", "|O"), ("|u1", "<f8"), ("|u1", "|S0"), ("|u1", "<U2147483647"),
-    ("'|u1'", "[('a', '|O')]"), ("'|u1'", "'u1, O'"), ("'|u1'", "('|u1', (2**40,))"),
-    ("'|u1'", "__import__('os').system('true')"), ("<i8", "|O"), ("<i8", ">i8"), ("<i8", "<M8[s]"),
-    ("False", "True"), ("False", "None"), ("(", "(-1, "), ("(", "(0, "), ("(", "(1, "),
-    ("(", "(9223372036854775807, "), ("(", "(18446744073709551616, "), ("(", "(1e3, "),
-    ("(", "(None, "), ("(", "("), ("(", "(2147483648, "), ("(", "('a', "), ("shape", "shapes"),
-    ("}", ", 'more': 1}"), ("}", "}" + " " * 60_000), ("{", "{" * 500), ("}", "} + " + "(" * 300),
-    ("{", "["), ("descr", "\0"), ("descr", "d\u00e9scr"),
-)  # fmt: skip
-
-
-@st.composite
-def npy_headers(draw, data):
-    """Another header text, of the right length, and perhaps another version or size of the file."""
-    (length,) = struct.unpack_from("<H", data, 8)
-    text, pixels = data[10 : 10 + length].decode("latin1"), data[10 + length :]
-    for old, new in draw(st.lists(st.sampled_from(NPY_HEADERS), min_size=1, max_size=2)):
-        text = text.replace(old, new)
-    content = text.encode("latin1")[:65_000].ljust(length)
-    version = draw(st.sampled_from((b"\1\0", b"\1\0", b"\2\0", b"\3\0", b"\0\0", b"\xff\xff")))
-    size = struct.pack("<H" if version == b"\1\0" else "<I", len(content))
-    return data[:6] + version + size + content + draw(st.sampled_from((pixels, b"", pixels * 2)))
 
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=20)  # surrogates and controls too
