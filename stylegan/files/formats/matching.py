@@ -45,7 +45,7 @@ def filled(
     tensors: Mapping[str, Tensor],
     unused: Collection[str] = (),
 ) -> N:
-    """The network that `make` makes, with the `tensors` of a file.
+    """The network that `make` makes, with the `tensors` of a file, in eval mode.
 
     It is float64 if any of them is, which is exact, and float32 otherwise. `unused` are names of
     tensors that have no match. Those of ours without one are 0. ValueError names what is missing,
@@ -63,7 +63,7 @@ def filled(
     for match in table:
         state[match.name].copy_(match.to_ours(tensors[match.path]))
     network.load_state_dict(state, assign=True)
-    return network
+    return network.eval()
 
 
 def check_fit(
