@@ -97,13 +97,13 @@ def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
     the official one, never fitted to the image. Colours of `premultiplied` images are divided by
     alpha.
     """
-    images = straight(images) if premultiplied else images
+    images = unpremultiply(images) if premultiplied else images
     levels = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
     pictures: np.ndarray = levels.floor().clamp(0, 255).to(torch.uint8).cpu().numpy()
     return np.ascontiguousarray(pictures.transpose(0, 2, 3, 1))
 
 
-def straight(images: Tensor) -> Tensor:
+def unpremultiply(images: Tensor) -> Tensor:
     """Images (N, 4, H, W) in [-1, 1] whose colours were multiplied by alpha, without that."""
     alpha = ((images[:, 3:] + 1) / 2).clamp(1 / 255, 1.0)  # floats: ONNX has no mixed types
     return torch.cat([(images[:, :3] + 1) / alpha - 1, images[:, 3:]], dim=1)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.lineage import Lineage
@@ -38,6 +38,6 @@ class Snapshot:
 
     def of_file(self, path: Path, lineage: Lineage) -> Self:
         """The same with the file that it was read from."""
-        said = {"origin": f"{self.origin} {path}", "lineage": lineage}
+        said: dict[str, Any] = {"origin": f"{self.origin} {path}", "lineage": lineage}
         loaded = self.loaded and dataclasses.replace(self.loaded, **said)
         return dataclasses.replace(self, loaded=loaded, **said)

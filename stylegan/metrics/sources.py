@@ -216,7 +216,7 @@ class GeneratorSamples(ImageSource):
         images: Tensor = self.generator.synthesis(
             ws, resolution=self.size, alpha=self.alpha, noise=noise
         )
-        return sampling.straight(images) if self.generator.config.premultiplied else images
+        return sampling.unpremultiply(images) if self.generator.config.premultiplied else images
 
     def about(self) -> dict[str, dict[str, Any]]:
         sha256 = weights_sha256(self.generator)

@@ -8,17 +8,13 @@ from typing import Any, Literal, get_args
 from stylegan.destination import check_file
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENCE, bundled_name
-from stylegan.files.formats.genforce import read_genforce
-from stylegan.files.formats.genforce import recognised as is_genforce
-from stylegan.files.formats.huangzh13 import read_huangzh13
-from stylegan.files.formats.huangzh13 import recognised as is_huangzh13
-from stylegan.files.formats.mmgeneration import read_mmgeneration
-from stylegan.files.formats.mmgeneration import recognised as is_mmgeneration
+from stylegan.files.formats.genforce import is_genforce, read_genforce
+from stylegan.files.formats.huangzh13 import is_huangzh13, read_huangzh13
+from stylegan.files.formats.mmgeneration import is_mmgeneration, read_mmgeneration
 from stylegan.files.formats.npz import is_npz, load_npz
 from stylegan.files.formats.official import load_official
 from stylegan.files.formats.own import snapshot_of
-from stylegan.files.formats.rosinality import read_rosinality
-from stylegan.files.formats.rosinality import recognised as is_rosinality
+from stylegan.files.formats.rosinality import is_rosinality, read_rosinality
 from stylegan.files.formats.safetensors import is_safetensors, load_safetensors, save_safetensors
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot

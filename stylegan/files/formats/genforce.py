@@ -48,7 +48,7 @@ def networks_of(content: Mapping[str, Any]) -> dict[str, Any]:
     return {name: found[name] for name in NETWORKS if name in found} or {"generator": content}
 
 
-def recognised(content: Mapping[str, Any]) -> bool:
+def is_genforce(content: Mapping[str, Any]) -> bool:
     """Whether some generator has the names of this layout, or some discriminator."""
     networks = networks_of(content).values()
     return any(has(weights, *GENERATOR) or has(weights, *CRITIC) for weights in networks)

@@ -44,7 +44,7 @@ TRUNCATED = (
 )
 
 
-def recognised(content: Mapping[str, Any]) -> bool:
+def is_huangzh13(content: Mapping[str, Any]) -> bool:
     """Whether weights of this generator, or of its discriminator, which is refused."""
     names = {name.removeprefix("module.") for name in content}
     return any(n.startswith("g_synthesis.") for n in names) or is_discriminator(names)

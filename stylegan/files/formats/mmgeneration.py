@@ -63,7 +63,7 @@ def parts(content: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[s
     return (networks, others) if networks else ({"generator": dict(state)}, {})
 
 
-def recognised(content: Mapping[str, Any]) -> bool:
+def is_mmgeneration(content: Mapping[str, Any]) -> bool:
     """Whether some generator has the names of this layout."""
     needed = {CONSTANT, MAPPING.format(1)}
     networks = parts(content)[0].values()

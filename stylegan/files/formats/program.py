@@ -47,7 +47,7 @@ class Images(nn.Module):
         images: Tensor = generator.synthesis(
             ws, noise=self.noise if noise is None else noise, **self.stage
         )
-        images = sampling.straight(images) if generator.config.premultiplied else images
+        images = sampling.unpremultiply(images) if generator.config.premultiplied else images
         return unpadded(images, self.rectangle)
 
 
@@ -152,7 +152,7 @@ def difference(content: bytes, loaded: LoadedGenerator, noise: str, num_images: 
         noise="none" if noise == "none" else "const",
     )
     if config.premultiplied:
-        expected = sampling.straight(expected)
+        expected = sampling.unpremultiply(expected)
     expected = unpadded(expected, loaded.active_rectangle)
     differences = (torch.from_numpy(found) - expected).abs()
     if config.premultiplied:  # a colour counts as far as it is seen: it was divided by alpha

@@ -47,7 +47,7 @@ DENSE = "style.{}.linear"
 BLOCK = "generator.progression.{}"
 
 
-def recognised(content: Mapping[str, Any]) -> bool:
+def is_rosinality(content: Mapping[str, Any]) -> bool:
     """Whether a full checkpoint, or weights of its generator."""
     names = [name.removeprefix("module.") for name in content]
     return "g_running" in names or any(n.startswith("generator.progression.") for n in names)
