@@ -17,7 +17,6 @@ from stylegan.figures import (
     default_columns,
     evenly,
     grid,
-    labelled_grid,
     lettering,
     mixed,
     mixing,
@@ -101,17 +100,6 @@ def grays(n, height=4, width=4, channels=3):
     """Pictures of one value each: 10, 20, ..."""
     values = np.arange(1, n + 1, dtype=np.uint8) * 10
     return np.broadcast_to(values[:, None, None, None], (n, height, width, channels))
-
-
-def test_pictures_go_in_rows():
-    image = np.asarray(grid(grays(5, 100, 100), columns=2))
-    assert image.shape == (3 * (100 + GAP) + GAP, 2 * (100 + GAP) + GAP, 3)
-    found = [
-        image[GAP + 50 + (100 + GAP) * row, GAP + 50 + (100 + GAP) * column, 0]
-        for row in range(3)
-        for column in range(2)
-    ]
-    assert found == [10, 20, 30, 40, 50, 255]
 
 
 def test_small_pictures_are_enlarged_and_large_ones_averaged_by_whole_factors():
@@ -203,13 +191,6 @@ def test_pictures_of_seeds_are_those_that_generate_makes(loaded, points):
     for noise in ("const", "random", "none"):
         found = pictures(loaded, of_seeds(loaded, [3, 4, 5], noise=noise))
         assert np.array_equal(found, one(loaded, [3, 4, 5], noise=noise))
-
-
-def test_the_grid_is_that_of_the_seeds(loaded, points):
-    found = np.asarray(labelled_grid(loaded, points, columns=1))
-    for i, picture in enumerate(one(loaded, [3, 4, 5])):
-        y = GAP + i * ((len(found) - GAP) // 3)
-        same(found[y : y + SIDE, GAP : GAP + SIDE], picture)
 
 
 def test_saved_latents_are_points_with_their_noise(loaded, points, tmp_path):

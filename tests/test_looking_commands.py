@@ -323,7 +323,7 @@ def test_a_projection_is_edited_after_it_was_found(source, tmp_path):
         ("video edit g.pt", "pass --edit", 2),
         ("video timelapse emoji32", "of a run folder, but", 1),
         ("generate g.pt --edit pca:9", "there is no direction pca:9; there are 1 to 3", 1),
-        ("generate g.pt --edit svm:a", "has no directions learnt from examples", 1),
+        ("generate g.pt --edit svm:a", "has no directions of svm; stylegan directions", 1),
         ("generate g.pt --edit ica:1", "ica:1 is not an edit like pca:2", 1),
         ("generate g.pt --edit pca:1@0-6", "layers 0 to 5", 1),
         ("generate g.pt --edit pca:1=x", "x is not a strength", 2),

@@ -4,14 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stylegan.directions.files import default_path, load_directions
-from stylegan.directions.finding import (
-    COUNT,
-    KNOWN,
-    METHODS,
-    Directions,
-    Method,
-    find_directions,
-)
+from stylegan.directions.finding import COUNT, KNOWN, METHODS, Directions, Method, find_directions
 from stylegan.edits import FORM, Edit, check_layers, parsed
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable
@@ -79,15 +72,12 @@ def read_edits(
             found = known_directions(source, loaded, file, methods=[method], tell=tell)
             known |= {(file, d.method): d for d in found if d.method == method}
         if (file, method) not in known:
-            raise ValueError(no_directions(method, file or default_path(source)))
+            raise ValueError(
+                f"{file or default_path(source)} has no directions of {method}; stylegan "
+                "directions finds those that the network has, with --from for svm"
+            )
         moves.append(known[file, method].edit(member, strength, layers))
     return moves
-
-
-def no_directions(method: str, path: Path) -> str:
-    if method == "svm":
-        return f"{path} has no directions learnt from examples; stylegan directions --from adds one"
-    return f"{path} has no directions of {method}, or the network has none"
 
 
 def check_name(name: str) -> str:
