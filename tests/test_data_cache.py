@@ -212,7 +212,7 @@ def test_check_counts_what_is_there(tmp_path):
     assert [name for name, _ in report.skipped] == ["x/1.png", "x/2.png", "x/3.jpg"]
     assert report.sizes == {(16, 16): 2, (12, 30): 1, (40, 20): 1}
     assert (report.smallest, report.largest) == ((12, 30), (40, 20))
-    assert (report.resolution(), report.resolution(0.7)) == (8, 16)
+    assert report.resolution() == 8
     assert report.reach() == {4: 4, 8: 4, 16: 3}
     assert (report.modes, report.labels) == ({"RGB": 4}, {"x": 3, "y": 1})
     store = prepare(source, tmp_path / "store", resolution=16)
@@ -231,4 +231,4 @@ def test_heads_are_enough_for_sizes_and_reasons_of_size(make, tmp_path):
     assert small == "left out: 1 image smaller than 16x16 (largest 12x30): x/4.png"
     assert broken.startswith("left out: 1 image: not a PNG") and broken.endswith(": x/1.png")
     assert empty == "left out: 1 image: the file is empty: x/2.png"
-    assert ignored == "ignored: 1 video"
+    assert ignored == "ignored: 1 .avi file"

@@ -69,11 +69,6 @@ def test_vectors_are_stored_shown_and_part_of_what_a_run_was_trained_on(tmp_path
     assert fit_to_data(tiny_config(data={"labels": True}), check(store.path)).network.label_dim == 2
 
 
-def test_images_of_which_a_label_says_nothing_are_counted(tmp_path):
-    store = store_of(tmp_path, with_json([[0, 0], [0, 0.5], [0, 0]]))
-    assert check(store.path).lines()[-3].startswith("2 images with zeros only: the discriminator")
-
-
 @pytest.mark.parametrize("lines", [
     ("file,label", "00000/img0.png,cat", "00000/img1.png,dog", "00001/img2.png, cat"),
     ("00000\\img0.png,cat", "00000/img1.png,dog", "", "00001/img2.png,cat"),
@@ -96,12 +91,6 @@ def test_a_csv_of_columns_gives_vectors_with_names(tmp_path):
 def test_vectors_with_a_single_one_are_classes(tmp_path):
     store = store_of(tmp_path, with_json([[0, 1, 0], [1, 0, 0], [0, 1, 0]]))
     assert (store.label_names, store.labels.tolist()) == (["0", "1"], [1, 0, 1])
-
-
-def test_an_image_that_is_left_out_takes_its_label_along(tmp_path):
-    files = with_json([7, 8, 9]) | {"00000/img1.png": b"damaged"}
-    store = store_of(tmp_path, files)
-    assert (store.label_names, store.labels.tolist()) == (["7", "9"], [0, 1])
 
 
 @pytest.mark.parametrize(("files", "message"), [

@@ -133,17 +133,3 @@ def test_a_package_becomes_a_folder_for_each_character_and_says_its_licence(tmp_
         assert store.label_names == list(recipe.CHARACTERS)
         assert store.images(32).shape == (108, 1, 32, 32)
     np.testing.assert_array_equal(*[store.images(32) for store in stores])
-
-
-def test_mistakes_are_one_line(tmp_path):
-    (tmp_path / "x.deb").write_bytes(b"not a package")
-    (tmp_path / "empty").mkdir()
-    out = ["--out", str(tmp_path / "out")]
-    for arguments, message in (
-        ([str(tmp_path / "x.deb"), *out], "is not a Debian package"),
-        ([str(tmp_path / "empty"), *out], "no font with capital letters and digits in"),
-        ([str(tmp_path / "empty")], "give --out DIR, --zip FILE, or both"),
-    ):
-        found = CliRunner().invoke(recipe.main, arguments)
-        assert found.exit_code != 0 and message in found.output
-    assert not (tmp_path / "out").exists()

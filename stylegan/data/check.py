@@ -76,10 +76,9 @@ class Findings:
         table = {r: sum(n for s, n in sizes if s >= r) for r in resolutions(MAX_RESOLUTION)}
         return {r: n for r, n in table.items() if n}
 
-    def resolution(self, share: float = 1.0) -> int | None:
-        """The largest resolution that at least this share of the images reaches."""
-        enough = (r for r, n in self.reach().items() if n >= share * self.offered.total())
-        return max(enough, default=None)
+    def resolution(self) -> int | None:
+        """The largest resolution that all images reach."""
+        return max((r for r, n in self.reach().items() if n == self.offered.total()), default=None)
 
     def add(self, i: int, name: str, size: Size, mode: str, resolution: int) -> None:
         """An image that can be read, of place `i`; it is used if it is as large as the

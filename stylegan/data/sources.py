@@ -22,21 +22,17 @@ from .labels import CSV, JSON, Labels, of_classes, read_labels
 from .store import NO_LABELS, Skipped, holds_store
 
 MAX_FILE_BYTES = 2**29  # the largest image that `MAX_PIXELS` allows, without compression
+PHONES = (
+    ("HEIC picture", HEIF["HEIF"], "pip install pillow-heif"),
+    ("AVIF picture", AVIF["AVIF"], "pip install --upgrade pillow"),
+)
 RUN_FILE, RUN_HISTORY = "config.toml", {"data.txt", "log.jsonl"}  # a run has it, and one of these
-KINDS = {  # of files that are not images here
-    "HEIC picture": HEIF["HEIF"],
-    "AVIF picture": AVIF["AVIF"],
-    "raw photo": (".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".raf", ".raw", ".rw2"),
-    "video": (".3gp", ".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".mts", ".webm", ".wmv"),
-    "system file": (".db", ".ini", ".lnk", ".tmp"),  # Thumbs.db, desktop.ini
-}
-KIND_OF = {ending: kind for kind, endings in KINDS.items() for ending in endings}
 
 
 def kind_of(name: str) -> str:
     """What a file that is not an image is, by its ending."""
     ending = os.path.splitext(name)[1].lower()
-    return KIND_OF.get(ending, f"{readable(ending)} file" if ending else "other file")
+    return f"{readable(ending)} file" if ending else "file without an ending"
 
 
 def runs_and_stores(files: Iterable[str]) -> dict[str, str]:
@@ -132,13 +128,9 @@ class Source(ABC):
             of_file = f"labels are those in {self.label_files[0]}"
             of_file += ", not the sub-folders" if any("/" in name for name in self.names) else ""
             lines.append(f"no labels: {self.label_fault}" if self.labels is None else of_file)
-        kinds = Counter(kind_of(name) for name in self.ignored)
-        if heic := kinds["HEIC picture"]:
-            lines.append(f"{count(heic, 'HEIC picture')} left out; pip install pillow-heif to read "
-                         "them")  # fmt: skip
-        if avif := kinds["AVIF picture"]:
-            lines.append(f"{count(avif, 'AVIF picture')} left out; pip install --upgrade pillow "
-                         "to read them")  # fmt: skip
+        for kind, endings, remedy in PHONES:
+            if few := [name for name in self.ignored if name.lower().endswith(endings)]:
+                lines.append(f"{count(len(few), kind)} left out; {remedy} to read them")
         return lines
 
     def open(self, name: str) -> BinaryIO:
