@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,11 +15,10 @@ from commands import refused, stylegan, told
 from PIL import Image
 from tiny_generators import TINY, random_generator
 
-from stylegan.atomic import replacing
-from stylegan.cli import COMMANDS, common, main, terminal
+from stylegan.cli import COMMANDS, common, main
 from stylegan.cli.common import Command
 from stylegan.cli.info import differences_from_paper
-from stylegan.config import TrainConfig, load_config, to_toml
+from stylegan.config import TrainConfig, to_toml
 from stylegan.data import Store, prepare
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED
@@ -62,8 +60,7 @@ def test_help_imports_no_command_and_that_of_a_command_not_torch():
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
-    light = "['stylegan.cli.quiet', 'stylegan.cli.terminal']"
-    assert done.stdout.splitlines()[-3:] == [light, "{0}", "False"]
+    assert done.stdout.splitlines()[-3:] == ["[]", "{0}", "False"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -77,9 +74,9 @@ def test_every_command_has_help_with_an_example(name):
 
 
 def test_an_unknown_command_is_a_usage_error():
-    result = stylegan("trian")
-    assert result.exit_code == 2
-    assert "No such command 'trian'" in result.stderr
+    for name, near in {"trian": "train", "explor": "explore"}.items():
+        message = refused(name, exit_code=2)
+        assert message == f"Error: No such command '{name}'. Did you mean {near}?"
 
 
 def test_the_version_is_that_of_the_package():
@@ -134,121 +131,23 @@ def test_a_command_may_have_a_debug_option_of_its_own():
     assert len([p for p in command.params if p.name == "debug"]) == 1
 
 
-@pytest.fixture
-def dies_of_sigterm():
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
-def test_sigterm_ends_a_command_without_leaving_a_part_of_a_file(
-    tmp_path, dies_of_sigterm, monkeypatch
-):
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-
-    @click.command(cls=Command)
-    def command():
-        with replacing(tmp_path / "film.mp4") as file:
-            file.write(b"half")
-            signal.raise_signal(signal.SIGTERM)
-
-    result = CliRunner().invoke(command, [])
-    assert (result.exit_code, result.stderr) == (143, "ended\n")
-    assert not list(tmp_path.iterdir())
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-def test_what_sigterm_makes_of_a_library_is_no_error_of_its_own(dies_of_sigterm):
-    @click.command(cls=Command)
-    def command():
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        finally:
-            raise AttributeError("type object 'tqdm' has no attribute '_lock'")
-
-    result = CliRunner().invoke(command, [])
-    assert (result.exit_code, result.stderr) == (143, "ended\n")
-
-
-@pytest.mark.parametrize(
-    ("settings", "processes", "own"),
-    [({}, "1", False), ({}, "2", True), ({"handles_signals": True}, "1", True)],
-)
-def test_sigterm_is_left_to_who_handles_it_and_to_torchrun(
-    dies_of_sigterm, monkeypatch, settings, processes, own
-):
-    monkeypatch.setenv("WORLD_SIZE", processes)
-    found = []
-
-    @click.command(cls=Command, **settings)
-    def command():
-        found.append(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
-
-    assert CliRunner().invoke(command, []).exit_code == 0
-    assert found == [own]
+def test_sigterm_ends_a_command_without_leaving_a_part_of_a_file(tmp_path):
+    program = (
+        "import signal, sys, click; from pathlib import Path; from stylegan import cli\n"
+        "from stylegan.atomic import replacing\n"
+        "@click.command()\n"
+        "def stopped():\n"
+        "    with replacing(Path('film.mp4')):\n"
+        "        signal.raise_signal(signal.SIGTERM)\n"
+        "cli.LazyGroup.get_command = lambda *_: stopped\n"
+        "cli.main(['video'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True)
+    assert (done.returncode, list(tmp_path.iterdir())) == (143, []), done.stderr
 
 
 def test_numbers_agree_with_their_nouns():
     assert [count(n, "image") for n in (0, 1, 1234)] == ["0 images", "1 image", "1,234 images"]
-
-
-# schedule
-
-
-def cells(line):
-    return [cell.strip() for cell in line.split("  ") if cell.strip()]
-
-
-def test_the_schedule_of_the_paper_has_fifteen_phases_up_to_25_000_kimg():
-    lines = told("schedule").splitlines()
-    assert len(lines) == 17
-    assert cells(lines[0])[:4] == ["kimg", "resolution", "alpha", "batch"]
-    assert cells(lines[1]) == ["0 - 600", "8", "1", "128", "0.001", "0.001", "4,688", "4.3"]
-    assert cells(lines[8])[:6] == ["4,200 - 4,800", "128", "0 - 1", "16", "0.0015", "0.0015"]
-    assert cells(lines[15])[:4] == ["8,400 - 25,000", "1024", "1", "4"]
-    assert lines[16] == "the paper: 25,000 kimg in total, for 1 process"
-
-
-def test_batches_are_those_of_the_number_of_processes():
-    lines = told("schedule", "--processes", 8).splitlines()
-    assert cells(lines[1])[3] == "256"
-    assert lines[-1].endswith("for 8 processes")
-
-
-def test_overrides_change_the_schedule():
-    options = ["-o", "network.resolution=16", "-o", "schedule.ramp_kimg=300"]
-    lines = told("schedule", *options, "-o", "schedule.total_kimg=900").splitlines()
-    assert [cells(line)[0] for line in lines[1:-1]] == ["0 - 600", "600 - 900"]
-    assert cells(lines[1])[4] == "0 - 0.001"
-    assert cells(lines[2])[2] == "0 - 0.5"
-
-
-def test_bundled_configurations_have_a_schedule():
-    total = load_config("quickstart").schedule.total_kimg
-    assert f"quickstart: {total:,.10g} kimg in total" in told("schedule", "quickstart")
-
-
-def test_a_run_has_the_schedule_it_was_begun_with(tmp_path):
-    config = load_config(None, ["schedule.total_kimg=100"], 8)
-    (tmp_path / "config.toml").write_text(to_toml(config))
-    lines = told("schedule", tmp_path).splitlines()
-    assert cells(lines[1])[:4] == ["0 - 100", "8", "1", "256"]
-    assert lines[-1].endswith("for 8 processes")
-    assert "its schedule is fixed" in refused("schedule", tmp_path, "--processes", 2)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["quikstart"], "no configuration file or name 'quikstart'; did you mean quickstart?"),
-        (["-o", "schedule.total_kimgs=1"], "did you mean schedule.total_kimg?"),
-        (["-o", "network.resolution=100"], "resolution 100 is not a power of two from 4 to 1024"),
-        (["."], ". holds no config.toml, so it is not a run folder"),
-    ],
-)
-def test_a_schedule_that_cannot_be_says_why(arguments, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert message in refused("schedule", *arguments)
 
 
 # prepare and check
@@ -447,116 +346,25 @@ def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
         assert not any(line.startswith(("b.pt", "y")) for line in result.output.splitlines())
 
 
-# The terminal
-
-
-class Faulty:
-    """A stream that takes nothing."""
-
-    def __init__(self, number):
-        self.number = number
-
-    def write(self, text):
-        raise OSError(self.number, os.strerror(self.number))
-
-    flush = lambda self: self.write("")  # noqa: E731
-
-
-def ended(body, monkeypatch, **streams):
-    """The exit code of a command of that body, in the place of a process."""
-
-    @click.command(cls=Command, handles_signals=body.__name__ == "training")
-    def command():
-        body()
-
-    for name, stream in streams.items():
-        monkeypatch.setattr(sys, name, stream)
-    with pytest.raises(SystemExit) as ending:
-        command.main([])
-    return ending.value.code
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE])
-def test_messages_that_cannot_be_written_do_not_end_a_training(number, monkeypatch):
-    done = []
-
-    def training():
-        terminal.say("progress")
-        print("a warning", file=sys.stderr)
-        done.append(True)
-
-    assert ended(training, monkeypatch, stdout=Faulty(number), stderr=Faulty(number)) == 0
-    assert done
-
-
-def test_results_that_nobody_reads_end_a_command_quietly(monkeypatch, capsys):
-    def results():
-        terminal.say("result")
-        raise AssertionError("not reached")
-
-    assert ended(results, monkeypatch, stdout=Faulty(errno.EPIPE)) == 141
-    assert capsys.readouterr().err == ""
-
-
-def test_results_that_do_not_fit_on_the_disk_are_an_error(monkeypatch, capsys):
-    def results():
-        terminal.say("result")
-
-    assert ended(results, monkeypatch, stdout=Faulty(errno.ENOSPC)) == 1
-    assert capsys.readouterr().err == "Error: standard output: No space left on device\n"
-
-
-def test_closed_streams_are_no_fault(monkeypatch):
-    def results():
-        terminal.say("result")
-        terminal.note("on the way")
-
-    assert ended(results, monkeypatch, stdout=None, stderr=None) == 0
-
-
-def test_ctrl_c_is_quiet_also_if_a_module_turns_it_into_another_error(monkeypatch, capsys):
-    def importing():
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except KeyboardInterrupt:
-            raise ImportError("half a module") from None
-
-    assert ended(importing, monkeypatch) == 130
-    assert capsys.readouterr().err == "ended\n"
-
-
-def test_a_long_error_is_cut_and_its_codes_are_escaped():
-    result = CliRunner().invoke(failing(ValueError("\x1b[2J" + 9999 * "x")), [])
-    assert result.stderr.startswith(r"Error: \x1b[2Jxx")
-    assert len(result.stderr) < 1600
-
-
 # Values of options
-
-BIG, DIGITS = "1" + 20 * "0", 5000 * "9"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["generate", "emoji32", "--seeds", BIG], "is neither a seed nor a range"),
-        (["generate", "emoji32", "--seeds", f"0-{DIGITS}"], "is neither a seed nor a range"),
+        (["generate", "emoji32", "--seeds", "a"], "is neither a seed nor a range"),
         (["generate", "emoji32", "--seeds", 2**32], "a seed is a whole number from 0"),
-        (["generate", "emoji32", "--batch", DIGITS], "is not a whole number from 1 to"),
-        (["generate", "emoji32", "--psi", "1e300"], "1e300 is not a number from -1e+09 to 1e+09"),
-        (["generate", "emoji32", "--cutoff", BIG], "is not a whole number from 0"),
+        (["generate", "emoji32", "--batch", 0], "0 is not in the range 1<=x<="),
+        (["generate", "emoji32", "--psi", "1e300"], "is not in the range"),
+        (["generate", "emoji32", "--cutoff", "-1"], "is not a whole number from 0"),
         (["generate", ""], "the name is empty"),
-        (["figure", "mixing", "emoji32", "--layers", f"0-{BIG}"], "is neither a layer nor"),
         (["figure", "mixing", "emoji32", "--layers", "0-999999999"], "a layer is a whole number"),
-        (["video", "walk", "emoji32", "--seconds", "nan"], "nan is not a number from 0.001"),
-        (["directions", "emoji32", "--samples", 10**14], "is not a whole number from 2 to"),
-        (["convert", "emoji32", "a.pt", "--active", f"{DIGITS}x4"], "is not a size like 512x384"),
-        (["train", "--hang-minutes", "nan"], "nan is not a number from 0 to 10080"),
-        (["train", "--seed", DIGITS], "is not a whole number from 0 to 9223372036854775807"),
-        *((["generate", "emoji32", "--device", name], "is not a device: auto, cpu, cuda")
-          for name in ("xpu", "meta", "fpga", "hpu", "mkldnn", "cpu:7", "cuda:-1", "\x1b[2J", "")),
+        (["video", "walk", "emoji32", "--seconds", "nan"], "nan is not a finite number"),
+        (["convert", "emoji32", "a.pt", "--active", "9x"], "is not a size like 512x384"),
+        (["train", "--seed", "x"], "is not a valid integer"),
+        (["generate", "emoji32", "--device", "xpu"], "is not a device: auto, cpu, cuda"),
     ],
-)  # fmt: skip
+)
 def test_every_option_refuses_nonsense_in_one_line(words, message):
     line = refused(*words, exit_code=2)
     assert message in line

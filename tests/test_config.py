@@ -144,16 +144,12 @@ WITHOUT_NOISE = {**NO_MIXING, "network.noise": False}
         ("table1-d-constant-input", WITHOUT_NOISE),
         ("table1-e-noise", NO_MIXING),
         ("table1-f-mixing", {}),
-        ("table2-mixing-0", NO_MIXING),
         ("table2-mixing-50", {"style_mixing": 0.5}),
-        ("table2-mixing-90", {}),
         ("table2-mixing-100", {"style_mixing": 1}),
-        ("table4-traditional-0", BASELINE),
         ("table4-traditional-8", BASELINE.items() - {("network.mapping_layers", 0)}),
         ("table4-style-based-0", {"network.mapping_layers": 0}),
         ("table4-style-based-1", {"network.mapping_layers": 1}),
         ("table4-style-based-2", {"network.mapping_layers": 2}),
-        ("table4-style-based-8", {}),
     ],
 )
 def test_tables_of_the_paper(name, changes):

@@ -1,12 +1,14 @@
 """The command `stylegan`. Commands are imported when used, so that each needs only its own."""
 
-import stylegan.cli.quiet  # isort: skip
 import importlib
+import signal
+import sys
+import threading
 
 import click
 
 from stylegan import __version__
-from stylegan.cli.terminal import Ending
+from stylegan.messages import suggestion
 from stylegan.threads import wait_briefly_if_busy
 
 wait_briefly_if_busy()  # before a command imports torch
@@ -21,7 +23,6 @@ COMMANDS = {
     "metrics": "Measure how good a generator is.",
     "report": "Write one page about a run: report.html.",
     "configs": "List configurations, or every option of one.",
-    "schedule": "Show the phases of a configuration's training.",
     "prepare": "Make a store of a folder or zip of images.",
     "check": "Check images before training on them.",
     "export-data": "Write the images of a store to a zip.",
@@ -40,7 +41,7 @@ MODULES = {
 }  # of commands that are not in one of their own name
 
 
-class LazyGroup(Ending, click.Group):
+class LazyGroup(click.Group):
     """A group whose commands are the functions of `COMMANDS`, of the same name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -52,6 +53,15 @@ class LazyGroup(Ending, click.Group):
         module = importlib.import_module(f"stylegan.cli.{MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            hint = suggestion(args[0], list(COMMANDS)).partition("; known")[0]
+            hint = hint.replace("; did", " Did") or " See stylegan --help."
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -67,3 +77,5 @@ def main() -> None:
     stylegan train --data photos/ --out runs/mine
     stylegan generate runs/mine --seeds 0-35 --out pictures/
     """
+    if threading.current_thread() is threading.main_thread():  # unfinished files are removed
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -2,19 +2,18 @@
 
 import ctypes
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from stylegan.cli import values
-from stylegan.cli.terminal import Ending, first_process, messages_only, note
-from stylegan.messages import count
+from stylegan.cli.terminal import first_process, note
+from stylegan.messages import count, printable
 
 if TYPE_CHECKING:
     import torch
@@ -34,51 +33,17 @@ class Failure(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, as an exception: unfinished files are removed on its way."""
-
-
-@contextmanager
-def terminable() -> Iterator[list[int]]:
-    """SIGTERM raises Terminated here, unless it is handled already, and is noted: what was under
-    way may turn it into another error.
-
-    Not in one process of several (torchrun): Python does not react while it waits for a lost
-    process, and such a process must be easy to end.
-    """
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-        or int(os.environ.get("WORLD_SIZE", "1")) > 1
-    ):
-        yield []
-        return
-    received: list[int] = []
-
-    def end(number: int, frame: object) -> None:
-        received.append(number)
-        raise Terminated
-
-    signal.signal(signal.SIGTERM, end)
-    try:
-        yield received
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-class Command(Ending):
+class Command(click.Command):
     """A command whose user's mistakes are one line and exit code 1, unless `--debug` is given.
 
     The library raises ValueError and OSError for them; everything else is a fault of ours and
     keeps its traceback. An error may have an `exit_code` of its own; docs/running.md lists them. A
-    command may have a `--debug` of its own. SIGTERM ends a command as Ctrl-C does, with exit code
-    143, unless it `handles_signals` itself.
+    command may have a `--debug` of its own.
     """
 
-    def __init__(self, *args: Any, handles_signals: bool = False, **settings: Any) -> None:
+    def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.context_settings.setdefault("show_default", True)
-        self.handles_signals = handles_signals
         if not any(parameter.name == "debug" for parameter in self.params):
             self.params.append(
                 click.Option(
@@ -91,20 +56,11 @@ class Command(Ending):
             )
 
     def invoke(self, ctx: click.Context) -> Any:
-        if self.handles_signals:
-            messages_only()
-        terminated: list[int] = []
         try:
-            with ExitStack() as stack:
-                if not self.handles_signals:
-                    terminated = stack.enter_context(terminable())
-                return super().invoke(ctx)
-        except (Exception, Terminated) as error:
-            if terminated:
-                note("ended")
-                ctx.exit(128 + signal.SIGTERM)
-            if not isinstance(error, ValueError | OSError):
-                raise
+            return super().invoke(ctx)
+        except BrokenPipeError:  # nobody reads the results any more, as after `| head`
+            raise
+        except (ValueError, OSError) as error:
             if ctx.params.get("debug") or ctx.meta.get(DEBUG):
                 raise
             raise Failure(one_line(error), getattr(error, "exit_code", 1)) from error
@@ -115,7 +71,7 @@ def one_line(error: Exception) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         text = f"{error.filename}: {error.strerror}"
-    return " ".join(text.split()) or type(error).__name__
+    return printable(" ".join(text.split())) or type(error).__name__
 
 
 def keep_memory() -> None:

@@ -106,6 +106,8 @@ def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) ->
     return [
         f"look:      {page}",
         f"generate:  stylegan generate {path} --seeds 0-31{of_class} --out pictures/",
+        f"film:      stylegan video walk {path} --out walk.mp4",
+        f"play:      stylegan explore {path}",
         f"go on:     stylegan train --out {path} --kimg {2 * kimg:.10g}",
         f"measure:   stylegan metrics {path}",
         "No loss tells how good it is: compare samples/ with reals.png, or measure.",

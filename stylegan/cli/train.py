@@ -57,7 +57,7 @@ SETTINGS = {  # likewise, after `-o`
 }
 
 
-@click.command(cls=Command, handles_signals=True)
+@click.command(cls=Command)
 @data_option("the bundled emoji")
 @click.option(
     "--config",
@@ -190,6 +190,8 @@ def train(
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.run import fit_to_data, open_store, processes
 
+    if config_name == "":
+        raise ValueError("the name of --config is empty; `stylegan configs` lists them")
     if debug:
         enable_debugging()
     if every_kimg and not names:

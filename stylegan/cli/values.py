@@ -1,9 +1,9 @@
 """Values of options: pure functions from text to Python, which refuse nonsense in one sentence."""
 
+import math
 import re
 import stat
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -189,12 +189,22 @@ def source(text: str) -> str:
     return text
 
 
-def whole_number(least: int = 0, most: int = LARGEST) -> Parsed:
-    return Parsed("n", partial(whole, least=least, most=most))
+class Number(click.FloatRange):
+    """A finite number; click's own lets nan through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
-def real_number(least: float = -LARGEST, most: float = LARGEST) -> Parsed:
-    return Parsed("number", partial(number, least=least, most=most))
+def whole_number(least: int = 0, most: int = LARGEST) -> click.IntRange:
+    return click.IntRange(least, most)
+
+
+def real_number(least: float = -LARGEST, most: float = LARGEST) -> Number:
+    return Number(least, most)
 
 
 SEEDS = Parsed("seeds", seeds)
