@@ -186,7 +186,7 @@ def overlapping(path):
 
 
 FILES = {  # name -> what writes it, what the refusal says; "" = it is read
-    "absurd.pt": (saved(dataclasses.replace(WIDE, max_channels=2**20)), "do not fit the network"),
+    "absurd.pt": (saved(dataclasses.replace(WIDE, max_channels=2**15)), "do not fit the network"),
     "expanded.pt": (
         with_weights(lambda like: torch.zeros(1).expand(like.shape), WIDE),
         "larger than the file: they share",
