@@ -197,13 +197,6 @@ def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path):
             cached_store(path, **settings)
 
 
-def test_strict_holds_for_a_cached_store_too(tmp_path):
-    source = folder(tmp_path / "images", BAD)
-    cached_store(source, cache_dir=tmp_path / "cache")
-    with pytest.raises(ValueError, match=r"strict allows none: 1\.png"):
-        cached_store(source, cache_dir=tmp_path / "cache", strict=True)
-
-
 def test_check_counts_what_is_there(tmp_path):
     files = {f"x/{name}": content for name, content in BAD.items()}
     source = folder(tmp_path / "images", files | {"x/readme.md": b"", "y/wide.png": png(40, 20)})

@@ -102,18 +102,6 @@ def test_of_faces_that_look_alike_the_plainest_stays(faces):
     assert clone not in kept and out["looks like another"] == 1
 
 
-def test_what_a_classifier_does_not_read_is_told(faces):
-    draws = np.random.default_rng(0)
-    shifted = [
-        replace(face, family=f"x{i}y", pictures=np.roll(face.pictures, i % 3 - 1, axis=2))
-        for i, face in enumerate(faces * 3)
-    ]
-    mixed = replace(faces[0], family="mixed up", pictures=draws.permutation(faces[0].pictures))
-    read = recipe.readable([*shifted, mixed])
-    assert read[:-1].min() >= recipe.LEAST_READ
-    assert read[-1] < recipe.LEAST_READ / 2
-
-
 def test_a_package_becomes_a_folder_for_each_character_and_says_its_licence(tmp_path):
     fonts = {f"usr/share/fonts/x/{name}.ttf": font_file(name).content for name in NAMES[:3]}
     notice = {"usr/share/doc/fonts-x/copyright": b"free as in speech"}
