@@ -6,8 +6,8 @@ import signal
 
 import pytest
 import torch
-from commands import look, pixels, refused, stylegan, told
-from test_projection import draws, found_by_pixels, pictures_of
+from commands import pixels, refused, stylegan, told
+from projecting import EXACT, draws, found_by_pixels, last, pictures_of
 from tiny_generators import TINY, assert_same_weights, random_generator
 from torch.testing import assert_close
 
@@ -19,12 +19,7 @@ from stylegan.projection.search import spread_of_w
 from stylegan.projection.tuning import toward
 from stylegan.sampling import picture, to_uint8
 
-EXACT = {"rtol": 0, "atol": 0}
 FEW = TuningOptions(steps=5, learning_rate=1e-2)
-
-
-def last(states):
-    return list(states)[-1]
 
 
 def pivots(seeds=(1, 2, 3)):
@@ -117,30 +112,24 @@ def test_tuning_within_a_class_needs_its_label():
     generator = random_generator(dataclasses.replace(TINY, label_dim=2))
     targets, ws = torch.zeros(1, 3, 16, 16), torch.zeros(1, 6, 8)
     with pytest.raises(ValueError, match="labels of shape"):
-        tune(generator, targets, ws, PixelDistance())
+        next(tune(generator, targets, ws, PixelDistance()))
     label = torch.tensor([[0.0, 1.0]])
     state = last(tune(generator, targets, ws, PixelDistance(), FEW, labels=label))
     assert state.step == 5
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
+def test_what_cannot_be_tuned_is_said():
+    for asked, message in (
         ({"steps": 0}, "steps must be at least 1, not 0"),
         ({"learning_rate": float("inf")}, "learning_rate must be positive and finite"),
         ({"locality": -1.0}, "locality must be finite, from 0 on, not -1.0"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(asked, message):
-    with pytest.raises(ValueError, match=message):
-        TuningOptions(**asked)
-
-
-def test_what_cannot_be_tuned_is_said():
+    ):
+        with pytest.raises(ValueError, match=message):
+            TuningOptions(**asked)
     generator, ws, targets = pivots()
     with pytest.raises(ValueError, match=r"pivots must be \(3, 6, 8\) for as many targets"):
-        tune(generator, targets, ws[:2], PixelDistance())
-    with pytest.raises(ValueError, match="tuning failed: after 0 steps the distances are nan"):
+        next(tune(generator, targets, ws[:2], PixelDistance()))
+    with pytest.raises(ValueError, match="tuning failed: after 0 steps the distances are "):
         next(tune(generator, targets * float("nan"), ws, PixelDistance(), FEW))
     wild = TuningOptions(steps=5, learning_rate=1e30)
     with pytest.raises(ValueError, match=r"tuning failed: after [1-4] steps the distances are "):
@@ -174,26 +163,19 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def request(folder, *arguments, images="ab"):
-    files = [folder / f"{name}.png" for name in images]
-    common = ["--out", folder / "out", "--steps", 3, "--video", "none", "--device", "cpu"]
+def request(folder, *arguments):
+    files = [folder / "a.png", folder / "b.png"]
+    common = ["--out", folder / "out", "--steps", 3, "--device", "cpu"]
     return ["project", folder / "mine.pt", *files, *common, *arguments]
 
 
 def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_latents(folder):
-    printed = told(*request(folder, "--tune", "--tune-steps", 40, "--edit", "sefa:1=+1"))
+    printed = told(*request(folder, "--tune", "--tune-steps", 40)).splitlines()
     out = folder / "out"
-    numbers = json.loads((out / "tuned.json").read_text())
-    table = printed.splitlines()[4:7]
-    for title in ("PSNR, dB", "distance", "edited from target", "edited from unedited"):
-        assert f"  {title}" in table[0]
-    for line, one in zip(table[1:], numbers["pictures"], strict=True):
-        before, after = one["psnr_db"]["before"], one["psnr_db"]["after"]
-        assert line.startswith(f"{one['image']}  {before:.3g} -> {after:.3g}")
-        assert after > before and one["distance"]["after"] < one["distance"]["before"]
-        assert {"edited_from_target", "edited_from_unedited"} < one.keys()
-    assert numbers["settings"]["steps"] == 40 and numbers["other_seeds_psnr_db"] > 15
-    assert len((out / "tuned.jsonl").read_text().splitlines()) == 41
+    before = [json.loads((out / name / "result.json").read_text())["psnr_db"] for name in "ab"]
+    after = [float(line.split()[-4]) for line in printed if "after tuning" in line]
+    assert all(b > a for a, b in zip(before, after, strict=True))
+    assert f"generate {out / 'tuned.pt'} --latents {out / 'latents.npz'}" in printed[-1]
     told(
         *("generate", out / "tuned.pt", "--latents", out / "latents.npz", "--out", folder / "new"),
         *("--no-grid", "--device", "cpu"),
@@ -201,8 +183,6 @@ def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_late
     for i, name in enumerate("ab"):
         again = pixels(folder / "new" / f"latent000{i}.png")
         assert abs(pixels(out / name / "tuned.png") - again).max() <= 1
-        assert (pixels(out / name / "tuned-edited.png") != again).any()
-    assert look(out / "tuned.png").width == 5 * (96 + 4) + 4
     lineage = load_source(out / "tuned.pt").lineage
     assert [s.source for s in lineage] == ["official.pkl", "mine.pt"]
     assert lineage[1].sha256 == sha256_of(folder / "mine.pt") and lineage[1].licence == NVIDIA
@@ -220,7 +200,7 @@ def test_ctrl_c_while_tuning_keeps_the_projections_and_nothing_else(folder, monk
                 signal.raise_signal(signal.SIGINT)
             yield state
 
-    monkeypatch.setattr("stylegan.projection.tuning_results.tune", interrupted)
+    monkeypatch.setattr("stylegan.projection.files.tune", interrupted)
     result = stylegan(*request(folder, "--tune", "--tune-steps", 1000, "--overwrite"))
     assert result.exit_code == 130 and result.stderr.splitlines()[-1] == "ended"
     assert told_steps == [0, 1, 2, 3]
@@ -229,47 +209,18 @@ def test_ctrl_c_while_tuning_keeps_the_projections_and_nothing_else(folder, monk
 
 def test_directions_of_the_original_hold_for_the_tuned_generator(folder):
     told("directions", folder / "mine.pt", "--count", 2, "--out", folder / "mine.npz")
-    told(*request(folder, "--tune", "--tune-steps", 1, images="a"))
+    arguments = request(folder, "--tune", "--tune-steps", 1)
+    told(*arguments)
     tuned = load_source(folder / "out" / "tuned.pt")
     assert load_directions(folder / "mine.npz", tuned.generator)
     with pytest.raises(ValueError, match="directions of other weights"):
         load_directions(folder / "mine.npz", random_generator(seed=1))
-
-
-def test_the_same_command_writes_the_same_files_and_only_over_them_when_told(folder):
-    arguments = request(folder, "--tune", "--tune-steps", 2, images="a")
-    told(*arguments)
-    files = {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
-    assert {path.name for path in files} >= {"tuned.pt", "tuned.png", "tuned.json", "tuned.jsonl"}
-    assert "exists; pass --overwrite" in refused(*arguments)
-    told(*arguments, "--overwrite")
-    assert files == {path: path.read_bytes() for path in files}
-    (folder / "out" / "a").rename(folder / "elsewhere")
-    assert "tuned.pt exists" in refused(*arguments)
-
-
-def test_what_no_longer_belongs_to_replaced_latents_is_named_and_stays(folder):
-    told(*request(folder, "--tune", "--tune-steps", 1, "--edit", "sefa:1=+1"))
-    result = stylegan(*request(folder, "--overwrite", images="a"))
-    assert result.exit_code == 0
-    said = result.stderr.splitlines()[-1]
-    names = ["latents.npz", "projections.png", "tuned.pt", "tuned.png", "tuned.json", "tuned.jsonl"]
-    names += ["a/edited.png", "a/tuned.png", "a/tuned-edited.png"]
-    paths = [folder / "out" / name for name in names]
-    assert said == f"of earlier projections, not of these: {'; '.join(map(str, paths))}"
-    assert all(path.exists() for path in paths)
-    (folder / "c.png").write_bytes((folder / "b.png").read_bytes())
-    assert "earlier" not in stylegan(*request(folder, images="c")).stderr  # nothing is replaced
-
-
-def test_the_nearest_of_several_starts_is_kept(folder):
-    told(*request(folder, "--starts", 3))
     for name in "ab":
-        result = json.loads((folder / "out" / name / "result.json").read_text())
-        assert len(set(result["starts"])) == 3
-        assert result["final_distance"] == min(result["starts"])
+        (folder / "out" / name).rename(folder / name)
+    (folder / "out" / "latents.npz").unlink()
+    assert "tuned.pt exists" in refused(*arguments)
 
 
 def test_options_of_tuning_need_it(folder):
     message = refused(*request(folder, "--locality", 1), exit_code=2)
-    assert message == "Error: --tune-steps and --locality are of --tune, which is not given"
+    assert message == "Error: --tune-steps and --locality require --tune"

@@ -1,7 +1,7 @@
 """What the page asks, and the answers: each a stream of JSON objects, most of them one long."""
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from threading import Event, Lock
 from typing import Any
 
@@ -16,6 +16,7 @@ from stylegan.messages import readable
 
 LOOKS = 40  # pictures that are shown of a search
 Answer = dict[str, Any]
+Parts = Generator[Answer, None, None]
 
 
 class Page:
@@ -29,7 +30,7 @@ class Page:
         self.own: Tensor | None = None  # styles (num_styles, w_dim) of the user's picture
         self.drawing, self.searching = Lock(), Lock()  # one picture and one search at a time
         self.closing = Event()  # ends a search at its next step
-        self.answers: dict[str, Callable[[Values], Iterator[Answer]]] = {
+        self.answers: dict[str, Callable[[Values], Parts]] = {
             "/scene": self.scene,
             "/picture": self.picture,
             "/latents": self.latents,
@@ -42,7 +43,7 @@ class Page:
         with self.searching, self.drawing:
             pass
 
-    def scene(self, values: Values) -> Iterator[Answer]:
+    def scene(self, values: Values) -> Parts:
         """What the page is built from."""
         sections = {
             name: [{"kind": type(one).__name__, **vars(one)} for one in controls]
@@ -50,7 +51,7 @@ class Page:
         }
         yield {"name": self.name, "plane": PLANE, "sections": sections}
 
-    def picture(self, values: Values) -> Iterator[Answer]:
+    def picture(self, values: Values) -> Parts:
         """The picture that the controls specify, and what `generate` would be asked for it."""
         view = self.controls.view(values, self.own)
         start = "your picture" if view.styles is not None else f"seed {view.seed} · ψ {view.psi:g}"
@@ -59,14 +60,14 @@ class Page:
         caption = " · ".join([start, *(f"--edit {text}" for text in view.edits)])
         yield {"picture": png_url(pixels), "caption": caption}
 
-    def latents(self, values: Values) -> Iterator[Answer]:
+    def latents(self, values: Values) -> Parts:
         """Its file for `stylegan generate --latents`."""
         view = self.controls.view(values, self.own)
         with self.drawing:
             content = latents_file(self.loaded, view)
         yield {"content": base64.b64encode(content).decode()}
 
-    def search(self, values: Values) -> Iterator[Answer]:
+    def search(self, values: Values) -> Parts:
         """Search for a picture that the user brought, which then is the page's own."""
         loaded, read = self.loaded, self.controls.read(values)
         name, config = readable(values.get("name"), 80), loaded.generator.config

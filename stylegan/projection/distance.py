@@ -98,32 +98,29 @@ def choose_distance(
     weights: Path | None,
     device: torch.device,
 ) -> tuple[Distance, str]:
-    """The distance to project images of that size with, and why it is that one, in words.
+    """The distance for images of that size, and why it is that one, in words.
 
     "auto" is LPIPS if everything that it needs is on this machine, else pixels. "lpips" downloads
-    the weights of VGG16 where `weights` (their file, or its folder) does not have them; ValueError
-    or OSError if that, or such images, cannot be.
+    the weights of VGG16 unless `weights` (their file or its folder) has them.
     """
-    if name in ("pixels", "eff"):
-        if weights is not None:
-            raise ValueError(
-                f"--weights {weights} are those of LPIPS, which --distance {name} does not use; "
-                "leave out one of both"
-            )
-        if name == "pixels":
-            return PixelDistance(), "as asked"
-        if problem := looks_at(channels) or efficientnet_obstacle():
-            raise ValueError(f"EfficientNet cannot be used: {problem}; use --distance pixels")
-        return EfficientNetDistance(*load_efficientnet(device)), "as asked"
-    obstacle = lpips_obstacle(resolution, channels)
-    if name == "lpips" and obstacle is not None:
-        raise ValueError(f"LPIPS cannot be used: {obstacle}; use --distance pixels")
-    if obstacle is None and name == "auto" and weights is None and not in_hub_cache(WEIGHTS):
-        obstacle = f"weights of VGG16 are not here, see --weights ({WEIGHTS})"
-    if obstacle is not None:
-        return PixelDistance(), f"no LPIPS: {obstacle}"
-    why = "as asked" if name == "lpips" else "its weights are here"
-    return PerceptualDistance(load_lpips(weights, device)), why
+    if name in ("auto", "lpips"):
+        problem = lpips_obstacle(resolution, channels)
+        absent = weights is None and not in_hub_cache(WEIGHTS)
+        if problem is None and name == "auto" and absent:
+            problem = f"weights of VGG16 are not here, see --weights ({WEIGHTS})"
+        if problem is None:
+            why = "as asked" if name == "lpips" else "its weights are here"
+            return PerceptualDistance(load_lpips(weights, device)), why
+        if name == "auto":
+            return PixelDistance(), f"no LPIPS: {problem}"
+        raise ValueError(f"LPIPS cannot be used: {problem}; use --distance pixels")
+    if weights is not None:
+        raise ValueError(f"--weights are those of LPIPS, which --distance {name} does not use")
+    if name == "pixels":
+        return PixelDistance(), "as asked"
+    if problem := looks_at(channels) or efficientnet_obstacle():
+        raise ValueError(f"EfficientNet cannot be used: {problem}; use --distance pixels")
+    return EfficientNetDistance(*load_efficientnet(device)), "as asked"
 
 
 def looks_at(channels: int) -> str | None:

@@ -1,6 +1,7 @@
 """A picture as a generator could have made it."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,30 +9,14 @@ from torch import Tensor
 from stylegan.data.images import Crop, Fit, decode, planes, premultiplied, quiet_decoding
 
 
-def read_target(
-    path: Path,
-    *,
-    resolution: int,
-    channels: int,
-    premultiply: bool = False,
-    crop: Crop = "center",
-) -> Tensor:
-    """The picture of a file as an image (1, channels, resolution, resolution) in [-1, 1].
+def read_target(path: Path, **how: Any) -> Tensor:
+    """The picture of a file as an image: see `target_of`.
 
-    Read and cropped as training data are (see `stylegan.data.read_image`), but smaller pictures are
-    enlarged. ValueError or FileNotFoundError, naming the file, if it cannot be read.
+    ValueError or FileNotFoundError, naming the file, if it cannot be read.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no image file {path}")
-    content = path.read_bytes()
-    return target_of(
-        content,
-        resolution=resolution,
-        channels=channels,
-        premultiply=premultiply,
-        crop=crop,
-        name=str(path),
-    )
+    return target_of(path.read_bytes(), **how, name=str(path))
 
 
 def target_of(
@@ -43,7 +28,10 @@ def target_of(
     crop: Crop = "center",
     name: str = "image",
 ) -> Tensor:
-    """The same of what a file holds; `name` is what errors call it."""
+    """What an image file holds as (1, channels, resolution, resolution) in [-1, 1].
+
+    Read and cropped as training data are, but smaller pictures are enlarged. Errors call it `name`.
+    """
     with quiet_decoding():
         image = decode(content, channels=channels, name=name)
         pixels = planes(Fit.of(crop).square(image, resolution))

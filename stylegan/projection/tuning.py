@@ -70,36 +70,16 @@ def tune(
     """Train a copy of `generator` until it makes `targets` (N, C, r, r) of the pivots `ws`
     (N, num_styles, w_dim) with the maps `noise` ((N, 1, r, r) each; None: the stored ones).
 
-    Yields where it is before the first update and after each; the last one's generator is the
-    result. A step takes all pictures, `batch` at a time, which changes only round-off. Beside each
-    pivot it compares copy and original at a w that lies `locality_radius` from it, toward a random
-    one (of the class `labels` (1, label_dim)). All that is random comes from `seed`. ValueError for
-    targets or pivots of another shape, and at the first distance that is not finite.
+    Yields the state before the first update and after each; the last one's generator is the result.
+    A step takes all pictures, `batch` at a time, which changes only round-off. Beside each pivot it
+    compares copy and original at a w that lies `locality_radius` from it, toward a random one (of
+    the class `labels` (1, label_dim)). ValueError at the first distance that is not finite.
     """
     options, config = options or TuningOptions(), generator.config
     check_labels(labels, config.label_dim, 1)
     rows = (len(targets), config.num_styles(), config.w_dim)
     if len(targets) == 0 or ws.shape != rows:
         raise ValueError(f"pivots must be {rows} for as many targets, not {tuple(ws.shape)}")
-    return tuning(
-        generator, targets, ws, distance, options, noise, labels, resolution, alpha, batch, seed
-    )
-
-
-def tuning(
-    generator: Generator,
-    targets: Tensor,
-    ws: Tensor,
-    distance: Distance,
-    options: TuningOptions,
-    noise: Sequence[Tensor] | None,
-    labels: Tensor | None,
-    resolution: int | None,
-    alpha: float,
-    batch: int | None,
-    seed: int,
-) -> Iterator[TuningState]:
-    """What `tune` yields, of arguments that it has checked."""
     average, n = generator.w_avg, len(targets)
     targets, ws = targets.to(average), ws.detach().to(average)
     maps = None if noise is None else [m.detach().to(average) for m in noise]
@@ -157,13 +137,11 @@ def toward(ws: Tensor, w: Tensor, radius: float) -> Tensor:
 
 
 def check_finite(state: TuningState) -> None:
-    """ValueError unless all distances are finite, which they do not become again."""
+    """ValueError unless all distances are finite: they do not become so again."""
     for name in ("distances", "locality"):
         values = getattr(state, name)
         if not torch.isfinite(values).all():
-            found = ", ".join(f"{value:g}" for value in values.tolist())
             raise ValueError(
-                f"tuning failed: after {state.step} steps the {name} are {found}; choose a smaller "
-                "--locality (in Python also learning_rate), and see whether the projections are "
-                "pictures at all"
+                f"tuning failed: after {state.step} steps the {name} are {values.tolist()}; choose "
+                "a smaller --locality, and see whether the projections are pictures at all"
             )
