@@ -306,11 +306,6 @@ def test_mistakes_are_one_line_before_any_work(options, message, tmp_path, monke
     assert (tmp_path / "notes.txt").read_text() == "my notes"
 
 
-def test_a_list_of_numbers_is_checked():
-    found = stylegan("metrics", "emoji32", "--psi", "1,")
-    assert found.exit_code == 2 and "--psi" in found.stderr
-
-
 def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_data(
     tmp_path, monkeypatch
 ):
