@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli import values
-from stylegan.cli.choosing import (
-    DEFAULT_CONFIG,
-    FITTED,
-    Asked,
-    channel_options,
-    decide,
-    looked_at,
-    usual_folder,
-)
 from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.guidance import advice, closing_lines
 from stylegan.cli.measuring import image_bars, measuring_tools
 from stylegan.cli.options import DEVICE, SHAPE, WEIGHTS
+from stylegan.cli.setup import (
+    DEFAULT_CONFIG,
+    FITTED,
+    TrainRequest,
+    channel_options,
+    looked_at,
+    resolve_setup,
+    usual_folder,
+)
 from stylegan.cli.terminal import first_process, say
 
 if TYPE_CHECKING:
     import torch
 
-    from stylegan.cli.choosing import Decision
+    from stylegan.cli.setup import TrainSetup
     from stylegan.config import TrainConfig
     from stylegan.run_folder import RunFolder
     from stylegan.training import TrainingProgress
@@ -213,13 +213,15 @@ def train(
         machine, init_from = memory_and_cores(chosen), options["init_from"]
         if channels is not None:
             asked += on_all_ranks(partial(channel_options, channels, run, data, asked, lead))
-        wish = Asked(run, config_name, data, asked, width, fits, chosen.type, *machine, init_from)
-        decision = on_all_ranks(partial(decide, wish))
-        config, source = decision.config, decision.source
-        options["init_from"] = decision.start or init_from
-        lead(*decision.lines)
+        request = TrainRequest(
+            run, config_name, data, asked, width, fits, chosen.type, *machine, init_from
+        )
+        setup = on_all_ranks(partial(resolve_setup, request))
+        config, source = setup.config, setup.source
+        options["init_from"] = setup.start or init_from
+        lead(*setup.lines)
         if dry_run:
-            show_plan(decision, run, chosen, started=init_from is not None)
+            show_plan(setup, run, chosen, started=init_from is not None)
             return
         with progress_bar("img") as progress:
             begun = run.saved()
@@ -227,7 +229,7 @@ def train(
                 source, config, strict=strict, begun=begun > 0, progress=progress, tell=lead
             )
         config = fit_to_data(config, store)
-        if decision.own and not begun:
+        if setup.own and not begun:
             lead(*advice(store.num_images, config, started=init_from is not None))
         measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
         options["evaluation"] = evaluation_of(names, every_kimg, *measured) if names else None
@@ -247,7 +249,7 @@ def train(
 
 
 def show_plan(
-    decision: "Decision",
+    setup: "TrainSetup",
     run: "RunFolder",
     device: "torch.device",
     *,
@@ -261,10 +263,10 @@ def show_plan(
     from stylegan.training.preflight import outlook, plan_lines
     from stylegan.training.run import fit_to_data, settle_threads
 
-    found = looked_at(decision.source, decision.config, decode=True)
-    config = fit_to_data(decision.config, found)
+    found = looked_at(setup.source, setup.config, decode=True)
+    config = fit_to_data(setup.config, found)
     lead(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
-    if decision.own:
+    if setup.own:
         lead(*advice(found.num_good, config, started=started))
     with backend_flags(config):
         chosen = settle_threads(config, device, run, preflight=True)
@@ -313,9 +315,8 @@ def enable_debugging() -> None:
 
 @contextmanager
 def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress], None]]":
-    """A bar with speed, the time that is left, resolution, fade, how overfitted the discriminator
-    is (r_t), the augmentation's p, logits, waiting for data and losses, as far as they fit into the
-    line; shown by the first process from the first progress on."""
+    """A progress bar with speed, time left, stage, meters of overfitting and losses, as far as they
+    fit into the line; the first process shows it."""
     from tqdm import tqdm
 
     from stylegan.messages import duration
@@ -329,22 +330,19 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
         nonlocal bar, time_left
         bar = bar or tqdm(
             total=total / 1000,
-            bar_format="{desc}",
-            dynamic_ncols=True,
+            bar_format="{percentage:3.0f}%|{bar:12}| {desc}",
+            dynamic_ncols=True,  # cuts what does not fit
             disable=not first_process(),
         )
         time_left = time_left or TimeLeft(config)
         stage, speed = progress.stage, progress.images_per_second
-        left = time_left.seconds(progress.images_seen, stage.resolution, speed)
+        left = duration(time_left.seconds(progress.images_seen, stage.resolution, speed))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
-        values = short_values(progress, augmented=config.augment.kind != "none")
         bar.n = min(progress.images_seen, total) / 1000
-        first = f"{bar.n:.1f}/{total / 1000:.1f} kimg  {speed:.0f} img/s  left {duration(left)}"
-        others = f"res {stage.resolution}{fade}", *values
-        columns = None if bar.disable else bar.format_dict["ncols"]
-        size, text = in_columns(first, others, columns or 1000)
-        bar.bar_format = f"{{percentage:3.0f}}%|{{bar:{size}}}| {{desc}}"
-        bar.set_description_str(text)
+        texts = [f"{bar.n:.1f}/{total / 1000:.1f} kimg", f"{speed:.0f} img/s", f"left {left}"]
+        texts.append(f"res {stage.resolution}{fade}")
+        texts += short_values(progress, augmented=config.augment.kind != "none")
+        bar.set_description_str("  ".join(texts))
 
     try:
         yield show
@@ -369,14 +367,3 @@ def short_values(progress: "TrainingProgress", *, augmented: bool) -> list[str]:
     waiting = f"data {100 * progress.data_wait:.0f}%"
     first = [*texts(METERS), waiting, *texts(LOGITS)]
     return [*first, *texts({name: name.partition("/")[2] for name in sorted(values)})]
-
-
-def in_columns(first: str, others: Sequence[str], columns: int) -> tuple[int, str]:
-    """The length of a bar, and the text at its right: `first`, and of the others, the important
-    ones first, as many as leave it 6 columns. Only `first` makes the bar shorter than that."""
-    text, room = first, columns - len("100%|| ") - 1
-    for other in others:
-        if len(text) + 2 + len(other) + 6 > room:
-            break
-        text = f"{text}  {other}"
-    return min(max(room - len(text), 1), 20), text

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tiny_training import write_pictures
 
-from stylegan.cli.choosing import Asked, bundled_data, decide, usual_folder
 from stylegan.cli.guidance import advice, closing_lines
+from stylegan.cli.setup import TrainRequest, bundled_data, resolve_setup, usual_folder
 from stylegan.cli.train import SETTINGS, as_overrides, lead
 from stylegan.config import load_config, to_toml
 from stylegan.data import prepare
@@ -24,7 +24,7 @@ def pictures(tmp_path):
 
 def decided(data, *overrides, config=None, out="run", width=None, fits=False, device="cpu"):
     run = RunFolder(out if isinstance(out, Path) else Path("none") / out)
-    return decide(Asked(run, config, data, overrides, width, fits, device, cores=2))
+    return resolve_setup(TrainRequest(run, config, data, overrides, width, fits, device, cores=2))
 
 
 def begin(folder, decision):
@@ -70,12 +70,6 @@ def test_an_explicit_default_is_the_implicit_one(pictures):
     assert decided(pictures, config="quickstart").config.network.resolution == 32
 
 
-def test_the_bundled_images_may_be_chosen_for_too():
-    found = decided(None, config="auto")
-    assert (found.config.data.include, found.config.network.resolution) == ((), 32)
-    assert found.lines[0].endswith("emoji-32.zip: 3,916 pictures of 32x32")
-
-
 def test_a_run_goes_to_the_folder_of_its_configuration(pictures, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert usual_folder("ffhq-256", pictures) == Path("runs/ffhq-256")
@@ -86,18 +80,6 @@ def test_a_run_goes_to_the_folder_of_its_configuration(pictures, tmp_path, monke
     assert usual_folder(None, pictures) == Path("runs/quickstart")  # begun by an older version
     write_pictures(tmp_path / "others", n=1, size=64)
     assert usual_folder(None, tmp_path / "others") == Path("runs/auto")
-
-
-@pytest.mark.parametrize(("of", "folder"), [("photos", "quickstart"), (None, "auto")])
-def test_a_run_that_did_not_write_where_its_images_are_goes_on(
-    pictures, tmp_path, monkeypatch, of, folder
-):
-    monkeypatch.chdir(tmp_path)
-    Path("runs").mkdir()
-    begin(Path("runs/quickstart"), decided(of and Path(of), config="quickstart"))
-    Path("runs/quickstart/data.txt").unlink()
-    assert usual_folder(None, pictures) == Path("runs") / folder
-    assert usual_folder(None, None) == Path("runs/quickstart")
 
 
 @pytest.mark.parametrize("name", ["quickstart", "pretrained/emoji64"])
@@ -156,10 +138,6 @@ def test_a_width_may_be_given_again(pictures, tmp_path):
     assert decided(pictures, width=32, fits=True, out=run).config == first.config
 
 
-def test_a_resolution_of_ones_own_is_taken(pictures):
-    assert decided(pictures, "network.resolution=16").config.network.resolution == 16
-
-
 def test_bundled_images_are_trained_as_the_quickstart_says():
     found = decided(None)
     assert (found.config, found.own) == (load_config("quickstart"), False)
@@ -205,6 +183,8 @@ def test_the_end_says_how_to_look_generate_go_on_and_measure(tmp_path):
         "stylegan generate 'my runs/a' --seeds 0-31 --class 'red cats'",
         "stylegan train --out 'my runs/a' --kimg 96",
         "stylegan metrics 'my runs/a'",
+        "stylegan video walk 'my runs/a' --out walk.mp4",
+        "stylegan explore 'my runs/a'",
     ):
         assert words in text
 

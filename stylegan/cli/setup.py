@@ -22,7 +22,7 @@ FITTED = ("resolution", "kimg", "width")  # plain options to which others are fi
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrainRequest:
     """What a command line says."""
 
     run: "RunFolder"
@@ -38,7 +38,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Decision:
+class TrainSetup:
     """What is trained."""
 
     config: "TrainConfig"
@@ -48,7 +48,7 @@ class Decision:
     start: "Start | None" = None  # the weights that a new run begins with
 
 
-def decide(asked: Asked) -> Decision:
+def resolve_setup(request: TrainRequest) -> TrainSetup:
     """The configuration and the data: those of the run that has begun, but for what is asked.
 
     Without a configuration a user's own pictures are trained as `fitting.choose` says, the bundled
@@ -59,33 +59,35 @@ def decide(asked: Asked) -> Decision:
     from stylegan.fitting import as_options
     from stylegan.training.transfer import opened, sizes
 
-    stored = asked.run.stored_config()
-    source = asked.data or (data_of(asked.run) if stored else bundled_data())
+    stored = request.run.stored_config()
+    source = request.data or (data_of(request.run) if stored else bundled_data())
     own = source != bundled_data()
-    remembered = str(asked.run.config_file)
-    name = asked.config_name or (remembered if stored else AUTO if own else DEFAULT_CONFIG)
-    if stored and asked.data:
-        check_same_folders(asked.run, stored, source)
+    remembered = str(request.run.config_file)
+    name = request.config_name or (remembered if stored else AUTO if own else DEFAULT_CONFIG)
+    if stored and request.data:
+        check_same_folders(request.run, stored, source)
     lines: list[str] = []
     if stored and (name == AUTO or (own and name == DEFAULT_CONFIG)):  # which once chose, too
-        lines.append(f"{readable(asked.run.path)} keeps the options that it began with")
+        lines.append(f"{readable(request.run.path)} keeps the options that it began with")
         name = remembered
-    overrides = list(asked.overrides)
-    wide = name == AUTO or not include_applies(asked, name, source)
+    overrides = list(request.overrides)
+    wide = name == AUTO or not include_applies(request, name, source)
+    # Shipped configurations name sub-folders of the bundled zip; clear that for a user's images;
+    # first, so that -o wins.
     if (own or name == AUTO) and not (stored and name == remembered) and wide:
         overrides.insert(0, "data.include=[]")
-    start = opened(asked.init_from) if asked.init_from and not stored else None
-    if start and asked.config_name in (None, AUTO):
-        overrides = [*as_options(sizes(start, width=asked.width)), *overrides]
+    start = opened(request.init_from) if request.init_from and not stored else None
+    if start and request.config_name in (None, AUTO):
+        overrides = [*as_options(sizes(start, width=request.width)), *overrides]
     if name == AUTO:
-        config, more = chosen(asked, source, overrides, start)
+        config, more = chosen(request, source, overrides, start)
     else:
-        config, more = configured(asked, name, source, overrides, start, stored)
-    return Decision(config, source, own, [*lines, *more], start)
+        config, more = configured(request, name, source, overrides, start, stored)
+    return TrainSetup(config, source, own, [*lines, *more], start)
 
 
 def chosen(
-    asked: Asked, source: Path, overrides: Sequence[str], start: "Start | None"
+    request: TrainRequest, source: Path, overrides: Sequence[str], start: "Start | None"
 ) -> tuple["TrainConfig", list[str]]:
     """The configuration that `fitting.choose` makes for the images; what was found and chosen."""
     from stylegan import distributed
@@ -95,9 +97,9 @@ def chosen(
     from stylegan.training.transfer import beginning
 
     found = looked_at(source, load_config(None, [*implied(overrides), *overrides]))
-    machine = asked.device, asked.memory, asked.cores, distributed.world_size()
+    machine = request.device, request.memory, request.cores, distributed.world_size()
     facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
-    choice = choose(facts, overrides, largest_step, width=asked.width)
+    choice = choose(facts, overrides, largest_step, width=request.width)
     lines = [*found_lines(found), *chosen_lines(choice)]
     if start:
         wanted = says_beginning(map(parse_override, overrides))
@@ -106,7 +108,7 @@ def chosen(
 
 
 def configured(
-    asked: Asked,
+    request: TrainRequest,
     name: str,
     source: Path,
     overrides: Sequence[str],
@@ -127,9 +129,9 @@ def configured(
     own = source != bundled_data()
     if own and not stored:
         lines += found_lines(looked_at(source, config))
-    elif not (own or stored or asked.config_name):
-        lines.append(f"no --data, and no run in {readable(asked.run.path)}: the bundled emoji")
-    if start or asked.run.lineage():
+    elif not (own or stored or request.config_name):
+        lines.append(f"no --data, and no run in {readable(request.run.path)}: the bundled emoji")
+    if start or request.run.lineage():
         begins = (
             {"schedule.initial_resolution": stored.schedule.initial_resolution} if stored else {}
         )
@@ -140,11 +142,11 @@ def configured(
         if not wanted:
             overrides = [*as_options(begins), *overrides]
             config = load_config(name, overrides, processes)
-    if asked.fits:
+    if request.fits:
         sized = any("resolution" in values.get("network", {}) for values in given)
         usual = load_config(name, num_processes=processes) if sized else config
         begun = stored.schedule if stored else None
-        fits = fitted(config, usual.network.resolution, width=asked.width, begun=begun)
+        fits = fitted(config, usual.network.resolution, width=request.width, begun=begun)
         config = load_config(name, [*fits, *overrides], processes)
     return config, lines
 
@@ -244,12 +246,12 @@ def holds_folders(source: Path, wanted: Iterable[str]) -> bool:
     return {file.partition("/")[0] for file in open_source(source).names} >= set(wanted)
 
 
-def include_applies(asked: Asked, name: str, source: Path) -> bool:
+def include_applies(request: TrainRequest, name: str, source: Path) -> bool:
     """Whether the sub-folders that a configuration names are meant: those of a configuration that
     ships belong to the bundled images, and mean other data only if that has all of them."""
     from stylegan.config import config_names, read_config_file
 
-    if asked.config_name is None:
+    if request.config_name is None:
         return False
     wanted = read_config_file(name).get("data", {}).get("include", [])
     if not wanted or name not in config_names():
