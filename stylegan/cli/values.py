@@ -100,11 +100,6 @@ def numbers(text: str) -> list[float]:
     return [number(part) for part in text.split(",")]
 
 
-def counts(text: str) -> list[int]:
-    """`1,2,4`: whole numbers from 1."""
-    return [whole(part, 1) for part in text.split(",")]
-
-
 def cutoff(text: str) -> "Cutoff":
     """A number of layers, or `all`."""
     return "all" if text == "all" else whole(text)
@@ -211,7 +206,6 @@ SEEDS = Parsed("seeds", seeds)
 LAYERS = Parsed("layers", layer_range)
 LAYER_RANGES = Parsed("ranges", layer_ranges)
 NUMBERS = Parsed("numbers", numbers)
-COUNTS = Parsed("counts", counts)
 CUTOFF = Parsed("layers", cutoff)
 CENTERS = Parsed("n|class|none", centers)
 SIZE = Parsed("WxH", size)
