@@ -29,7 +29,7 @@ class Page:
         self.controls = Controls(loaded, directions)
         self.own: Tensor | None = None  # styles (num_styles, w_dim) of the user's picture
         self.drawing, self.searching = Lock(), Lock()  # one picture and one search at a time
-        self.closing = Event()  # ends a search at its next step
+        self.closing = Event()
         self.answers: dict[str, Callable[[Values], Parts]] = {
             "/scene": self.scene,
             "/picture": self.picture,
@@ -38,10 +38,8 @@ class Page:
         }
 
     def close(self) -> None:
-        """End what is being computed, and wait for it."""
+        """End a search at its next step."""
         self.closing.set()
-        with self.searching, self.drawing:
-            pass
 
     def scene(self, values: Values) -> Parts:
         """What the page is built from."""

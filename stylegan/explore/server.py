@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
 
     server: "Server"
     begun = False  # the answer
-    timeout = 30  # seconds that a browser may take to send what it announced
+    timeout = 5  # seconds without a byte; the end of the server waits as long for idle connections
     server_version, sys_version = "stylegan", ""
 
     def do_GET(self) -> None:
@@ -119,7 +119,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Serves a page. Its threads are daemons: an idle connection does not delay the end."""
+    """Serves a page. Its end waits for its threads: PyTorch aborts if Python ends below them."""
+
+    daemon_threads = False
 
     def __init__(self, page: Page, port: int) -> None:
         self.page = page
