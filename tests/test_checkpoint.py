@@ -14,7 +14,7 @@ from stylegan.video import write_video
 
 mp4 = pytest.mark.skipif(
     importlib.util.find_spec("av") is None,
-    reason="PyAV is not installed: pip install 'stylegan[video]'",
+    reason="PyAV is not installed: pip install -e '.[video]'",
 )
 PAYLOAD = {"weights": {"x": torch.arange(3000.0)}, "config": {"resolution": 8}}
 

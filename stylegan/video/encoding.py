@@ -47,7 +47,7 @@ def check_video(path: Path, fps: float) -> None:
     if suffix == ".mp4" and importlib.util.find_spec("av") is None:
         raise ValueError(
             'writing .mp4 needs PyAV: pip install ".[video]" in a clone, or '
-            "pip install 'stylegan[video]'; .gif and .webp need nothing more"
+            "pip install -e '.[video]'; .gif and .webp need nothing more"
         )
 
 

@@ -8,7 +8,7 @@ from PIL import Image, ImageSequence
 
 mp4 = pytest.mark.skipif(
     importlib.util.find_spec("av") is None,
-    reason="PyAV is not installed: pip install 'stylegan[video]'",
+    reason="PyAV is not installed: pip install -e '.[video]'",
 )
 each_format = pytest.mark.parametrize("suffix", [pytest.param(".mp4", marks=mp4), ".gif", ".webp"])
 
