@@ -10,7 +10,7 @@ from pathlib import Path
 # is set only where others are at work.
 CHOSEN_BY_USER = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 SHORT_SPIN = "1000"  # about 50 microseconds
-BUSY = 0.25  # share of the cores' time
+BUSY = 0.5  # cores: at a barrier all threads wait for the one whose core is taken
 STATISTICS = Path("/proc/stat")
 
 
@@ -22,17 +22,18 @@ def wait_briefly_if_busy() -> None:
 
 
 def busy() -> bool:
-    """Whether other programs use the cores now, while this one sleeps for a moment."""
-    return used_share() > BUSY
+    """True if other programs use a core now; this one sleeps for a moment to see it."""
+    return used_share() * (os.cpu_count() or 1) > BUSY
 
 
 def used_share(seconds: float = 0.06) -> float:
-    """Share of the cores' time that is used, 0 to 1; 0 where the system does not tell."""
-    if not STATISTICS.is_file():
+    """Share of the cores' time that is used, 0 to 1; 0 if the system does not report it."""
+    try:
+        before = core_times()
+        time.sleep(seconds)
+        idle, total = (b - a for a, b in zip(before, core_times(), strict=True))
+    except OSError:
         return 0.0
-    before = core_times()
-    time.sleep(seconds)
-    idle, total = (b - a for a, b in zip(before, core_times(), strict=True))
     return 1 - idle / total if total else 0.0
 
 

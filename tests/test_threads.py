@@ -5,13 +5,16 @@ import torch
 from tiny_training import tiny_config
 
 from stylegan import threads
+from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage, coming
 from stylegan.training import TrainState, cost, start
+from stylegan.training.run import settle_threads
 
 
 def stat(tmp_path, monkeypatch, before, after):
     """A machine whose cores were in user mode and idle for so many ticks."""
     file = tmp_path / "stat"
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 2)
     lines = iter(
         [f"cpu  {user} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1\n" for user, idle in (before, after)]
     )
@@ -23,7 +26,8 @@ def stat(tmp_path, monkeypatch, before, after):
 @pytest.mark.parametrize(("used", "spin"), [(0, None), (2, None), (6, "1000"), (10, "1000")])
 def test_threads_sleep_soon_beside_other_programs(tmp_path, monkeypatch, used, spin):
     for name in threads.CHOSEN_BY_USER:
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that it is undone
+        monkeypatch.delenv(name)
     stat(tmp_path, monkeypatch, (500, 1000), (500 + used, 1010 - used))
     assert threads.used_share() == pytest.approx(used / 10)
     stat(tmp_path, monkeypatch, (500, 1000), (500 + used, 1010 - used))
@@ -52,8 +56,9 @@ def two_threads(monkeypatch):
     ("two", "one", "others", "said"),
     [
         (1.0, 1.8, False, "2 threads: 1.8 times as fast as one"),
-        (1.0, 1.05, False, "1 thread: 2 are not faster"),
-        (5.0, 1.0, True, "1 thread: 2 are slower, as other programs use the cores"),
+        (1.0, 1.05, False, "1 thread: 2 are hardly faster"),
+        (1.0, 1.8, True, "2 threads: 1.8 times as fast as one"),
+        (5.0, 1.0, True, "1 thread: 2 are slower while other programs use the cores"),
     ],
 )
 def test_a_run_takes_as_many_threads_as_pay(two_threads, monkeypatch, two, one, others, said):
@@ -65,14 +70,14 @@ def test_a_run_takes_as_many_threads_as_pay(two_threads, monkeypatch, two, one, 
     assert torch.get_num_threads() == int(said[0])
 
 
-def test_the_user_and_long_steps_decide_the_threads_themselves(two_threads, monkeypatch):
+def test_the_user_and_long_steps_decide_the_threads(two_threads, monkeypatch, tmp_path):
     config = tiny_config()
     stages = coming(config.schedule, 0)
     monkeypatch.setattr(cost, "CPU_RATE", 1.0)
-    assert cost.choose_threads(config, stages) is None
-    monkeypatch.undo()
+    long = "2 threads: with long steps every core pays"
+    assert cost.choose_threads(config, stages) == long
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert cost.choose_threads(config, stages) is None
+    assert settle_threads(config, torch.device("cpu"), RunFolder(tmp_path), preflight=True) == []
     assert torch.get_num_threads() == 2
 
 
@@ -97,7 +102,11 @@ def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, mixe
 
 @pytest.mark.parametrize(
     ("durations", "median"),
-    [([0.9, 0.1, 0.3, 0.2, 0.1, 0.1, 9.0], 0.1), ([30.0, 7.0, 1.0], 7.0), ([2, 1.5, 1, 2, 9], 1.5)],
+    [
+        ([0.9, 0.1, 0.3, 0.2, 0.1, 0.1, 9.0], 0.1),
+        ([30, 7, 9, 1], 8),
+        ([2, 1.5, 1, 2, 9], 1.5),
+    ],
 )
 def test_a_step_takes_the_median_after_the_first(monkeypatch, durations, median):
     times = iter(durations)

@@ -261,14 +261,14 @@ def show_plan(
     from stylegan.training.cost import step_costs
     from stylegan.training.kernels import backend_flags
     from stylegan.training.preflight import outlook, plan_lines
-    from stylegan.training.run import fit_to_data, settle_threads
+    from stylegan.training.run import fit_to_data, settle_threads, threads_kept
 
     found = looked_at(setup.source, setup.config, decode=True)
     config = fit_to_data(setup.config, found)
     lead(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
     if setup.own:
         lead(*advice(found.num_good, config, started=started))
-    with backend_flags(config):
+    with backend_flags(config), threads_kept():
         chosen = settle_threads(config, device, run, preflight=True)
         costs = step_costs(config, device, coming(config.schedule, 0))
     lead(

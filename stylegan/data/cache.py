@@ -173,7 +173,8 @@ def sound_store(path: Path) -> Store | None:
     except (FileNotFoundError, ValueError) as error:
         if isinstance(error.__cause__, OtherVersion):
             raise
-        remove_files(path)
+        if not path.is_symlink():
+            remove_files(path)
         return None
 
 

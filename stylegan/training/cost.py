@@ -83,7 +83,7 @@ def measure_step(state: TrainState, stage: Stage) -> tuple[float, int]:
     """Seconds and peak bytes (of a GPU) of a step: the median of those after the first, which also
     allocates memory and chooses kernels."""
     seconds = [timed_step(state, stage)]
-    while len(seconds) < 2 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
+    while len(seconds) < 3 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
         seconds.append(timed_step(state, stage))
     device = state.device
     memory = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
@@ -104,18 +104,17 @@ def timed_step(state: TrainState, stage: Stage) -> float:
 
 def choose_threads(config: TrainConfig, stages: list[Stage]) -> str | None:
     """Train on one thread from here on unless all of torch's are clearly faster in real steps; what
-    was chosen and why. None, and no change, if the user has set OMP_NUM_THREADS or steps are long:
-    wide networks gain from every core."""
+    was chosen and why. None, and no change, if there is nothing to choose."""
     most = torch.get_num_threads()
-    if most == 1 or "OMP_NUM_THREADS" in os.environ or distributed.world_size() > 1 or not stages:
+    if most == 1 or not stages:
         return None
     stage = max(stages, key=lambda stage: step_flops(config, stage.resolution))
     if stage.batch_size * step_flops(config, stage.resolution) / CPU_RATE > MOST_SECONDS:
-        return None
+        return f"{most} threads: with long steps every core pays"
     others = busy()
     state = TrainState.create(config)
     seconds: dict[int, list[float]] = {most: [], 1: []}
-    for _ in range(MOST_STEPS):
+    while len(seconds[1]) < 2 or (len(seconds[1]) < MOST_STEPS and sum(seconds[1]) < MOST_SECONDS):
         for threads, measured in seconds.items():  # in turns: what others do changes
             torch.set_num_threads(threads)
             measured.append(timed_step(state, stage))
@@ -124,8 +123,9 @@ def choose_threads(config: TrainConfig, stages: list[Stage]) -> str | None:
     torch.set_num_threads(chosen)
     why = f"{one / all_threads:.1f} times as fast as one"
     if chosen == 1:
-        why = f"{most} are not faster" if all_threads < one else f"{most} are slower"
-    return f"{count(chosen, 'thread')}: {why}" + (", as other programs use the cores" * others)
+        why = f"{most} are hardly faster" if all_threads < one else f"{most} are slower"
+        why += " while other programs use the cores" * others
+    return f"{count(chosen, 'thread')}: {why}"
 
 
 def installed_memory() -> int:

@@ -64,8 +64,10 @@ def outlook(
     plan = config.schedule
     left = seconds_between(plan, costs, images_seen, plan.total_images)
     resolution = max(costs, key=lambda r: costs[r].memory_bytes)
+    # under torchrun the siblings are at work, too
+    shared = device.type == "cpu" and distributed.world_size() == 1 and busy()
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
-    here += " while other programs use its cores" if device.type == "cpu" and busy() else ""
+    here += " while other programs use its cores" if shared else ""
     each = " for each process" if distributed.world_size() > 1 else ""
     needed = costs[resolution].memory_bytes
     if device.type != "cuda":  # what this process takes by now comes on top
@@ -144,7 +146,7 @@ def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.dev
             )
         )
     kind = "measured" if device.type == "cuda" else "estimated"
-    return [*aligned(rows), f"memory: of a step, {kind}; ~: from a smaller step"]
+    return [*aligned(rows), f"memory is that of one step, {kind}; ~ = guessed from a smaller step"]
 
 
 def kimg(images: int) -> str:

@@ -122,9 +122,11 @@ def newest_state(
 
 
 def threads_of(folder: RunFolder) -> int | None:
-    """Threads on which the newest state of a run was made; None for a new run."""
-    threads: int | None = newest_state(folder)[1].get("threads")
-    return threads
+    """Threads on which one process made the newest state; None if several did, or it is not known
+    (in older files)."""
+    payload = newest_state(folder)[1]
+    threads: int | None = payload.get("threads")
+    return threads if payload.get("processes") == 1 else None
 
 
 def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:

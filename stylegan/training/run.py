@@ -13,6 +13,7 @@ from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.data import Findings, Store, cached_store
 from stylegan.distributed import from_rank0
+from stylegan.messages import count
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
 from stylegan.training.cost import choose_threads
@@ -96,14 +97,21 @@ def threads_kept() -> Iterator[None]:
 def settle_threads(
     config: TrainConfig, device: torch.device, folder: RunFolder, *, preflight: bool
 ) -> list[str]:
-    """A run keeps its number of threads, on which the last bits depend; a new one tries which is
-    fastest, if it may. What was chosen, and why."""
-    if device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
+    """A run keeps its number of threads, on which the last bits depend; a new run on one process
+    measures which number is faster, if `preflight`. What was chosen, and why."""
+    alone = distributed.world_size() == 1
+    if device.type != "cpu" or "OMP_NUM_THREADS" in os.environ or not alone:
         return []
-    if (threads := threads_of(folder)) is not None:
-        torch.set_num_threads(min(threads, torch.get_num_threads()))
-        return []
-    chosen = choose_threads(config, coming(config.schedule, 0)) if preflight else None
+    if folder.saved():
+        most, threads = torch.get_num_threads(), threads_of(folder)
+        if threads is None or threads >= most:
+            return []
+        torch.set_num_threads(threads)
+        return [f"{count(threads, 'thread')}, as before; OMP_NUM_THREADS={most} changes it"]
+    chosen = None
+    if preflight:
+        with torch.random.fork_rng(devices=[]):
+            chosen = choose_threads(config, coming(config.schedule, 0))
     return [chosen] if chosen else []
 
 
