@@ -25,7 +25,9 @@ READING = ("README.md", "docs/training.md", "docs/library.md")  # first, for lat
 CODE = [page for page in PAGES if page.suffix == ".md" and blocks(page)]
 NAMES = sorted(str(page.relative_to(ROOT)) for page in CODE)
 NAMES = [*READING, *(name for name in NAMES if name not in READING)]
-PROGRAMS = re.compile(r"\b(apt-get|git|pip|pytest|ruff|sphinx-build|torchrun|venv|explore)\b|\.ci/")
+PROGRAMS = re.compile(
+    r"\b(apt-get|git|npm|pip|pytest|ruff|sphinx-build|torchrun|venv|explore)\b|\.ci/"
+)
 INPUT = re.compile(r"runs/|.*(/|\.(csv|pkl|pth|ttf|zip|pt|npz))$")
 WRITTEN = ("--out", "--zip", "--discriminator", "--figure")  # options whose value is an output
 HOURS = re.compile(r"--config (ffhq|few|transfer)(?!.*--dry-run)")

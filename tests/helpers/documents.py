@@ -11,7 +11,7 @@ FOLDERS = "benchmarks|configs|datasets|docs|examples|stylegan|tests|tools"
 PAGES = [ROOT / "docs" / "stylegan.ipynb", ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 PAGES += sorted(page for folder in FOLDERS.split("|") for page in (ROOT / folder).rglob("*.md"))
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", flags=re.MULTILINE | re.DOTALL)
-PROGRAMS = ("apt-get", "git", "mkdir", "pip", "pytest", "python", "sphinx-build", "stylegan")
+PROGRAMS = ("apt-get", "git", "mkdir", "npm", "pip", "pytest", "python", "sphinx-build", "stylegan")
 PROGRAMS += ("torchrun", "unzip", ".ci/run", "ruff")
 ASSIGNMENT = re.compile(r"[A-Z]+=")
 

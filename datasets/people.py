@@ -1,0 +1,129 @@
+"""A recipe: faces of people drawn from their attributes, as many as one likes."""
+
+import csv
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+DRAW = Path(__file__).with_name("people.mjs")
+ATTRIBUTION = """\
+Faces of the avatar style "Personas" by Draftbit (https://personas.draftbit.com/), drawn by the
+npm package @dicebear/personas, cropped to the head. The drawings are licensed under CC BY 4.0:
+https://creativecommons.org/licenses/by/4.0/
+"""
+
+# Attribute: its values, and how often each is drawn against the others (once, if not said).
+# Attributes are drawn independently of each other.
+TABLE = """
+hair: long sideShave shortCombover curlyHighTop bobCut curly pigtails curlyBun buzzcut bobBangs bald
+      balding bunUndercut fade beanie straightBun extraLong shortComboverChops mohawk
+hairColor: black brown chestnut blond red pink blue silver
+skinColor: skin1 skin2 skin3 skin4 skin5 skin6
+eyes: open*7 happy*3 glasses*4 sunglasses*2 sleep*2 wink*2
+nose: mediumRound*4 smallRound*4 wrinkles*2
+mouth: smile*4 bigSmile*4 frown*2 surprise*2 smirk*2 lips*2
+facialHair: none*18 beardMustache pyramid walrus goatee shadow soulPatch
+body: squared rounded small checkered
+clothingColor: azure teal violet green scarlet gold rose
+"""
+COLORS = {
+    "black": "2f2740",
+    "brown": "6c4545",
+    "chestnut": "a5623f",
+    "blond": "efc15c",
+    "red": "e0553f",
+    "pink": "ea7aa6",
+    "blue": "5b7fd6",
+    "silver": "dee1f5",
+    "skin1": "f2c0ae",
+    "skin2": "e5a07e",
+    "skin3": "d78774",
+    "skin4": "b16a5b",
+    "skin5": "92594b",
+    "skin6": "623d36",
+    "azure": "456dff",
+    "teal": "54d7c7",
+    "violet": "7555ca",
+    "green": "6dbb58",
+    "scarlet": "e24553",
+    "gold": "f3b63a",
+    "rose": "f55d81",
+}
+
+
+def shares(table: str = TABLE) -> dict[str, dict[str, int]]:
+    """Attribute -> value -> how often it is drawn against the others."""
+    found: dict[str, dict[str, int]] = {}
+    for word in table.split():
+        if word.endswith(":"):
+            values = found[word[:-1]] = {}
+        else:
+            value, _, times = word.partition("*")
+            values[value] = int(times or 1)
+    return found
+
+
+SHARES = shares()
+
+
+def person(number: int) -> dict[str, str]:
+    """Attribute -> value of the person of this number; the same at every call."""
+    random = np.random.RandomState(number)
+    chosen = {}
+    for attribute, times in SHARES.items():
+        p = np.array([*times.values()]) / sum(times.values())
+        chosen[attribute] = str(random.choice(list(times), p=p))
+    return chosen
+
+
+def drawing(attributes: dict[str, str]) -> dict[str, Any]:
+    """The options that make the package draw this person and nobody else."""
+    bearded = attributes["facialHair"] != "none"
+    chosen = {
+        name: [COLORS.get(value, value)]
+        for name, value in attributes.items()
+        if name != "facialHair" or bearded
+    }
+    return {"seed": "", "facialHairProbability": 100 * bearded, **chosen}
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--first", type=click.IntRange(0), default=0, help="Number of the first person.")
+@click.option("--count", type=click.IntRange(1), default=10_000, help="Number of people.")
+@click.option("--size", type=click.IntRange(8), default=64, help="Width and height in pixels.")
+@click.option(
+    "--modules",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=".",
+    help="Folder in which `npm install` put the packages.",
+)
+def main(out: Path, first: int, count: int, size: int, modules: Path) -> None:
+    """Draw people into the folder OUT, with their attributes in labels.csv.
+
+    \b
+    npm install @dicebear/core @dicebear/personas @resvg/resvg-js
+    python datasets/people.py people64/
+    python datasets/people.py held-out64/ --first 20000 --count 2000
+    """
+    out.mkdir(parents=True)
+    people = {f"{number:06d}.png": person(number) for number in range(first, first + count)}
+    lines = "\n".join(json.dumps({"file": file, **drawing(p)}) for file, p in people.items())
+    subprocess.run(
+        ["node", DRAW, modules.resolve(), out, str(size)], input=lines, text=True, check=True
+    )
+    values = [(attribute, value) for attribute, times in SHARES.items() for value in times]
+    with open(out / "labels.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["file", *(f"{attribute}={value}" for attribute, value in values)])
+        for name, attributes in people.items():
+            table.writerow([name, *(int(attributes[a] == v) for a, v in values)])
+    (out / "LICENSE.txt").write_text(ATTRIBUTION)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The recipe of people: who is drawn. The drawing itself needs Node.js and its packages."""
+
+import importlib.util
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).parents[1] / "datasets" / "people.py"
+spec = importlib.util.spec_from_file_location("people_recipe", FILE)
+people = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(people)
+
+
+def test_a_number_is_always_the_same_person():
+    eight = people.person(8)
+    assert people.person(9) != eight == people.person(8)
+    assert eight["hair"] in people.SHARES["hair"]
+
+
+def test_values_are_drawn_as_often_as_the_table_says():
+    drawn = [people.person(number) for number in range(2000)]
+    for attribute, times in people.SHARES.items():
+        counts = Counter(person[attribute] for person in drawn)
+        for value, share in times.items():
+            expected = 2000 * share / sum(times.values())
+            assert counts[value] == pytest.approx(expected, abs=5 * expected**0.5), value
+
+
+def test_the_drawing_has_a_beard_exactly_if_the_person_has():
+    for number in range(40):
+        person = people.person(number)
+        options = people.drawing(person)
+        bearded = person["facialHair"] != "none"
+        assert options["facialHairProbability"] == 100 * bearded
+        assert ("facialHair" in options) == bearded
+        assert options["hairColor"] == [people.COLORS[person["hairColor"]]]
