@@ -68,8 +68,8 @@ def convolve(
     if x.dtype != torch.float64 and half is not None:
         x = x.to(half)
     x = fast_format(x)
-    way = choose(x, weight, size)(size, scale)
-    y = product(OfBlurred(way) if blur_first else way, x, weight)
+    op = choose(x, weight, size)(size, scale)
+    y = product(OfBlurred(op) if blur_first else op, x, weight)
     return y if bias is None else y.add_(bias.to(y.dtype)[:, None, None])
 
 

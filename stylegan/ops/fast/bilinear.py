@@ -20,24 +20,24 @@ class BilinearMap(Protocol):
     """A bilinear map of x and a weight, and its two transposes, computed in some way."""
 
     def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
-        """What is made of the weight once and kept for the derivatives, `ready` for use."""
+        """The form of the weight that is computed once and kept for the derivatives."""
         return None
 
-    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor: ...
+    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor: ...
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
     ) -> Pair:
         """By x and by the weight, where needed; x is None if its gradient alone is."""
 
 
-def product(way: BilinearMap, x: Tensor, weight: Tensor) -> Tensor:
-    """`way.output(x, weight)`, differentiable; in the precision of x, also inside autocast."""
+def product(op: BilinearMap, x: Tensor, weight: Tensor) -> Tensor:
+    """`op.output(x, weight)`, differentiable; in the precision of x, also inside autocast."""
     with without_autocast(x):
         if differentiated(x, weight):
-            y: Tensor = Product.apply(way, x, weight)
+            y: Tensor = Product.apply(op, x, weight)
             return y
-        return way.output(x, weight)
+        return op.output(x, weight)
 
 
 class Product(torch.autograd.Function):
@@ -45,18 +45,18 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, way: BilinearMap, x: Tensor, weight: Tensor, ready: Maybe = None
+        ctx: Any, op: BilinearMap, x: Tensor, weight: Tensor, cached_weight: Maybe = None
     ) -> Tensor:
-        ready = way.prepare(x, weight) if ready is None else ready
-        ctx.way = way
-        ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight, ready)
-        return way.output(x, weight, ready)
+        cached_weight = op.prepare(x, weight) if cached_weight is None else cached_weight
+        ctx.op = op
+        ctx.save_for_backward(x if ctx.needs_input_grad[2] else None, weight, cached_weight)
+        return op.output(x, weight, cached_weight)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Maybe, ...]:
         needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2] and weight_wanted(ctx)
-        x, weight, ready = ctx.saved_tensors
-        return None, *Gradients.apply(ctx.way, needed, x, weight, grad, ready), None
+        x, weight, cached_weight = ctx.saved_tensors
+        return None, *Gradients.apply(ctx.op, needed, x, weight, grad, cached_weight), None
 
 
 def weight_wanted(ctx: Any) -> bool:
@@ -77,30 +77,36 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, way: BilinearMap, needed: Needed, x: Maybe, w: Tensor, grad: Tensor, ready: Maybe
+        ctx: Any,
+        op: BilinearMap,
+        needed: Needed,
+        x: Maybe,
+        w: Tensor,
+        grad: Tensor,
+        cached_weight: Maybe,
     ) -> Pair:
-        ctx.way = way
+        ctx.op = op
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, w, grad, ready)
+        ctx.save_for_backward(x, w, grad, cached_weight)
         with without_autocast(grad):
-            return way.gradients(x, w, grad, needed, ready)
+            return op.gradients(x, w, grad, needed, cached_weight)
 
     @staticmethod
     def backward(ctx: Any, by_x: Maybe, by_w: Maybe) -> tuple[Maybe, ...]:
-        way: BilinearMap = ctx.way
-        x, w, grad, ready = ctx.saved_tensors
+        op: BilinearMap = ctx.op
+        x, w, grad, cached_weight = ctx.saved_tensors
         x_needed, w_needed, grad_needed = ctx.needs_input_grad[2:5]
         of_x = of_w = of_grad = None
         with without_autocast(grad):
             if by_x is not None:
                 if grad_needed:
-                    of_grad = Product.apply(way, by_x, w, ready)
+                    of_grad = Product.apply(op, by_x, w, cached_weight)
                 if w_needed:
-                    of_w = Gradients.apply(way, (False, True), by_x, w, grad, None)[1]
+                    of_w = Gradients.apply(op, (False, True), by_x, w, grad, None)[1]
             if by_w is not None:
                 if x_needed:
-                    of_x = Gradients.apply(way, (True, False), None, by_w, grad, None)[0]
+                    of_x = Gradients.apply(op, (True, False), None, by_w, grad, None)[0]
                 if grad_needed:
-                    more = Product.apply(way, x, by_w)
+                    more = Product.apply(op, x, by_w)
                     of_grad = more if of_grad is None else of_grad + more
         return None, None, of_x, of_w, of_grad, None

@@ -31,17 +31,17 @@ class OfBlurred(BilinearMap):
     not measured on a GPU.
     """
 
-    way: BilinearMap
+    op: BilinearMap
 
     def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
-        return self.way.prepare(x, weight)
+        return self.op.prepare(x, weight)
 
-    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor:
-        return self.way.output(formulas.blur(x), weight, ready)
+    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
+        return self.op.output(formulas.blur(x), weight, cached_weight)
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
     ) -> Pair:
         blurred = formulas.blur(x) if x is not None and needed[1] else None
-        by_x, by_weight = self.way.gradients(blurred, weight, grad, needed, ready)
+        by_x, by_weight = self.op.gradients(blurred, weight, grad, needed, cached_weight)
         return None if by_x is None else formulas.blur(by_x), by_weight

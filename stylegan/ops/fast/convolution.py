@@ -53,14 +53,14 @@ class Direct(BilinearMap):
     size: Size
     scale: float
 
-    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
         kernel = self.kernel(x, weight)
         if self.size == "double":
             return F.conv_transpose2d(x, kernel, stride=2, padding=1)
         return F.conv2d(x, kernel, stride=2 if self.size == "half" else 1, padding=1)
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
     ) -> Pair:
         if x is None:  # only its shape counts
             x = empty_image(grad, image_shape(grad, weight, self.size))
@@ -121,7 +121,7 @@ class Unfolded(BilinearMap):
     size: Size  # "same"
     scale: float
 
-    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
         n, _, h, w = x.shape
         y = empty_image(x, (n, len(weight), h, w))
         rows = channels_last(y).view(-1, len(weight))
@@ -129,7 +129,7 @@ class Unfolded(BilinearMap):
         return y
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
     ) -> Pair:
         n, _, h, w = grad.shape
         rows = channels_last(grad).view(-1, len(weight))

@@ -17,11 +17,11 @@ class Dense(BilinearMap):
 
     scale: float
 
-    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
         return torch.mm(x * self.scale, weight.t())
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
     ) -> Pair:
         grad = grad * self.scale
         by_x = torch.mm(grad, weight) if needed[0] else None

@@ -151,20 +151,20 @@ class Winograd(BilinearMap):
         pixels = len(x) * math.prod(x.shape[2:]) * (4 if self.size == "double" else 1)
         return self.kernels(weight) if pixels <= KEPT_PIXELS else None
 
-    def output(self, x: Tensor, weight: Tensor, ready: Maybe = None) -> Tensor:
+    def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
         y = empty_image(x, result_shape(x, weight, self.size))
-        kernels = self.kernels(weight) if ready is None else ready
+        kernels = self.kernels(weight) if cached_weight is None else cached_weight
         x, out = map(channels_last, (x, y))
         for part in self.parts(x, out):
             self.multiply(self.planes(x[part], first=True), kernels, out[part], first=True)
         return y
 
     def gradients(
-        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, ready: Maybe = None
+        self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
     ) -> Pair:
         shape = image_shape(grad, weight, self.size)
         by_x = empty_image(grad, shape if needed[0] else (0, *shape[1:]))
-        by_kernels, kernels = None, ready
+        by_kernels, kernels = None, cached_weight
         if needed[0] and kernels is None:
             kernels = self.kernels(weight)
         inner, outer = channels_last(by_x), channels_last(grad)
