@@ -176,20 +176,11 @@ def too_large(facts: Facts, config: TrainConfig) -> str:
         return "takes a CPU several times as long" if resolution > most else ""
     if facts.images < FEW and resolution > max(FEW_RESOLUTION, facts.grown):
         return f"wants {FEW:,} pictures, or weights to start from"
-    days = published_days(config)
-    return f"takes {v100s(config)} {days:.0f} days" if days > MOST_DAYS else ""
-
-
-def published_days(config: TrainConfig) -> float:
-    """How long V100s take for it, by the times that were published for the official program."""
-    plan, doublings = config.schedule, math.log2(config.network.resolution / 256)
-    share = plan.total_kimg / PUBLISHED_KIMG
-    return PUBLISHED_DAYS * 1.66**doublings * share / plan.num_processes**0.88
-
-
-def v100s(config: TrainConfig) -> str:
-    processes = config.schedule.num_processes
-    return f"{processes} V100s" if processes > 1 else "a V100"
+    plan = config.schedule  # its time by those published for the official program
+    days = PUBLISHED_DAYS * 1.66 ** math.log2(resolution / 256)
+    days *= plan.total_kimg / PUBLISHED_KIMG / plan.num_processes**0.88
+    gpus = f"{plan.num_processes} V100s" if plan.num_processes > 1 else "a V100"
+    return f"takes {gpus} {days:.0f} days" if days > MOST_DAYS else ""
 
 
 def images_at_once(

@@ -70,16 +70,10 @@ def test_an_explicit_default_is_the_implicit_one(pictures):
     assert decided(pictures, config="quickstart").config.network.resolution == 32
 
 
-def test_a_run_goes_to_the_folder_of_its_configuration(pictures, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_goes_to_the_folder_of_its_configuration(pictures):
     assert usual_folder("ffhq-256", pictures) == Path("runs/ffhq-256")
     assert usual_folder(None, None) == usual_folder(None, bundled_data()) == Path("runs/quickstart")
     assert usual_folder(None, pictures) == Path("runs/auto")
-    Path("runs").mkdir()
-    begin(Path("runs/quickstart"), decided(pictures, config="quickstart"))
-    assert usual_folder(None, pictures) == Path("runs/quickstart")  # begun by an older version
-    write_pictures(tmp_path / "others", n=1, size=64)
-    assert usual_folder(None, tmp_path / "others") == Path("runs/auto")
 
 
 @pytest.mark.parametrize("name", ["quickstart", "pretrained/emoji64"])

@@ -17,13 +17,13 @@ from stylegan.destination import check_file
 @click.option(
     "--from",
     "from_",
-    type=values.whole_number(1),
+    type=click.IntRange(1, values.LARGEST),
     help="First resolution whose layers are taken from B.  [default: whole network]",
 )
 @count_option("--until", "Last of these resolutions.  [default: the finest]")
 @click.option(
     "--share",
-    type=values.real_number(0, 1),
+    type=values.Number(0, 1),
     help="Share of B in these layers, from 0 to 1.  [default: 1 with --from]",
 )
 @click.option(

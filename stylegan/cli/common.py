@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,14 +22,6 @@ BAR_SECONDS = 1.0  # what takes less has no bar
 DEBUG = "stylegan.debug"
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>
 LARGEST = (2**30, 2**25)  # blocks that are kept; some versions of glibc refuse the first
-
-
-class Failure(click.ClickException):
-    """One line on stderr, and the exit code."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc]
 
 
 class Command(click.Command):
@@ -63,7 +54,9 @@ class Command(click.Command):
         except (ValueError, OSError) as error:
             if ctx.params.get("debug") or ctx.meta.get(DEBUG):
                 raise
-            raise Failure(one_line(error), getattr(error, "exit_code", 1)) from error
+            failure = click.ClickException(one_line(error))
+            failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
+            raise failure from error
 
 
 def one_line(error: Exception) -> str:
@@ -78,12 +71,12 @@ def keep_memory() -> None:
     """Tensors take the memory of those before them again, in huge pages where there are any.
 
     glibc gives big blocks back to the system, which clears them page by page at their next use.
-    Settings of the user stay. Without effect except on Linux.
+    Settings of the user stay. Without effect where the C library is another.
     """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
         return
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at the first big tensor
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGEST):
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(M_TOP_PAD, 2**26)
@@ -134,7 +127,7 @@ def working(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(unit: str, what: str | None = None) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr for what is told (done, total), shown if it takes a while."""
     from tqdm import tqdm
 
@@ -146,7 +139,7 @@ def progress_bar(unit: str) -> Iterator[Callable[[int, int], None]]:
         if bar is None:
             if time.monotonic() - began < BAR_SECONDS or not first_process():
                 return
-            bar = tqdm(total=total, unit=unit, leave=False, initial=done)
+            bar = tqdm(total=total, unit=unit, leave=False, initial=done, desc=what)
         bar.update(done - bar.n)
 
     try:

@@ -90,7 +90,8 @@ def described(name: str) -> list[str]:
     from stylegan.toml import toml_value
 
     values = flatten(to_dict(load_config(name)))
-    lines, section = [*wrapped_header(name), *commented(f"Units are in brackets; {KIMG}.")], ""
+    head = [*(text.lstrip("# ") for text in header(name)), f"Units are in brackets; {KIMG}."]
+    lines, section = [line for text in head for line in commented(text)], ""
     for option in options():
         place, _, key = option.name.rpartition(".")
         if place != section:
@@ -99,10 +100,6 @@ def described(name: str) -> list[str]:
         lines += commented(f"{option.meaning}; default {toml_value(option.default)}")
         lines.append(f"{key} = {toml_value(values[option.name])}")
     return lines
-
-
-def wrapped_header(name: str) -> list[str]:
-    return [line for text in header(name) for line in commented(text.lstrip("# "))]
 
 
 def commented(text: str) -> list[str]:

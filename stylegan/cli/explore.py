@@ -13,9 +13,7 @@ from stylegan.cli.terminal import note, say
 
 @click.command(cls=Command)
 @click.argument("source", type=values.SOURCE)
-@click.option(
-    "--port", type=values.whole_number(1, 65535), help="[default: the first free from 7860]"
-)
+@click.option("--port", type=click.IntRange(1, 65535), help="[default: the first free from 7860]")
 @click.option("--browser/--no-browser", default=True, help="Open the page.")
 @click.option(
     "--directions",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HANDFUL, FEW = 10, 2000  # pictures
 BUNDLED_RESOLUTION = 64  # of emoji64, a small network of coloured pictures
-MANY_PASSES, ENOUGH_PASSES = 5000, 1000  # times that a training shows each picture
+MANY_PASSES = 5000  # times that a training shows each picture; 1,000 are a kimg for each
 
 
 def found_lines(findings: "Findings") -> list[str]:
@@ -25,20 +25,15 @@ def found_lines(findings: "Findings") -> list[str]:
     if findings.smallest and findings.largest:
         small, large = (f"{w}x{h}" for w, h in (findings.smallest, findings.largest))
         line += f" of {small}" if small == large else f" from {small} to {large}"
-    ignored = [f"ignored: {kinds_of(findings.ignored)}"] if findings.ignored else []
-    return [line, *reach_lines(findings), *ignored]
-
-
-def reach_lines(findings: "Findings") -> list[str]:
-    """The table of resolutions, from 32 or the largest that all reach; none if that is all."""
-    reach = findings.reach()
+    lines, reach = [line], findings.reach()
+    # from 32, or the largest that all reach
     least = max(findings.resolution() or 0, min(32, max(reach, default=0)))
     table = {r: n for r, n in reach.items() if r >= least}
-    if set(table.values()) == {findings.num_good}:
-        return []
-    rows = [["  resolution", *map(str, table)], ["  pictures that reach it"]]
-    rows[1] += [f"{n:,}" for n in table.values()]
-    return aligned(rows, left=[0])
+    if set(table.values()) != {findings.num_good}:
+        counts = [f"{n:,}" for n in table.values()]
+        rows = [["  resolution", *map(str, table)], ["  pictures that reach it", *counts]]
+        lines += aligned(rows, left=[0])
+    return lines + ([f"ignored: {kinds_of(findings.ignored)}"] if findings.ignored else [])
 
 
 def chosen_lines(choice: "Choice") -> list[str]:
@@ -60,39 +55,31 @@ def chosen_lines(choice: "Choice") -> list[str]:
 
 def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
     """What too few pictures lead to, and what helps; `started` from other weights already."""
-    if images < HANDFUL:
-        return [
-            f"WARNING: {count(images, 'picture')}: the network will learn them by heart and show "
-            "little else"
-        ]
     from stylegan.fitting import LEAST_AUGMENTED_KIMG
 
-    lines = ["--mirror doubles them, if left and right may be exchanged"]
-    if config.data.mirror:
-        lines = ["half of them are shown mirrored; if that is wrong: -o data.mirror=false"]
+    pictures, kimg, network = count(images, "picture"), config.schedule.total_kimg, config.network
+    if images < HANDFUL:
+        return [f"WARNING: {pictures}: the network will learn them by heart and show little else"]
+    lines = [
+        "half of them are shown mirrored; if that is wrong: -o data.mirror=false"
+        if config.data.mirror
+        else "--mirror doubles them, if left and right may be exchanged"
+    ]
     if images >= FEW:
         return lines
-    lines.insert(
-        0, f"{count(images, 'picture')} are few: more would help most; stop when samples get worse"
-    )
-    passes = 1000 * config.schedule.total_kimg / images
-    if config.augment.kind == "none":
-        if config.schedule.total_kimg >= LEAST_AUGMENTED_KIMG:
-            lines.append(
-                "-o 'augment.kind=\"ada\"' keeps the discriminator from learning them by heart"
-            )
-        if passes > MANY_PASSES:
-            enough = max(round(images * ENOUGH_PASSES / 1000), 1)
-            lines.append(
-                f"each would be shown {passes:,.0f} times; --kimg {enough} is a better start"
-            )
-    if not started:
-        network = config.network
-        small = network.resolution <= BUNDLED_RESOLUTION and network.image_channels == 3
+    lines.insert(0, f"{pictures} are few: more would help most; stop when samples get worse")
+    if config.augment.kind == "none" and kimg >= LEAST_AUGMENTED_KIMG:
         lines.append(
-            "shapes come sooner with --init-from emoji64, without --config"
-            if small
-            else "trained weights of a similar kind help, too: --init-from, see docs/training.md"
+            "-o 'augment.kind=\"ada\"' keeps the discriminator from learning them by heart"
+        )
+    passes = 1000 * kimg / images
+    if config.augment.kind == "none" and passes > MANY_PASSES:
+        lines.append(f"each would be shown {passes:,.0f} times; --kimg {images} is a better start")
+    if not started and network.resolution <= BUNDLED_RESOLUTION and network.image_channels == 3:
+        lines.append("shapes come sooner with --init-from emoji64, without --config")
+    elif not started:
+        lines.append(
+            "trained weights of a similar kind help, too: --init-from, see docs/training.md"
         )
     return lines
 

@@ -37,7 +37,7 @@ def image_bars() -> Callable[[str, int, int], None]:
         nonlocal current, show
         if what != current:
             bars.close()
-            current, show = what, bars.enter_context(progress_bar(f"img {what}"))
+            current, show = what, bars.enter_context(progress_bar("img", what))
         show(done, total)
         if done >= total:
             bars.close()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--resolution",
-    type=values.whole_number(),
+    type=click.IntRange(0, values.LARGEST),
     help="Resize pictures and real images to this resolution.  [default: their own]",
 )
 @click.option(

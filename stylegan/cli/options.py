@@ -36,7 +36,7 @@ def count_option(
     name: str, help: str, default: int | None = None, least: int = 1, most: int = values.LARGEST
 ) -> Any:
     """An option whose value is a whole number from `least` to `most`."""
-    return click.option(name, type=values.whole_number(least, most), default=default, help=help)
+    return click.option(name, type=click.IntRange(least, most), default=default, help=help)
 
 
 def source_b_option(default: str) -> Any:
@@ -95,7 +95,7 @@ CLASS = click.option(
 )
 RESOLUTION = click.option(
     "--resolution",
-    type=values.whole_number(),
+    type=click.IntRange(0, values.LARGEST),
     help="Resolution of the images, from 4 up to the network's.",
 )
 LAYERS = click.option(

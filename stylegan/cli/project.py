@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @count_option("--starts", "Number of starts of the search; the nearest result is kept.", 1)
 @click.option(
     "--search-noise",
-    type=values.real_number(0),
+    type=values.Number(0),
     default=0.05,
     help="Noise on w at the beginning, in units of its spread.",
 )
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 @count_option("--tune-steps", "Number of steps of --tune.  [default: 350]")
 @click.option(
     "--locality",
-    type=values.real_number(0),
+    type=values.Number(0),
     help="With --tune, how strongly other pictures are kept as they were.  [default: 0.1]",
 )
 @click.option(

@@ -59,16 +59,14 @@ def resolve_setup(request: TrainRequest) -> TrainSetup:
     from stylegan.fitting import as_options
     from stylegan.training.transfer import opened, sizes
 
-    stored = request.run.stored_config()
-    source = request.data or (data_of(request.run) if stored else bundled_data())
-    own = source != bundled_data()
-    remembered = str(request.run.config_file)
+    run, stored = request.run, request.run.stored_config()
+    source = request.data or (data_of(run) if stored else bundled_data())
+    own, remembered, lines = source != bundled_data(), str(run.config_file), []
     name = request.config_name or (remembered if stored else AUTO if own else DEFAULT_CONFIG)
     if stored and request.data:
-        check_same_folders(request.run, stored, source)
-    lines: list[str] = []
+        check_same_folders(run, stored, source)
     if stored and (name == AUTO or (own and name == DEFAULT_CONFIG)):  # which once chose, too
-        lines.append(f"{readable(request.run.path)} keeps the options that it began with")
+        lines.append(f"{readable(run.path)} keeps the options that it began with")
         name = remembered
     overrides = list(request.overrides)
     wide = name == AUTO or not include_applies(request, name, source)
@@ -131,17 +129,15 @@ def configured(
         lines += found_lines(looked_at(source, config))
     elif not (own or stored or request.config_name):
         lines.append(f"no --data, and no run in {readable(request.run.path)}: the bundled emoji")
-    if start or request.run.lineage():
-        begins = (
-            {"schedule.initial_resolution": stored.schedule.initial_resolution} if stored else {}
-        )
-        wanted = says_beginning([read_config_file(name), *given])
-        if start:
-            begins, line = beginning(start, config, asked=wanted)
-            lines.append(line)
-        if not wanted:
-            overrides = [*as_options(begins), *overrides]
-            config = load_config(name, overrides, processes)
+    wanted, begins = says_beginning([read_config_file(name), *given]), {}
+    if start:
+        begins, line = beginning(start, config, asked=wanted)
+        lines.append(line)
+    elif stored and request.run.lineage():
+        begins = {"schedule.initial_resolution": stored.schedule.initial_resolution}
+    if begins and not wanted:
+        overrides = [*as_options(begins), *overrides]
+        config = load_config(name, overrides, processes)
     if request.fits:
         sized = any("resolution" in values.get("network", {}) for values in given)
         usual = load_config(name, num_processes=processes) if sized else config
@@ -167,6 +163,7 @@ def channel_options(
     with `auto`."""
     from stylegan.config import load_config
     from stylegan.data.channels import chosen
+    from stylegan.fitting import as_options
 
     stored = run.stored_config()
     if channels == "auto":
@@ -176,33 +173,17 @@ def channel_options(
         channels, why = chosen(data or bundled_data(), include)
         tell(why)
     multiplied = stored.network.premultiplied if stored else True  # older runs are not
-    premultiplied = channels == 4 and multiplied
-    return [
-        f"network.image_channels={channels}",
-        f"network.premultiplied={str(premultiplied).lower()}",
-    ]
+    values = {"image_channels": channels, "premultiplied": channels == 4 and multiplied}
+    return as_options({f"network.{name}": value for name, value in values.items()})
 
 
 def usual_folder(config_name: str | None, data: Path | None) -> Path:
     """Where a run goes without --out: `runs/<config>`."""
     from stylegan.config import AUTO
-    from stylegan.run_folder import RunFolder
 
-    quickstart = Path("runs") / DEFAULT_CONFIG
     if config_name is not None:
         return Path("runs") / name_of(Path(config_name))
-    if data is None or data == bundled_data() or is_of(RunFolder(quickstart), data):
-        return quickstart  # the last: begun there by a version that had no other folder
-    return Path("runs") / AUTO
-
-
-def is_of(run: "RunFolder", data: Path) -> bool:
-    """Whether the run is of these images; where a version did not write which they were, whether
-    they have the sub-folders that its configuration names. Training compares their pixels."""
-    if run.data() is not None or run.at(run.path) is None:
-        return run.data() == data.resolve()
-    wanted = run.config().data.include
-    return not wanted or holds_folders(data, wanted)
+    return Path("runs") / (DEFAULT_CONFIG if data in (None, bundled_data()) else AUTO)
 
 
 def bundled_data() -> Path:

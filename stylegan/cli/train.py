@@ -16,7 +16,7 @@ from stylegan.cli import values
 from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.guidance import advice, closing_lines
 from stylegan.cli.measuring import image_bars, measuring_tools
-from stylegan.cli.options import DEVICE, SHAPE, WEIGHTS
+from stylegan.cli.options import DEVICE, SHAPE, WEIGHTS, count_option
 from stylegan.cli.setup import (
     DEFAULT_CONFIG,
     FITTED,
@@ -68,18 +68,12 @@ SETTINGS = {  # likewise, after `-o`
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<config>]"
 )
-@click.option(
-    "--resolution",
-    type=values.whole_number(4, 1024),
-    help="Width and height of the pictures: 32, 64, 128, ...",
-)
-@click.option(
-    "--kimg", type=values.real_number(0.001), help="Length, in thousands of pictures shown."
-)
-@click.option("--batch", type=values.whole_number(1), help="Number of pictures per step.")
-@click.option("--gamma", type=values.real_number(0), help="Weight of R1; more is steadier.")
-@click.option("--lr", type=values.real_number(1e-9, 1000), help="Learning rate of both networks.")
-@click.option("--width", type=values.whole_number(1), help="Most channels of a layer.")
+@count_option("--resolution", "Width and height of the pictures: 32, 64, 128, ...", None, 4, 1024)
+@click.option("--kimg", type=values.Number(0.001), help="Length, in thousands of pictures shown.")
+@count_option("--batch", "Number of pictures per step.")
+@click.option("--gamma", type=values.Number(0), help="Weight of R1; more is steadier.")
+@click.option("--lr", type=values.Number(1e-9, 1000), help="Learning rate of both networks.")
+@count_option("--width", "Most channels of a layer.")
 @click.option(
     "-o",
     "overrides",
@@ -105,51 +99,34 @@ SETTINGS = {  # likewise, after `-o`
 )
 @click.option(
     "--freeze-d",
-    type=values.whole_number(4, 1024),
+    type=click.IntRange(4, 1024),
     metavar="RES",
     help="Do not train the discriminator's blocks at RES and above.",
 )
 @click.option(
     "--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]), help="Arithmetic."
 )
-@click.option(
-    "--batch-gpu", type=values.whole_number(1), help="Number of images at once per process."
-)
+@count_option("--batch-gpu", "Number of images at once per process.")
 @click.option("--checkpoint-activations", is_flag=True, help="Recompute: less memory, more time.")
 @click.option("--deterministic", is_flag=True, help="Same bits on a GPU every time.")
-@click.option("--save-minutes", type=values.real_number(0), help="Minutes between saved states.")
-@click.option(
-    "--seed", type=values.whole_number(most=2**63 - 1), help="Seed of all random numbers."
-)
+@click.option("--save-minutes", type=values.Number(0), help="Minutes between saved states.")
+@count_option("--seed", "Seed of all random numbers.", least=0, most=2**63 - 1)
 @DEVICE
-@click.option(
-    "--workers",
-    type=values.whole_number(most=1000),
-    default=1,
-    help="Number of threads that read ahead.",
-)
+@count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
-@click.option(
-    "--preflight/--no-preflight", default=True, show_default=True, help="Try steps first."
-)
+@click.option("--preflight/--no-preflight", default=True, help="Try steps first.")
 @click.option(
     "--hang-minutes",
-    type=values.real_number(0, 7 * 24 * 60),
+    type=values.Number(0, 7 * 24 * 60),
     default=30,
-    show_default=True,
     help="End a process of several that makes no progress; 0 = never.",
 )
-@click.option(
-    "--tensorboard/--no-tensorboard",
-    default=True,
-    show_default=True,
-    help="Show curves there, too.",
-)
+@click.option("--tensorboard/--no-tensorboard", default=True, help="Show curves there, too.")
 @click.option("--metrics", "names", help="Metrics to measure while training, as in eff-fd2k,swd2k.")
 @click.option(
     "--metrics-every",
     "every_kimg",
-    type=values.real_number(0.001),
+    type=values.Number(0.001),
     help="Thousands of images between two measurements.  [default: with every generator file]",
 )
 @WEIGHTS
@@ -180,6 +157,8 @@ def train(
     stylegan train --out runs/mine --kimg 200        longer
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
     """
+    import torch
+
     from stylegan import distributed
     from stylegan.distributed import on_all_ranks
     from stylegan.files.loading import located
@@ -193,35 +172,32 @@ def train(
     if config_name == "":
         raise ValueError("the name of --config is empty; `stylegan configs` lists them")
     if debug:
-        enable_debugging()
+        os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+        torch.autograd.set_detect_anomaly(True)
     if every_kimg and not names:
         raise ValueError("--metrics-every needs --metrics: what to measure")
     chosen = use_device(device)
     run = RunFolder(out or usual_folder(config_name, data))
     fits = any(options[name] is not None for name in FITTED)
-    plain = as_overrides({name: options.pop(name) for name in PLAIN}, PLAIN)
     options["crop"] = values.crop(*(options.pop(name) for name in ("crop", "aspect")))
-    channels = options.pop("channels")
-    settings = as_overrides({name: options.pop(name) for name in SETTINGS}, SETTINGS)
+    plain, settings = (
+        as_overrides({name: options.pop(name) for name in names}, names)
+        for names in (PLAIN, SETTINGS)
+    )
     asked = [*plain, *overrides, *settings]
-    width = options.pop("width")
+    channels, width, init_from = (options.pop(name) for name in ("channels", "width", "init_from"))
     with nothing_to_save(), processes(chosen, hang_minutes):
-        if options["init_from"] is not None and not run.saved():
-            on_all_ranks(
-                partial(located, options["init_from"])
-            )  # a mistake is found before any work
-        machine, init_from = memory_and_cores(chosen), options["init_from"]
+        if init_from is not None and not run.saved():  # a mistake is found before any work
+            on_all_ranks(partial(located, init_from))
         if channels is not None:
             asked += on_all_ranks(partial(channel_options, channels, run, data, asked, lead))
-        request = TrainRequest(
-            run, config_name, data, asked, width, fits, chosen.type, *machine, init_from
-        )
+        machine = chosen.type, *memory_and_cores(chosen)
+        request = TrainRequest(run, config_name, data, asked, width, fits, *machine, init_from)
         setup = on_all_ranks(partial(resolve_setup, request))
         config, source = setup.config, setup.source
-        options["init_from"] = setup.start or init_from
         lead(*setup.lines)
         if dry_run:
-            show_plan(setup, run, chosen, started=init_from is not None)
+            show_plan(setup, run, chosen, init_from is not None)
             return
         with progress_bar("img") as progress:
             begun = run.saved()
@@ -234,6 +210,7 @@ def train(
         measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
         options["evaluation"] = evaluation_of(names, every_kimg, *measured) if names else None
         options |= {"device": chosen, "hang_minutes": hang_minutes, "tell": lead}
+        options["init_from"] = setup.start or init_from
         try:
             with status_line(config) as report:
                 state = start(config, store, run.path, report=report, **options)
@@ -248,13 +225,7 @@ def train(
         lead(*closing_lines(run, config, label))
 
 
-def show_plan(
-    setup: "TrainSetup",
-    run: "RunFolder",
-    device: "torch.device",
-    *,
-    started: bool,
-) -> None:
+def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device", started: bool) -> None:
     """What would be left out, and the whole plan. Nothing is written."""
     from stylegan.data.check import grouped
     from stylegan.schedule import coming
@@ -271,11 +242,8 @@ def show_plan(
     with backend_flags(config), threads_kept():
         chosen = settle_threads(config, device, run, preflight=True)
         costs = step_costs(config, device, coming(config.schedule, 0))
-    lead(
-        *plan_lines(config, costs, device),
-        *chosen,
-        *outlook(config, costs, device, run.saved()),
-    )
+    remaining = outlook(config, costs, device, run.saved())
+    lead(*plan_lines(config, costs, device), *chosen, *remaining)
 
 
 def write_page(out: Path, device: "torch.device") -> None:
@@ -307,13 +275,6 @@ def lead(*lines: str) -> None:
             say(*(textwrap.wrap(line, width, subsequent_indent="  ") if long else [line]))
 
 
-def enable_debugging() -> None:
-    import torch
-
-    os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
-    torch.autograd.set_detect_anomaly(True)
-
-
 @contextmanager
 def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress], None]]":
     """A progress bar with speed, time left, stage, meters of overfitting and losses, as far as they
@@ -323,19 +284,17 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
     from stylegan.messages import duration
     from stylegan.training.preflight import TimeLeft
 
-    total = config.schedule.total_images
+    total, time_left = config.schedule.total_images, TimeLeft(config)
     bar: tqdm[Any] | None = None
-    time_left: TimeLeft | None = None
 
     def show(progress: "TrainingProgress") -> None:
-        nonlocal bar, time_left
+        nonlocal bar
         bar = bar or tqdm(
             total=total / 1000,
             bar_format="{percentage:3.0f}%|{bar:12}| {desc}",
             dynamic_ncols=True,  # cuts what does not fit
             disable=not first_process(),
         )
-        time_left = time_left or TimeLeft(config)
         stage, speed = progress.stage, progress.images_per_second
         left = duration(time_left.seconds(progress.images_seen, stage.resolution, speed))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
@@ -353,19 +312,20 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
             bar.close()
 
 
-METERS = {"d/real_signs": "r_t", "augment/probability": "p"}
-LOGITS = {"d/real_logits": "D(real)", "d/fake_logits": "D(fake)"}
+SHORT = {
+    "d/real_signs": "r_t",
+    "augment/probability": "p",
+    "data": "data",
+    "d/real_logits": "D(real)",
+    "d/fake_logits": "D(fake)",
+}  # names of what comes first, in this order
 
 
 def short_values(progress: "TrainingProgress", *, augmented: bool) -> list[str]:
     """Names and values: whether the discriminator overfits, waiting for data, logits, losses."""
-    values = dict(progress.metrics)
+    values = {name: f"{value:.2f}" for name, value in progress.metrics.items()}
+    values["data"] = f"{100 * progress.data_wait:.0f}%"  # waiting for it
     if not augmented:
         values.pop("augment/probability", None)
-
-    def texts(names: Mapping[str, str]) -> list[str]:
-        return [f"{names[n]} {values.pop(n):.2f}" for n in names if n in values]
-
-    waiting = f"data {100 * progress.data_wait:.0f}%"
-    first = [*texts(METERS), waiting, *texts(LOGITS)]
-    return [*first, *texts({name: name.partition("/")[2] for name in sorted(values)})]
+    losses = {name: name.partition("/")[2] for name in sorted(values.keys() - SHORT)}
+    return [f"{text} {values[n]}" for n, text in (SHORT | losses).items() if n in values]

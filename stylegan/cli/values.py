@@ -187,19 +187,14 @@ def source(text: str) -> str:
 class Number(click.FloatRange):
     """A finite number; click's own lets nan through."""
 
+    def __init__(self, least: float = -LARGEST, most: float = LARGEST) -> None:
+        super().__init__(least, most)
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
-
-
-def whole_number(least: int = 0, most: int = LARGEST) -> click.IntRange:
-    return click.IntRange(least, most)
-
-
-def real_number(least: float = -LARGEST, most: float = LARGEST) -> Number:
-    return Number(least, most)
 
 
 SEEDS = Parsed("seeds", seeds)
@@ -210,8 +205,8 @@ CUTOFF = Parsed("layers", cutoff)
 CENTERS = Parsed("n|class|none", centers)
 SIZE = Parsed("WxH", size)
 GRID = Parsed("columns x rows", grid)
-SEED = whole_number(most=LARGEST_SEED)
-NUMBER = real_number()
+SEED = click.IntRange(0, LARGEST_SEED)
+NUMBER = Number()
 DEVICE = Parsed("device", device)
 CHANNEL = Parsed("auto|L|RGB|RGBA", channels)
 ASPECT = Parsed("W:H", aspect)

@@ -64,7 +64,7 @@ def film_command(seeds: str, *own: Any, length: str, of_run: bool = False) -> An
         @click.option("--fps", type=values.NUMBER, default=25, help="Frames per second.")
         @click.option(
             "--seconds",
-            type=values.real_number(0.001),
+            type=values.Number(0.001),
             help=f"Length of the film.  [default: {length}]",
         )
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
