@@ -32,6 +32,7 @@ AtLeast0 = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+LARGEST = 10**12  # of any number but the seed
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -249,6 +250,7 @@ def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
     keys of tables are text there too, arrays become tuples.
     """
     values = without_removed(values)
+    check_sizes(values)
     schedule = {"num_processes": num_processes, **values.get("schedule", {})}
     schedule |= {k: {MIN_RESOLUTION: v} for k, v in schedule.items() if k in TABLES and plain(v)}
     resolution = values.get("network", {}).get("resolution", NetworkConfig.resolution)
@@ -269,6 +271,15 @@ def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
 
 def plain(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_sizes(values: Mapping[str, Any]) -> None:
+    """ValueError for numbers beyond any use, with which arithmetic overflows."""
+    for name, value in flatten(values).items():
+        for number in value.values() if isinstance(value, Mapping) else [value]:
+            if plain(number) and name != "seed" and abs(number) > LARGEST:
+                found = readable(str(number), 40)
+                raise ValueError(f"{name} must be at most {LARGEST:g}, but is {found}")
 
 
 def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,7 +320,9 @@ def load_config(
 def read_stored_config(path: Path) -> TrainConfig:
     """The complete configuration that `to_toml` wrote; a ValueError names the file."""
     with naming(path):
-        return from_dict(read_config_file(path))
+        # An option that is gone need not be known to look at its run; `restore` refuses to go on.
+        flat = flatten(read_config_file(path))
+        return from_dict(nested({name: v for name, v in flat.items() if name not in REMOVED}))
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+PARENT = os.getppid()  # torchrun, if it has started this process
 Value = TypeVar("Value")
 
 
@@ -29,6 +30,11 @@ def launched_processes() -> int:
 def local_rank() -> int:
     """The number of this process on its machine."""
     return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def is_orphan() -> bool:
+    """True if torchrun has started this process and is gone: nobody would end it any more."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() != PARENT
 
 
 def processes_of_machine() -> int:

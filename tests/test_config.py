@@ -330,3 +330,20 @@ def test_configurations_for_few_pictures_follow_the_literature(name):
     transfer = name.startswith("transfer")
     assert config.schedule.start == 8  # with --init-from, where the source has grown to
     assert config.freeze_d == (resolution // 8 if transfer else 0)  # four blocks
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["schedule.total_kimg=1e308", "log_kimg=1e13", "schedule.batch_size={4=10000000000000}"],
+)
+def test_numbers_beyond_any_use_are_refused(override):
+    with pytest.raises(ValueError, match=r"must be at most 1e\+12"):
+        load_config("quickstart", [override])
+
+
+def test_a_run_with_an_option_that_is_gone_can_be_read_but_not_continued(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text("lecam_weight = 0.1\ndata.holdout = 0.2\n")
+    assert read_stored_config(file) == load_config(None)
+    with pytest.raises(ValueError, match="is gone"):
+        load_config(str(file))

@@ -12,11 +12,11 @@ def say(*lines: str, err: bool = False) -> None:
     """Print lines: results on stdout, what is said along the way on stderr. Bars stay below, other
     processes than the first are silent, and codes that a terminal would obey, or line breaks in
     names, are escaped."""
-    if not first_process():
+    stream = sys.stderr if err else sys.stdout
+    if not first_process() or stream is None:  # closed, as a daemon's may be
         return
     text = "\n".join(map(printable, lines))
     if "tqdm" in sys.modules:
-        stream = sys.stderr if err else sys.stdout
         sys.modules["tqdm"].tqdm.write(text, file=stream)
         stream.flush()
     else:

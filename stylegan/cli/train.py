@@ -215,13 +215,13 @@ def train(
             with status_line(config) as report:
                 state = start(config, store, run.path, report=report, **options)
         except Stopped as stopped:
-            say(str(stopped))
+            lead(str(stopped))
             sys.exit(stopped.exit_code)
         made = run.report_file.exists() and state.images_seen == begun
         if distributed.rank() == 0 and not made:
             write_page(run.path, chosen)
         label = store.label_names[0] if config.network.label_dim else None
-        say(f"{run.path} is finished, with {state.images_seen} images seen")
+        lead(f"{run.path} is finished, with {state.images_seen} images seen")
         lead(*closing_lines(run, config, label))
 
 
@@ -268,7 +268,7 @@ def as_overrides(settings: Mapping[str, Any], names: Mapping[str, str]) -> list[
 def lead(*lines: str) -> None:
     """What helps a user, in lines of the terminal's width; commands and tables begin with a blank
     and stay whole."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    width = shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else 0
     for line in lines:
         long = 0 < width < len(line) and not line.startswith(" ")
         with suppress(OSError):  # that nobody can read it any more must not end a training

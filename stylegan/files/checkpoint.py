@@ -194,15 +194,6 @@ def load_kind(path: Path, kind: Kind) -> dict[str, Any]:
     return payload
 
 
-def is_sound(path: Path, kind: Kind) -> bool:
-    """Whether the file is there, of this kind and not damaged."""
-    try:
-        load_kind(path, kind)
-    except (ValueError, OSError):
-        return False
-    return True
-
-
 def load_weights(
     module: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = True
 ) -> list[str]:

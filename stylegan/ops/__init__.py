@@ -10,7 +10,6 @@ from .fast import blur as blur
 from .fast import conv2d as conv2d
 from .fast import conv2d_downsample as conv2d_downsample
 from .fast import dense as dense
-from .fast import doubling_kernel as doubling_kernel
 from .fast import epilogue as epilogue
 from .fast import instance_norm as instance_norm
 from .fast import leaky_relu as leaky_relu

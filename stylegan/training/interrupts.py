@@ -35,6 +35,7 @@ class Requests:
         """The signal to stop for (0: none), and whether to save; the same in all processes."""
         new = self.received[self.handled :]
         self.handled += len(new)
+        new += [signal.SIGTERM] if distributed.is_orphan() else []  # as torchrun would have sent
         stop = max((number for number in new if number != SAVE), default=0)
         # one MAX-reduce carries the signal and the wish to save
         answer = distributed.largest(2 * stop + (save_is_due or SAVE in new))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -253,4 +254,5 @@ class Recorder:
         """The last line of this part of the run."""
         self.line(event, images_seen=self.state.images_seen, **values)
         if self.curves is not None:
-            self.curves.close()
+            with suppress(OSError):  # a full disk at the end must not fail the run
+                self.curves.close()

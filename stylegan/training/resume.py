@@ -11,7 +11,7 @@ from stylegan import distributed
 from stylegan.config import TrainConfig, check_batches, differences, from_dict
 from stylegan.data import Store
 from stylegan.data.cache import changes_since
-from stylegan.distributed import on_all_ranks
+from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.messages import readable
 from stylegan.run_folder import RunFolder
@@ -97,7 +97,7 @@ def newest_state(
     `tell` is called with the damaged ones. ValueError if none of the files, which all processes
     must see, can be read: starting anew would overwrite the run.
     """
-    files = folder.states()
+    files = from_rank0(folder.states)
     damaged: list[str] = []
     for path in reversed(files):
         try:

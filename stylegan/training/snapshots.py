@@ -13,6 +13,8 @@ from stylegan.files import checkpoint
 from stylegan.schedule import Stage
 from stylegan.training.recorder import Recorder
 
+RETRY_SECONDS = 60
+
 
 class Snapshots:
     """Writes the checkpoints of a run. What the disk refuses is reported, and training goes on."""
@@ -51,7 +53,10 @@ class Snapshots:
             milestone = round(config.milestone_kimg * 1000)
             self.folder.retain_states(state.images_seen, config.keep_states, milestone)
 
-        return self.written(path, write)
+        saved = self.written(path, write)
+        if not saved:  # tried again in a minute
+            self.saved_at -= max(config.save_minutes * 60 - RETRY_SECONDS, 0)
+        return saved
 
     def write_generator(self, stage: Stage, path: Path | None = None) -> bool:
         """The average generator alone, for users."""

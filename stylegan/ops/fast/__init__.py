@@ -89,11 +89,6 @@ def fast_format(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
 
 
-def doubling_kernel(weight: Tensor, scale: float) -> Tensor:
-    """Of the transposed convolution, stride 2, that is `upsample_conv2d`: (C, K, 4, 4)."""
-    return Direct("double", scale).kernel(weight, weight)
-
-
 def blur(x: Tensor) -> Tensor:
     y: Tensor = Blur.apply(x) if differentiated(x) else formulas.blur(x)
     return y
