@@ -257,7 +257,7 @@ def test_ctrl_c_while_filming_ends_at_the_next_picture_and_leaves_what_there_was
     monkeypatch.setattr(sampling, "generate", interrupted)
     options = ["--seconds", 60, "--scale", 1, "--overwrite", "--device", "cpu", "--out", path]
     result = commands.stylegan("video", "walk", source, *options)
-    assert result.exit_code == 130 and result.stderr.splitlines()[-1] == "ended"
+    assert result.exit_code == 1 and result.stderr.splitlines()[-1] == "Aborted!"
     assert len(made) == 3
     assert sorted(tmp_path.iterdir()) == files and path.read_bytes() == b"an older film"
 

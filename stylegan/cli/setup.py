@@ -1,10 +1,10 @@
 """Which configuration and data a `train` command means: what is asked, remembered or chosen."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from stylegan.cli.guidance import chosen_lines, found_lines
 from stylegan.destination import name_of
@@ -44,8 +44,8 @@ class TrainSetup:
     config: "TrainConfig"
     source: Path
     own: bool  # data of the user's, not the bundled
-    lines: list[str] = field(default_factory=list)  # what was found and chosen
-    start: "Start | None" = None  # the weights that a new run begins with
+    lines: list[str]  # what was found and chosen
+    start: "Start | None"  # the weights that a new run begins with
 
 
 def resolve_setup(request: TrainRequest) -> TrainSetup:
@@ -55,14 +55,17 @@ def resolve_setup(request: TrainRequest) -> TrainSetup:
     ones by the quickstart. With weights to start from and no configuration asked for, the network
     has their sizes; growth begins where theirs has ended.
     """
-    from stylegan.config import AUTO
-    from stylegan.fitting import as_options
-    from stylegan.training.transfer import opened, sizes
+    from stylegan import distributed
+    from stylegan.config import AUTO, load_config, parse_override, read_config_file
+    from stylegan.fitting import Facts, as_options, choose, fitted, implied
+    from stylegan.training.cost import largest_step
+    from stylegan.training.transfer import beginning, opened, sizes
 
-    run, stored = request.run, request.run.stored_config()
+    run, stored, width = request.run, request.run.stored_config(), request.width
     source = request.data or (data_of(run) if stored else bundled_data())
-    own, remembered, lines = source != bundled_data(), str(run.config_file), []
+    own, remembered = source != bundled_data(), str(run.config_file)
     name = request.config_name or (remembered if stored else AUTO if own else DEFAULT_CONFIG)
+    lines: list[str] = []
     if stored and request.data:
         check_same_folders(run, stored, source)
     if stored and (name == AUTO or (own and name == DEFAULT_CONFIG)):  # which once chose, too
@@ -76,80 +79,44 @@ def resolve_setup(request: TrainRequest) -> TrainSetup:
         overrides.insert(0, "data.include=[]")
     start = opened(request.init_from) if request.init_from and not stored else None
     if start and request.config_name in (None, AUTO):
-        overrides = [*as_options(sizes(start, width=request.width)), *overrides]
-    if name == AUTO:
-        config, more = chosen(request, source, overrides, start)
-    else:
-        config, more = configured(request, name, source, overrides, start, stored)
-    return TrainSetup(config, source, own, [*lines, *more], start)
-
-
-def chosen(
-    request: TrainRequest, source: Path, overrides: Sequence[str], start: "Start | None"
-) -> tuple["TrainConfig", list[str]]:
-    """The configuration that `fitting.choose` makes for the images; what was found and chosen."""
-    from stylegan import distributed
-    from stylegan.config import load_config, parse_override
-    from stylegan.fitting import Facts, choose, implied
-    from stylegan.training.cost import largest_step
-    from stylegan.training.transfer import beginning
-
-    found = looked_at(source, load_config(None, [*implied(overrides), *overrides]))
-    machine = request.device, request.memory, request.cores, distributed.world_size()
-    facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
-    choice = choose(facts, overrides, largest_step, width=request.width)
-    lines = [*found_lines(found), *chosen_lines(choice)]
-    if start:
-        wanted = says_beginning(map(parse_override, overrides))
-        lines.append(beginning(start, choice.config, asked=wanted)[1])
-    return choice.config, lines
-
-
-def configured(
-    request: TrainRequest,
-    name: str,
-    source: Path,
-    overrides: Sequence[str],
-    start: "Start | None",
-    stored: "TrainConfig | None",
-) -> tuple["TrainConfig", list[str]]:
-    """The configuration of that name with `overrides`, where growth begins and what is FITTED to
-    it; what was found."""
-    from stylegan import distributed
-    from stylegan.config import load_config, parse_override, read_config_file
-    from stylegan.fitting import as_options, fitted
-    from stylegan.training.transfer import beginning
-
+        overrides = [*as_options(sizes(start, width=width)), *overrides]
     processes = stored.schedule.num_processes if stored else distributed.world_size()
-    config = load_config(name, overrides, processes)
+
+    if name == AUTO:
+        found = looked_at(source, load_config(None, [*implied(overrides), *overrides]))
+        machine = request.device, request.memory, request.cores, processes
+        facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
+        choice = choose(facts, overrides, largest_step, width=width)
+        config = choice.config
+        lines += [*found_lines(found), *chosen_lines(choice)]
+    else:
+        config = load_config(name, overrides, processes)
+        if own and not stored:
+            lines += found_lines(looked_at(source, config))
+        elif not (own or stored or request.config_name):
+            lines.append(f"no --data, and no run in {readable(run.path)}: the bundled emoji")
+
     given = [parse_override(text) for text in overrides]
-    lines: list[str] = []
-    own = source != bundled_data()
-    if own and not stored:
-        lines += found_lines(looked_at(source, config))
-    elif not (own or stored or request.config_name):
-        lines.append(f"no --data, and no run in {readable(request.run.path)}: the bundled emoji")
-    wanted, begins = says_beginning([read_config_file(name), *given]), {}
+    files = given if name == AUTO else [read_config_file(name), *given]
+    grows_from = any("initial_resolution" in values.get("schedule", {}) for values in files)
+    begins: dict[str, object] = {}
     if start:
-        begins, line = beginning(start, config, asked=wanted)
+        begins, line = beginning(start, config, asked=grows_from)
         lines.append(line)
-    elif stored and request.run.lineage():
+    elif stored and run.lineage():
         begins = {"schedule.initial_resolution": stored.schedule.initial_resolution}
-    if begins and not wanted:
+    if name == AUTO:  # the choice begins there, and has fitted the rest
+        return TrainSetup(config, source, own, lines, start)
+    if begins and not grows_from:
         overrides = [*as_options(begins), *overrides]
         config = load_config(name, overrides, processes)
     if request.fits:
         sized = any("resolution" in values.get("network", {}) for values in given)
         usual = load_config(name, num_processes=processes) if sized else config
         begun = stored.schedule if stored else None
-        fits = fitted(config, usual.network.resolution, width=request.width, begun=begun)
+        fits = fitted(config, usual.network.resolution, width=width, begun=begun)
         config = load_config(name, [*fits, *overrides], processes)
-    return config, lines
-
-
-def says_beginning(files: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether one of these configurations specifies the resolution at which training starts."""
-    return any("initial_resolution" in values.get("schedule", {}) for values in files)
+    return TrainSetup(config, source, own, lines, start)
 
 
 def channel_options(
