@@ -277,22 +277,6 @@ def test_an_edit_gives_equal_pixels_by_command_and_in_python(source, tmp_path):
     assert np.array_equal(shown[4:100:6, 4:100:6], expected)
 
 
-def test_a_projection_is_edited_after_it_was_found(source, tmp_path):
-    told("generate", source, "--seeds", 2, "--out", tmp_path)
-    out = tmp_path / "projected"
-    told(
-        *("project", source, tmp_path / "seed0002.png", "--steps", 2, "--video", "none"),
-        *("--distance", "pixels", "--edit", "pca:1=3", "--out", out),
-    )
-    told(
-        *("generate", source, "--latents", out / "seed0002" / "latents.npz"),
-        *("--edit", "pca:1=3", "--out", tmp_path / "again"),
-    )
-    edited_picture = commands.pixels(out / "seed0002" / "edited.png")
-    assert (edited_picture == commands.pixels(tmp_path / "again" / "latent0000.png")).all()
-    assert (edited_picture != commands.pixels(out / "seed0002" / "projection.png")).any()
-
-
 # What cannot be
 
 

@@ -114,7 +114,7 @@ def test_convert_and_export_write_the_weights_of_every_source(source_of, command
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "state-000000004.pt"])
 def test_metrics_measures_every_source_that_makes_16x16_or_more(source_of, folder, kind):
-    options = ["--metrics", "swd12", "--data", folder / "pictures", "--device", "cpu"]
+    options = ["--metrics", "swd12", "--data", folder / "pictures", "--device", "cpu", "--json"]
     result = json.loads(told("metrics", source_of(kind), *options).splitlines()[-1])
     assert (result["metric"], result["values"]["swd"] > 0) == ("swd12", True)
 

@@ -202,7 +202,7 @@ def test_ctrl_c_while_tuning_keeps_the_projections_and_nothing_else(folder, monk
 
     monkeypatch.setattr("stylegan.projection.files.tune", interrupted)
     result = stylegan(*request(folder, "--tune", "--tune-steps", 1000, "--overwrite"))
-    assert result.exit_code == 130 and result.stderr.splitlines()[-1] == "ended"
+    assert result.exit_code == 1 and result.stderr.splitlines()[-1] == "Aborted!"
     assert told_steps == [0, 1, 2, 3]
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == whole
 
