@@ -1,9 +1,6 @@
 """`stylegan convert`: official snapshots as files of ours; what is kept and what is refused."""
 
-import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +8,12 @@ import pytest
 import torch
 from commands import look, stylegan, told
 from official import dumps, network_class, snapshot_objects
-from tiny_training import tiny_config
 
 from stylegan.files import checkpoint
 from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
 from stylegan.files.loading import load_source
 from stylegan.interop import load_official
 from stylegan.networks import Discriminator, Generator, NetworkConfig
-from stylegan.training import TrainState
 
 REFERENCE = Path(__file__).parent / "reference"
 SNAPSHOT = REFERENCE / "official_snapshot.pkl"
@@ -94,8 +89,6 @@ def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tm
     ("name", "options", "size"),
     [
         ("karras2019stylegan-cars-8x6.pkl", [], (8, 6)),
-        ("karras2019stylegan-cars-8x6 (1).pkl", [], (8, 6)),
-        ("other-8x60.pkl", [], (8, 8)),
         ("other.pkl", ["--active", "4x8"], (4, 8)),
         ("karras2019stylegan-cars-8x6.pkl", ["--active", "8x8"], (8, 8)),
     ],
@@ -143,19 +136,6 @@ def test_nothing_is_overwritten_unless_asked(official, tmp_path):
     assert "generator and discriminator cannot both be" in both
 
 
-def test_a_state_and_its_run_give_their_discriminator(tmp_path):
-    state = TrainState.create(tiny_config())
-    (tmp_path / "run").mkdir()
-    checkpoint.save(tmp_path / "run" / "state-000000000.pt", "state", state.to_payload())
-    expected = dict(state.discriminator.state_dict())
-    for i, source in enumerate((tmp_path / "run", tmp_path / "run" / "state-000000000.pt")):
-        judge = tmp_path / f"d{i}.pt"
-        result = convert(source, tmp_path / f"g{i}.pt", "--discriminator", judge)
-        assert result.exit_code == 0, result.output
-        found = checkpoint.load_kind(judge, "discriminator")["weights"]
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
-
-
 def other_average(official, **changes):
     """A snapshot whose Gs is not G: with other settings, if any."""
     g, d, _ = snapshot_objects(official)
@@ -172,49 +152,11 @@ def test_the_average_generator_has_the_architecture_of_the_trained_one(official,
     assert load_source(tmp_path / "g.pt").psi == 0.5
 
 
-def nest(mapping, **_):
-    mapping.components = {"inner": mapping}
-
-
-def rebuild(mapping, **_):
-    mapping.build_func_name = "G_evil"
-
-
-def add_level(mapping, **_):
-    mapping.variables.append(("lod", np.float32(0)))
-
-
-def move_level(synthesis, **_):
-    synthesis.variables.append(("lod", np.float32(1.5)))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (nest, "has components in its component mapping"),
-        (rebuild, "has a component built by G_evil instead of G_mapping"),
-        (add_level, "G_mapping/lod is not a variable of this network"),
-        (move_level, "levels of detail lod and G_synthesis/lod are [0.0, 1.5]"),
-    ],
-)
-def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path, change, message):
+def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path):
     objects = snapshot_objects(official)
-    change(ema=objects[2], **objects[2].components)
-    assert message in refused(written(tmp_path, objects), tmp_path / "g.pt")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"truncation_psi": math.nan}, "truncation_psi must be a finite number, not nan"),
-        ({"truncation_psi": 10**400}, "has a whole number of more than 64 bits"),
-        ({"blur_filter": 5}, "blur_filter 5 is not supported"),
-        ({"fmap_decay": 1e300}, "channel_decay must be at most 64"),
-    ],
-)
-def test_absurd_settings_are_refused_in_one_line(official, tmp_path, settings, message):
-    path = written(tmp_path, snapshot_objects(official, settings))
-    assert message in refused(path, tmp_path / "g.pt")
+    objects[2].components["mapping"].variables.append(("lod", np.float32(0)))
+    message = refused(written(tmp_path, objects), tmp_path / "g.pt")
+    assert "G_mapping/lod is not a variable of this network" in message
 
 
 def test_the_published_generator_has_the_published_number_of_parameters():
@@ -222,33 +164,3 @@ def test_the_published_generator_has_the_published_number_of_parameters():
     with torch.device("meta"):
         generator = Generator(config_from_official(published, GENERATOR_SETTINGS))
     assert sum(p.numel() for p in generator.parameters()) == 26_219_627
-
-
-CONVERSION = """
-import re, sys, time
-from stylegan.cli import main
-main(sys.argv[1:], standalone_mode=False)
-# getrusage would count the memory of the process that started this one
-peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]
-print("used", time.process_time(), int(peak) / 2**20)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="counts memory as Linux does")
-def test_a_snapshot_of_the_published_size_converts_within_a_minute_and_2_gib(tmp_path):
-    source, target = tmp_path / "ffhq-1024x1024.pkl", tmp_path / "ffhq.pt"
-    large = Path(__file__).parent / "helpers" / "large_snapshot.py"
-    subprocess.run([sys.executable, str(large), str(source)], check=True)
-    found = subprocess.run(
-        [sys.executable, "-c", CONVERSION, "convert", str(source), str(target)],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert "26,219,627 in the generator" in found.stdout
-    _, seconds, gibibytes = found.stdout.splitlines()[-1].split()
-    assert float(seconds) < 60  # of a processor, whatever else the machine does
-    assert float(gibibytes) < 2e9 / 2**30
-    payload = checkpoint.load_kind(target, "generator")
-    assert (payload["psi"], payload["cutoff"], payload["resolution"]) == (0.7, 8, 1024)

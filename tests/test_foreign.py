@@ -7,7 +7,7 @@ import torch
 from commands import look, told
 from foreign_layouts import drawn, kept, latents, noise_maps
 
-from stylegan.files.formats.foreign import NORM_FACTOR, width_fields
+from stylegan.files.formats.foreign import width_fields
 from stylegan.files.loading import load_source
 from stylegan.interop import import_weights
 from stylegan.lineage import UNKNOWN, licence_of
@@ -124,13 +124,6 @@ def test_mmgeneration_computes_what_its_program_computes(dtype):
     assert_as_published(truncated, "mmgeneration", "truncated")
 
 
-def test_scaled_features_turn_one_epsilon_of_the_instance_norm_into_another():
-    x = drawn(0, (1, 1, 8, 8)) * 1e-3  # where epsilon matters
-    var = x.var(correction=0)
-    ours = NORM_FACTOR * (x - x.mean()) / torch.sqrt(NORM_FACTOR**2 * var + 1e-8)
-    torch.testing.assert_close(ours, (x - x.mean()) / torch.sqrt(var + 1e-5))
-
-
 def test_what_a_file_lacks_is_made_the_same_each_time(singles):
     first, again = singles["rosinality"].generator, imported("rosinality", "full").generator
     for name, tensor in first.state_dict().items():
@@ -218,17 +211,8 @@ def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew
     assert import_weights(given).loaded.resolution == 32  # by the noise strengths
 
 
-@pytest.mark.parametrize(
-    ("layout", "variant", "name"),
-    [
-        ("rosinality", "full", "generator.progression.2.adain1.style.linear.weight_orig"),
-        ("genforce", "generator", "synthesis.layer3.style.bias"),
-        ("huangzh13", "full", "g_synthesis.blocks.1.epi1.style_mod.lin.weight"),
-        ("mmgeneration", "generator", "convs.2.noise_injector1.weight"),
-    ],
-)
-def test_missing_surplus_and_misshapen_tensors_are_named(layout, variant, name):
-    given = weights(layout, variant)
+def test_missing_surplus_and_misshapen_tensors_are_named():
+    given, name = weights("genforce", "generator"), "synthesis.layer3.style.bias"
     tensor = given.pop(name)
     with pytest.raises(ValueError, match=f"looks like a checkpoint of .*{name} is missing"):
         import_weights(given)
@@ -242,19 +226,11 @@ def test_missing_surplus_and_misshapen_tensors_are_named(layout, variant, name):
 
 def test_other_low_pass_filters_and_names_that_fall_together_are_refused():
     given = weights("genforce", "generator")
-    for kernel in (torch.ones(16, 1, 3, 3) / 9, torch.ones(0, 1, 3, 3)):
-        with pytest.raises(ValueError, match=r"synthesis.layer4.blur.kernel is not the low-pass"):
-            import_weights(given | {"synthesis.layer4.blur.kernel": kernel})
+    kernel = torch.ones(16, 1, 3, 3) / 9
+    with pytest.raises(ValueError, match=r"synthesis.layer4.blur.kernel is not the low-pass"):
+        import_weights(given | {"synthesis.layer4.blur.kernel": kernel})
     with pytest.raises(ValueError, match=r"generator holds truncation.w_avg twice, with and with"):
         import_weights(given | {"module.truncation.w_avg": torch.zeros(16)})
-    with pytest.raises(ValueError, match=r"truncation\.w_avg holds no numbers"):
-        import_weights(given | {"truncation.w_avg": torch.zeros(16, device="meta")})
-
-
-@pytest.mark.parametrize("wrap", [lambda w: w, lambda w: {"models": {"discriminator": w}}])
-def test_a_discriminator_of_genforce_alone_is_told_apart(wrap):
-    with pytest.raises(ValueError, match=r"genforce/genforce, but it is a discriminator; pictures"):
-        import_weights(wrap(weights("genforce", "discriminator")))
 
 
 def test_what_no_network_of_ours_can_be_is_refused():
@@ -284,12 +260,6 @@ def test_widths_tell_the_settings_that_make_them(channels, expected):
     assert tuple(width_fields(channels).values()) == expected
 
 
-@pytest.mark.parametrize("channels", [[8, 16], [16, 12, 4], [16, 16, 8, 8]])
-def test_widths_that_do_not_halve_are_refused(channels):
-    with pytest.raises(ValueError, match="only widths that halve with each doubling"):
-        width_fields(channels)
-
-
 @pytest.mark.parametrize("new", [True, False])
 def test_files_old_and_new_load_with_every_command(tmp_path, new):
     path = tmp_path / "000100.model"
@@ -305,13 +275,3 @@ def test_files_old_and_new_load_with_every_command(tmp_path, new):
     assert f"stylegan convert {path}" in text
     told("generate", path, "--seeds", "1", "--out", tmp_path, "--device", "cpu")
     assert look(tmp_path / "seed0001.png").size == (128, 128)
-
-
-def test_a_truncated_old_file_is_a_clean_error(tmp_path):
-    path = tmp_path / "cut.model"
-    torch.save(weights("genforce", "labels"), path, _use_new_zipfile_serialization=False)
-    data = path.read_bytes()
-    for length in (len(data) - 4, len(data) // 2, 60, 30):
-        path.write_bytes(data[:length])
-        with pytest.raises(ValueError, match=r"cut.model is damaged"):
-            load_source(path)

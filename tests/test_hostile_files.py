@@ -40,8 +40,6 @@ def calls(canary):
     return {
         "os.system": name("os.system") + command + b"\x85R",
         "builtins.eval": name("builtins.eval") + code + b"\x85R",
-        "builtins.exec": name("builtins.exec") + code + b"\x85R",
-        "subprocess.Popen": name("subprocess.Popen") + b"]" + text("touch") + b"a\x85R",
         "subprocess.call": b"(" + command + b"i" + name("subprocess.call")[1:],
         "os.popen": b"(" + name("os.popen") + command + b"o",
         "os.execl": name("os.execl") + command + b"\x85\x81",
@@ -56,19 +54,14 @@ def calls(canary):
             + command
             + b"\x85R"
         ),
-        "os.spawnl": stacked("os", "spawnl") + command + b"\x85R",
         "numpy.os.system": stacked("numpy", "os.system") + command + b"\x85R",
         "numpy.dtype.__class__": stacked("numpy", "dtype.__class__") + command + b"\x85R",
         "dnnlib.tflib.network.Network.__init__.__globals__": (
             stacked("dnnlib.tflib.network", "Network.__init__.__globals__") + command + b"\x85R"
         ),
         "copyreg._reconstructor": name("copyreg._reconstructor") + command + b"\x85R",
-        "functools.partial": name("functools.partial") + name("os.system") + command + b"\x86R",
-        "torch.load": name("torch.load") + command + b"\x85R",
         "torch.storage._load_from_bytes": (name("torch.storage._load_from_bytes") + b"C\x01a\x85R"),
-        "pickle.loads": name("pickle.loads") + b"C\x02N.\x85R",
         "types.CodeType": name("types.CodeType") + b"}b",
-        "numpy.load": name("numpy.load") + command + b"\x85R",
         "numpy._core.multiarray._reconstruct": (  # as NumPy 2 calls it: no official file does
             name("numpy._core.multiarray._reconstruct") + command + b"\x85R"
         ),
@@ -77,7 +70,6 @@ def calls(canary):
 
 TRICKS = {
     "a registered extension": b"\x82\x01",
-    "a long registered extension": b"\x84\x01\x00\x00\x00",
     "a persistent object": b"Pname\n",
     "a claim of 5 GB": b"\x8e" + (5 * 2**30).to_bytes(8, "little") + b"abc",
     "a memo of 2**31 places": b"Nr" + (2**31 - 1).to_bytes(4, "little"),
@@ -87,7 +79,6 @@ TRICKS = {
     "a tuple in itself": b"(]q\x00h\x00a",
     "a state for what has none": b"N}X\x01\x00\x00\x00aNsb",
     "a number of 5,000 digits": b"I" + b"9" * 5000 + b"\n",
-    "marks alone": b"(" * 100_000,
 }
 
 

@@ -12,7 +12,6 @@ from tiny_generators import TINY, assert_same_weights, named_by_hash, random_gen
 import stylegan
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint, download
-from stylegan.files.download import hash_prefix
 from stylegan.files.formats.own import save_discriminator
 from stylegan.files.loading import load_generator, load_source, save_generator
 from stylegan.interop import load_official
@@ -114,18 +113,6 @@ def test_a_run_without_generators_gives_its_newest_state_that_can_be_read(tmp_pa
     assert f"not used: {newest}" in loaded.origin
 
 
-def test_a_run_of_damaged_states_is_an_error_that_names_the_newest(tmp_path):
-    for number in (1, 2):
-        (tmp_path / f"state-{number}.pt").write_bytes(b"PK\x03\x04")
-    with pytest.raises(ValueError, match=r"state-2\.pt is not a checkpoint"):
-        load_source(tmp_path)
-
-
-def test_a_folder_that_is_no_run_is_an_error_that_says_what_is_accepted(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"neither generator-\*\.pt nor.*bundled name"):
-        load_source(tmp_path)
-
-
 # Official files
 
 
@@ -159,24 +146,14 @@ def test_a_discriminator_file_says_that_it_is_one(tmp_path):
     ("change", "message"),
     [
         ({"resolution": ABSENT}, "cannot be used: 'resolution' is missing"),
-        ({"resolution": 64}, "resolution 64 is not a power of two from 4 to 16"),
-        ({"kind": ["state"]}, r"its kind is \['state'\], not one of"),
         ({"kind": "state"}, "damaged: weights must .* not NoneType .field 'generator'"),
         ({"version": 2}, "version 2; this program reads up to 1"),
-        ({"version": "1"}, "its version is '1', not a whole number"),
         ({"weights": {}}, "w_avg: missing"),
-        ({"weights": {"w_avg": 3.0}}, "weights must be tensors by name; 'w_avg': float"),
         ({"config": {"resolution": 8}}, "the weights do not fit the network"),
-        ({"config": {"resolution": 2**60}}, "cannot be used"),
-        ({"config": {"mapping_layers": 10**9}}, "mapping_layers must be at most 100"),
         ({"config": {"resolutoin": 8}}, "resolutoin"),
         ({"psi": "much"}, "psi must be a finite number, not 'much'"),
         ({"cutoff": 1.5}, "cutoff must be a whole number or None, not 1.5"),
-        ({"alpha": 7}, "alpha must be from 0 to 1, not 7"),
-        ({"label_names": [1]}, r"label_names must be texts, not \(1,\)"),
         ({"label_names": ["a"] * 9}, "9 label_names are given for 0 labels"),
-        ({"active_rectangle": [5, 3, 0, 99]}, "active_rectangle must be"),
-        ({"centers": [[1.0]]}, "centers must be rows of 8 finite numbers"),
         ({"lineage": "emoji32"}, "lineage must be a list of sources"),
     ],
 )
@@ -224,38 +201,17 @@ def test_a_changed_or_missing_bundled_file_is_an_error(bundled):
     ("url", "message"),
     [
         ("http://host/a.pt", "is not an https address"),
-        ("ftp://host/a.pt", "is not an https address"),
-        ("file:///etc/passwd", "is not an https address"),
         ("https://host/", "does not name a file"),
         (f"{HOST}/generator-000600000.pt", r"does not specify the SHA-256 .*add #sha256="),
-        (f"{HOST}/karras2019stylegan-ffhq-1024x1024.pkl", "does not specify the SHA-256"),
         (f"{HOST}/a.pt#sha256=0123", "not in #sha256=<8 to 64 hexadecimal digits>"),
-        (f"{HOST}/a.pt#0123456789", "not in #sha256="),
         (f"{HOST}:x/a-0123abcd.pt", "is not an address: Port could not be cast"),
-        ("https://[/a-0123abcd.pt", "is not an address: Invalid IPv6"),
         (f"{HOST}/my file-0123abcd.pt", "has a blank or another character that needs a %"),
-        (f"{HOST}/a\n-0123abcd.pt", "has a blank or another character that needs a %"),
     ],
 )
 def test_an_address_is_of_https_and_specifies_the_hash_of_a_file(hub_cache, url, message):
     with pytest.raises(ValueError, match=message):
         load_source(url)
     assert not hub_cache.exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "digits"),
-    [
-        ("emoji32-0123abcd.pt", "0123abcd"),
-        ("stylegan_ffhq256-0123abcd4567.pkl", "0123abcd4567"),
-        ("karras2019stylegan-ffhq-1024x1024.pkl", None),
-        ("generator-000600000.pt", None),
-        ("state-000600000.pt", None),
-        ("mine-cafe.pt", None),
-    ],
-)
-def test_the_hash_in_a_file_name_is_not_mistaken_for_a_number(name, digits):
-    assert hash_prefix(name) == digits
 
 
 @pytest.fixture
@@ -272,13 +228,6 @@ def test_a_file_that_was_downloaded_before_needs_no_network(hub_cache):
     path.write_bytes(path.read_bytes() + b"\0")
     with pytest.raises(ValueError, match="is damaged"):
         load_generator(f"https://host.invalid/{path.name}")
-
-
-def test_a_hash_after_the_address_counts_more_than_one_in_the_name(hub_cache):
-    (hub_cache / "89abcdef").mkdir(parents=True)
-    save_generator(hub_cache / "89abcdef" / "x-0123abcd.pt", random_generator())
-    with pytest.raises(ValueError, match=r"is damaged: its SHA-256 begins with .*, not 89abcdef"):
-        load_generator("https://host.invalid/x-0123abcd.pt#sha256=89abcdef")
 
 
 def test_without_a_network_the_message_says_where_to_put_the_file(hub_cache):
