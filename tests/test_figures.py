@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from PIL import ImageFont
 from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
@@ -14,11 +13,8 @@ from stylegan.figures import (
     GAP,
     StyleRange,
     chart,
-    default_columns,
     evenly,
     grid,
-    lettering,
-    mixed,
     mixing,
     nearest,
     noise_components,
@@ -30,9 +26,7 @@ from stylegan.figures import (
     style_ranges,
     timelapse,
 )
-from stylegan.figures.layout import wrapped
-from stylegan.figures.lettering import font_of, legible
-from stylegan.figures.noise import deviation, fine_from, liveliest
+from stylegan.figures.noise import deviation
 from stylegan.files.latents import write_latents
 from stylegan.files.loading import (
     LoadedGenerator,
@@ -113,38 +107,6 @@ def test_small_pictures_are_enlarged_and_large_ones_averaged_by_whole_factors():
     assert grid(grays(1, 128, 96)).size == (96 + 2 * GAP, 128 + 2 * GAP)
 
 
-def test_labels_stand_under_their_pictures_and_touch_nothing():
-    pictures = grays(6, 100, 100)
-    bare, labelled = grid(pictures, 3), grid(pictures, 3, [f"seed {i}" for i in range(6)])
-    line = (labelled.height - bare.height) // 2
-    assert 10 <= line <= 25
-    pixels = np.asarray(labelled)
-    step = 100 + GAP + line
-    for i in range(6):
-        x, y = GAP + i % 3 * (100 + GAP), GAP + i // 3 * step
-        assert (pixels[y : y + 100, x : x + 100] == 10 * (i + 1)).all()
-        below = pixels[y + 100 : y + 100 + line, x : x + 100]
-        assert below.min() < 100  # ink
-    gaps = pixels[:, 100 + GAP : 100 + 2 * GAP]
-    assert (gaps == 255).all()
-
-
-def test_transparent_pictures_lie_on_squares():
-    pixels = np.zeros((1, 100, 100, 4), np.uint8)
-    shown = np.asarray(grid(pixels))[GAP:-GAP, GAP:-GAP]
-    assert (shown[:8, :8] == 255).all() and (shown[8:16, :8] == 204).all()
-    pixels[..., 3] = 255
-    assert not np.asarray(grid(pixels))[GAP:-GAP, GAP:-GAP].any()
-
-
-@pytest.mark.parametrize(
-    ("n", "columns"),
-    [(1, 1), (2, 2), (3, 3), (7, 3), (8, 4), (9, 3), (32, 8), (36, 6), (37, 7), (64, 8)],
-)
-def test_default_columns_fill_the_rows_where_they_can(n, columns):
-    assert default_columns(n) == columns
-
-
 # Charts
 
 
@@ -162,25 +124,6 @@ def test_a_chart_has_its_pictures_in_rows_and_columns_and_leaves_places_empty():
     assert set(np.unique(cells(clear, 1, 1)[0][0])) == {204, 255}  # transparent, on squares
     sizes = chart([[plain(10, 4), plain(20, 32)]], columns=["4", "32"], names=["seed"])
     assert [np.unique(cell).tolist() for cell in cells(sizes, 1, 2)[0]] == [[10], [20]]
-
-
-def test_labels_of_a_chart_are_ink_outside_of_its_pictures():
-    rows = [[plain(0), plain(0)]] * 3
-    image = chart(rows, columns=["x", "y"], names=["n"] * 3, title="t", bands=[("u", 1), ("v", 2)])
-    pixels = np.asarray(image)
-    left, top = image.width - 2 * (SIDE + GAP), image.height - 3 * (SIDE + GAP) - 3 * GAP
-    assert (np.unique(pixels[top:, left:]) == [0, 255]).all()
-    assert pixels[:top].min() == pixels[top:, :left].min() == 60
-    one = chart(rows[:1], columns=["x", "y"], names=["n"])
-    assert image.height > one.height + 2 * (SIDE + GAP)  # the title, and more air between bands
-
-
-def test_pictures_without_padding_keep_the_middle_of_coarser_ones():
-    flat, coarse = np.full((12, 16, 3), 9, np.uint8), plain(7, 4)
-    coarse[1:3] = 8  # 4x4 pixels of which half a row above and below is padding
-    image = np.asarray(chart([[flat, coarse]], columns=["a", "b"], names=["n"]))
-    cell = image[-GAP - 72 : -GAP, -GAP - 96 : -GAP, 0]
-    assert [np.unique(row).tolist() for row in cell[:: 72 // 6]] == [[7], [8], [8], [8], [8], [7]]
 
 
 # Points
@@ -233,13 +176,6 @@ def test_style_ranges_are_the_paper_s_where_there_are_all_three(resolution, rang
         assert StyleRange(range(3, 9)).label == "layers 3-8, 8-64 px"
 
 
-def test_mixed_styles_are_those_of_the_other_within_the_range_alone():
-    ws, others = torch.zeros(1, 6, 2), torch.ones(3, 6, 2)
-    found = mixed(ws, others, range(2, 4))
-    assert found.shape == (3, 6, 2)
-    assert found[:, :, 0].tolist() == [[0, 0, 1, 1, 0, 0]] * 3
-
-
 def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source_a(loaded, points):
     others = of_seeds(loaded, [10, 11])
     image = mixing(loaded, points, others, [StyleRange(range(6))])
@@ -289,29 +225,6 @@ def test_noise_detail_shows_the_same_style_with_other_noise(loaded, points):
     assert max(row[3].max() for row in rows) == 255
 
 
-def test_the_part_that_is_looked_at_is_where_most_varies():
-    varying = np.zeros((16, 12))
-    varying[9:12, 4:7] = 1
-    rows, columns = liveliest(varying, 4)
-    assert (rows, columns) == (slice(8, 12), slice(4, 7))
-
-
-def test_a_zoom_frames_that_part(loaded, points):
-    image = noise_detail(loaded, of_seeds(loaded, [3]), realizations=5, examples=1, zoom=2)
-    first, second, _ = cells(image, 1, 3)[0]
-    part = liveliest(deviation(loaded, points.ws[:1], 5), 2)
-    some = of_styles(loaded, points.ws[:1].expand(2, -1, -1), noise="random")
-    same(second, some[1][part])
-    assert (first[:: SIDE // 16, :: SIDE // 16][part][0] == 255).all()
-
-
-@pytest.mark.parametrize(
-    ("resolution", "fine"), [(8, 8), (16, 8), (32, 16), (64, 64), (128, 64), (1024, 64)]
-)
-def test_noise_is_fine_from_64_pixels_or_the_upper_half(resolution, fine):
-    assert fine_from(resolution) == fine
-
-
 @pytest.mark.parametrize("noise", ["const", "random"])
 def test_noise_components(loaded, points, noise):
     some = dataclasses.replace(points, noise=noise)
@@ -326,46 +239,6 @@ def test_noise_components(loaded, points, noise):
         coarse = [m if m.shape[-1] == 4 else torch.zeros_like(m) for m in maps]
         for row, picture in zip(rows, of_styles(loaded, points.ws, noise=coarse), strict=True):
             same(row[3], picture)
-
-
-def plain_network(**settings):
-    config = dataclasses.replace(TINY, **settings)
-    return LoadedGenerator(random_generator(config), "memory", resolution=16)
-
-
-@pytest.mark.parametrize(
-    ("draw", "message"),
-    [
-        (lambda some, points: grid([]), "at least one picture"),
-        (lambda some, points: grid(grays(3), labels=["a"]), "1 labels were given for 3 pictures"),
-        (lambda some, points: grid(grays(3), columns=-1), "at least 1 column, not -1"),
-        (lambda some, points: chart([], columns=[], names=[]), "at least one row"),
-        (
-            lambda some, points: chart([[plain(1)]], columns=["a", "b"], names=["n"]),
-            r"2 columns and bands of \[1\] rows was given \[1\] pictures",
-        ),
-        (
-            lambda some, points: mixing(some, points, points, [StyleRange(range(2, 7))]),
-            "layers 2-6 were asked for, but at 16x16 there are layers 0-5",
-        ),
-        (
-            lambda some, points: mixing(plain_network(styles=False), points, points),
-            "has no styles",
-        ),
-        (
-            lambda some, points: noise_components(plain_network(noise=False), points),
-            "no noise inputs",
-        ),
-        (lambda some, points: noise_detail(some, points, realizations=4), "4 realizations of noi"),
-        (lambda some, points: noise_detail(some, points, zoom=17), "16 rows has no 1/17 of them"),
-        (lambda some, points: fine_from(4), "at 4x4 all layers are coarse"),
-        (lambda some, points: evenly([1, 2], 1), "the first and the last"),
-        (lambda some, points: of_seeds(some, []), "at least one seed"),
-    ],
-)
-def test_figures_that_cannot_be_are_refused(loaded, points, draw, message):
-    with pytest.raises(ValueError, match=message):
-        draw(loaded, points)
 
 
 # Training
@@ -395,44 +268,8 @@ def test_growth_shows_the_last_file_of_each_resolution(run):
     same(large, one(at_last, [3], resolution=16, alpha=0.5)[0])
 
 
-def test_a_timelapse_has_a_column_for_each_file(run):
-    image = timelapse(
-        map(load_file, RunFolder(run).checkpoints()), lambda some: of_seeds(some, [3, 4])
-    )
-    rows = cells(image, 2, 3)
-    assert np.array_equal(rows[0][0], rows[0][1])
-    assert not np.array_equal(rows[0][1], rows[0][2])
-
-
 def test_evenly_spread_places_have_both_ends():
     assert evenly([0, 1, 2, 50, 97, 100], 3) == [0, 3, 5]
     assert evenly([0, 1, 2], 8) == [0, 1, 2]
     assert evenly([], 8) == []
     assert nearest([0, 10], 6) == [0, 0, 0, 1, 1, 1]
-
-
-@pytest.mark.parametrize("text", ["Käse Ångström Ωμέγα Щука", "猫", "a\n\udcff\x1b"])
-def test_labels_have_their_characters_or_escapes_and_no_boxes(text, monkeypatch):
-    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: [])  # of a bare machine
-    lettering.file_with.cache_clear()
-    (shown,) = legible([text])
-    expected = {"猫": r"\u732b", "a\n\udcff\x1b": r"a\n\udcff\x1b"}.get(text, text)
-    assert shown == expected
-    box = font_of(["Щ"], 16).getmask("\u0378")  # of no character
-    for c in set(shown) - {" "}:
-        assert bytes(font_of([shown], 16).getmask(c)) != bytes(box)
-    pixels = np.zeros((4, 4, 3), np.uint8)
-    assert grid([pixels], labels=[text]).size == grid([pixels], labels=[expected]).size
-    lettering.file_with.cache_clear()
-
-
-def test_names_of_bands_are_wrapped_to_their_length():
-    font = ImageFont.load_default(16)
-    text = "layers 0-3, 4-8 px from B"
-    length = int(font.getlength("layers 0-3,"))
-    lines = wrapped(text, font, length)
-    assert " ".join(lines) == text
-    assert lines[0] == "layers 0-3,"
-    assert all(font.getlength(line) <= length for line in lines)
-    assert wrapped(text, font, 1000) == [text]
-    assert wrapped("", font, 1000) == []
