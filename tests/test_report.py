@@ -1,14 +1,10 @@
 """The page about a run: what it tells, what it draws, and what no file can make it do."""
 
 import base64
-import dataclasses
-import io
 import json
-import os
 import re
 import shutil
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,12 +15,10 @@ from tiny_training import SHORT, run, tiny_config, tiny_store
 
 from stylegan.config import to_toml
 from stylegan.files.loading import load_run
-from stylegan.networks import Generator, NetworkConfig
 from stylegan.report import Captioned, Drawings, truncation_sweep, write_report
-from stylegan.report.charts import POINTS, Band, Series, averaged, chart
+from stylegan.report.charts import POINTS, averaged, chart
 from stylegan.report.curves import best_of, by_metric, scores
-from stylegan.report.history import moment, number, read_run
-from stylegan.report.page import GRIDS, over_time, picture
+from stylegan.report.history import read_run
 from stylegan.run_folder import RunFolder
 
 SCHEDULE = {**SHORT, "batch_size": {4: 4}}
@@ -152,24 +146,6 @@ def test_the_page_tells_everything_and_fetches_nothing(folder):
     assert not list(folder.glob("*.partial"))
 
 
-@pytest.mark.parametrize("kind", ["none", "ada"])
-def test_overfitting_has_a_chart_with_the_target_that_p_follows(folder, kind):
-    augment = {"kind": kind} | ({"target": 0.5} if kind == "ada" else {})
-    (folder / "config.toml").write_text(to_toml(tiny_config(augment=augment)), encoding="utf-8")
-    values = {"d/real_signs": 0.9, "augment/probability": 0.25}
-    log(
-        folder,
-        *(("progress", float(i), {"images_seen": 4 * i} | values) for i in range(1, 4)),
-        ("overfitted", 4.0, {"images_seen": 12, "reason": "it looks overfitted at image 12"}),
-    )
-    page = Page(write_report(folder))
-    assert "it looks overfitted at image 12" in page.text
-    (drawn,) = page.charts
-    assert "Overfitting" in texts(drawn)
-    followed = {"r_t", "p of the augmentation", "target of r_t: 0.5"}
-    assert (followed <= set(texts(drawn))) == (kind == "ada")
-
-
 def test_what_files_say_is_text_and_never_markup(tmp_path, trained):
     name = '<b onclick="alert(1)">&amp;'
     folder = shutil.copytree(trained, tmp_path / name)
@@ -198,24 +174,6 @@ def test_a_run_that_has_just_begun_has_a_page(begun):
     page.check_alone()
     for text in ("Not begun", "0 of 160", "has not written samples", "Nothing was measured"):
         assert text in page.text
-
-
-def test_a_damaged_sample_is_told_and_what_is_no_file_is_left_out(folder):
-    (folder / "reals.png").write_bytes(b"no picture")
-    os.mkfifo(folder / "samples" / "999999.png")
-    page = Page(write_report(folder))
-    assert "reals.png cannot be shown" in page.text
-    assert len(page.all("img")) >= 2
-    assert "999,999" not in page.text
-
-
-def test_missing_and_foreign_folders_are_refused(tmp_path):
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "a.txt").touch()
-    for name, message in (("photos", r"holds no config\.toml"), ("nowhere", "does not exist")):
-        with pytest.raises(FileNotFoundError, match=message):
-            write_report(tmp_path / name)
-    assert [path.name for path in tmp_path.rglob("*")] == ["photos", "a.txt"]
 
 
 def test_only_a_report_of_ours_is_replaced(begun, tmp_path):
@@ -257,24 +215,6 @@ def test_what_a_resume_has_undone_is_not_shown(begun):
     assert [session.images for session in history.sessions()] == [(0, 30), (20, 30)]
 
 
-def test_only_numbers_that_can_be_drawn_are_numbers(begun):
-    assert number(3) == 3.0 and number(-0.5) == -0.5
-    odd = (True, "1", None, [1], float("nan"), float("inf"), 10**400, -1e308)
-    assert [number(value) for value in odd] == [None] * len(odd)
-    assert moment(0) == "1970-01-01 00:00 UTC"
-    assert moment(1e30) == "an unknown time"
-    log(begun, *(("progress", 1.0, {"images_seen": n, "g/x": y}) for n, y in ((4, -1e308), (8, 1))))
-    assert Page(write_report(begun)).charts
-
-
-def test_at_most_twelve_grids_evenly_over_time_with_the_first_and_the_last(folder):
-    grids = [(kimg, Path(f"{kimg}.png")) for kimg in range(10, 2000, 10)]
-    chosen = over_time(dataclasses.replace(read_run(folder), grids=grids))
-    times = [int(one.caption.split()[0].replace(",", "")) for one in chosen]
-    assert len(times) == GRIDS and times[0] == 10 and times[-1] == 1990
-    assert max(np.diff(times)) - min(np.diff(times)) <= 10
-
-
 def test_the_best_is_sought_at_the_resolution_of_the_last(begun):
     (begun / "metrics.jsonl").write_text(
         measured(10, resolution=8, fid=1.0)
@@ -311,21 +251,6 @@ def drawn(*series, **options):
     return svg(chart("title", series, x_name="x", **options))
 
 
-@pytest.mark.parametrize(
-    ("values", "log", "ticks"),
-    [
-        ((0, 10), False, ["0", "2", "4", "6", "8", "10"]),
-        ((0, 25e6), False, ["0", "5M", "10M", "15M", "20M", "25M"]),
-        ((1, 1000), True, ["1", "10", "100", "1,000"]),
-        ((-1, 90), True, ["0", "20", "40"]),  # not positive
-        ((1, 5), True, ["1", "2", "3", "4", "5"]),  # near each other
-    ],
-)
-def test_ticks_are_round_numbers_and_logarithmic_where_that_helps(values, log, ticks):
-    found = texts(drawn(Series("name", list(enumerate(values))), log=log))
-    assert set(ticks) <= set(found)
-
-
 def test_many_points_are_averaged_and_their_range_is_kept():
     points = [(x, float(x % 2)) for x in range(POINTS * 10)]
     x, mean, low, high = averaged(points)
@@ -333,40 +258,6 @@ def test_many_points_are_averaged_and_their_range_is_kept():
     assert (set(mean), set(low), set(high)) == ({0.5}, {0.0}, {1.0})
     x, mean, *_ = averaged([(0, 1.0), (1, None), (2, 3.0)])
     np.testing.assert_array_equal(mean, [1, np.nan, 3])
-
-
-def test_a_chart_without_numbers_is_empty():
-    assert chart("title", [Series("name", [(1, None)])], x_name="x") == ""
-    assert "title" in texts(drawn(Series("name", [(1, 0.0)])))
-
-
-def test_bands_are_named_where_there_is_room_and_lines_and_levels_in_the_legend():
-    bands = [Band(0, 0, 50, "8"), Band(50, 60, 99, "16"), Band(99, 100, 100, "32px")]
-    series = [Series(name, [(0, 1.0), (100, 2.0)]) for name in ("one", "other")]
-    found = texts(drawn(*series, bands=bands, levels={"target": 5.0}))
-    assert {"8", "16", "one", "other", "target"} <= set(found) and "32px" not in found
-
-
-# Pictures
-
-
-def test_a_small_picture_is_lossless_and_a_large_one_nearly():
-    for side, worst in ((32, 0), (512, 40)):
-        ramp = np.linspace(0, 255, side * side * 3).reshape(side, side, 3).astype(np.uint8)
-        data = picture(Image.fromarray(ramp), "alt").source.split("base64,")[1]
-        shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
-        assert np.abs(shown.astype(int) - ramp).max() <= worst
-
-
-def test_the_sweep_shows_what_has_grown_with_labels(trained):
-    config = NetworkConfig(resolution=16, max_channels=4, z_dim=4, w_dim=4, label_dim=2)
-    torch.manual_seed(0)
-    generator = Generator(config).eval()
-    grown = dataclasses.replace(
-        load_run(trained), generator=generator, resolution=8, alpha=0.5, label_names=("cat", "dog")
-    )
-    small = truncation_sweep(grown, seeds=range(3), psis=(1.0, 0.0))
-    assert "psi on" in small.about and small.image.width < small.image.height
 
 
 # The command

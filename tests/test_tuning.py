@@ -1,6 +1,5 @@
 """Pivotal tuning: its parts, a generator that comes nearer and stays elsewhere, the command."""
 
-import dataclasses
 import json
 import signal
 
@@ -8,14 +7,12 @@ import pytest
 import torch
 from commands import pixels, refused, stylegan, told
 from projecting import EXACT, draws, found_by_pixels, last, pictures_of
-from tiny_generators import TINY, assert_same_weights, random_generator
+from tiny_generators import assert_same_weights, random_generator
 from torch.testing import assert_close
 
-from stylegan.directions import load_directions
 from stylegan.files.loading import load_source, save_generator
 from stylegan.lineage import NVIDIA, Source, sha256_of
-from stylegan.projection import PixelDistance, SearchOptions, TuningOptions, project, psnr, tune
-from stylegan.projection.search import spread_of_w
+from stylegan.projection import PixelDistance, SearchOptions, TuningOptions, psnr, tune
 from stylegan.projection.tuning import toward
 from stylegan.sampling import picture, to_uint8
 
@@ -108,44 +105,15 @@ def test_fitted_noise_and_growth_are_those_of_the_projection():
     assert_same_weights(fine, generator.synthesis.blocks["16"])
 
 
-def test_tuning_within_a_class_needs_its_label():
-    generator = random_generator(dataclasses.replace(TINY, label_dim=2))
-    targets, ws = torch.zeros(1, 3, 16, 16), torch.zeros(1, 6, 8)
-    with pytest.raises(ValueError, match="labels of shape"):
-        next(tune(generator, targets, ws, PixelDistance()))
-    label = torch.tensor([[0.0, 1.0]])
-    state = last(tune(generator, targets, ws, PixelDistance(), FEW, labels=label))
-    assert state.step == 5
-
-
 def test_what_cannot_be_tuned_is_said():
-    for asked, message in (
-        ({"steps": 0}, "steps must be at least 1, not 0"),
-        ({"learning_rate": float("inf")}, "learning_rate must be positive and finite"),
-        ({"locality": -1.0}, "locality must be finite, from 0 on, not -1.0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            TuningOptions(**asked)
+    with pytest.raises(ValueError, match=r"locality must be finite, from 0 on, not -1\.0"):
+        TuningOptions(locality=-1.0)
     generator, ws, targets = pivots()
     with pytest.raises(ValueError, match=r"pivots must be \(3, 6, 8\) for as many targets"):
         next(tune(generator, targets, ws[:2], PixelDistance()))
-    with pytest.raises(ValueError, match="tuning failed: after 0 steps the distances are "):
-        next(tune(generator, targets * float("nan"), ws, PixelDistance(), FEW))
     wild = TuningOptions(steps=5, learning_rate=1e30)
     with pytest.raises(ValueError, match=r"tuning failed: after [1-4] steps the distances are "):
         last(tune(generator, targets, ws, PixelDistance(), wild))
-
-
-def test_the_first_start_is_the_average_and_the_others_are_not():
-    generator, _, targets = pivots([1])
-    options = SearchOptions(5, samples=100)
-    starts = [
-        next(project(generator, targets, PixelDistance(), options, start=start)).ws[0, 0]
-        for start in (0, 1, 2)
-    ]
-    rng = torch.Generator().manual_seed(0)
-    assert_close(starts[0], spread_of_w(generator, 100, rng).average, **EXACT)
-    assert not torch.allclose(starts[0], starts[1]) and not torch.allclose(starts[1], starts[2])
 
 
 # The command
@@ -205,20 +173,6 @@ def test_ctrl_c_while_tuning_keeps_the_projections_and_nothing_else(folder, monk
     assert result.exit_code == 1 and result.stderr.splitlines()[-1] == "Aborted!"
     assert told_steps == [0, 1, 2, 3]
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == whole
-
-
-def test_directions_of_the_original_hold_for_the_tuned_generator(folder):
-    told("directions", folder / "mine.pt", "--count", 2, "--out", folder / "mine.npz")
-    arguments = request(folder, "--tune", "--tune-steps", 1)
-    told(*arguments)
-    tuned = load_source(folder / "out" / "tuned.pt")
-    assert load_directions(folder / "mine.npz", tuned.generator)
-    with pytest.raises(ValueError, match="directions of other weights"):
-        load_directions(folder / "mine.npz", random_generator(seed=1))
-    for name in "ab":
-        (folder / "out" / name).rename(folder / name)
-    (folder / "out" / "latents.npz").unlink()
-    assert "tuned.pt exists" in refused(*arguments)
 
 
 def test_options_of_tuning_need_it(folder):
