@@ -4,24 +4,19 @@ The network has random weights. Where the numbers are not the point it looks at 
 """
 
 import io
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from commands import stylegan
 from tiny_training import write_pictures
 
 from stylegan.data import cached_store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import GeneratorSamples, Tools, evaluate, inception, parse
 from stylegan.metrics.families import extract_features
-from stylegan.metrics.features import weights_file
 
 fidelity = pytest.importorskip("torch_fidelity")
 InceptionV3 = fidelity.FeatureExtractorInceptionV3
-ZIP = Path(__file__).parent.parent / "datasets" / "emoji-32.zip"
 FAKES, REALS = 24, 20
 CPU = torch.device("cpu")
 
@@ -184,19 +179,6 @@ def test_the_score_of_splits_one_by_one_is_torch_fidelitys():
     )
 
 
-def test_precision_and_recall_in_small_tiles_are_those_of_the_whole(monkeypatch):
-    from torch_fidelity.metric_prc import prc_features_to_metric
-
-    random = np.random.default_rng(0)
-    fakes, reals = (random.standard_normal((n, 6)).astype(np.float32) for n in (90, 70))
-    reals *= 1.3
-    whole = prc_features_to_metric(torch.tensor(fakes), torch.tensor(reals), verbose=False)
-    monkeypatch.setattr(inception, "DISTANCES_AT_ONCE", 7 * 90)
-    found = inception.precision_recall(fakes, reals, CPU)
-    assert found == {"precision": whole["precision"], "recall": whole["recall"]}
-    assert 0.5 < found["recall"] < found["precision"] < 1
-
-
 # Weights
 
 
@@ -204,18 +186,6 @@ def test_our_address_of_the_weights_is_torch_fidelitys():
     from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
 
     assert inception.WEIGHTS == URL_INCEPTION_V3
-
-
-def test_a_folder_or_torch_home_must_hold_the_file_with_the_known_hash(tmp_path, offline):
-    name = inception.WEIGHTS.rpartition("/")[2]
-    (tmp_path / name).write_bytes(b"something else")
-    with pytest.raises(ValueError, match="is damaged: its SHA-256 begins with"):
-        weights_file(inception.WEIGHTS, tmp_path)
-    home = tmp_path / "torch" / "hub" / "checkpoints"
-    home.mkdir(parents=True)
-    (home / name).write_bytes(b"something else")
-    with pytest.raises(ValueError, match="is damaged: its SHA-256 begins with"):
-        weights_file(inception.WEIGHTS, None)
 
 
 def test_weights_of_another_network_are_refused(tmp_path):
@@ -235,28 +205,3 @@ def test_offline_without_weights_there_is_one_message_with_address_hash_and_path
     path = tmp_path / "torch" / "hub" / "checkpoints" / "weights-inception-2015-12-05-6726825d.pth"
     for text in (inception.WEIGHTS, "6726825d,", str(path), "--weights"):
         assert text in told[0]
-
-
-# Statistics of reals, results, the command
-
-
-def test_the_command_writes_lines_and_goes_on_after_what_cannot_be_measured(
-    weights, small, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
-    out = tmp_path / "results.jsonl"
-    command = ["metrics", "emoji32", "--metrics", "is10,pr3,kid4", "--weights", weights]
-    data = write_pictures(tmp_path / "pictures", n=6, size=32)
-    for _ in range(2):
-        found = stylegan(*command, "--data", data, "--out", out, "--json")
-        assert found.exit_code == 1
-        assert (
-            "pr3 was refused: found 3 samples and 3 real images, at least 100 of each"
-            in found.stderr
-        )
-        assert found.stderr.endswith("Error: not measured, see above: pr3\n")
-        lines = [json.loads(line) for line in found.stdout.splitlines()]
-        assert [line["metric"] for line in lines] == ["is10", "kid4"]
-    kept = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [line["values"] for line in kept] == [line["values"] for line in lines] * 2
-    assert lines[1]["protocol"]["generator"]["origin"].startswith("generator file")

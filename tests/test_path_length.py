@@ -16,13 +16,11 @@ from torch.testing import assert_close
 from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
 from torchvision.models import vgg16
 
-from stylegan.metrics import GeneratorSamples, Tools
-from stylegan.metrics.features import averaged_down
-from stylegan.metrics.lpips import WEIGHTS, load_lpips, load_trunk
+from stylegan.metrics import GeneratorSamples
+from stylegan.metrics.lpips import WEIGHTS, load_lpips
 from stylegan.metrics.path_length import (
     EPSILON,
     latent_pairs,
-    measure_path_length,
     measured_lengths,
     slerp,
     trimmed_mean,
@@ -84,13 +82,6 @@ def test_the_lowest_and_the_highest_of_a_hundred_are_dropped():
 def test_nan_is_an_error_and_not_a_result():
     with pytest.raises(ValueError, match="1 of 3 path lengths are not finite"):
         trimmed_mean(np.array([1.0, np.nan, 2.0]))
-
-
-def test_large_images_are_averaged_to_256_and_small_ones_left():
-    image = torch.randn(1, 2, 1024, 1024)
-    boxes = image.view(1, 2, 256, 4, 256, 4).mean(dim=(3, 5))
-    assert_close(averaged_down(image), boxes)
-    assert averaged_down(image[:, :, :256, :256]).shape[2] == 256
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,24 +151,3 @@ def test_lpips_is_that_of_torchmetrics_with_the_same_file(lpips, vgg_file, monke
     assert lpips.about()["network"] == "LPIPS on a VGG16 of one's own"
     with pytest.raises(ValueError, match="from 16x16 pixels on, not 8x8"):
         lpips.distance(images[:, :, :8, :8], others[:, :, :8, :8])
-
-
-def test_without_weights_and_network_the_message_says_what_to_put_where(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # nobody listens there
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(OSError, match=r"vgg16-397923af\.pth") as caught:
-        measure_path_length(linear_samples(size=16), KINDS, 4, Tools(tmp_path))
-    message = str(caught.value)
-    assert WEIGHTS in message and "397923af" in message.replace(WEIGHTS, "")
-    assert str(tmp_path / "hub" / "checkpoints" / "vgg16-397923af.pth") in message
-
-
-def test_weights_of_another_network_are_refused_by_name_and_shape(lpips):
-    shapes = r"other\.pth .* features\.0\.weight should be \(64, 3, 3, 3\), and is \(64, 3, 5, 5\)"
-    with pytest.raises(ValueError, match=shapes):
-        load_trunk(lpips.network.net, {"features.0.weight": torch.zeros(64, 3, 5, 5)}, "other.pth")
-    with pytest.raises(ValueError, match=r"features\.0\.weight .* is missing"):
-        load_trunk(lpips.network.net, {}, "other.pth")
