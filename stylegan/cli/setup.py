@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from stylegan.cli.common import progress_bar
 from stylegan.cli.guidance import chosen_lines, found_lines
 from stylegan.destination import name_of
 from stylegan.messages import readable
@@ -210,7 +211,6 @@ def include_applies(request: TrainRequest, name: str, source: Path) -> bool:
 def looked_at(source: Path, config: "TrainConfig", *, decode: bool = False) -> "Findings":
     """What the images of a source are like, of which there is at least one, with labels if those
     are asked for."""
-    from stylegan.cli.common import progress_bar
     from stylegan.data import check
     from stylegan.training.run import fit_to_data
 
