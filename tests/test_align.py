@@ -58,22 +58,9 @@ def test_an_upright_face_is_cropped_and_a_leaning_one_turned_back():
         assert np.abs(np.asarray(aligned(picture, leaning, size), float) - upright).mean() < 2
 
 
-def test_beyond_the_picture_it_is_mirrored_and_its_inside_stays():
-    found = np.asarray(aligned(waves(), np.subtract(FACE, [30, 10]), 80), float)
-    whole = np.pad(np.asarray(waves()), ((40, 40), (40, 40), (0, 0)), mode="reflect")
-    as_if = Image.fromarray(whole)
-    plain = np.asarray(aligned(as_if, np.add(FACE, [10, 30]), 80), float)
-    difference = np.abs(found - plain).mean(axis=2)
-    assert difference[30:, 40:].max() < 1.5  # at this distance from the edge nothing is mixed in
-    assert difference[:, :6].mean() > 10
-    assert found[:, 0].std() < plain[:, 0].std()
-
-
 @pytest.mark.parametrize(
     ("points", "message"),
     [
-        (FACE[:4], r"five points .*, not \(4, 2\)"),
-        (FACE * np.nan, "five points"),
         (FACE[[1, 0, 2, 4, 3]], "the mouth is not below the eyes"),
         (FACE + 1000, "outside of the picture"),
         ((FACE - 50) * 100 + 50, "8000 pixels a side, in a picture of 100x100"),
@@ -115,13 +102,8 @@ def test_both_formats_say_the_same(folder):
     ("name", "content", "message"),
     [
         ("x.csv", "a.png,1,2\n", "a.png has 2 numbers; a face is five points"),
-        ("x.csv", "a.png" + ",x" * 10, "could not convert string to float"),
-        ("x.csv", "", "has no landmarks"),
         ("x.csv", "a.png" + ",1e308" * 10, "points lie within 1,000,000 pixels"),
-        ("x.json", f'{{"a.png": [[{10**400}, 1]]}}', "a.png has other things than numbers"),
-        ("x.json", "[1]", 'it is not {"file"'),
         ("x.json", '{"a.png": [[1, "b"]]}', "a.png has other things than numbers"),
-        ("x.json", '{"a.png": [[1, 2]]}', "not .1, 2."),
     ],
 )
 def test_damaged_files_are_refused_in_one_line(tmp_path, name, content, message):

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 from commands import refused, told
-from pictures import BAD, archive, folder, png, store_of
+from pictures import BAD, folder, png, store_of
 
-from stylegan.data import cached_store, check, default_cache_dir, prepare
+from stylegan.data import cached_store, prepare
 from stylegan.data.cache import cached_stores
 
 
@@ -83,23 +83,6 @@ def test_stores_that_nobody_will_ask_for_go_when_they_were_not_used_for_long(tmp
     assert {one.path for one in cached_stores(tmp_path / "cache")} == {paths[1], paths[2], new}
 
 
-def test_place_and_size_are_said_before_anything_is_written(tmp_path):
-    source = folder(tmp_path / "images", {f"{i}.png": png(40, 40, i) for i in range(3)})
-    told = []
-    store = cached_store(source, cache_dir=tmp_path / "cache", tell=told.append)
-    (line,) = told
-    assert line.startswith(f"preparing 3 images of images at 32x32: 0.1 MiB in {store.path} (")
-    assert line.endswith(" free)")
-
-
-def test_any_name_of_a_folder_gives_a_cached_store(tmp_path):
-    for name in ("photos ", "line\nbreak", ".hidden", "-rf", "x" * 250, os.fsdecode(b"caf\xe9")):
-        source = folder(tmp_path / name, {"a/0.png": png()})
-        store = cached_store(source, cache_dir=tmp_path / "cache")
-        assert store.path.name.isascii() and store.path.name[0].isalnum()
-        assert cached_store(source, cache_dir=tmp_path / "cache").path == store.path
-
-
 def test_cached_stores_are_listed_and_cleared(tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     sources = [folder(tmp_path / name, {"0.png": png()}) for name in "abc"]
@@ -137,24 +120,6 @@ def test_clearing_removes_what_the_cache_made_and_nothing_else(tmp_path, monkeyp
     assert told("cache", "--clear").startswith("removed 1 store")
     assert {*tmp_path.rglob("*")} == before | {second / "notes.txt"}
     assert made.is_symlink()
-
-
-@pytest.mark.parametrize("note", ["[" * 100_000, "", "[]", '{"source": 1}'])
-def test_a_damaged_note_of_a_cached_store_harms_nothing(note, tmp_path):
-    source = folder(tmp_path / "images", {"0.png": png()})
-    store = cached_store(source, cache_dir=tmp_path / "cache")
-    (store.path / "origin.json").write_text(note)
-    assert len(cached_stores(tmp_path / "cache")) == 1
-
-
-def test_the_cache_is_a_folder_of_this_program_unless_the_environment_names_one(
-    tmp_path, monkeypatch
-):
-    monkeypatch.delenv("STYLEGAN_CACHE", raising=False)
-    assert default_cache_dir().name == "stylegan" and default_cache_dir().is_absolute()
-    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "here"))
-    source = folder(tmp_path / "images", {"0.png": png()})
-    assert cached_store(source).path.parent == tmp_path / "here"
 
 
 def test_processes_preparing_at_the_same_time_share_one_store(tmp_path):
@@ -195,33 +160,3 @@ def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path):
     for words, settings in refused:
         with pytest.raises(ValueError, match=words):
             cached_store(path, **settings)
-
-
-def test_check_counts_what_is_there(tmp_path):
-    files = {f"x/{name}": content for name, content in BAD.items()}
-    source = folder(tmp_path / "images", files | {"x/readme.md": b"", "y/wide.png": png(40, 20)})
-    report = check(source)
-    assert (report.kind, report.num_good, report.ignored) == ("folder", 4, ["x/readme.md"])
-    assert [name for name, _ in report.skipped] == ["x/1.png", "x/2.png", "x/3.jpg"]
-    assert report.sizes == {(16, 16): 2, (12, 30): 1, (40, 20): 1}
-    assert (report.smallest, report.largest) == ((12, 30), (40, 20))
-    assert report.resolution() == 8
-    assert report.reach() == {4: 4, 8: 4, 16: 3}
-    assert (report.modes, report.labels) == ({"RGB": 4}, {"x": 3, "y": 1})
-    store = prepare(source, tmp_path / "store", resolution=16)
-    assert check(source, resolution=16).skipped == store.skipped
-    assert check(store.path).labels == {"x": 2, "y": 1}
-
-
-@pytest.mark.parametrize("make", [folder, archive])
-def test_heads_are_enough_for_sizes_and_reasons_of_size(make, tmp_path):
-    files = {f"x/{name}": content for name, content in BAD.items() if name != "3.jpg"}
-    source = make(tmp_path / "images.zip", files | {"y/z.avi": b""})
-    whole = check(source, resolution=16)
-    assert check(source, resolution=16, decode=False) == whole
-    *table, broken, empty, small, ignored = whole.lines()[-7:]
-    assert [line.split() for line in table[1:]] == [["8x8", "3"], ["16x16", "2"]]
-    assert small == "left out: 1 image smaller than 16x16 (largest 12x30): x/4.png"
-    assert broken.startswith("left out: 1 image: not a PNG") and broken.endswith(": x/1.png")
-    assert empty == "left out: 1 image: the file is empty: x/2.png"
-    assert ignored == "ignored: 1 .avi file"

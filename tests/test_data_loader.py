@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import shutil
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from stylegan.data import Store, batches, prepare, process_reals
+from stylegan.data import batches, prepare, process_reals
 from stylegan.data.loader import epochs
 
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
@@ -103,14 +101,6 @@ def test_batches_follow_the_order_with_images_and_labels_in_step(store):
         assert (labels.argmax(1) == (images[:, 0, 0, 0] // 20) % 3).all()
 
 
-def test_labels_are_left_out_unless_asked_for(store, tmp_path):
-    assert next(batches(store, 8, batch_size=2, start=0, seed=0)).labels is None
-    Image.new("RGB", (8, 8)).save(tmp_path / "0.png")
-    plain = prepare(tmp_path, tmp_path / "store")
-    with pytest.raises(ValueError, match="labels are asked for"):
-        batches(plain, 8, batch_size=2, start=0, seed=0, labels=True)
-
-
 def test_slices_of_the_ranks_join_to_the_batch_of_one_process(store):
     whole = take(batches(store, 8, batch_size=6, start=5, seed=2), 8)
     parts = [
@@ -121,13 +111,6 @@ def test_slices_of_the_ranks_join_to_the_batch_of_one_process(store):
         joined = torch.cat([part[number].images for part in parts])
         assert torch.equal(joined, images)
     assert len(set(shown(whole[0].images))) == 6  # within an epoch nothing is shown twice
-
-
-def test_a_batch_that_does_not_divide_names_both_numbers(store):
-    with pytest.raises(ValueError, match="batch of 10 images does not divide by 4 processes"):
-        batches(store, 8, batch_size=10, start=0, seed=0, world_size=4)
-    with pytest.raises(ValueError, match="no resolution 16; it has 4, 8"):
-        batches(store, 16, batch_size=10, start=0, seed=0)
 
 
 def test_resuming_continues_the_stream_also_with_another_batch_size(store):
@@ -146,26 +129,6 @@ def test_the_number_of_workers_changes_nothing(store, workers):
     assert torch.equal(torch.get_rng_state(), state)
     for (images, labels), (same_images, same_labels) in zip(alone, helped, strict=True):
         assert torch.equal(images, same_images) and torch.equal(labels, same_labels)
-
-
-def reading_threads():
-    return sum(thread.name.startswith("read") for thread in threading.enumerate())
-
-
-def test_an_error_in_a_thread_arrives_with_its_cause_and_ends_the_others(store, tmp_path):
-    lost = Store(shutil.copytree(store.path, tmp_path / "lost"))
-    lost.labels = np.zeros(3, np.int64)  # images beyond the third have none
-    with pytest.raises(IndexError, match="out of bounds"):
-        take(batches(lost, 8, batch_size=12, start=0, seed=0, labels=True, workers=2), 2)
-    assert reading_threads() == 0
-
-
-def test_threads_read_ahead_and_end_with_the_loader(store):
-    stream = batches(store, 8, batch_size=4, start=0, seed=0, workers=2)
-    next(stream)
-    assert reading_threads() == 2
-    del stream
-    assert reading_threads() == 0
 
 
 @pytest.mark.gpu

@@ -33,33 +33,6 @@ def test_labels_are_those_given_in_the_order_of_the_images(pixels, tmp_path):
         prepare_images(pixels, tmp_path / "t", labels=list("abcd"))
 
 
-def test_gray_and_transparent_images_follow_the_policy_of_files(pixels, tmp_path):
-    gray = pixels[:, :, :, :1]
-    store = prepare_images(gray[..., 0], tmp_path / "b", channels=1)
-    assert (store.images(16) == gray.transpose(0, 3, 1, 2)).all()
-    clear = np.concatenate([pixels, np.zeros_like(gray)], axis=3)
-    assert (prepare_images(clear, tmp_path / "c").images(16) == 255).all()
-
-
-class Broken:
-    """A sequence that cannot read one of its images."""
-
-    def __len__(self):
-        return 5
-
-    def __getitem__(self, i):
-        if i == 2:
-            raise OSError("the disk is gone")
-        return np.zeros((16, 16, 3), np.uint8)
-
-
-def test_images_that_cannot_be_read_are_left_out_and_listed(tmp_path):
-    store = prepare_images(Broken(), tmp_path / "s")
-    assert store.skipped == [("000000002.png", "the disk is gone")]
-    with pytest.raises(ValueError, match=r"1 of 5 images .*the disk is gone"):
-        prepare_images(Broken(), tmp_path / "t", strict=True)
-
-
 @pytest.mark.parametrize(
     ("images", "message"),
     [

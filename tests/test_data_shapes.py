@@ -9,7 +9,7 @@ from PIL import Image
 
 from stylegan import Generator, NetworkConfig, sampling
 from stylegan.config import build_config
-from stylegan.data import Store, cached_store, export, open_source, prepare
+from stylegan.data import Store, export, open_source, prepare
 from stylegan.data.channels import chosen
 from stylegan.data.images import Fit, premultiplied, unpremultiply
 from stylegan.files.loaded import LoadedGenerator
@@ -35,7 +35,6 @@ def noise(*shape):
     [
         ("pad 3:4", (24, 32), (0, 32, 4, 28)),
         ("pad", (32, 24), (4, 28, 0, 32)),
-        ("pad 9:16", (18, 32), (0, 32, 7, 25)),
     ],
 )
 def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rectangle, tmp_path):
@@ -52,7 +51,7 @@ def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rect
 
 
 @pytest.mark.parametrize("crop", ["pad", "pad 3:4", "pad 2:1", "pad 9:16"])
-@pytest.mark.parametrize("resolution", [8, 32, 256, 1024])
+@pytest.mark.parametrize("resolution", [8, 256])
 def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop, resolution):
     rectangle = Fit.of(crop).active_rectangle(resolution)
     network = Generator(NetworkConfig(resolution=8, z_dim=4, w_dim=4, max_channels=4)).eval()
@@ -63,17 +62,7 @@ def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop,
     assert picture.shape[:2] == loaded.picture_size() != (8, 8)
 
 
-def test_stretch_squeezes_all_of_a_picture(tmp_path):
-    pixels = np.zeros((16, 32, 3), np.uint8)
-    pixels[:, 16:] = 255
-    source = saved(tmp_path / "in" / "0.png", pixels)
-    store = prepare(source, tmp_path / "store", crop="stretch")
-    assert (store.resolution, store.active_rectangle) == (16, None)
-    halves = store.images(16)[0, 0, 8].reshape(2, 8)
-    assert halves[0, :6].max() < 20 and halves[1, 2:].min() > 235
-
-
-@pytest.mark.parametrize("crop", ["", "Center", "pad 0:1", "pad 3", "pad 99:1", "tiles 8"])
+@pytest.mark.parametrize("crop", ["Center", "pad 0:1"])
 def test_other_crops_are_refused_everywhere(crop, tmp_path):
     with pytest.raises(ValueError, match=r"crop must be center, pad, stretch or 'pad W:H'"):
         prepare(tmp_path, tmp_path / "store", crop=crop)
@@ -107,33 +96,11 @@ def test_transparent_pixels_do_not_colour_the_averages(tmp_path):
     np.testing.assert_array_equal(np.asarray(Image.open(file))[:, ::2], pixels[:, ::2])
 
 
-def test_stores_of_both_kinds_of_alpha_are_told_apart(tmp_path):
-    source = saved(tmp_path / "in" / "0.png", noise(8, 8, 4))
-    asked = {"channels": 4, "cache_dir": tmp_path / "cache"}
-    plain = cached_store(source, **asked)
-    assert (
-        "premultiplied" not in (plain.path / "meta.json").read_text()
-    )  # as older versions know it
-    multiplied = cached_store(source, premultiply=True, **asked)
-    assert plain.path != multiplied.path == cached_store(source, premultiply=True, **asked).path
-    assert cached_store(source, **asked).path == plain.path
-    with pytest.raises(ValueError, match="multiplied by alpha"):
-        cached_store(multiplied.path, channels=4)
-    with pytest.raises(ValueError, match="multiplied by alpha"):
-        cached_store(plain.path, channels=4, premultiply=True)
-
-
 def test_pictures_of_premultiplied_networks_are_straight():
     colours = torch.tensor([0.0, -0.5, -1.0])  # times alpha 0.5, in [-1, 1]
     image = torch.cat([colours, torch.tensor([0.0])]).reshape(1, 4, 1, 1)
     expected = [255, 128, 0, 128]
     assert sampling.to_uint8(image, premultiplied=True).flatten().tolist() == expected
-    config = NetworkConfig(resolution=4, z_dim=4, image_channels=4, premultiplied=True)
-    network = Generator(config).eval()
-    with torch.no_grad():
-        images = network.synthesis(network.broadcast(network.mapping(sampling.latents([3], 4))))
-    (found,) = sampling.generate(network, [3], psi=1, noise="const")
-    assert images.shape == (1, 4, 4, 4) and found.shape == (1, 4, 4, 4)
     with pytest.raises(ValueError, match="premultiplied needs image_channels 4"):
         NetworkConfig(premultiplied=True)
 

@@ -9,11 +9,9 @@ from pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
 from stylegan.data import (
     Store,
     check,
-    images,
     is_store,
     open_source,
     prepare,
-    sources,
 )
 
 
@@ -28,16 +26,6 @@ def test_include_keeps_some_sub_folders_and_names_those_there_are(mixed):
     assert open_source(mixed, include=["c", "a"]).names == ["a/deep/er/1.webp", "c/3.tiff"]
     with pytest.raises(ValueError, match=r"no sub-folder 'd' .*available: a, b, c"):
         open_source(mixed, include=["a", "d"])
-
-
-def test_links_to_folders_are_followed_once_and_not_in_circles(tmp_path):
-    elsewhere = folder(tmp_path / "elsewhere", {"1.png": png()})
-    source = folder(tmp_path / "images", {"c/0.png": png()})
-    (source / "c" / "up").symlink_to(source)
-    (source / "b").symlink_to(elsewhere)
-    (source / "b2").symlink_to(elsewhere)
-    (source / "a").symlink_to(source / "c")  # which lies here, and keeps its own name
-    assert open_source(source).names == ["b/1.png", "c/0.png"]
 
 
 def test_only_regular_files_are_read_and_the_others_are_reasons(tmp_path):
@@ -100,20 +88,6 @@ def test_a_run_is_no_source_but_its_samples_are(tmp_path):
     assert open_source(run / "samples").names == ["000001.png"]
 
 
-def test_pictures_that_this_installation_cannot_read_are_named_with_the_remedy(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(images, "extensions", lambda: (".png",))
-    monkeypatch.setattr(sources, "extensions", lambda: (".png",))
-    files = {"0.png": png(), "1.HEIC": b"", "2.heif": b"", "3.avif": b""}
-    source = open_source(folder(tmp_path / "images", files))
-    assert source.names == ["0.png"]
-    assert source.notes() == [
-        "2 HEIC pictures left out; pip install pillow-heif to read them",
-        "1 AVIF picture left out; pip install --upgrade pillow to read them",
-    ]
-
-
 def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("text")
@@ -154,14 +128,3 @@ def test_a_zip_may_lie_about_its_entries(tmp_path):
     assert reasons.keys() == {"link.png", "locked.png", "size.png"}
     assert "encrypted" in reasons["locked.png"] and "Bad CRC" in reasons["size.png"]
     assert [one.name for one in check(path, decode=False).skipped] == [*reasons]
-
-
-def test_names_in_a_zip_cannot_write_to_the_terminal(tmp_path):
-    path = archive(tmp_path / "odd.zip", {"a\x1b[2J\nb.png": b"", "c.\x1b[2J": b""})
-    for use in (
-        lambda: prepare(path, tmp_path / "store"),
-        lambda: open_source(path, include=["d"]),
-    ):
-        with pytest.raises(ValueError, match=r"odd\.zip") as error:
-            use()
-        assert str(error.value).isprintable()
