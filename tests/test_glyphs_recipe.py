@@ -4,7 +4,6 @@ import importlib.util
 import io
 import sys
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -59,47 +58,6 @@ def package(path, files):
             file.write(f"{name:<16}{0:<12}{0:<6}{0:<6}{644:<8}{len(content):<10}`\n".encode())
             file.write(content + b"\n" * (len(content) % 2))
     return path
-
-
-def ink(pictures):
-    """Dark pixels, bool."""
-    return pictures < 128
-
-
-def test_characters_are_black_on_white_of_one_scale_and_on_one_line(faces):
-    for face in faces:
-        assert face.pictures.shape == (36, 64, 64) and face.pictures.dtype == np.uint8
-        border = np.ones((64, 64), bool)
-        border[1:-1, 1:-1] = False
-        assert (face.pictures[:, border] == 255).all()
-        assert face.pictures.min() < 60
-    upright = faces[0]
-    letters = {c: ink(upright.pictures[recipe.CHARACTERS.index(c)]) for c in "EHILTXZ"}
-    rows = [np.flatnonzero(letter.any(axis=1))[[0, -1]].tolist() for letter in letters.values()]
-    assert rows == rows[:1] * len(rows)  # equally high, on one line
-    first, last = rows[0]
-    usual = 64 * recipe.CAPITALS  # but for a W that would not fit
-    assert 0.9 * usual <= last - first + 1 <= usual + 1
-    assert first + last == pytest.approx(63, abs=1)  # in the middle
-    columns = np.flatnonzero(letters["H"].any(axis=0))
-    assert columns[0] + columns[-1] == pytest.approx(63, abs=1)
-
-
-def test_fonts_of_symbols_and_damaged_files_are_left_out():
-    (symbols,) = recipe.faces_of(font_file("STIXSizOneSymReg"), 64)
-    assert str(symbols) == "lacks a capital letter or digit"
-    (damaged,) = recipe.faces_of(recipe.FontFile("", "x.ttf", b"\0\1\0\0 and no more"), 64)
-    assert str(damaged).startswith("cannot be read")
-
-
-def test_of_faces_that_look_alike_the_plainest_stays(faces):
-    clone = replace(faces[0], family="A Much Longer Name")
-    kept, out = recipe.distinct([clone, *faces])
-    assert [face.stem for face in kept if face.family == "DejaVu Sans"] == [
-        "dejavu-sans-book",
-        "dejavu-sans-bold",
-    ]
-    assert clone not in kept and out["looks like another"] == 1
 
 
 def test_a_package_becomes_a_folder_for_each_character_and_says_its_licence(tmp_path):
