@@ -72,8 +72,6 @@ def test_a_whole_network_between_two_has_an_average_of_its_own():
     [
         ({"first": 5}, "the network has the resolutions 4, 8, 16, not 5"),
         ({"first": 16, "last": 8}, "end at 8, before they begin"),
-        ({"last": 8, "share": 0.5}, "needs a first one"),
-        ({"share": 1.5}, "a share is a number from 0 to 1"),
     ],
 )
 def test_what_cannot_be_blended_so_is_refused(options, message):
@@ -113,23 +111,6 @@ def test_networks_without_a_common_origin_are_blended_with_a_warning(files, tmp_
     said = stylegan("blend", a, tmp_path / "s.pt", "--share", 0.5, "--out", tmp_path / "c.pt")
     assert said.exit_code == 0 and "may not fit one another" in said.stderr
     assert related(Parent.of(str(tmp_path / "c.pt")), Parent.of(str(b)))
-
-
-def test_a_run_that_began_from_the_state_beside_a_generator_is_related(files, tmp_path):
-    a, _ = files
-    run = tmp_path / "smileys"
-    run.mkdir()
-    generator = (tmp_path / "s.pt", run / "generator-000000040.pt")
-    save_generator(generator[0], random_generator(seed=2))
-    generator[0].rename(generator[1])
-    state = run / "state-000000040.pt"
-    state.write_bytes(b"a state")
-    began = Source(f"smileys/{state.name}", sha256_of(state))
-    save_generator(tmp_path / "heads.pt", random_generator(seed=3), lineage=(began,))
-    parents = Parent.of(str(run)), Parent.of(str(tmp_path / "heads.pt"))
-    assert related(*parents) and related(*parents[::-1])
-    assert not related(parents[0], Parent.of(str(a)))
-    assert parents[0].name == "smileys/generator-000000040.pt"
 
 
 def test_the_command_says_what_is_wrong(files, tmp_path):

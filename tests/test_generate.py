@@ -1,8 +1,6 @@
 """The command that writes pictures."""
 
 import dataclasses
-import errno
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +11,6 @@ import torch
 from commands import look, pixels, refused, stylegan, told
 from tiny_generators import TINY, random_generator
 
-from stylegan.cli import common
 from stylegan.files.formats.own import save_generator
 from stylegan.networks import NetworkConfig
 from stylegan.sampling import latents, to_uint8
@@ -80,14 +77,6 @@ def test_lossless_formats_hold_the_pixels(source, out, ending):
     assert difference.max() == 0 if ending != "jpg" else difference.mean() < 10
 
 
-@pytest.mark.parametrize(
-    ("seeds", "options", "grid"),
-    [("1", [], False), ("1,2", [], True), ("1,2", ["--no-grid"], False), ("1", ["--grid"], True)],
-)
-def test_the_grid_is_for_several_unless_said_otherwise(source, out, seeds, options, grid):
-    assert ("grid.png" in generated(source, out, "--seeds", seeds, *options)) == grid
-
-
 @pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (4, "RGBA")])
 def test_gray_and_transparent_pictures(tmp_path, out, channels, mode):
     path = tmp_path / "mine.pt"
@@ -95,13 +84,6 @@ def test_gray_and_transparent_pictures(tmp_path, out, channels, mode):
     generated(path, out, "--seeds", "1,2")
     assert look(out / "seed0001.png").mode == mode
     assert look(out / "grid.png").mode == "RGB"
-
-
-def test_padding_is_cut_off(tmp_path, out):
-    path = tmp_path / "cars.pt"
-    save_generator(path, random_generator(), active_rectangle=[2, 14, 0, 16])
-    generated(path, out, "--seeds", "1,2")
-    assert look(out / "seed0001.png").size == (16, 12)
 
 
 def test_the_same_command_twice_writes_the_same_bytes(source, out, tmp_path):
@@ -125,24 +107,7 @@ def test_a_run_that_still_grows_is_shown_at_its_stage(tmp_path, out):
     assert "training has reached 8x8" in larger.stderr
 
 
-def test_classes_by_name_and_by_number(tmp_path, out):
-    path = tmp_path / "mine.pt"
-    config = dataclasses.replace(KINDS, label_dim=3)
-    save_generator(path, random_generator(config), label_names=["cat", "dog", "2"])
-    names, options = ("dog", "1", "2", "cat"), ["--seeds", 1, "--overwrite", "--class"]
-    dog, number, two, cat = (generated(path, out, *options, name) for name in names)
-    assert dog == number
-    assert cat != dog != two != cat
-
-
 # Errors
-
-
-def test_a_missing_source_says_what_is_accepted(tmp_path, out):
-    assert "accepted are a run folder" in refused("generate", tmp_path / "gone", "--out", out)
-    assert not out.exists()
-    debugged = stylegan("generate", tmp_path / "gone.pt", "--debug")
-    assert isinstance(debugged.exception, FileNotFoundError)
 
 
 @pytest.mark.parametrize("inside", ["", "deeper/still"])
@@ -161,16 +126,6 @@ def test_a_different_picture_is_not_overwritten_unless_told(source, out):
     assert all(before[name] != after[name] for name in before)
 
 
-def test_on_a_full_disk_the_error_names_the_picture_and_nothing_is_left(source, out, monkeypatch):
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    message = refused("generate", source, "--seeds", 1, "--out", out)
-    assert message == f"Error: {out / 'seed0001.png'}: No space left on device"
-    assert not list(out.iterdir())
-
-
 def test_several_classes_are_mixed_by_their_weights(tmp_path, out):
     path, generator = tmp_path / "kinds.pt", random_generator(KINDS)
     save_generator(path, generator, label_names=["smile", "sad"], psi=1.0)
@@ -181,8 +136,6 @@ def test_several_classes_are_mixed_by_their_weights(tmp_path, out):
     for given, message in (
         ("smile=0.7,sda=0.3", "no class 'sda'; did you mean sad?"),
         ("smile=0.7,sad=x", "labels with weights are like smile=0.7,sad=0.3, each name once"),
-        ("smile=0.7,", "labels with weights are like"),
-        ("smile=nan", "labels with weights are like"),
     ):
         assert message in refused("generate", path, "--class", given, "--out", out, *CPU)
 
@@ -198,32 +151,6 @@ def test_without_a_class_each_seed_has_its_own(tmp_path, out):
         told(*given, "--seeds", seed, "--class", name, "--out", out / name[:3])
         written = out / name[:3] / f"seed{seed:04d}.png"
         assert (out / written.name).read_bytes() == written.read_bytes()
-
-
-def test_many_pictures_have_a_bar_on_stderr(source, out, monkeypatch):
-    monkeypatch.setattr(common, "BAR_SECONDS", 0)
-    result = stylegan("generate", source, "--seeds", "0-3", "--out", out, *CPU)
-    assert "/4" in result.stderr
-    assert result.stdout.startswith(f"4 pictures and their grid in {out}, from the generator file")
-
-
-@pytest.mark.parametrize(
-    ("seeds", "message"),
-    [
-        ("x", "x is neither a seed nor a range like 0-3"),
-        ("5-1", "5-1 ends before it begins"),
-        ("0-4294967295", "more than 1000000 seeds"),
-        (2**32, "0 to 4294967295"),
-    ],
-)
-def test_seeds_that_are_none_are_refused(source, out, seeds, message):
-    given = ["generate", source, f"--seeds={seeds}", "--out", out]
-    assert message in refused(*given, exit_code=2)
-
-
-def test_a_device_that_is_not_there_is_refused(source, out):
-    message = refused("generate", source, "--out", out, "--device", "cuda:99")
-    assert "device cuda:99 was asked for" in message
 
 
 # Doors

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from tiny_training import write_pictures
 
-from stylegan.cli.guidance import advice, closing_lines
+from stylegan.cli.guidance import advice
 from stylegan.cli.setup import TrainRequest, bundled_data, resolve_setup, usual_folder
-from stylegan.cli.train import SETTINGS, as_overrides, lead
 from stylegan.config import load_config, to_toml
 from stylegan.data import prepare
 from stylegan.run_folder import RunFolder
@@ -52,18 +51,6 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
     assert (longer.augment.kind, longer.augment.speed_kimg) == ("ada", 150)
 
 
-def test_a_fixed_strength_may_be_asked_for_where_the_rest_is_chosen(pictures):
-    found = decided(pictures, "augment.strength=0.2").config
-    assert (found.augment.kind, found.augment.strength) == ("ada", 0.2)
-
-
-@pytest.mark.parametrize("config", [None, "quickstart"])
-def test_labels_that_are_not_there_are_refused_before_anything_is_told(tmp_path, config):
-    write_pictures(tmp_path / "flat", n=2, size=16)
-    with pytest.raises(ValueError, match="labels were asked for, but the images of "):
-        decided(tmp_path / "flat" / "a", "data.labels=true", config=config)
-
-
 def test_an_explicit_default_is_the_implicit_one(pictures):
     assert decided(pictures) == decided(pictures, config="auto")
     assert decided(None).config == decided(None, config="quickstart").config
@@ -82,19 +69,6 @@ def test_sub_folders_of_the_bundled_images_do_not_bind_other_data(pictures, tmp_
     assert decided(None, config=name).config.data.include == load_config(name).data.include
     prepare(pictures, tmp_path / "store", resolution=16)
     assert decided(tmp_path / "store", config=name).config.data.include == ()
-
-
-def test_the_bundled_images_in_another_size_are_chosen_as_the_configuration_says(tmp_path):
-    for kind in ("smileys", "heads", "food"):
-        write_pictures(tmp_path / "emoji" / kind, n=1, size=64)
-    found = decided(tmp_path / "emoji", config="pretrained/emoji64")
-    assert found.config.data.include == ("smileys", "heads")
-
-
-def test_sub_folders_that_a_user_names_bind(pictures, tmp_path):
-    (tmp_path / "mine.toml").write_text(to_toml(load_config("quickstart")))
-    with pytest.raises(ValueError, match="no sub-folder 'smileys'"):
-        decided(pictures, config=str(tmp_path / "mine.toml"))
 
 
 def test_a_run_alone_is_continued_as_remembered(pictures, tmp_path):
@@ -125,23 +99,6 @@ def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):
     assert decided(None, out=run).source == bundled_data()
 
 
-def test_a_width_may_be_given_again(pictures, tmp_path):
-    first = decided(pictures, width=32, fits=True)
-    assert (first.config.network.max_channels, first.config.network.channels(64)) == (32, 4)
-    run = begin(tmp_path / "run", first)
-    assert decided(pictures, width=32, fits=True, out=run).config == first.config
-
-
-def test_bundled_images_are_trained_as_the_quickstart_says():
-    found = decided(None)
-    assert (found.config, found.own) == (load_config("quickstart"), False)
-
-
-def test_options_that_are_not_given_change_nothing():
-    assert as_overrides({"mirror": False, "seed": None}, SETTINGS) == []
-    assert as_overrides({"lr": 0.1}, {"lr": "a.g b.d"}) == ["a.g=0.1", "b.d=0.1"]
-
-
 @pytest.mark.parametrize(("images", "words"), [(3, "WARNING: 3 pictures"), (300, "are few")])
 def test_few_pictures_are_told_of_with_what_helps(images, words):
     text = "\n".join(advice(images, load_config("quickstart"), started=False))
@@ -152,54 +109,7 @@ def test_few_pictures_are_told_of_with_what_helps(images, words):
     ]
 
 
-@pytest.mark.parametrize("others", ["few-256", "glyphs-64"])
-def test_the_small_bundled_network_is_recommended_for_small_coloured_pictures_only(others):
-    text = "\n".join(advice(300, load_config(others), started=False))
-    assert "emoji64" not in text and "of a similar kind help, too: --init-from" in text
-
-
-def test_a_configuration_that_augments_is_not_told_to():
-    plain, augmented = (
-        "\n".join(advice(300, load_config(name), started=True)) for name in ("ffhq-256", "few-256")
-    )
-    assert "-o 'augment.kind=\"ada\"' keeps the discriminator from learning them by heart" in plain
-    assert "by heart" not in augmented and "each would be shown" not in augmented
-
-
-def test_a_length_for_seventy_thousand_pictures_is_questioned_for_three_hundred():
-    text = "\n".join(advice(300, load_config("ffhq-256"), started=False))
-    assert "each would be shown 83,333 times; --kimg 300 is a better start" in text
-
-
-def test_the_end_says_how_to_look_generate_go_on_and_measure(tmp_path):
-    text = "\n".join(closing_lines(RunFolder("my runs/a"), load_config("quickstart"), "red cats"))
-    for words in (
-        "stylegan generate 'my runs/a' --seeds 0-31 --class 'red cats'",
-        "stylegan train --out 'my runs/a' --kimg 96",
-        "stylegan metrics 'my runs/a'",
-        "stylegan video walk 'my runs/a' --out walk.mp4",
-        "stylegan explore 'my runs/a'",
-    ):
-        assert words in text
-
-
-def test_a_run_that_is_not_there_is_said_to_begin_with_the_bundled_images():
-    assert decided(None, out="typo").lines == [
-        "no --data, and no run in none/typo: the bundled emoji"
-    ]
-    assert decided(None, config="quickstart").lines == []
-
-
 def test_ones_own_pictures_are_refused_in_the_run_of_the_bundled_ones(pictures, tmp_path):
     run = begin(tmp_path / "run", decided(None))
     with pytest.raises(ValueError, match=r"run is a run of other images .* choose another --out"):
         decided(pictures, out=run)
-
-
-def test_long_lines_are_broken_between_words_and_tables_stay_whole(capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "30")
-    table = f"  {'1 2 3 ' * 10}"
-    lead("left out: 1 image: image file is truncated: broken.jpg", table)
-    lines = ["left out: 1 image: image file", "  is truncated: broken.jpg", table]
-    assert capsys.readouterr().out.splitlines() == lines

@@ -1,7 +1,6 @@
 """Starting from other weights: grown, in their sizes, shown as they were, frozen if asked for."""
 
 import dataclasses
-import shutil
 
 import pytest
 import torch
@@ -102,18 +101,6 @@ def test_a_run_that_has_begun_keeps_where_it_began_without_its_source(folder):
     for source in (None, folder / "gone"):
         assert decided(folder, source, config=config, run="run2").config == first
         assert decided(folder, source, run="run2").config == first
-
-
-def test_what_is_opened_to_decide_is_not_read_again(folder, tmp_path):
-    source = tmp_path / "source.pt"
-    shutil.copy(RunFolder(folder / "run").states()[-1], source)
-    begins = decided(folder, source).start
-    source.unlink()
-    state, lines = train(folder, "once", init_from=begins, schedule=SHORT)
-    assert [each.source for each in state.lineage] == ["source.pt"]
-    assert any(line.endswith(f"tensors copied from {source}") for line in lines)
-    assert begins.snapshot.generator.w_avg.is_meta  # holds no memory while training
-    assert decided(folder, None).start is None
 
 
 def test_frozen_blocks_stay_as_they_came_through_growth_and_a_resume(folder):
