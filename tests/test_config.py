@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import tomllib
 from collections.abc import Iterator
 
@@ -15,18 +14,16 @@ from stylegan.config import (
     REMOVED,
     TrainConfig,
     build_config,
-    bundled,
     config_names,
     differences,
     from_dict,
     load_config,
-    merge,
     option_names,
     read_stored_config,
     to_dict,
     to_toml,
 )
-from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import phases
 from stylegan.toml import parse_toml, toml_value
 
@@ -113,18 +110,6 @@ def test_the_complete_file_of_a_run_gives_the_same_configuration(name):
         assert set(configuration.flatten(tomllib.loads(text))) == set(option_names())
 
 
-@pytest.mark.parametrize("name", config_names())
-def test_bundled_files_say_what_they_are_and_only_what_differs(name):
-    text = bundled(f"configs/{name}.toml").read_text()
-    assert text.startswith("# ")
-    paper = flat(TrainConfig())
-    given = configuration.flatten(tomllib.loads(text))
-    repeated = {k for k, v in given.items() if k in paper and v == paper[k]}
-    named_by_the_file = {"style_mixing", "network.mapping_layers"} if "table" in name else set()
-    assert repeated <= named_by_the_file
-    assert len(text.splitlines()) < 30
-
-
 BASELINE = {
     "style_mixing": 0, "network.styles": False, "network.pixel_norm": True,
     "network.instance_norm": False, "network.mapping_layers": 0,
@@ -178,24 +163,14 @@ def test_data_sets_of_the_paper():
     [
         ("schedule.total_kimgs=1", "unknown option schedule.total_kimgs; did you mean "
          "schedule.total_kimg?"),
-        ("shedule.total_kimg=1", "shedule.total_kimg; did you mean schedule.total_kimg?"),
-        ("foo=1", "unknown option foo; `stylegan configs NAME` shows every option"),
         ("lr=0.1", "did you mean schedule.g_lr or schedule.d_lr"),
-        ("data.xyz=1", "known: data.crop, data.include, data.labels"),
         ("schedule.resolution=64", "schedule.resolution cannot be set: it follows from"),
-        ("network=5", "network is a section, not a value: give its options, as network."),
-        ("seed", "'seed' is not of the form section.key=value"),
         ("precision=bf16", "text needs quotes: 'precision=\"bf16\"'"),
         ('precision="bf17"', "option precision is \"bf17\": input should be 'fp32', 'tf32'"),
         ("seed=true", "option seed is true: input should be a valid integer"),
-        ("seed=1.0", "option seed is 1.0: input should be a valid integer"),
         ("seed=-1", "option seed is -1: input should be greater than or equal to 0"),
         ("r1_gamma=nan", "option r1_gamma is nan: input should be a finite number"),
-        ("adam_beta2=1", "option adam_beta2 is 1: input should be less than 1"),
-        ("data.include=[1]", "option data.include.0 is 1: input should be a valid string"),
         ("network.resolution=48", "network: resolution 48 is not a power of two from 4 to 1024"),
-        ("schedule.batch_size={8=true}", "option schedule.batch_size.8 is true: input"),
-        ("schedule.batch_size={x=4}", 'option schedule.batch_size.x is "x": input should be'),
         ("schedule.batch_size={16=4}", "schedule: batch_size has no entry for resolution 8"),
         ("batch_gpu=3", "batch_gpu 3 does not divide the 128 images of each"),
         ("network.deviation_group=3", "128 images at once do not split into groups of 3"),
@@ -216,7 +191,6 @@ def test_wrong_options_are_refused_by_name(override, message):
             r"unknown option schedule\.total_kimgs; did",
         ),
         (b"seed = \n", "is not valid TOML: .*line 1"),
-        (b"\x80\x02", "is not a text file"),
         (b"data.include = " + 3000 * b"[", "is not valid TOML"),
     ],
 )
@@ -244,17 +218,9 @@ def test_an_unknown_configuration_is_refused_with_a_near_name():
         load_config("xyz")
 
 
-@pytest.mark.parametrize(
-    ("processes", "numbers"),
-    [
-        (3, "batch 255 at resolution 8, processes 3: 85 images"),
-        (6, "batch 252 at resolution 8, processes 6: 42 images"),
-        (64, "batch of 32 images at resolution 64 .* for 64 processes"),
-    ],
-)
-def test_numbers_of_processes_without_a_table_say_what_does_not_fit(processes, numbers):
-    with pytest.raises(ValueError, match=numbers):
-        load_config("ffhq-1024", num_processes=processes)
+def test_numbers_of_processes_without_a_table_say_what_does_not_fit():
+    with pytest.raises(ValueError, match=r"batch of 32 images .* for 64 processes"):
+        load_config("ffhq-1024", num_processes=64)
 
 
 def test_other_numbers_of_processes_work_with_a_table_of_their_own():
@@ -280,11 +246,6 @@ def test_later_options_win_and_sections_are_merged():
     assert not config.network.blur
 
 
-def test_tables_are_replaced_not_merged():
-    merged = merge({"schedule": {"g_lr": {"4": 1}}, "seed": 1}, {"schedule": {"g_lr": {"8": 2}}})
-    assert merged == {"schedule": {"g_lr": {"8": 2}}, "seed": 1}
-
-
 def changed(config: TrainConfig) -> Iterator[tuple[str, TrainConfig]]:
     """A configuration for every option, in which only that option has another value."""
     for name in option_names():
@@ -308,28 +269,10 @@ def test_differences_name_every_option_that_matters():
     assert text == ["seed: 1 there, 2 asked", 'precision: "fp32" there, "bf16" asked']
 
 
-def test_floats_survive_exactly():
-    config = load_config(None, ["r1_gamma=1e-300", f"gp_weight={math.pi!r}", "drift=1e11"])
-    again = from_dict(parse_toml(to_toml(config), "text"))
-    assert (again.r1_gamma, again.gp_weight, again.drift) == (1e-300, math.pi, 1e11)
-
-
 def test_a_plain_number_is_a_table_for_every_resolution():
     plan = load_config("ffhq-256", ["schedule.batch_size=8", "schedule.g_lr=0.01"]).schedule
     assert (plan.batch_size, plan.g_lr) == ({4: 8}, {4: 0.01})
     assert plan.d_lr == load_config("ffhq-256").schedule.d_lr
-
-
-@pytest.mark.parametrize("name", ["few-128", "few-256", "transfer-256", "transfer-1024"])
-def test_configurations_for_few_pictures_follow_the_literature(name):
-    config = load_config(name)
-    resolution, batch = config.network.resolution, phases(config.schedule)[-1][2].batch_size
-    assert config.r1_gamma == pytest.approx(0.0002 * resolution**2 / batch, rel=0.03)
-    assert (config.augment.kind, config.augment.adaptive, config.data.mirror) == ("ada", True, True)
-    assert config.network == dataclasses.replace(NetworkConfig(), resolution=resolution)
-    transfer = name.startswith("transfer")
-    assert config.schedule.start == 8  # with --init-from, where the source has grown to
-    assert config.freeze_d == (resolution // 8 if transfer else 0)  # four blocks
 
 
 @pytest.mark.parametrize(

@@ -89,29 +89,6 @@ def test_the_memory_decides_the_images_at_once_then_the_resolution():
     assert (own.batch_gpu, own.network.resolution) == (8, 64)
 
 
-def test_weights_to_start_from_make_a_shorter_training_that_starts_grown():
-    config = chosen(of=facts(4000, 256, "24 GB", grown=256))
-    assert (config.schedule.start, config.schedule.total_kimg) == (256, 2000)
-    assert config.augment.speed_kimg == 100
-    assert chosen(of=facts(4000, 256, "24 GB")).schedule.total_kimg == 6000
-
-
-def test_a_small_network_to_start_from_is_not_taken_to_a_size_without_channels_for_it():
-    small = ["network.channel_base=512", "network.max_channels=128"]  # those of emoji64
-    choice = choose(facts(300, 256, "24 GB", grown=64), small, no_memory)
-    assert choice.config.network.resolution == 64
-    assert "256 would have 4 channels" in choice.hindrance
-    asked = chosen("network.resolution=256", *small, of=facts(300, 256, grown=64))
-    assert asked.network.resolution == 256
-    assert chosen(of=facts(2000, 1024, "24 GB", grown=256)).network.resolution == 1024
-
-
-def test_a_choice_says_what_hinders_a_larger_resolution():
-    choice = choose(facts(70_000, 1024, "24 GB"), [], no_memory)
-    assert choice.hindrance == "1024 takes a V100 41 days"
-    assert choose(facts(300, 64), [], no_memory).hindrance == ""
-
-
 def fit(name, *options, **how):
     """The configuration with options, fitted as the command does."""
     config = load_config(name, options)
@@ -143,18 +120,3 @@ def test_a_run_that_has_begun_keeps_its_phases():
     longer = fit("ffhq-256", "schedule.total_kimg=240", begun=begun).schedule
     assert (longer.stable_kimg, longer.tick_kimg) == (begun.stable_kimg, begun.tick_kimg)
     assert longer.total_kimg == 240
-
-
-def test_a_width_keeps_the_proportions_and_may_be_given_again():
-    narrow = fit("ffhq-256", width=64).network
-    assert (narrow.max_channels, narrow.channels(16), narrow.channels(256)) == (64, 64, 8)
-    assert fitted(load_config("ffhq-256", fit_options(narrow)), 256, width=64)[:2] == fit_options(
-        narrow
-    )
-
-
-def fit_options(network):
-    return [
-        f"network.channel_base={network.channel_base}",
-        f"network.max_channels={network.max_channels}",
-    ]
