@@ -13,10 +13,8 @@ from stylegan.layers import (
     EqualizedConvDown2d,
     EqualizedConvTranspose2d,
     EqualizedLinear,
-    NoiseInput,
     Style,
 )
-from stylegan.ops import epilogue
 
 
 @pytest.fixture(autouse=True)
@@ -26,23 +24,6 @@ def seeded():
 
 def std(x):
     return x.std().item()
-
-
-@torch.no_grad()
-def test_equalized_layers_keep_unit_variance():
-    # gain 1: without the loss that the activation causes and that HE_GAIN makes up for
-    assert std(EqualizedLinear(256, 256, gain=1)(torch.randn(64, 256))) == pytest.approx(
-        1, abs=0.03
-    )
-    x = torch.randn(4, 64, 16, 16)
-    inside = EqualizedConv2d(64, 64, 3, gain=1)(x)[..., 1:-1, 1:-1]
-    assert std(inside) == pytest.approx(1, abs=0.03)
-
-
-@torch.no_grad()
-def test_the_he_gain_keeps_the_mean_square_through_a_relu():
-    x = F.relu(EqualizedLinear(256, 1024)(torch.randn(64, 256)))
-    assert x.square().mean().item() == pytest.approx(1, abs=0.03)
 
 
 LAYERS = {
@@ -64,14 +45,6 @@ def test_initial_weights_are_normal_and_biases_zero(kind):
     plain = LAYERS[kind](equalized=False)
     assert std(plain.weight) == pytest.approx(he_constant, rel=0.04)
     assert plain.weight_scale == 1
-
-
-@pytest.mark.parametrize("equalized", [True, False])
-def test_initial_weights_are_divided_by_the_lr_multiplier(equalized):
-    layer = EqualizedLinear(30, 200, lr_multiplier=0.01, gain=0.5, equalized=equalized)
-    he_constant = 0.5 / math.sqrt(30)
-    assert std(layer.weight) == pytest.approx(100 * (1 if equalized else he_constant), rel=0.04)
-    assert layer.weight_scale == pytest.approx(0.01 * (he_constant if equalized else 1))
 
 
 def test_lr_multiplier_scales_the_gradient_but_not_the_output():
@@ -138,33 +111,6 @@ def test_fused_changes_of_size_by_hand():
     assert blurred(ones).item() == pytest.approx(9 * he + 5)
 
 
-@pytest.mark.parametrize("kind", LAYERS)
-def test_layers_can_be_differentiated_twice(kind):
-    shape = (1, 30) if kind == "linear" else (1, 30, 4, 4)
-    layer = LAYERS[kind]().double()
-    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
-    (grad,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
-    (second,) = torch.autograd.grad(grad.square().sum(), layer.weight)
-    assert second.isfinite().all()
-    assert second.abs().max() > 0
-
-
-def test_noise_starts_without_effect_and_is_one_map_for_all_channels():
-    noise = NoiseInput(3, 64).double()
-    assert std(noise.const) == pytest.approx(1, abs=0.05)
-    x = torch.rand(2, 3, 64, 64).double() + 20  # beyond the reach of the activation
-    drawn, bias = torch.randn(2, 1, 64, 64).double(), torch.zeros(3).double()
-
-    def noisy() -> torch.Tensor:
-        return epilogue(x, drawn, noise.strength, bias, None, normalize_channels=False)
-
-    assert torch.equal(noisy(), x)
-    with torch.no_grad():
-        noise.strength.copy_(torch.tensor([0.0, 1.0, -2.0]))
-    added = noisy() - x
-    assert_close(added, torch.cat([0 * drawn, drawn, -2 * drawn], dim=1), rtol=0, atol=1e-12)
-
-
 def test_a_new_style_scales_by_about_one_around_its_first_half():
     style = Style(6, 4).double()
     w = torch.randn(5, 6, dtype=torch.float64)
@@ -187,14 +133,3 @@ def test_epilogue_is_noise_bias_activation_normalization_style_in_this_order():
     scale, bias = epilogue.style(w)
     expected = y * scale[:, :, None, None] + bias[:, :, None, None]
     assert_close(epilogue(x, w, noise), expected, rtol=0, atol=1e-12)
-
-
-def test_large_gradients_of_the_mapping_layers_stay_in_the_range_of_float16():
-    torch.manual_seed(0)
-    layer = EqualizedLinear(512, 512, lr_multiplier=0.01)
-    x = torch.randn(8, 512, requires_grad=True)
-    with torch.autocast("cpu", torch.float16):
-        y = layer(x)
-    y.backward(40 * torch.randn_like(y))
-    assert x.grad is not None
-    assert x.grad.isfinite().all()

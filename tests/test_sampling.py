@@ -7,14 +7,11 @@ from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan.networks import Generator, NetworkConfig
-from stylegan.ops import fast
 from stylegan.sampling import (
     MAX_SEED,
     crop,
-    default_batch,
     generate,
     latents,
-    picture,
     seed_noise,
     to_uint8,
 )
@@ -75,18 +72,6 @@ def test_pixels_are_rounded_to_the_nearest_level_and_cut_off(value, level):
     assert np.array_equal(to_uint8(images), np.full((1, 2, 2, 1), level, np.uint8))
 
 
-def test_every_level_survives_the_way_to_the_network_s_range_and_back():
-    levels = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16)
-    reals = levels.float() * (2 / 255) - 1
-    assert np.array_equal(to_uint8(reals)[0, :, :, 0], levels[0, 0].numpy())
-
-
-def test_pictures_have_their_channels_last():
-    images = torch.stack([torch.full((2, 3), x) for x in (-1.0, 0.0, 1.0)])[None]  # (1, 3, 2, 3)
-    assert to_uint8(images).shape == (1, 2, 3, 3)
-    assert to_uint8(images.bfloat16())[0, 1, 2].tolist() == [0, 128, 255]
-
-
 def test_chunks_are_no_larger_than_the_batch_and_in_the_order_of_the_seeds(generator):
     chunks = list(generate(generator, [7, 1, 4, 2, 0], batch=2))
     assert [chunk.shape for chunk in chunks] == [(n, 16, 16, 3) for n in (2, 2, 1)]
@@ -106,22 +91,6 @@ def test_a_seed_is_one_image_whatever_the_batch(generator, noise):
     assert one_by_one.std() > 20  # the pictures show something
 
 
-def test_a_weight_that_changes_between_two_chunks_changes_the_second(generator, monkeypatch):
-    monkeypatch.setattr(fast, "MANY_CHANNELS", 1)
-    monkeypatch.setattr(fast, "FEW_PIXELS", 0)
-    chunks = generate(generator, range(4), batch=2)
-    next(chunks)
-    weight = generator.synthesis.input.conv.weight
-    with torch.no_grad():
-        before = weight.clone()
-        weight.neg_()
-        second = next(chunks)
-        expected = next(generate(generator, range(2, 4), batch=2))
-        weight.copy_(before)
-    assert (second == expected).all()
-    assert (second != next(generate(generator, range(2, 4), batch=2))).any()
-
-
 def test_random_noise_differs_from_the_stored_maps_and_draws_nothing_global(generator):
     before = torch.get_rng_state()
     drawn = pictures(generator, [3], noise="random")
@@ -136,11 +105,6 @@ def test_a_lower_resolution_and_its_fade_are_those_of_the_generator(generator):
     assert np.array_equal(found, to_uint8(expected))
 
 
-def test_the_caller_is_not_left_in_inference_mode(generator):
-    for _ in generate(generator, [1, 2], batch=1):
-        assert not torch.is_inference_mode_enabled()
-
-
 def test_one_label_serves_all_images_and_many_serve_each():
     network = Generator(NetworkConfig(resolution=4, z_dim=4, label_dim=3, max_channels=4))
     rows = torch.eye(3)
@@ -151,22 +115,6 @@ def test_one_label_serves_all_images_and_many_serve_each():
     assert not np.array_equal(each[0], each[1])
 
 
-def test_labels_of_another_number_than_the_seeds_are_refused():
-    network = Generator(NetworkConfig(resolution=4, z_dim=4, label_dim=3, max_channels=4))
-    with pytest.raises(ValueError, match=r"labels must be \(4 or 1, 3\), not \(2, 3\)"):
-        list(generate(network, range(4), labels=torch.eye(3)[:2]))
-
-
-def test_an_empty_batch_is_refused(generator):
-    with pytest.raises(ValueError, match="at least 1 image, not 0"):
-        list(generate(generator, [1], batch=0))
-
-
-@pytest.mark.parametrize(("resolution", "batch"), [(4, 32), (128, 32), (256, 16), (1024, 4)])
-def test_default_batches_shrink_with_the_resolution(resolution, batch):
-    assert default_batch(resolution) == batch
-
-
 @pytest.mark.parametrize(
     ("size", "rows"), [(512, (64, 448)), (64, (8, 56)), (8, (1, 7)), (4, (0, 4))]
 )
@@ -175,11 +123,3 @@ def test_padding_is_cut_off_at_any_resolution(size, rows):
     found = crop(numbers, [64, 448, 0, 512])
     assert found.shape == (1, rows[1] - rows[0], size, 1)
     assert (found[0, 0, 0, 0], found[0, -1, 0, 0]) == (rows[0], rows[1] - 1)
-
-
-@pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGB"), (4, "RGBA")])
-def test_pillow_images_hold_the_pixels(channels, mode):
-    pixels = np.arange(2 * 3 * channels, dtype=np.uint8).reshape(2, 3, channels)
-    image = picture(pixels)
-    assert (image.mode, image.size) == (mode, (3, 2))
-    assert np.array_equal(np.asarray(image).reshape(2, 3, channels), pixels)
