@@ -5,15 +5,13 @@ from functools import partial
 import pytest
 import torch
 from tiny_training import reals_for, stage, tiny_config
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 from two_processes import float64_state
 
-from stylegan import losses, ops
+from stylegan import ops
 from stylegan.ops import fast, formulas
-from stylegan.ops.fast import Dense, Direct, Unfolded, Winograd, choose, pointwise, winograd
+from stylegan.ops.fast import Direct, Unfolded, Winograd, choose, pointwise, winograd
 from stylegan.ops.fast.bilinear import Product
-from stylegan.ops.fast.convolution import box_spread
 from stylegan.training import Share, draw, train_step
 
 SCALE = 0.3
@@ -129,28 +127,6 @@ def test_every_function_equals_its_formula(monkeypatch, name, large):
         assert torch.equal(tensors[0], before)
 
 
-def test_the_blurred_image_is_not_kept():
-    x, weight = inputs("half", (2, 3, 8, 8))
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
-        ops.conv2d_downsample(x, weight, SCALE, blur_first=True)
-    assert [t.shape for t in kept] == [x.shape, weight.shape]
-    assert_close(kept[0], x, rtol=0, atol=0)
-
-
-def test_large_dense_layers_make_gradients_in_the_order_of_the_weight(monkeypatch):
-    monkeypatch.setattr(fast, "LARGE_WEIGHT", 1)
-    x, weight, grad = numbers(3, 5), numbers(4, 5), numbers(3, 4)
-    y = ops.dense(x, weight, SCALE, None)
-    assert type(y.grad_fn).__name__ == "ProductBackward"
-    assert Dense(SCALE).gradients(x, weight, grad, (False, True))[1].is_contiguous()
-
-
-def test_odd_sizes_are_not_halved():
-    with pytest.raises(ValueError, match=r"must be even to be halved, not \(5, 6\)"):
-        ops.conv2d_downsample(torch.ones(1, 2, 5, 6), torch.ones(2, 2, 3, 3), SCALE)
-
-
 @pytest.mark.parametrize(("way", "size", "shape"), CASES)
 @pytest.mark.parametrize("which", [0, 1], ids=["image", "weight"])
 def test_one_gradient_alone_is_the_same(way, size, shape, which):
@@ -200,17 +176,6 @@ def test_a_gradient_by_images_alone_leaves_out_that_by_weights(monkeypatch, prec
     assert error < (1e-12 if precision == "float64" else 0.03)
 
 
-@pytest.mark.parametrize("way", [Direct, Winograd])
-def test_constants_of_a_tracer_are_not_kept(way):
-    x, weight = torch.randn(1, 3, 4, 4), torch.randn(2, 3, 3, 3)
-    box_spread.cache_clear(), winograd.kernel_matrix.cache_clear()
-    with FakeTensorMode() as mode:
-        fake = way("half", SCALE).output(mode.from_tensor(x), mode.from_tensor(weight))
-    assert fake.shape == (1, 2, 2, 2)
-    found = way("half", SCALE).output(x, weight)
-    assert_close(found, in_steps(x, weight, "half"), rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("few_pixels", [0, 128])
 @pytest.mark.parametrize(("resolution", "alpha"), [(4, 1.0), (8, 0.3), (16, 1.0)])
 def test_steps_of_training_are_the_same_whichever_way_is_taken(
@@ -230,19 +195,3 @@ def test_steps_of_training_are_the_same_whichever_way_is_taken(
         a, b = (getattr(state, network).state_dict() for state in states)
         for name, value in a.items():
             assert_close(b[name], value, rtol=0, atol=1e-9, msg=f"{network} {name}")
-
-
-@pytest.mark.parametrize(("kept_pixels", "times"), [(32, 1), (31, 4)])
-def test_planes_of_a_weight_are_made_once_for_its_derivatives(monkeypatch, kept_pixels, times):
-    made, transform = [], Winograd.kernels
-    monkeypatch.setattr(Winograd, "kernels", lambda way, w: made.append(w) or transform(way, w))
-    monkeypatch.setattr(winograd, "KEPT_PIXELS", kept_pixels)
-    x, weight = torch.randn(2, 3, 4, 4, requires_grad=True), torch.randn(2, 3, 3, 3)
-    for parameter in (torch.nn.Parameter(weight), weight.clone().requires_grad_() * 1):
-        y = Product.apply(Winograd("same", SCALE), x, parameter)
-        losses.r1_penalty(y.square(), x).backward()
-        assert sum(w is parameter for w in made) == times
-    with torch.no_grad():
-        before = Winograd("same", SCALE).output(x, parameter)
-        parameter.data.mul_(2)
-        assert_close(Winograd("same", SCALE).output(x, parameter), 2 * before)
