@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from pictures import mixed_source
+from tiny_training import tiny_store
 
 from stylegan.data import cached_store
 
@@ -33,3 +34,9 @@ def smileys(tmp_path_factory):
     """91 faces of 32x32 pixels."""
     cache = tmp_path_factory.mktemp("smileys")
     return cached_store(EMOJI, resolution=32, include=["smileys"], cache_dir=cache)
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """14 random images of 16x16 pixels in two classes."""
+    return tiny_store(tmp_path_factory.mktemp("store"))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from commands import refused, told
 from PIL import Image
-from tiny_training import SHORT, run, tiny_config, tiny_store
+from tiny_training import SHORT, run, tiny_config
 
 from stylegan.config import to_toml
 from stylegan.files.loading import load_run
@@ -74,11 +74,6 @@ def svg(source):
 
 def texts(drawn):
     return re.findall(r">([^<]+)</text>", drawn)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tiny_store(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")

@@ -8,17 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_training import QUIET, SHORT, differing, run, tiny_config, tiny_store
+from tiny_training import QUIET, SHORT, differing, run, tiny_config
 
 from stylegan import training
 from stylegan.data import Store
 from stylegan.run_folder import RunFolder
 from stylegan.training import Stopped
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tiny_store(tmp_path_factory.mktemp("data"))
 
 
 def switches():

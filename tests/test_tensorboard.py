@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tiny_training import SHORT, run, tiny_config, tiny_store
+from tiny_training import SHORT, run, tiny_config
 
 from stylegan.run_folder import RunFolder
 
@@ -31,11 +31,6 @@ def events(folder):
     """All events of a run, none left out."""
     sizes = dict.fromkeys(("scalars", "images", "histograms"), 0)
     return EventAccumulator(str(folder / "tensorboard"), sizes).Reload()
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tiny_store(tmp_path_factory.mktemp("data"))
 
 
 SCHEDULE = {**SHORT, "g_lr": {4: 0.002, 16: 0.003}, "d_lr": {4: 0.001}}
@@ -78,15 +73,6 @@ def test_the_grids_of_samples_and_reals_are_images(plain):
             Image.open(plain / path) as written,
         ):
             assert np.array_equal(np.asarray(shown), np.asarray(written))
-
-
-def test_a_file_where_the_events_should_be_does_not_stop_a_run(store, tmp_path):
-    told, config = [], tiny_config(schedule=SCHEDULE)
-    run(config, store, tmp_path, stop_at=4)
-    (tmp_path / "tensorboard").touch()
-    run(config, store, tmp_path, tensorboard=True, tell=told.append)
-    (line,) = [line for line in told if "TensorBoard" in line]
-    assert line.startswith("no more curves in TensorBoard: ")
 
 
 def test_what_a_killed_process_wrote_beyond_its_state_is_purged(store, tmp_path):

@@ -15,11 +15,6 @@ from stylegan.training import start
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return tiny_store(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
 def whole(store, tmp_path_factory):
     """A finished run that nothing interrupted: its folder and its state."""
     out = tmp_path_factory.mktemp("whole") / "run"
