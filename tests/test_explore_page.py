@@ -17,14 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from explorer import NAMES, explored
+from explorer import NAMES
 from PIL import Image
 from tiny_generators import TINY, random_generator
 
 from stylegan import sampling
 from stylegan.directions import default_path, find_directions, load_directions, save_directions
 from stylegan.explore.pictures import View, render
-from stylegan.explore.server import serving
 from stylegan.files.latents import read_latents
 from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import NetworkConfig
@@ -180,11 +179,6 @@ class User:
     def caption(self):
         return self.page.inner_text("#picture figcaption")
 
-    def narrow(self):
-        """Whether nothing is beyond the right edge of a small screen."""
-        self.page.set_viewport_size({"width": 500, "height": 900})
-        return self.page.evaluate("document.documentElement.scrollWidth") <= 500
-
     def close(self):
         assert not self.faults
         self.page.context.close()
@@ -248,21 +242,6 @@ def test_every_control_shows_what_render_says(user, source, loaded):
     assert shows(seed=int(user.page.input_value("#seed_number")))
 
 
-def test_seeds_are_typed_and_chosen(user, loaded):
-    user.page.fill("#seed_number", str(sampling.MAX_SEED))
-    assert user.sees(loaded, View(sampling.MAX_SEED, 0))
-    for wrong in (sampling.MAX_SEED + 1, 0.5, ""):
-        user.page.fill("#seed_number", str(wrong))
-        user.message(f"Seed: {wrong or 'nothing'} is not a whole number")
-        assert "stale" in user.page.get_attribute("#picture", "class")
-    user.page.click("#seeds button:nth-child(8)")
-    assert user.sees(loaded, View(7, 0)) and user.page.inner_text("#message") == ""
-    user.page.click("#more")
-    user.page.get_by_title("seed 23", exact=True).click()
-    assert user.sees(loaded, View(23, 0))
-    assert user.page.input_value("#seed_number") == "23"
-
-
 def test_a_picture_of_the_users_own_is_projected_edited_and_saved(user, loaded, tmp_path):
     sampling.picture(render(loaded, View(3, 0, 0.5))).save(tmp_path / "mine.png")
     (tmp_path / "bad.png").write_bytes(b"no picture")
@@ -303,51 +282,9 @@ def test_a_picture_of_the_users_own_is_projected_edited_and_saved(user, loaded, 
     assert user.page.inner_text("#message") == ""
 
 
-def test_every_control_says_what_it_does_and_small_screens_show_it(user):
-    untold = user.page.evaluate(
-        """() => [...document.querySelectorAll("button, input, select")]
-          .filter((element) => !element.closest("[title]")).map((element) => element.outerHTML)"""
-    )
-    assert not untold
-    user.open(*SECTIONS)
-    assert user.narrow()
-    user.page.mouse.move(250, 700)
-    user.page.mouse.wheel(0, 600)
-    wait(lambda: user.page.locator("#seeds").bounding_box()["y"] < 0)
-    assert user.page.locator("#picture img").bounding_box()["y"] >= 0  # it stays in sight
-
-
-def test_ctrl_c_ends_a_search_and_open_pages(browser, source, loaded, tmp_path):
-    sampling.picture(render(loaded, View(3, 0))).save(tmp_path / "mine.png")
-    with served(source, tmp_path / "log") as place:
-        users = [User(browser, place) for _ in range(2)]
-        users[0].open("Your picture")
-        users[0].page.set_input_files("#upload", tmp_path / "mine.png")
-        users[0].slide("steps", 1000)
-        users[0].page.click("#project")
-        wait(lambda: users[0].caption().startswith("step "))
-    assert (tmp_path / "log").read_text().splitlines()[1:] == ["ended"]
-    users[1].slide("seed", 1)
-    users[1].message("the page's server has ended")
-    for user in users:
-        user.page.context.close()
-
-
 def test_nobody_else_is_asked_for_anything(user, server):
     address, log = server
     user.slide("seed", 1)
     outside = [url for url in user.asked if not url.startswith((address, "data:", "blob:"))]
     assert not outside
     assert "CALLED" not in log.read_text()
-
-
-def test_only_controls_that_can_do_something_are_shown(browser):
-    config = NetworkConfig(
-        **{**vars(TINY), "styles": False, "constant_input": False, "noise": False}
-    )
-    page = explored(config, methods=[])
-    with serving(page) as address, contextlib.closing(User(browser, address)) as user:
-        assert not user.page.query_selector("#label") and not user.page.query_selector("#noise")
-        assert not user.page.is_visible("summary:text-is('Mixing')")
-        assert not user.page.is_visible("summary:text-is('Directions')")
-        assert user.sees(page.loaded, View(10))

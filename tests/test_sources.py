@@ -10,9 +10,8 @@ import pytest
 import torch
 from commands import told
 from PIL import Image
-from tiny_training import SHORT, tiny_config, write_pictures
+from tiny_training import tiny_config, write_pictures
 
-from stylegan.config import to_toml
 from stylegan.files import checkpoint
 from stylegan.files.formats import save_safetensors
 from stylegan.files.loading import load_source, save_generator
@@ -126,17 +125,3 @@ def test_training_finds_the_weights_of_every_source(source_of, kind):
     wanted = load_source(source).generator.state_dict()
     assert_same_weights(networks["generator_ema"], wanted)
     assert networks.keys() >= {"generator", "generator_ema"}
-
-
-@pytest.mark.parametrize("kind", ["shared", "mine.safetensors", "address"])
-def test_a_run_starts_from_exported_and_shared_generators(source_of, folder, kind):
-    source = source_of(kind)
-    still = {**SHORT, "g_lr": {4: 1e-30}, "d_lr": {4: 1e-30}}
-    Path("still.toml").write_text(to_toml(tiny_config(schedule=still, w_avg_decay=1.0)))
-    options = ["--config", "still.toml", "--out", "run", "--device", "cpu", "--no-tensorboard"]
-    text = told("train", "--data", folder / "pictures", *options, "--init-from", source)
-    wanted = load_source(source).generator.state_dict()
-    for network in ("generator", "generator_ema"):
-        assert f"{network}: {len(wanted)} of {len(wanted)} tensors copied from {source}\n" in text
-    found = load_source("run").generator.state_dict()
-    torch.testing.assert_close(dict(found), dict(wanted), rtol=0, atol=1e-20)
