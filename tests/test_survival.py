@@ -103,6 +103,15 @@ def test_a_run_whose_states_are_all_damaged_is_left_alone(store, begun):
     assert before == contents(begun)
 
 
+def test_a_run_whose_states_are_gone_is_not_begun_anew_over_its_results(store, begun):
+    for path in RunFolder(begun).states():
+        path.unlink()
+    before = contents(begun)
+    with pytest.raises(ValueError, match=r"holds results of a run, but no state-\*.pt to continue"):
+        run(tiny_config(), store, begun)
+    assert contents(begun) == before
+
+
 LACKING = ("g_optimizer", "growth")
 
 
