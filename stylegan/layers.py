@@ -135,7 +135,7 @@ class NoiseInput(nn.Module):
     """Per-pixel noise, one map for all channels, scaled by a learned strength per channel.
 
     Section 2 of the paper: it gives the network stochastic detail it need not invent. `const` is
-    the stored map that a picture without random detail uses.
+    the stored map that a picture without random detail uses. `ops.epilogue` adds the noise.
     """
 
     const: Tensor  # (1, 1, resolution, resolution)

@@ -1,4 +1,5 @@
-"""From seeds to pictures: a seed names an image, on any device and in any batch."""
+"""From seeds to pictures. A seed gives the same z on any device and in any batch; pixels may differ
+by rounding."""
 
 import operator
 from collections.abc import Iterator, Sequence
@@ -172,27 +173,27 @@ def generate(
     if ws is not None and ws.shape != rows:
         raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
 
-    def some(part: slice, x: Tensor) -> Tensor:
-        """Rows of what there is for each picture, or one for all."""
+    def rows_of(part: slice, x: Tensor) -> Tensor:
+        """This batch's rows of x; x itself if one row serves all."""
         return (x[part] if len(x) > 1 else x).to(average)
 
     for start in range(0, n, batch):
         part = slice(start, start + batch)
-        with torch.inference_mode(), repeatable():  # not around the yield: it is the caller's
+        with torch.inference_mode(), repeatable():  # they end before the caller's code runs
             maps = noise
             if isinstance(noise, str) and noise == "random":
                 maps = [m.to(average) for m in seed_noise(seeds[part], config, size)]
             elif not isinstance(noise, str):
-                maps = [some(part, m) for m in noise]
+                maps = [rows_of(part, m) for m in noise]
             if ws is None:
                 z = latents(seeds[part], config.z_dim).to(average)
-                kinds = None if labels is None else some(part, labels).expand(len(z), -1)
+                kinds = None if labels is None else rows_of(part, labels).expand(len(z), -1)
                 styles = generator.broadcast(generator.mapping(z, kinds))
             else:
-                styles = some(part, ws)
+                styles = rows_of(part, ws)
             styles = truncated(styles, average, psi, cutoff, centers)
             styles = styles if move is None else styles + move.to(styles)
-            # without a name of their own, the images are gone before the next ones are made
+            # The float images get no name, so their memory is free before the next batch.
             pictures = to_uint8(
                 generator.synthesis(styles, resolution=size, alpha=alpha, noise=maps),
                 premultiplied=config.premultiplied,

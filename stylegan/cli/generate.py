@@ -52,7 +52,7 @@ def generate(
     from stylegan import figures
     from stylegan.sampling import default_batch, picture
 
-    check_folder(out)
+    check_folder(out)  # an existing picture is compared with the new one, so only then refused
     loaded = selection.loaded
     points = selection.points(loaded) if selection.latents else None
     seeds = points.seeds if points else selection.chosen_seeds

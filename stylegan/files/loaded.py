@@ -30,7 +30,7 @@ Cutoff = int | Literal["all"] | None  # layers that truncation reaches; None: as
 class LoadedGenerator:
     """A generator in eval mode with what its file says about it, and the edits of its pictures.
 
-    Whatever is not given to a method is as the file says.
+    An argument of a method that is None takes the file's value.
     """
 
     generator: Generator
@@ -109,8 +109,8 @@ class LoadedGenerator:
         edits: Sequence[Edit] | None = None,
         centers: Tensor | Literal["none"] | None = None,
     ) -> Self:
-        """The same with another truncation, growth or edits; another resolution is fully grown.
-        `centers` "none" truncates toward the average, whatever the file says."""
+        """The same with another truncation, growth or edits; if the resolution changes, alpha
+        becomes 1. `centers` "none" truncates toward the average, whatever the file says."""
         given: dict[str, Any] = {} if psi is None else {"psi": float(psi)}
         if cutoff is not None:
             if isinstance(cutoff, str) and cutoff != "all":
@@ -143,8 +143,8 @@ class LoadedGenerator:
     ) -> Iterator[np.ndarray]:
         """Pictures uint8 (H, W, C) one by one, without padding: see `sampling.generate`.
 
-        Of the seeds, or of styles `ws` (N, num_styles, w_dim), which are not yet truncated; the
-        seeds are then those of random noise, by default 0, 1, ... `noise` is "const" by default.
+        Give `seeds`, or untruncated styles `ws` (N, num_styles, w_dim). With `ws`, seeds
+        serve random noise only; their default is 0, 1, ... `noise` is "const" by default.
         `edits` move what truncation leaves.
         """
         how = self.adjusted(psi=psi, cutoff=cutoff, resolution=resolution, alpha=alpha, edits=edits)

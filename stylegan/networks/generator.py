@@ -68,7 +68,7 @@ class MappingNetwork(nn.Module):
         return w
 
 
-def epilogue(config: NetworkConfig, resolution: int) -> Epilogue:
+def make_epilogue(config: NetworkConfig, resolution: int) -> Epilogue:
     return Epilogue(
         config.channels(resolution),
         resolution,
@@ -99,16 +99,17 @@ class InputBlock(nn.Module):
                 equalized=config.equalized,
             )
         self.constant_input = config.constant_input
-        self.epilogue0 = epilogue(config, 4)
+        self.epilogue0 = make_epilogue(config, 4)
         self.conv = EqualizedConv2d(channels, channels, 3, bias=False, equalized=config.equalized)
-        self.epilogue1 = epilogue(config, 4)
+        self.epilogue1 = make_epilogue(config, 4)
 
     def forward(self, ws: Tensor, *noise: Tensor | None) -> Tensor:
         if self.constant_input:
-            x = self.const.repeat(ws.shape[0], 1, 1, 1)
+            x = self.const.repeat(ws.shape[0], 1, 1, 1)  # a copy: the epilogue writes over it
         else:
             x = self.dense(ws[:, 0]).unflatten(1, (-1, 4, 4))
         x = self.epilogue0(x, ws[:, 0], noise[0])
+        # -1: the second row, or the only one without styles
         return self.epilogue1(self.conv(x), ws[:, -1], noise[1])
 
 
@@ -124,9 +125,9 @@ class SynthesisBlock(nn.Module):
         self.bias_before_blur = self.activation_before_blur or (
             config.blur and config.bias_before_blur
         )
-        self.epilogue0 = epilogue(config, resolution)
+        self.epilogue0 = make_epilogue(config, resolution)
         self.conv1 = EqualizedConv2d(channels, channels, 3, bias=False, equalized=config.equalized)
-        self.epilogue1 = epilogue(config, resolution)
+        self.epilogue1 = make_epilogue(config, resolution)
 
     def forward(self, x: Tensor, ws: Tensor, *noise: Tensor | None) -> Tensor:
         x = self.conv0(x)  # (N, out, 2H, 2W)
@@ -262,7 +263,9 @@ class Generator(nn.Module):
 
         psi: truncation, 1 = none, 0 = the average image, any real number. cutoff: layers that
         truncation reaches, None = all. resolution, alpha: see `SynthesisNetwork`. noise: "const"
-        uses the stored maps, "random" draws, "none" leaves noise out; or one map per layer.
+        uses the stored maps, "random" draws from torch's global generator at every call
+        (`sampling.generate` draws from each seed instead), "none" leaves noise out; or one map per
+        layer.
         """
         ws = self.broadcast(self.mapping(z, labels))
         ws = truncate(ws, self.w_avg, psi, cutoff)

@@ -111,7 +111,7 @@ def placed(draws: Draws, device: torch.device) -> Draws:
     if device.type == "cpu":
         return draws
     tensors: list[Tensor] = []
-    mapped(draws, tensors.append)
+    mapped(draws, tensors.append)  # only to list them; the copy is thrown away
     flat = distributed.sent(torch.cat([x.flatten() for x in tensors]), device)
     parts = iter(flat.split([x.numel() for x in tensors]))
     there: Draws = mapped(draws, lambda x: next(parts).view(x.shape))
@@ -119,8 +119,8 @@ def placed(draws: Draws, device: torch.device) -> Draws:
 
 
 def mapped(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    """A dataclass of tensors and dataclasses with every tensor changed; lists are left alone, as
-    those of noise are drawn where they are used."""
+    """A dataclass of tensors and dataclasses with every tensor changed. Lists are not touched:
+    noise is on the device already."""
     if isinstance(value, Tensor):
         return change(value)
     if not hasattr(value, "__dataclass_fields__"):
@@ -132,8 +132,8 @@ def mapped(value: Any, change: Callable[[Tensor], Any]) -> Any:
 def draw_transforms(
     config: TrainConfig, images_seen: int, stage: Stage, share: Share, probability: float
 ) -> list[Transform | None]:
-    """Of reals, of fakes in the discriminator's update, in the generator's: drawn together, since
-    so many small operations take longer than their numbers."""
+    """Transforms of the reals, of the discriminator's fakes and of the generator's. One call draws
+    all three, because starting the operations costs more than the numbers."""
     n, resolution = stage.batch_size, stage.resolution
     shape = (3 * n, config.network.image_channels, resolution, resolution)
     rng = streams.step_augment(config.seed, images_seen)

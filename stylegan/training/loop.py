@@ -29,8 +29,8 @@ class Evaluation:
     every_kimg: float | None = None  # None: with every generator file
 
     def is_best(self, scores: list[dict[str, float]]) -> bool:
-        """Whether the last is better than all before; of scores with a `resolution`, than those of
-        the same."""
+        """Whether the last score is the best so far. Scores that name a `resolution` are compared
+        only with those of the same."""
         *before, last = scores
         if self.best_by not in last:  # it could not be measured
             return False
@@ -71,8 +71,8 @@ def train(
 
 @contextmanager
 def watchdog(minutes: float) -> Iterator[Callable[[], None]]:
-    """To be called at every step: where none follows in so many minutes, the process writes where
-    each thread is and ends; torchrun ends the others. Nothing with one process, or 0 minutes."""
+    """Yields a function to call at every step. If `minutes` pass without a call, the process prints
+    the stack of each thread and ends; torchrun ends the others. One process, or 0 minutes: off."""
     seconds = minutes * 60 if distributed.world_size() > 1 else 0.0
 
     def alive() -> None:
@@ -115,7 +115,7 @@ class Loop:
         """Train until the schedule ends. Stopped if a signal asked for it."""
         state = self.state
         last = self.recorder.folder.generator_file(state.images_seen)
-        if state.finished and from_rank0(last.exists):
+        if state.finished and from_rank0(last.exists):  # called again
             return
         self.recorder.begin()
         while not state.finished:
@@ -127,11 +127,12 @@ class Loop:
             self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
             self.health.check_updates()
             periodic = self.periodic(stage.tick_kimg)
-            # after the last step `finish` does all of it but the log
+            # After the last step only a due log is written here; `finish` writes the files.
             for kimg, action in periodic[:1] if state.finished else periodic:
                 images = max(round(1000 * kimg), 1)
                 if state.images_seen // images > before // images:
                     action(stage)
+            # Agreeing is a collective: several processes do it when the schedule is read.
             if distributed.world_size() == 1 or state.repeats_left == 0:
                 self.answer_requests()
         self.finish(state.stage)
@@ -191,7 +192,7 @@ class Loop:
 
     def finish(self, stage: Stage) -> None:
         """The last files. OSError if they cannot be written."""
-        if self.recorder.meter.images:
+        if self.recorder.meter.images:  # since the last line of the log
             self.log(stage)
         self.recorder.write_samples(stage)
         written = (

@@ -28,8 +28,8 @@ class Adam(torch.optim.Adam):
         self.param_groups[0]["updates"] = 0
 
     def update(self, lr: float, skip: Tensor | None = None) -> None:
-        """One step with the gradients as they are; a missing one counts as zero. Where `skip`, a
-        single float, is 1 on the device, nothing changes there; `uncount` it then."""
+        """One step with the gradients as they are; a missing one counts as zero. If the tensor
+        `skip` holds 1, the kernel leaves weights and moments alone; call `uncount` then."""
         (group,) = self.param_groups
         for parameter in group["params"]:
             if parameter.requires_grad and parameter.grad is None:
@@ -40,30 +40,30 @@ class Adam(torch.optim.Adam):
         group["eps"] = group["uncorrected_eps"] / math.sqrt(correction)
         group["lr"] = lr
         moving = [p for p in group["params"] if p.grad is not None]
-        first = bool(group["betas"][0])
+        momentum = bool(group["betas"][0])
         for parameter in moving:
-            self.make_room(parameter, first=first)
+            self.make_room(parameter, momentum=momentum)
         # Fused Adam skips on the device where this is 1 (GradScaler's protocol).
         self.found_inf = skip
         self.step()
         # beta1 = 0: exp_avg only aliased the gradient; neither keep nor save it.
-        for parameter in [] if first else moving:
+        for parameter in [] if momentum else moving:
             del self.state[parameter]["exp_avg"]
 
     def uncount(self) -> None:
         """The last update was skipped."""
         self.param_groups[0] |= self.before
 
-    def make_room(self, parameter: nn.Parameter, *, first: bool) -> None:
-        """The moments of a parameter, if there are none yet. With beta1 = 0 the `first` is the
-        gradient: it needs no memory of its own."""
+    def make_room(self, parameter: nn.Parameter, *, momentum: bool) -> None:
+        """The moments of a parameter, if there are none yet. Without `momentum` (beta1 = 0) the
+        first moment is the gradient and needs no memory."""
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-            if first:
+            if momentum:
                 state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
-        if not first:
+        if not momentum:
             state["exp_avg"] = parameter.grad
 
 
@@ -81,7 +81,8 @@ def all_finite(params: Iterable[nn.Parameter]) -> Tensor:
 def guarded_update(optimizer: Adam, scaler: torch.amp.GradScaler, lr: float) -> Tensor:
     """Unscale the gradients and step; a non-finite one skips the whole update.
 
-    Whether the update was made: bool (). If the host does not decide it is counted in any case.
+    Returns whether the update was made: bool (). On a GPU a skipped update is counted, too, until
+    `TrainState.count_update` takes it back.
     """
     scaler.unscale_(optimizer)
     finite = all_finite(optimizer.param_groups[0]["params"])
@@ -94,6 +95,6 @@ def guarded_update(optimizer: Adam, scaler: torch.amp.GradScaler, lr: float) -> 
 
 
 def host_decides(device: torch.device) -> bool:
-    """Whether updates are skipped by the host, at once. A GPU does it itself, as the host would
-    wait for all that it has been given; CPUs have no queue, and kernels of MPS no such choice."""
+    """Whether the host skips updates. A GPU skips by itself, because asking it would make the host
+    wait. CPUs have no queue; the kernels of MPS cannot skip."""
     return device.type in ("cpu", "mps")

@@ -19,7 +19,7 @@ from stylegan.training.draws import PassDraws
 def training_images(
     generator: Generator, draws: PassDraws, labels: Tensor | None, stage: Stage
 ) -> tuple[Tensor, Tensor]:
-    """Images (n, C, r, r) with mixed styles, and the mean of w over them, detached. Section 3.1."""
+    """Images (n, C, r, r) with mixed styles (section 3.1), and the mean of their unmixed w."""
     if draws.mixing_latents is None:
         w = generator.mapping(draws.latents, labels)
         ws = generator.broadcast(w)
@@ -56,9 +56,9 @@ class StageNetworks:
     discriminator: nn.Module
     g_trained: list[Tensor]  # weights that the stage trains
     d_trained: list[Tensor]
-    averages: list[Tensor]  # weights of the average generator that move, and the generator's
-    averaged: list[Tensor]
-    buffers: list[tuple[Tensor, Tensor]]  # of both
+    averages: list[Tensor]  # weights of the average generator that move
+    averaged: list[Tensor]  # those of the trained generator that they follow
+    buffers: list[tuple[Tensor, Tensor]]  # of the average and the trained generator
 
 
 def stage_networks(
@@ -78,7 +78,7 @@ def stage_networks(
         for resolution, block in blocks.items():
             if int(resolution) >= freeze_d:
                 block.requires_grad_(False)
-    # Weights equal to their EMA copy: skipping them changes nothing.
+    # A frozen weight that equals its average stays equal: leaving it out changes nothing.
     pairs = zip(generator_ema.parameters(), generator.parameters(), strict=True)
     moving = [(a, w) for a, w in pairs if w.requires_grad or not torch.equal(a, w)]
     return StageNetworks(

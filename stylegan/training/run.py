@@ -69,7 +69,7 @@ def start(
         store = (
             data
             if isinstance(data, Store)
-            else open_store(data, config, strict=strict, begun=folder.saved() > 0, tell=tell)
+            else open_store(data, config, strict=strict, begun=folder.saved() > 0, tell=say)
         )
         config = fit_to_data(config, store)
         check_same_options(folder, config)

@@ -26,7 +26,8 @@ COUNTERS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d"
 
 @dataclass(eq=False)
 class TrainState:
-    """Networks, optimizers and position, exactly what a state file holds; `train_step` moves it."""
+    """Networks, optimizers, counters and position of a run; `to_payload` says what a state file
+    holds, `train_step` moves it."""
 
     config: TrainConfig
     generator: Generator
@@ -102,7 +103,7 @@ class TrainState:
         return self.position.finished(self.config.schedule)
 
     def count(self, number: Tensor, by: Callable[[float], None]) -> None:
-        """Hand a number of the device to `by`: now, or where that means waiting with `read`."""
+        """Call `by` with the value of `number`: at once on a CPU, at the next `read` on a GPU."""
         if host_decides(self.device):
             by(number.item())
         else:
@@ -118,7 +119,7 @@ class TrainState:
             by(number)
 
     def count_update(self, network: str, made: float) -> None:
-        """Of the generator ("g") or the discriminator ("d"): whether it was skipped."""
+        """Count an update of the network "g" or "d"; `made` is 0 if it was skipped."""
         skipped, optimizer = not made, getattr(self, f"{network}_optimizer")
         if skipped and not host_decides(self.device):
             optimizer.uncount()

@@ -42,6 +42,7 @@ def train_step(
     """
     networks = enter_stage(state, stage)
     metrics = update_discriminator(state, networks, reals, labels, stage, draws)
+    # As officially, the average moves before this step's update of the generator.
     update_ema(networks, state.config.ema_half_life_kimg * 1000, stage.batch_size)
     with frozen(networks.d_trained):
         metrics |= update_generator(state, networks, stage, draws.generator)
@@ -52,7 +53,7 @@ def train_step(
 def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
     """The networks for this stage; the optimizers are cleared if growth has moved on."""
     if state.growth != stage.growth:
-        state.read()
+        state.read()  # takes back skipped updates before the counts are cleared
         state.growth = stage.growth
         state.networks = None  # before there are new ones
         for optimizer in (state.g_optimizer, state.d_optimizer):
@@ -74,7 +75,8 @@ def update_discriminator(
 ) -> Metrics:
     """The discriminator learns from reals and fakes; the strength of augmentation follows.
 
-    Each pass is propagated before the next begins, so that only one graph lives at a time.
+    Each pass is propagated before the next begins, so that only one graph lives at a time. Only
+    the network being trained goes through its wrapper, which exchanges gradients.
     """
     config, generator, network = state.config, state.generator, networks.discriminator
     r1_gamma = lazy_r1_gamma(config, state.images_seen, stage)
@@ -85,8 +87,8 @@ def update_discriminator(
         weight, end = (rows.stop - rows.start) / len(reals), rows.stop == len(reals)
         own, part_labels = draws.discriminator.part(rows), None if labels is None else labels[rows]
         with torch.no_grad(), autocast(config, reals.device):
-            fakes, w = training_images(generator, own, part_labels, stage)
-        w_mean += w * weight
+            fakes, part_mean = training_images(generator, own, part_labels, stage)
+        w_mean += part_mean * weight
         mix = None if draws.penalty_mix is None else draws.penalty_mix[rows]
         transforms = augment.part(draws.real_transform, rows), own.transform
         passes = discriminator_passes(config, reals[rows], fakes, mix, transforms, r1_gamma)
@@ -103,7 +105,8 @@ def update_discriminator(
             state.strength.observe, batch_size=stage.batch_size, config=config.augment
         )
         state.count(distributed.mean(metrics["d/real_signs"]), observe)
-    # Apply counters deferred in the previous step; the GPU has finished it, so this does not stall.
+    # Applies the counters of the step before: `uncount` can only take back the last update. On a
+    # GPU the host waits here, once in a step, for what it has launched.
     state.read()
     update_w_avg(generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
@@ -123,12 +126,12 @@ def update_generator(
         weight, own = (rows.stop - rows.start) / n, draws.part(rows)
         with local_gradients(networks.generator, last=rows.stop == n):
             with autocast(config, w_mean.device):
-                fakes, w = networks.generator(own, own.labels, stage)
+                fakes, part_mean = networks.generator(own, own.labels, stage)
                 seen = augment.apply(fakes, own.transform)
                 logits = state.discriminator(seen, own.labels, alpha=stage.alpha)
             terms = generator_terms(config, logits)
             backward(state.g_scaler, terms, weight, networks.g_trained)
-        w_mean += w * weight
+        w_mean += part_mean * weight
         add_to(metrics, terms, weight)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.g_optimizer, state.g_scaler, stage.g_lr)
@@ -147,7 +150,7 @@ def backward(
 ) -> None:
     """Add the gradients of the terms, of a micro-batch of that weight, to those there are.
 
-    Only those of trained weights: images, by which R1 differentiates, need none of the sum.
+    Only trained weights get gradients; the images that R1 differentiates by do not need them.
     """
     weighted = [term.value * term.weight for term in terms if term.weight]
     scaler.scale(torch.stack(weighted).sum() * weight).backward(inputs=trained)
@@ -160,15 +163,17 @@ def add_to(metrics: Metrics, terms: list[Term], weight: float) -> None:
 
 
 def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
-    """Move the average of w toward the mean over the whole batch, in place."""
+    """Move the average of w toward the mean over the whole batch, in place: in both updates of a
+    step, as officially."""
     generator.w_avg.lerp_(distributed.mean(w_mean), 1 - decay)
 
 
 @torch.no_grad()
 def update_ema(networks: StageNetworks, half_life_images: float, batch_size: int) -> None:
-    """Weights that forget half in `half_life_images`; buffers are copied. Karras et al. 2018."""
+    """Move the average weights: after `half_life_images` images half of the old value is left. Copy
+    the buffers. Karras et al. 2018."""
     decay = 0.5 ** (batch_size / half_life_images)
-    get_ema_multi_avg_fn(decay)(networks.averages, networks.averaged, 0)
+    get_ema_multi_avg_fn(decay)(networks.averages, networks.averaged, 0)  # 0: updates, ignored
     for average, buffer in networks.buffers:
         average.copy_(buffer)
 

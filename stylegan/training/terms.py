@@ -62,8 +62,8 @@ def discriminator_passes(
     """What goes through the discriminator in its update; `mix` (n,) weighs the fakes in the images
     of the gradient penalty, `transforms` are those of reals and fakes.
 
-    DDP exchanges gradients in the last, which must therefore reach every weight: the gradient
-    penalty does not reach the biases.
+    DDP exchanges gradients in the last pass, so that pass must reach every weight. The gradient
+    penalty does not reach the biases and comes first.
     """
     of_reals, of_fakes = transforms
     passes: list[Pass] = [
@@ -87,10 +87,10 @@ def discriminator_logits(
     *,
     penalized: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Logits of the transformed images, and the images before it, by which a penalty may
-    differentiate them.
+    """Logits of the transformed images, and the untransformed images, by which a penalty
+    differentiates the logits.
 
-    Gradients of gradients leave the range of float16: a penalized pass is done in float32 then.
+    Second derivatives overflow float16, so with fp16 a penalized pass runs in float32.
     """
     images = images.detach().requires_grad_(penalized)
     exact = penalized and config.precision == "fp16"

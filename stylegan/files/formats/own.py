@@ -89,7 +89,7 @@ def network_of(
     config: Mapping[str, Any],
     weights: Mapping[str, Tensor],
 ) -> Network:
-    """The network that holds `weights`, in their type and place; eval mode."""
+    """A network with these weights, in eval mode. All take the type and device of the first."""
     sizes = NetworkConfig(**config)
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
         network = make(sizes)

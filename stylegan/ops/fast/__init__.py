@@ -1,7 +1,8 @@
 """Faster ways to compute some formulas. Here they are chosen; the other files compute.
 
-Each function has the name, the arguments and, up to round-off, the values and derivatives of one in
-`formulas`. What the thresholds stand on: docs/performance.md.
+The public functions have the names, the arguments and, up to round-off, the values and derivatives
+of those in `formulas`; `activate` may also write over its input. What the thresholds
+stand on: docs/performance.md.
 """
 
 from functools import partial
@@ -20,9 +21,9 @@ from .convolution import Direct, Size, Unfolded
 from .dense import Dense
 from .winograd import Winograd
 
-MANY_CHANNELS = 256  # few multiplications pay; also for products with whole neighbourhoods
+MANY_CHANNELS = 256  # from so many on, Winograd and Unfolded are faster than Direct
 FEW_PIXELS = 128  # of a batch, smaller than the weight
-LARGE_WEIGHT = 2**20  # numbers, from which on the order of a gradient's numbers matters
+LARGE_WEIGHT = 2**20  # from so many numbers on, the memory order of the gradient costs time
 
 
 def dense(x: Tensor, weight: Tensor, scale: float, bias: Tensor | None) -> Tensor:

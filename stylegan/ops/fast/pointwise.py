@@ -78,7 +78,8 @@ def with_noise_(
     if x.device.type != "cpu" or not full_precision(x):
         strength, bias = (v.to(x.dtype)[:, None, None] for v in (strength, bias))
         return activate_(torch.addcmul(x, noise.to(x.dtype), strength).add_(bias))
-    # channels last: one matrix product adds both, where the channels alone are a short way to go
+    # Memory is channels last: one matrix product adds noise and bias; broadcasting over channels,
+    # a short run of memory, would be slow.
     pixels = noise.to(x.dtype).expand(n, 1, h, w).reshape(-1)
     left = torch.stack([pixels, torch.ones_like(pixels)], dim=1)
     right = torch.stack([strength, bias]).to(x.dtype)
