@@ -332,6 +332,8 @@ def naming(origin: object) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"{origin}: {error}" if origin else str(error)) from error
+    except RecursionError as error:
+        raise ValueError(f"{origin or 'the configuration'} is nested too deeply") from error
 
 
 def to_toml(config: TrainConfig) -> str:

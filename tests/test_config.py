@@ -290,3 +290,10 @@ def test_a_run_with_an_option_that_is_gone_can_be_read_but_not_continued(tmp_pat
     assert read_stored_config(file) == load_config(None)
     with pytest.raises(ValueError, match="is gone"):
         load_config(str(file))
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path):
+    file = tmp_path / "deep.toml"
+    file.write_text(".".join("a" * 3000) + " = 1\n")
+    with pytest.raises(ValueError, match=r"deep\.toml.* (is nested too deeply|unknown option)"):
+        load_config(str(file))
