@@ -22,9 +22,12 @@ from stylegan.training.step import train_step
 
 MOST_SECONDS = 5.0  # a step that is expected to take longer is made of few images
 MOST_STEPS = 6  # to measure one kind of step
+LONG_STEP_SECONDS = 0.5  # by the first guess: a step of a wide network, for which every core pays
 WORTH_A_THREAD = 1.1  # more threads must be faster by this, as they suffer when others come
 TRIED_PROBABILITY = 0.5  # of each transform of an adaptive augmentation
-CPU_RATE = 2e10  # operations per second of a step on one core, for a first guess
+CPU_RATE = (
+    2e11  # operations per second of a step, for a first guess: too high, so that steps are tried
+)
 
 
 def step_flops(config: TrainConfig, resolution: int) -> float:
@@ -109,7 +112,7 @@ def choose_threads(config: TrainConfig, stages: list[Stage]) -> str | None:
     if most == 1 or not stages:
         return None
     stage = max(stages, key=lambda stage: step_flops(config, stage.resolution))
-    if stage.batch_size * step_flops(config, stage.resolution) / CPU_RATE > MOST_SECONDS:
+    if stage.batch_size * step_flops(config, stage.resolution) / CPU_RATE > LONG_STEP_SECONDS:
         return f"{most} threads: with long steps every core pays"
     others = busy()
     state = TrainState.create(config)
