@@ -25,9 +25,7 @@ MOST_STEPS = 6  # to measure one kind of step
 LONG_STEP_SECONDS = 0.5  # by the first guess: a step of a wide network, for which every core pays
 WORTH_A_THREAD = 1.1  # more threads must be faster by this, as they suffer when others come
 TRIED_PROBABILITY = 0.5  # of each transform of an adaptive augmentation
-CPU_RATE = (
-    2e11  # operations per second of a step, for a first guess: too high, so that steps are tried
-)
+CPU_RATE = 2e11  # operations per second of a step; a first guess, too high so that steps are tried
 
 
 def step_flops(config: TrainConfig, resolution: int) -> float:
