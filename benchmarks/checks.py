@@ -18,7 +18,7 @@ from stylegan.schedule import stage_at
 from stylegan.training import Share, Stopped, TrainingProgress, TrainState, draw, start, train_step
 
 SETTINGS = click.option("-o", "settings", multiple=True, metavar="KEY=VALUE")
-EMOJI = Path(__file__).parents[1] / "datasets" / "emoji-32.zip"
+PEOPLE = Path(__file__).parents[1] / "datasets" / "people-64.zip"
 GROWING = ("r1_interval=1", "schedule.stable_kimg=0.048", "schedule.fade_kimg=0.048")
 STEPS, BEFORE = 24, 12  # of the memory; steps until every kind of step has come
 STOP_AT = 120  # images: within a stage that grows in
@@ -74,7 +74,7 @@ def resume(device: str, settings: Sequence[str]) -> None:
                 signal.raise_signal(signal.SIGINT)
 
         try:
-            state = start(config, EMOJI, out, device=device, report=stop, preflight=False)
+            state = start(config, PEOPLE, out, device=device, report=stop, preflight=False)
         except Stopped as stopped:
             state = stopped.state
         return state.to_payload()
@@ -93,7 +93,7 @@ def resume(device: str, settings: Sequence[str]) -> None:
 
 @main.command(cls=Command)
 @click.option("--config", default="quickstart", show_default=True)
-@click.option("--photographs", type=int, help="Width of made pictures, in place of the emoji.")
+@click.option("--photographs", type=int, help="Width of made pictures, in place of the faces.")
 @options("device", "threads", "out")
 @SETTINGS
 def training(
@@ -111,7 +111,7 @@ def training(
         seen[progress.stage.resolution] = progress
 
     with tempfile.TemporaryDirectory() as folder:
-        source = make_source(Path(folder), photographs) if photographs else EMOJI
+        source = make_source(Path(folder), photographs) if photographs else PEOPLE
         own, run = load_config(config, settings), Path(folder, "run")
         start(own, source, run, device=device, report=report, preflight=False)
     rows = [

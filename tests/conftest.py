@@ -7,6 +7,7 @@ ignored, as it is in the background of a script.
 
 import os
 import signal
+import zipfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -20,7 +21,7 @@ from tiny_training import tiny_store
 
 from stylegan.data import cached_store
 
-EMOJI = Path(__file__).parent.parent / "datasets" / "emoji-32.zip"
+PEOPLE = Path(__file__).parent.parent / "datasets" / "people-64.zip"
 
 
 @pytest.fixture(params=["folder", "zip"])
@@ -30,10 +31,12 @@ def mixed(request, tmp_path):
 
 
 @pytest.fixture(scope="session")
-def smileys(tmp_path_factory):
-    """91 faces of 32x32 pixels."""
-    cache = tmp_path_factory.mktemp("smileys")
-    return cached_store(EMOJI, resolution=32, include=["smileys"], cache_dir=cache)
+def faces(tmp_path_factory):
+    """91 of the bundled faces at 32x32 pixels."""
+    folder = tmp_path_factory.mktemp("faces")
+    with zipfile.ZipFile(PEOPLE) as bundled:
+        bundled.extractall(folder / "people", bundled.namelist()[1:92])
+    return cached_store(folder / "people", resolution=32, cache_dir=folder / "cache")
 
 
 @pytest.fixture(scope="session")

@@ -60,14 +60,13 @@ def clone(tmp_path_factory):
     """The folder of a reader."""
     folder = tmp_path_factory.mktemp("reader") / "stylegan"
     shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*NOT_COPIED))
-    emoji = folder / "datasets" / "emoji-32.zip"
-    shutil.unpack_archive(emoji, folder.parent / "emoji")
-    pictures = sorted((folder.parent / "emoji").rglob("portraits/*.png"))
+    shutil.unpack_archive(folder / "datasets" / "people-64.zip", folder.parent / "people")
+    pictures = sorted((folder.parent / "people").glob("*.webp"))
     (folder / "photos").mkdir()
     for picture in pictures[:240]:  # eff-pr requires 100 pictures, of a half too
-        image = Image.open(picture).convert("RGB").resize((256, 256))
+        image = Image.open(picture).resize((256, 256))
         image.save(folder / "photos" / f"{picture.stem}.jpg")
-    shutil.copy(min((folder.parent / "emoji").rglob("smileys/*.png")), folder / "smile.png")
+    Image.open(pictures[0]).save(folder / "face.png")
     return folder
 
 

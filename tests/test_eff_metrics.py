@@ -1,7 +1,5 @@
 """What is measured in EfficientNet's features, and the training images nearest to samples."""
 
-from pathlib import Path
-
 import matplotlib.cbook
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ import torch
 from PIL import Image
 from processes import gathered
 
-from stylegan.data import Store, cached_store
+from stylegan.data import Store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import (
     FeatureNetwork,
@@ -29,19 +27,11 @@ from stylegan.metrics.statistics import frechet_estimate, kernel_estimate, preci
 from stylegan.metrics.wasserstein import measure_swd
 
 CPU = torch.device("cpu")
-ZIP = Path(__file__).parent.parent / "datasets" / "emoji-32.zip"
-SIZE = 16  # the emoji, averaged down
+SIZE = 16  # the faces, averaged down
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """Three classes of emoji, 362 pictures."""
-    cache = tmp_path_factory.mktemp("cache")
-    return cached_store(ZIP, resolution=32, include=["smileys", "animals", "food"], cache_dir=cache)
-
-
-def of_data(store, size=SIZE, **options):
-    return GeneratorSamples(load_generator("emoji32"), store=store, resolution=size, **options)
+def of_data(faces, size=SIZE, **options):
+    return GeneratorSamples(load_generator("emoji32"), store=faces, resolution=size, **options)
 
 
 def coarse_pixels(device=CPU, resolution=SIZE):
@@ -74,17 +64,17 @@ def test_the_network_recognises_a_military_uniform():
     assert logits.softmax(dim=1).max() > 0.2
 
 
-def test_features_do_not_depend_on_the_batch_and_small_images_are_enlarged(smileys):
+def test_features_do_not_depend_on_the_batch_and_small_images_are_enlarged(faces):
     pytest.importorskip(efficientnet.PACKAGE)
     network = efficientnet.efficientnet(CPU, 32)
     assert (network.dim, network.resize) == (1280, "bilinear to 112x112, antialiased")
-    images = torch.from_numpy(smileys.images(32)[:3].copy())
+    images = torch.from_numpy(faces.images(32)[:3].copy())
     together = network(images)
     torch.testing.assert_close(network(images[2:]), together[2:], rtol=1e-4, atol=1e-4)
 
 
 def test_without_the_weights_or_with_others_it_is_said_how_to_get_them(
-    monkeypatch, smileys, tmp_path
+    monkeypatch, faces, tmp_path
 ):
     forged = tmp_path / "weights.pth"
     torch.save({"_fc.bias": torch.zeros(1)}, forged)
@@ -93,10 +83,10 @@ def test_without_the_weights_or_with_others_it_is_said_how_to_get_them(
         efficientnet.load_efficientnet(CPU)
     monkeypatch.setattr(efficientnet, "weights_path", lambda: None)
     told = []
-    found = evaluate(of_data(smileys), parse("eff-fd20"), Tools(tmp_path), tell=told.append)
+    found = evaluate(of_data(faces), parse("eff-fd20"), Tools(tmp_path), tell=told.append)
     assert list(found) == []
     assert "pip install -e '.[features]'" in told[0]
-    assert "pixels at 16x16" in comparing(of_data(smileys)).name
+    assert "pixels at 16x16" in comparing(of_data(faces)).name
     monkeypatch.setattr("stylegan.metrics.engine.weights_path", lambda: None)
     assert default_names() == "swd"
 
@@ -156,12 +146,12 @@ def test_the_kernel_distance_is_torch_fidelitys_of_one_subset_and_its_interval_a
 
 
 def test_of_little_data_all_is_used_both_ways_round_and_too_little_is_refused(
-    quick, smileys, tmp_path
+    quick, faces, tmp_path
 ):
     for mirror, number in ((True, 182), (False, 91)):
         told = []
         requests = parse("eff-pr200,eff-fd200")
-        source = of_data(smileys, mirror=mirror)
+        source = of_data(faces, mirror=mirror)
         found = list(evaluate(source, requests, Tools(tmp_path), tell=told.append))
         assert found[-1].metric == "eff-fd200"
         assert found[-1].protocol["reals"]["number"] == number
@@ -173,32 +163,32 @@ def test_of_little_data_all_is_used_both_ways_round_and_too_little_is_refused(
 
 
 @pytest.fixture
-def network(monkeypatch, store):
+def network(monkeypatch, faces):
     """What stands in where the weights are missing: pixels."""
     monkeypatch.setattr(neighbours, "obstacle", lambda: "missing")
-    return comparing(of_data(store))
+    return comparing(of_data(faces))
 
 
 @pytest.mark.parametrize("mirror", [False, True])
-def test_the_nearest_training_image_of_a_training_image_is_itself(store, network, mirror):
-    images = torch.from_numpy(store.images(SIZE)[[3, 100, 361]])
+def test_the_nearest_training_image_of_a_training_image_is_itself(faces, network, mirror):
+    images = torch.from_numpy(faces.images(SIZE)[[3, 50, 90]])
     images = images.flip(3) if mirror else images
-    found = nearest(images, of_data(store, mirror=mirror), network, k=2)
-    assert found.indices[:, 0].tolist() == [3, 100, 361]
+    found = nearest(images, of_data(faces, mirror=mirror), network, k=2)
+    assert found.indices[:, 0].tolist() == [3, 50, 90]
     np.testing.assert_allclose(found.distances[:, 0], 0, atol=1e-5)
     assert (found.distances[:, 1] > 0.1).all()
     assert found.mirrored[:, 0].tolist() == [mirror] * 3
 
 
-def test_distances_are_relative_to_the_median_of_training_images(store):
+def test_distances_are_relative_to_the_median_of_training_images(faces):
     def mean_colour(images):
         return images.float().mean(dim=(2, 3))
 
     network = FeatureNetwork("mean colour", "", 3, "none", mean_colour)
-    images = torch.from_numpy(store.images(SIZE)[:].copy())
+    images = torch.from_numpy(faces.images(SIZE)[:].copy())
     colours = mean_colour(images).double()
     apart = torch.cdist(colours, colours).fill_diagonal_(torch.inf).amin(dim=1).median()
-    found = nearest(images[:2], of_data(store), network)
+    found = nearest(images[:2], of_data(faces), network)
     assert found.typical == pytest.approx(apart.item())
     np.testing.assert_allclose(found.relative, found.distances / apart.item())
 
@@ -222,8 +212,8 @@ def measured(folder, cache):
     }
 
 
-def test_two_processes_measure_what_one_does(smileys, tmp_path):
-    (tmp_path / "store").symlink_to(smileys.path)
+def test_two_processes_measure_what_one_does(faces, tmp_path):
+    (tmp_path / "store").symlink_to(faces.path)
     first, second = gathered(measured, (tmp_path, "cache of two"), tmp_path)
     assert first == second
     alone = measured(tmp_path, "cache of one")

@@ -174,15 +174,15 @@ def measured_with_a_full_disk(folder):
     return [result.metric for result in results], told
 
 
-def test_the_error_of_one_process_is_the_error_of_all(smileys, tmp_path):
-    (tmp_path / "store").symlink_to(smileys.path)
+def test_the_error_of_one_process_is_the_error_of_all(faces, tmp_path):
+    (tmp_path / "store").symlink_to(faces.path)
     found = gathered(measured_with_a_full_disk, (tmp_path,), tmp_path)
     assert found == [([], ["swd9 could not be measured: the last disk is full"])] * 2
 
 
 @pytest.mark.parametrize("mirror", [False, True])
-def test_the_halves_have_no_image_in_common_and_leave_none_out(smileys, mirror):
-    source = GeneratorSamples(load_generator("emoji32"), store=smileys, resolution=8)
+def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
+    source = GeneratorSamples(load_generator("emoji32"), store=faces, resolution=8)
     half = OtherHalf.beside(dataclasses.replace(source, mirror=mirror))
     ours, theirs = (torch.cat(list(x)) for x in (half.fakes(45), half.reals(46, evenly=True)))
     shown = torch.cat(list(source.reals(91)))
@@ -260,9 +260,9 @@ def cells(text):
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
-def test_a_sweep_is_a_table_and_lines_in_a_file(smileys, tmp_path):
+def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
     out = tmp_path / "m.jsonl"
-    settings = ("--data", smileys.path, "--metrics", "swd60", "--psi", "1,0", "--yardsticks")
+    settings = ("--data", faces.path, "--metrics", "swd60", "--psi", "1,0", "--yardsticks")
     table = cells(told("metrics", "emoji32", *settings, "--out", out))
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["metric"] for line in lines] == ["swd60"] * 2 + ["swd45"] * 2

@@ -64,12 +64,7 @@ SMALL = (  # the quickstart's pictures at 32x32 from the start; the paper's gamm
 def late_losses(precision, cache_dir):
     """Averages of every metric over the last 100 of 300 steps on the bundled pictures."""
     config = load_config("quickstart", [*SMALL, f'precision="{precision}"'])
-    store = cached_store(
-        bundled("datasets/emoji-32.zip"),
-        resolution=32,
-        include=config.data.include,
-        cache_dir=cache_dir,
-    )
+    store = cached_store(bundled("datasets/people-64.zip"), resolution=32, cache_dir=cache_dir)
     state, sums = TrainState.create(config), {}
     feed = Feed(state, store, workers=0)
     for i in range(300):

@@ -8,7 +8,6 @@ from tiny_training import write_pictures
 from stylegan.cli.guidance import advice
 from stylegan.cli.setup import TrainRequest, bundled_data, resolve_setup, usual_folder
 from stylegan.config import load_config, to_toml
-from stylegan.data import prepare
 from stylegan.run_folder import RunFolder
 
 
@@ -63,14 +62,6 @@ def test_a_run_goes_to_the_folder_of_its_configuration(pictures):
     assert usual_folder(None, pictures) == Path("runs/auto")
 
 
-@pytest.mark.parametrize("name", ["quickstart", "pretrained/emoji64"])
-def test_sub_folders_of_the_bundled_images_do_not_bind_other_data(pictures, tmp_path, name):
-    assert decided(pictures, config=name).config.data.include == ()
-    assert decided(None, config=name).config.data.include == load_config(name).data.include
-    prepare(pictures, tmp_path / "store", resolution=16)
-    assert decided(tmp_path / "store", config=name).config.data.include == ()
-
-
 def test_a_run_alone_is_continued_as_remembered(pictures, tmp_path):
     first = decided(pictures, "seed=3", "schedule.total_kimg=20", fits=True)
     run = begin(tmp_path / "run", first)
@@ -95,7 +86,7 @@ def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):
     pictures.rename(tmp_path / "moved")
     with pytest.raises(FileNotFoundError, match=r"photos, where there is nothing; .* --data"):
         decided(None, out=run)
-    (run / "data.txt").write_text("/elsewhere/emoji-32.zip\n")  # of another installation
+    (run / "data.txt").write_text("/elsewhere/people-64.zip\n")  # of another installation
     assert decided(None, out=run).source == bundled_data()
 
 
@@ -104,12 +95,7 @@ def test_few_pictures_are_told_of_with_what_helps(images, words):
     text = "\n".join(advice(images, load_config("quickstart"), started=False))
     assert words in text
     assert ("sooner with --init-from emoji64" in text) == (images == 300)
-    assert advice(5000, load_config("quickstart"), started=False) == [
+    mirrored = load_config("quickstart", ["data.mirror=true"])
+    assert advice(5000, mirrored, started=False) == [
         "half of them are shown mirrored; if that is wrong: -o data.mirror=false"
     ]
-
-
-def test_ones_own_pictures_are_refused_in_the_run_of_the_bundled_ones(pictures, tmp_path):
-    run = begin(tmp_path / "run", decided(None))
-    with pytest.raises(ValueError, match=r"run is a run of other images .* choose another --out"):
-        decided(pictures, out=run)

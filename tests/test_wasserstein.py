@@ -1,4 +1,4 @@
-"""Sliced Wasserstein distance: against closed forms, and on emoji that are more and more spoilt."""
+"""Sliced Wasserstein distance: against closed forms, and on pictures that are spoilt."""
 
 import numpy as np
 import pytest
@@ -22,8 +22,8 @@ from stylegan.metrics.wasserstein import (
 
 
 @pytest.fixture(scope="module")
-def emoji(smileys):
-    return torch.from_numpy(smileys.images(32)[:48].copy())
+def pictures(faces):
+    return torch.from_numpy(faces.images(32)[:48].copy())
 
 
 def swd(a, b, folder, *, batch=32, seed=0):
@@ -105,12 +105,12 @@ def test_the_distance_of_a_shifted_set_is_the_mean_length_of_the_projected_shift
 # Images
 
 
-def test_equal_sets_have_distance_zero_at_every_level(emoji, tmp_path):
-    assert swd(emoji, emoji.clone(), tmp_path) == {"swd": 0, "swd-32": 0, "swd-16": 0}
+def test_equal_sets_have_distance_zero_at_every_level(pictures, tmp_path):
+    assert swd(pictures, pictures.clone(), tmp_path) == {"swd": 0, "swd-32": 0, "swd-16": 0}
 
 
-def test_batches_make_no_difference_and_other_seeds_little(emoji, tmp_path):
-    a, b = emoji[::2], emoji[1::2]
+def test_batches_make_no_difference_and_other_seeds_little(pictures, tmp_path):
+    a, b = pictures[::2], pictures[1::2]
     whole = swd(a, b, tmp_path, batch=40)
     assert swd(a, b, tmp_path, batch=7) == whole
     assert whole["swd"] == pytest.approx((whole["swd-32"] + whole["swd-16"]) / 2)
@@ -120,19 +120,19 @@ def test_batches_make_no_difference_and_other_seeds_little(emoji, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_contrast_of_a_whole_set_does_not_show_as_channels_are_normalized(emoji, tmp_path):
-    darker = emoji // 4 * 4
+def test_the_contrast_of_a_whole_set_does_not_show_as_channels_are_normalized(pictures, tmp_path):
+    darker = pictures // 4 * 4
     assert swd(darker, darker // 2 + 32, tmp_path)["swd"] < 1e-3
 
 
 # The generator
 
 
-def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(smileys, tmp_path):
-    source = GeneratorSamples(load_generator("emoji32"), store=smileys, mirror=True, resolution=16)
+def test_a_generator_is_compared_with_all_reals_again_where_they_are_few(faces, tmp_path):
+    source = GeneratorSamples(load_generator("emoji32"), store=faces, mirror=True, resolution=16)
     values, about, *_ = measure_swd(source, ["swd"], 100, Tools(tmp_path))
     assert list(values["swd"]) == ["swd", "swd-16"]
-    assert about["reals"]["number"] == len(smileys) == 91
+    assert about["reals"]["number"] == len(faces) == 91
     reals = torch.cat(list(source.reals(182, evenly=True)))
     torch.testing.assert_close(reals[91:], reals[:91].flip(3))
     fewer = torch.cat(list(source.reals(30, evenly=True)))

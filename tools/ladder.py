@@ -89,7 +89,7 @@ def write_samples(path: Path, folders: Mapping[str, Path]) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--data", help="Folder of images, zip, or prepared store.  [default: the emoji]")
+@click.option("--data", help="Folder of images, zip, or prepared store.  [default: the faces]")
 @click.option("--base", default="ablation-32", help="Row F in small.")
 @click.option("--rows", default="ABCDEF", help="Rows to train.")
 @click.option("--seeds", type=click.IntRange(1), default=1, help="Number of seeds of each row.")

@@ -1,7 +1,7 @@
 """Which configuration and data a `train` command means: what is asked, remembered or chosen."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stylegan.run_folder import RunFolder
     from stylegan.training.transfer import Start
 
-BUNDLED_DATA = "datasets/emoji-32.zip"
+BUNDLED_DATA = "datasets/people-64.zip"
 DEFAULT_CONFIG = "quickstart"
 FITTED = ("resolution", "kimg", "width")  # plain options to which others are fitted
 
@@ -67,17 +67,10 @@ def resolve_setup(request: TrainRequest) -> TrainSetup:
     own, remembered = source != bundled_data(), str(run.config_file)
     name = request.config_name or (remembered if stored else AUTO if own else DEFAULT_CONFIG)
     lines: list[str] = []
-    if stored and request.data:
-        check_same_folders(run, stored, source)
     if stored and (name == AUTO or (own and name == DEFAULT_CONFIG)):  # which once chose, too
         lines.append(f"{readable(run.path)} keeps the options that it began with")
         name = remembered
     overrides = list(request.overrides)
-    wide = name == AUTO or not include_applies(request, name, source)
-    # Shipped configurations name sub-folders of the bundled zip; clear that for a user's images;
-    # first, so that -o wins.
-    if (own or name == AUTO) and not (stored and name == remembered) and wide:
-        overrides.insert(0, "data.include=[]")
     start = opened(request.init_from) if request.init_from and not stored else None
     if start and request.config_name in (None, AUTO):
         overrides = [*as_options(sizes(start, width=width)), *overrides]
@@ -95,7 +88,7 @@ def resolve_setup(request: TrainRequest) -> TrainSetup:
         if own and not stored:
             lines += found_lines(looked_at(source, config))
         elif not (own or stored or request.config_name):
-            lines.append(f"no --data, and no run in {readable(run.path)}: the bundled emoji")
+            lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
 
     given = [parse_override(text) for text in overrides]
     files = given if name == AUTO else [read_config_file(name), *given]
@@ -170,42 +163,6 @@ def data_of(run: "RunFolder") -> Path:
     raise FileNotFoundError(
         f"the images of {run.path} were in {source}, where there is nothing; give them by --data"
     )
-
-
-def check_same_folders(run: "RunFolder", stored: "TrainConfig", source: Path) -> None:
-    """ValueError if the run is of sub-folders that the data lacks: as `runs/quickstart` is, which
-    has begun with the bundled images."""
-    from stylegan.data import is_store
-
-    include = stored.data.include
-    if include and not is_store(source) and not holds_folders(source, include):
-        folders = ", ".join(map(readable, include))
-        raise ValueError(
-            f"{readable(run.path)} is a run of other images (of the sub-folders {folders}); choose "
-            f"another --out for {readable(source)}"
-        )
-
-
-def holds_folders(source: Path, wanted: Iterable[str]) -> bool:
-    """Whether the data has all of these sub-folders."""
-    from stylegan.data import is_store, open_source
-
-    if is_store(source):
-        return False
-    return {file.partition("/")[0] for file in open_source(source).names} >= set(wanted)
-
-
-def include_applies(request: TrainRequest, name: str, source: Path) -> bool:
-    """Whether the sub-folders that a configuration names are meant: those of a configuration that
-    ships belong to the bundled images, and mean other data only if that has all of them."""
-    from stylegan.config import config_names, read_config_file
-
-    if request.config_name is None:
-        return False
-    wanted = read_config_file(name).get("data", {}).get("include", [])
-    if not wanted or name not in config_names():
-        return True
-    return holds_folders(source, wanted)
 
 
 def looked_at(source: Path, config: "TrainConfig", *, decode: bool = False) -> "Findings":

@@ -58,7 +58,7 @@ SETTINGS = {  # likewise, after `-o`
 
 
 @click.command(cls=Command)
-@data_option("the bundled emoji")
+@data_option("the bundled faces")
 @click.option(
     "--config",
     "config_name",
