@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+import zipfile
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,6 @@ from typing import NamedTuple
 
 import click
 import numpy as np
-from emoji import png_bytes, write_folder, write_zip
 from fontTools.pens.recordingPen import RecordingPen
 from fontTools.ttLib import TTCollection, TTFont, TTLibError
 from PIL import Image, ImageDraw, ImageFont
@@ -410,6 +410,28 @@ def report(faces: Sequence[Face], out: Counter[str]) -> str:
         f"from {packages:,} packages"
     ]
     return "\n".join(lines + [f"left out: {n:,}: {reason}" for reason, n in out.most_common() if n])
+
+
+def png_bytes(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def write_folder(root: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def write_zip(path: Path, files: Mapping[str, bytes]) -> None:
+    """A zip file whose bytes depend on nothing but `files`; stored, as PNG files do not shrink."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in sorted(files):
+            info = zipfile.ZipInfo(name)  # dated 1980-01-01
+            archive.writestr(info, files[name])
 
 
 @click.command()
