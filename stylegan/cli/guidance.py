@@ -44,8 +44,8 @@ def chosen_lines(choice: "Choice") -> list[str]:
         f"--resolution {resolution}",
         f"--width {config.network.max_channels}",
         f"--kimg {plan.total_kimg:g}",
-        f"--batch {batch_size_at(resolution, plan)}",
-        f"--gamma {config.r1_gamma:g}",
+        f"-o schedule.batch_size={batch_size_at(resolution, plan)}",
+        f"-o r1_gamma={config.r1_gamma:g}",
         f"-o 'augment.kind=\"{config.augment.kind}\"'",
         *([f"--batch-gpu {config.batch_gpu}"] if config.batch_gpu else []),
     ]

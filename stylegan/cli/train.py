@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 PLAIN = {  # options of the command line that are options of the configuration, before `-o`
     "resolution": "network.resolution",
     "kimg": "schedule.total_kimg",
-    "batch": "schedule.batch_size",
-    "gamma": "r1_gamma",
-    "lr": "schedule.g_lr schedule.d_lr",
 }
 SETTINGS = {  # likewise, after `-o`
     "cond": "data.labels",
@@ -49,10 +46,6 @@ SETTINGS = {  # likewise, after `-o`
     "crop": "data.crop",
     "precision": "precision",
     "batch_gpu": "batch_gpu",
-    "freeze_d": "freeze_d",
-    "checkpoint_activations": "checkpoint_activations",
-    "deterministic": "deterministic",
-    "save_minutes": "save_minutes",
     "seed": "seed",
 }
 
@@ -70,9 +63,6 @@ SETTINGS = {  # likewise, after `-o`
 )
 @count_option("--resolution", "Width and height of the pictures: 32, 64, 128, ...", None, 4, 1024)
 @click.option("--kimg", type=values.Number(0.001), help="Length, in thousands of pictures shown.")
-@count_option("--batch", "Number of pictures per step.")
-@click.option("--gamma", type=values.Number(0), help="Weight of R1; more is steadier.")
-@click.option("--lr", type=values.Number(1e-9, 1000), help="Learning rate of both networks.")
 @count_option("--width", "Most channels of a layer.")
 @click.option(
     "-o",
@@ -98,18 +88,9 @@ SETTINGS = {  # likewise, after `-o`
     help="Weights to start from: any source of generate.",
 )
 @click.option(
-    "--freeze-d",
-    type=click.IntRange(4, 1024),
-    metavar="RES",
-    help="Do not train the discriminator's blocks at RES and above.",
-)
-@click.option(
     "--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]), help="Arithmetic."
 )
 @count_option("--batch-gpu", "Number of images at once per process.")
-@click.option("--checkpoint-activations", is_flag=True, help="Recompute: less memory, more time.")
-@click.option("--deterministic", is_flag=True, help="Same bits on a GPU every time.")
-@click.option("--save-minutes", type=values.Number(0), help="Minutes between saved states.")
 @count_option("--seed", "Seed of all random numbers.", least=0, most=2**63 - 1)
 @DEVICE
 @count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
@@ -262,7 +243,7 @@ def as_overrides(settings: Mapping[str, Any], names: Mapping[str, str]) -> list[
     from stylegan.toml import toml_value
 
     given = {name: v for name, v in settings.items() if v is not None and v is not False}
-    return [f"{key}={toml_value(v)}" for name, v in given.items() for key in names[name].split()]
+    return [f"{names[name]}={toml_value(v)}" for name, v in given.items()]
 
 
 def lead(*lines: str) -> None:

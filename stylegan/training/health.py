@@ -155,8 +155,8 @@ def out_of_memory(config: TrainConfig, stage: Stage, error: RuntimeError) -> str
     return (
         f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
         f"{count(processes, 'process')}, {min(config.batch_gpu or own, own)} images at once; try "
-        "a smaller --batch-gpu, --checkpoint-activations, --precision bf16 or, in a new run, a "
-        f"smaller schedule.batch_size ({first_line(error)})"
+        "a smaller --batch-gpu, -o checkpoint_activations=true, --precision bf16 or, in a new run, "
+        f"a smaller schedule.batch_size ({first_line(error)})"
     )
 
 

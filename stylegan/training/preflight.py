@@ -47,8 +47,8 @@ def check_memory(costs: dict[int, Cost], stages: list[Stage]) -> None:
         raise ValueError(
             f"not enough memory at resolution {stage.resolution}, batch {stage.batch_size}: "
             f"{here} x {gib(needed)} estimated, {gib(installed_memory())} installed; try "
-            "--batch-gpu, --checkpoint-activations, a smaller --batch, or --no-preflight if you "
-            "know better"
+            "--batch-gpu, -o checkpoint_activations=true, a smaller batch, or --no-preflight if "
+            "you know better"
         )
 
 
