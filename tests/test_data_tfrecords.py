@@ -1,18 +1,16 @@
 """TFRecords of the official program as a source, and the way back to a folder or zip."""
 
 import io
-import json
-import zipfile
 
 import numpy as np
 import pytest
-from commands import refused, told
+from commands import refused
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pictures import folder, png
 from PIL import Image
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from stylegan.data import cached_store, check, export, open_source, prepare
+from stylegan.data import cached_store, check, open_source, prepare
 from stylegan.data.prepare import pyramid
 
 LABELS = np.eye(3, dtype=np.float32)[[2, 0, 0, 2, 2]]
@@ -137,36 +135,3 @@ def test_damaged_and_other_tfrecords_are_refused_in_one_line(content, message, t
     if callable(content):
         file.write_bytes(content(file.read_bytes()))
     assert message in refused("check", file)
-
-
-@pytest.mark.parametrize("classes", [None, ["dog", "cat", "dog", "ox", "ox"]])
-def test_what_is_exported_gives_the_same_store_again(classes, tmp_path):
-    store = prepare(as_folder(tmp_path / "images", images(), classes), tmp_path / "a")
-    export(store, tmp_path / "out.zip")
-    assert_same_store(prepare(tmp_path / "out.zip", tmp_path / "b"), store)
-
-
-def test_an_exported_zip_is_laid_out_for_stylegan2_ada(tmp_path):
-    path = official_set(tmp_path / "records", images(), np.float32([[i, 0.5] for i in range(5)]))
-    store = prepare(path, tmp_path / "a")
-    text = told("export-data", tmp_path / "a", tmp_path / "x" / "a.zip", "--resolution", 8)
-    assert text.endswith("a.zip: 5 images of 8x8, 2 labels\n")
-    with zipfile.ZipFile(tmp_path / "x" / "a.zip") as archive:
-        labels = json.loads(archive.read("dataset.json"))["labels"]
-        assert labels[3] == ["00000/img00000003.png", [3.0, 0.5]]
-        with Image.open(io.BytesIO(archive.read(labels[3][0]))) as image:
-            wanted = store.images(8)[3].transpose(1, 2, 0)
-            np.testing.assert_array_equal(np.asarray(image), wanted)
-    again = prepare(tmp_path / "x" / "a.zip", tmp_path / "b")
-    np.testing.assert_array_equal(again.labels, store.labels)
-
-
-def test_an_export_overwrites_nothing(tmp_path):
-    store = prepare(as_folder(tmp_path / "images", images()), tmp_path / "a")
-    (tmp_path / "out.zip").write_bytes(b"mine")
-    assert "exists; pass --overwrite" in refused("export-data", store.path, tmp_path / "out.zip")
-    assert "is not the name of a zip" in refused("export-data", store.path, tmp_path / "images")
-    assert "there is no store at" in refused("export-data", tmp_path / "images", tmp_path / "c.zip")
-    assert (tmp_path / "out.zip").read_bytes() == b"mine"
-    told("export-data", store.path, tmp_path / "out.zip", "--overwrite")
-    assert open_source(tmp_path / "out.zip").names[0] == "00000/img00000000.png"

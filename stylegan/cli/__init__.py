@@ -25,7 +25,6 @@ COMMANDS = {
     "configs": "List configurations, or every option of one.",
     "prepare": "Make a store of a folder or zip of images.",
     "check": "Check images before training on them.",
-    "export-data": "Write the images of a store to a zip.",
     "cache": "List or remove the stores that training keeps.",
     "explore": "Explore a generator on a local page.",
     "directions": "Find directions of w to move pictures along.",
@@ -34,11 +33,7 @@ COMMANDS = {
     "align": "Crop faces as those of FFHQ.",
     "info": "Describe a file or folder and its uses.",
 }
-MODULES = {
-    "prepare": "data",
-    "check": "data",
-    "export-data": "data",
-}  # of commands that are not in one of their own name
+MODULES = {"prepare": "data", "check": "data"}  # of commands that are not in one of their own name
 
 
 class LazyGroup(click.Group):
@@ -51,7 +46,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"stylegan.cli.{MODULES.get(cmd_name, cmd_name)}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def resolve_command(

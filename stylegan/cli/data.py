@@ -1,4 +1,4 @@
-"""`stylegan prepare`, `check` and `export-data`: images before training."""
+"""`stylegan prepare` and `check`: images before training."""
 
 import shlex
 from pathlib import Path
@@ -131,31 +131,3 @@ def check(
             say(f"  {readable(name)}: {readable(reason)}")
     if strict and findings.skipped:
         ctx.exit(1)
-
-
-@click.command("export-data", cls=Command)
-@click.argument("store", type=values.INPUT)
-@click.argument("out", type=click.Path(path_type=Path))
-@click.option(
-    "--resolution",
-    type=int,
-    help="Resolution of the images.  [default: the highest of the store]",
-)
-@click.option("--overwrite", is_flag=True, help="Replace a zip that exists.")
-def export_data(store: Path, out: Path, resolution: int | None, overwrite: bool) -> None:
-    """Write the images and labels of STORE to the zip OUT.
-
-    It is laid out for stylegan2-ada and its successors: PNG files and dataset.json. This program
-    reads it, too, with the names of the labels.
-
-    \b
-    stylegan export-data photos-256/ photos-256.zip
-    """
-    from stylegan import data
-
-    opened = data.Store(store)
-    with progress_bar("img") as progress:
-        data.export(opened, out, resolution=resolution, overwrite=overwrite, progress=progress)
-    size = resolution or opened.resolution
-    labels = count(len(opened.label_names), "label")
-    say(f"{readable(out)}: {count(len(opened), 'image')} of {size}x{size}, {labels}")

@@ -2,7 +2,6 @@
 
 from .cache import cached_store, default_cache_dir
 from .check import Findings, check
-from .export import export
 from .images import Crop, read_image
 from .loader import Batch, batches, process_reals
 from .prepare import prepare, pyramid
@@ -20,7 +19,6 @@ __all__ = [
     "cached_store",
     "check",
     "default_cache_dir",
-    "export",
     "is_store",
     "open_source",
     "prepare",

@@ -106,8 +106,8 @@ def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
 
 
 def in_json(content: bytes) -> tuple[dict[str, Any], list[str] | None]:
-    """Image -> class number, class name or list of numbers; and the names of classes or numbers,
-    which `export-data` adds to the format of stylegan2-ada."""
+    """Image -> class number, class name or list of numbers; and the names of classes or numbers, if
+    the file adds `label_names` to the format of stylegan2-ada."""
     read = json.loads(content)
     pairs = read.get("labels") if isinstance(read, dict) else None
     names = read.get("label_names") if isinstance(read, dict) else None
