@@ -14,15 +14,6 @@ from stylegan.cli.terminal import say
 
 WIDTH = 80  # columns of a terminal
 KIMG = "kimg: thousands of real images shown, the measure of time"
-PAGE = f"""# Options
-
-Every option of a configuration, written by `python tools/options.py` from the comments in the code.
-`train` changes one with `-o KEY=VALUE` (TOML: text in quotes), some also by
-[an option of its own](training.md). The defaults are the paper's; `stylegan configs` lists the
-configurations, `stylegan configs NAME` shows all values of one. Tables by resolution hold from an
-entry up to the next: `{{ 4 = 128, 32 = 64 }}`; a plain number holds everywhere. Units are in
-brackets; {KIMG}.
-"""
 
 
 @dataclass(frozen=True)
@@ -146,18 +137,3 @@ def comments_of(owner: type) -> dict[str, str]:
         else:
             above = []
     return found
-
-
-def options_page() -> str:
-    """docs/options.md."""
-    from stylegan.toml import toml_value
-
-    lines, section = [PAGE], None
-    for option in options():
-        place = option.name.rpartition(".")[0]
-        if place != section:
-            section = place
-            title = f"`[{section}]`" if section else "The run"
-            lines += [f"\n## {title}\n\n| option | default | meaning |\n|---|---|---|\n"]
-        lines.append(f"| `{option.name}` | `{toml_value(option.default)}` | {option.meaning} |\n")
-    return "".join(lines)
