@@ -11,7 +11,7 @@ from two_processes import float64_state
 from stylegan.training import Share, TrainState, draw
 from stylegan.training.draws import mirror_flags
 from stylegan.training.parallel import stage_networks
-from stylegan.training.step import update_ema
+from stylegan.training.step import update_ema, update_w_avg
 
 
 def weights_of(network):
@@ -51,6 +51,14 @@ def test_the_average_sees_the_generator_before_its_update_and_w_avg_in_between()
     half_way = torch.lerp(w, before["w_avg"], config.w_avg_decay)
     assert torch.allclose(state.generator_ema.w_avg, half_way, rtol=0, atol=1e-7)
     assert not torch.allclose(state.generator.w_avg, half_way, rtol=0, atol=1e-7)
+
+
+def test_an_overflow_does_not_stay_in_the_average_of_w():
+    generator = TrainState.create(tiny_config()).generator
+    overflown = torch.ones_like(generator.w_avg)
+    overflown[0], overflown[1] = torch.inf, torch.nan
+    update_w_avg(generator, overflown, 0.75)
+    assert generator.w_avg.tolist() == [0, 0, *[0.25] * (len(overflown) - 2)]
 
 
 def test_weights_that_are_not_in_use_do_not_move_and_get_no_gradient():

@@ -164,8 +164,10 @@ def add_to(metrics: Metrics, terms: list[Term], weight: float) -> None:
 
 def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
     """Move the average of w toward the mean over the whole batch, in place: in both updates of a
-    step, as officially."""
-    generator.w_avg.lerp_(distributed.mean(w_mean), 1 - decay)
+    step and over all labels together, as officially."""
+    w_avg, mean = generator.w_avg, distributed.mean(w_mean)
+    # An overflow in float16 skips an update of the weights; in the average it would stay for ever.
+    w_avg.lerp_(torch.where(mean.isfinite(), mean, w_avg), 1 - decay)
 
 
 @torch.no_grad()
