@@ -21,9 +21,9 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
     """A StyleGAN (version 1) generator with weights of your choice.
 
     weights: a run folder of this repository or a file in it, an exported .safetensors, an official
-      NVIDIA snapshot (.pkl), a checkpoint of genforce, rosinality, huangzh13 or mmgeneration, an
-      https address of such a file with its SHA-256, or a bundled name (emoji32). Nothing in a file
-      is executed.
+      NVIDIA snapshot (.pkl) or its variables (.npz), a checkpoint of genforce, rosinality,
+      huangzh13 or mmgeneration, an https address of such a file with its SHA-256, or a bundled
+      name (emoji32). Nothing in a file is executed.
     map_location: the device to put it on.
 
     Returns a torch.nn.Module in eval mode, `G`:

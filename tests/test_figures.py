@@ -30,7 +30,7 @@ from stylegan.figures.noise import deviation
 from stylegan.files.latents import write_latents
 from stylegan.files.loading import (
     LoadedGenerator,
-    load_file,
+    load_source,
     newest_of_each_resolution,
     save_generator,
 )
@@ -261,9 +261,9 @@ def run(tmp_path):
 def test_growth_shows_the_last_file_of_each_resolution(run):
     (run / "state-000020000.pt").touch()  # the generator of that moment is taken
     files = newest_of_each_resolution(RunFolder(run).checkpoints())
-    image = timelapse(map(load_file, files), lambda some: of_seeds(some, [3]))
+    image = timelapse(map(load_source, files), lambda some: of_seeds(some, [3]))
     small, large = cells(image, 1, 2)[0]
-    at_last = load_file(run / "generator-000030000.pt")
+    at_last = load_source(run / "generator-000030000.pt")
     same(small, one(at_last, [3], resolution=8)[0])
     same(large, one(at_last, [3], resolution=16, alpha=0.5)[0])
 

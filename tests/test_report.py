@@ -14,7 +14,7 @@ from PIL import Image
 from tiny_training import SHORT, run, tiny_config
 
 from stylegan.config import to_toml
-from stylegan.files.loading import load_run
+from stylegan.files.loading import load_source
 from stylegan.report import Captioned, Drawings, truncation_sweep, write_report
 from stylegan.report.charts import POINTS, averaged, chart
 from stylegan.report.curves import best_of, by_metric, scores
@@ -123,7 +123,7 @@ def test_the_page_tells_everything_and_fetches_nothing(folder):
         measured(4, fid=30.0) + measured(8, fid=11.5) + measured(12, fid=12.25) + json.dumps(half)
     )
     shown = Captioned(Image.new("RGB", (40, 30)), "the caption")
-    sweep = truncation_sweep(load_run(folder), seeds=range(2))
+    sweep = truncation_sweep(load_source(folder), seeds=range(2))
     assert write_report(folder, Drawings(sweep, shown)) == folder / "report.html"
     assert scores(read_run(folder)) == [("Best fid50k", "11.5")]
     page = Page(folder / "report.html")

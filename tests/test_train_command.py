@@ -371,7 +371,7 @@ def test_what_holds_no_generator_is_no_start(here):
     (here / "nothing").mkdir()
     assert "critic.pt holds a discriminator" in refused("--init-from", "critic.pt")
     assert "text.pt is not a checkpoint" in refused("--init-from", "text.pt")
-    assert "the folder nothing holds no state-*.pt" in refused("--init-from", "nothing")
+    assert "folder nothing holds neither generator-*.pt nor" in refused("--init-from", "nothing")
 
 
 def test_a_run_that_has_begun_keeps_its_own_weights(at_finished):

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from stylegan import sampling
 from stylegan.edits import Edit, edited
 from stylegan.figures import StyleRange, of_seeds
-from stylegan.files.loading import LoadedGenerator, load_file, save_generator
+from stylegan.files.loading import LoadedGenerator, load_source, save_generator
 from stylegan.ops import truncate
 from stylegan.paths import places
 from stylegan.video import (
@@ -202,7 +202,7 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
     for images, resolution in ((1_000, 4), (5_000, 8), (6_000, 8)):
         files.append(tmp_path / f"generator-{images:09d}.pt")
         save_generator(files[-1], random_generator(TINY), images_seen=images, resolution=resolution)
-    made = timelapse_film(files, load_file, lambda loaded: of_seeds(loaded, [1]), 10)
+    made = timelapse_film(files, load_source, lambda loaded: of_seeds(loaded, [1]), 10)
     shown, captions = zip(*made.frames, strict=True)
     kimg = ["1"] * 4 + ["5"] * 5 + ["6"]  # 1000, 1556, 2111, 2667 images; 3222, ... 5444; 6000
     assert [caption.split()[0] for caption in captions] == kimg

@@ -61,13 +61,13 @@ def convert(
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
     """
     from stylegan.files.formats import own, read_snapshot
-    from stylegan.files.loading import load_discriminator, load_run, located
+    from stylegan.files.loading import load_discriminator, load_source, located
 
     path = located(source)
     destinations = [destination, *([discriminator] if discriminator else [])]
     check_destinations(path, destinations, overwrite)
     snapshot = None if path.is_dir() else read_snapshot(path)
-    loaded = load_run(path) if snapshot is None else snapshot.to_generate()
+    loaded = load_source(path) if snapshot is None else snapshot.to_generate()
     critic = snapshot.discriminator if snapshot else None
     if discriminator and critic is None:
         critic = load_discriminator(path)

@@ -164,10 +164,10 @@ class Selection:
 
     def load(self, path: Path | None = None) -> "LoadedGenerator":
         """The same of a file in a run."""
-        from stylegan.files.loading import load_file, load_source
+        from stylegan.files.loading import load_source
 
         device = use_device(self.device)
-        loaded = load_file(path, device) if path else load_source(self.source, map_location=device)
+        loaded = load_source(path or self.source, map_location=device)
         full = loaded.generator.config.resolution
         if self.resolution is not None and loaded.resolution < self.resolution <= full:
             note(

@@ -18,7 +18,7 @@ from stylegan.run_folder import RunFolder
 
 ACCEPTED = (
     f"a run folder, a folder with {SHARED}, a generator or state file of this project "
-    "(.pt), an exported one (.safetensors), an official snapshot (.pkl), "
+    "(.pt), an exported one (.safetensors), an official snapshot (.pkl) or its variables (.npz), "
     "a checkpoint of rosinality, genforce, huangzh13 or mmgeneration (.model, .pth), "
     f"an https address with #sha256=... of such a file, or a bundled name ({', '.join(BUNDLED)})"
 )
@@ -39,7 +39,7 @@ def load_bundled(
     name: str, *, pretrained: bool = True, map_location: str | torch.device = "cpu"
 ) -> SeededGenerator:
     """A generator that ships with the package, or the same network with random weights."""
-    loaded = load_file(bundled_file(name))
+    loaded = load_source(name)
     if not pretrained:
         generator = make_generator(loaded.generator.config).eval()
         loaded = dataclasses.replace(loaded, generator=generator, origin="random weights")
@@ -47,9 +47,9 @@ def load_bundled(
 
 
 def load_source(source: str | Path, *, map_location: str | torch.device = "cpu") -> LoadedGenerator:
-    """The generator of a run folder, one of our files, an official .pkl, a checkpoint of another
-    program (see `stylegan.interop`), an https address of a file or a bundled name. A name comes
-    before a path (write ./emoji32 for a folder called that).
+    """The generator of a run folder, one of our files, an official .pkl, official variables (.npz),
+    a checkpoint of another program (see `stylegan.interop`), an https address of a file or a
+    bundled name. A name comes before a path (write ./emoji32 for a folder called that).
 
     Of a run the newest generator file is taken, else the newest state that can be read; of a
     state its average generator. Nothing in a file is ever executed.
@@ -61,15 +61,22 @@ def load_with_file(
     source: str | Path, *, map_location: str | torch.device = "cpu"
 ) -> tuple[LoadedGenerator, Path]:
     """The same, and the file that it was read from."""
-    path = located(source)
-    if path.is_dir():
-        return newest_of_run(path, map_location)
-    return load_file(path, map_location), path
+    damaged: list[ValueError] = []
+    for file in files_of(located(source)):
+        try:
+            loaded = read_snapshot(file).to_generate()
+        except ValueError as error:
+            damaged.append(error)
+        else:
+            loaded.generator.to(map_location)
+            note = "".join(f"; not used: {problem}" for problem in damaged)
+            return dataclasses.replace(loaded, origin=loaded.origin + note), file
+    raise damaged[0]
 
 
 def located(source: str | Path) -> Path:
     """The file or folder that `source` stands for, downloaded if it is an address."""
-    if str(source) in BUNDLED:
+    if source in BUNDLED:
         return bundled_file(str(source))
     if "://" in str(source):
         return downloaded(str(source))
@@ -79,39 +86,21 @@ def located(source: str | Path) -> Path:
     return path
 
 
-def load_run(folder: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
-    """The newest generator of a run that can be read, else that of the newest state."""
-    return newest_of_run(folder, map_location)[0]
-
-
-def newest_of_run(
-    folder: Path, map_location: str | torch.device = "cpu"
-) -> tuple[LoadedGenerator, Path]:
-    """The same, and its file."""
-    run = RunFolder(folder)
-    shared = [path for path in [folder / SHARED] if path.is_file()]
-    damaged: list[str] = []
-    for path in [*reversed(run.generators()), *reversed(run.states()), *shared]:
-        try:
-            loaded = load_file(path, map_location)
-        except ValueError as error:
-            damaged.append(str(error))
-        else:
-            note = "".join(f"; not used: {problem}" for problem in damaged)
-            return dataclasses.replace(loaded, origin=loaded.origin + note), path
-    if damaged:
-        raise ValueError(damaged[0])
-    raise FileNotFoundError(
-        f"the folder {folder} holds neither generator-*.pt nor state-*.pt nor {SHARED}, "
-        f"so it is not a run that has saved anything; accepted are {ACCEPTED}"
-    )
-
-
-def load_file(path: Path, map_location: str | torch.device = "cpu") -> LoadedGenerator:
-    """The generator of a file."""
-    loaded = read_snapshot(path).to_generate()
-    loaded.generator.to(map_location)
-    return loaded
+def files_of(path: Path, *, states_first: bool = False) -> list[Path]:
+    """The file `path`, or the files of weights in a folder, in the order in which to try them:
+    generators before states unless `states_first`, each from the newest on."""
+    if not path.is_dir():
+        return [path]
+    run = RunFolder(path)
+    kinds = [run.states(), run.generators()]
+    files = [file for kind in (kinds if states_first else kinds[::-1]) for file in reversed(kind)]
+    files += [file for file in [path / SHARED] if file.is_file()]
+    if not files:
+        raise FileNotFoundError(
+            f"the folder {path} holds neither generator-*.pt nor state-*.pt nor {SHARED}, "
+            f"so it is not a run that has saved anything; accepted are {ACCEPTED}"
+        )
+    return files
 
 
 def newest_of_each_resolution(paths: Iterable[Path]) -> list[Path]:
@@ -135,15 +124,7 @@ def load_discriminator(
     `stylegan convert --discriminator` wrote, an official snapshot or a genforce checkpoint; or of
     an https address of one of these. In eval mode. ValueError if there is none.
     """
-    path = located(source)
-    if path.is_dir():
-        states = RunFolder(path).states()
-        if not states:
-            raise FileNotFoundError(
-                f"the folder {path} holds no state-*.pt, which alone keeps the discriminator "
-                "of a run"
-            )
-        path = states[-1]
+    path = files_of(located(source), states_first=True)[0]
     network = read_snapshot(path).discriminator
     if network is None:
         raise ValueError(

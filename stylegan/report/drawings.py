@@ -10,7 +10,7 @@ from PIL import Image
 
 from stylegan.figures import of_seeds, truncation
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.loading import load_run
+from stylegan.files.loading import load_source
 from stylegan.metrics import GeneratorSamples, Tools
 from stylegan.metrics.neighbours import comparing, samples_and_nearest
 from stylegan.metrics.reals import store_of
@@ -63,7 +63,7 @@ def drawings_of(
 ) -> Drawings:
     """What the newest generator of a run shows; where there is none, the reason."""
     try:
-        loaded = load_run(folder, device)
+        loaded = load_source(folder, map_location=device)
     except FileNotFoundError:
         text = "The run has not saved a generator yet."
         return Drawings(text, text)

@@ -13,7 +13,7 @@ from stylegan.config import TrainConfig
 from stylegan.distributed import on_all_ranks
 from stylegan.files import checkpoint, loading
 from stylegan.files.download import BUNDLED
-from stylegan.files.formats import SHARED, read_snapshot
+from stylegan.files.formats import read_snapshot
 from stylegan.files.snapshot import Snapshot
 from stylegan.lineage import NVIDIA, Lineage, Source, licence_of, public_address, source_of
 from stylegan.messages import readable
@@ -67,15 +67,7 @@ class Start:
 def opened(source: str | Path) -> Start:
     """The networks of `source`, which may be all that `loading.load_source` takes: of a run those
     of its newest state."""
-    path = loading.located(source)
-    if path.is_dir():
-        shared = [file for file in [path / SHARED] if file.is_file()]
-        files = RunFolder(path).states() or RunFolder(path).generators()
-        if not (files or shared):
-            raise FileNotFoundError(
-                f"the folder {source} holds no state-*.pt, generator-*.pt or {SHARED}"
-            )
-        path = (files or shared)[-1]
+    path = loading.files_of(loading.located(source), states_first=True)[0]
     snapshot = read_snapshot(path)
     if snapshot.generator is None:
         raise ValueError(f"{path} holds a discriminator; a state or generator is needed here")
