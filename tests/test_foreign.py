@@ -229,7 +229,7 @@ def test_other_low_pass_filters_and_names_that_fall_together_are_refused():
     kernel = torch.ones(16, 1, 3, 3) / 9
     with pytest.raises(ValueError, match=r"synthesis.layer4.blur.kernel is not the low-pass"):
         import_weights(given | {"synthesis.layer4.blur.kernel": kernel})
-    with pytest.raises(ValueError, match=r"generator holds truncation.w_avg twice, with and with"):
+    with pytest.raises(ValueError, match=r"generator holds a name twice, with and without module"):
         import_weights(given | {"module.truncation.w_avg": torch.zeros(16)})
 
 

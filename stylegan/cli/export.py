@@ -1,6 +1,5 @@
 """`stylegan export`: a generator as a file for other programs."""
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +29,6 @@ if TYPE_CHECKING:
     help="Noise of .onnx and .pt2: maps that are given, the stored ones, or none.  "
     "[default: const]",
 )
-@click.option("--half", is_flag=True, help="Round the weights of .safetensors to float16.")
-@click.option(
-    "--check/--no-check",
-    default=True,
-    help="Run .onnx in ONNX Runtime, if installed, before it is kept.",
-)
 @click.option("--overwrite", is_flag=True, help="Replace DESTINATION if it exists.")
 def export(
     source: str,
@@ -43,8 +36,6 @@ def export(
     psi: float | None,
     cutoff: "Cutoff",
     noise: "NoiseInput | None",
-    half: bool,
-    check: bool,
     overwrite: bool,
 ) -> None:
     """Write the generator of SOURCE for other programs; DESTINATION's ending says how.
@@ -62,15 +53,12 @@ def export(
     from stylegan.files.formats import export as write
     from stylegan.files.loading import load_source
 
-    check_request(destination, noise=noise, half=half, overwrite=overwrite)
+    check_request(destination, noise=noise, overwrite=overwrite)
     loaded = load_source(source).adjusted(psi=psi, cutoff=cutoff)
-    runs = importlib.util.find_spec("onnxruntime") is not None
     with working(f"writing {destination}"):
-        most = write(
-            loaded, destination, noise=noise, half=half, check=check and runs, overwrite=overwrite
-        )
+        most = write(loaded, destination, noise=noise, overwrite=overwrite)
     say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
     if most is not None:
         say(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")
-    elif check and not runs and destination.suffix == ".onnx":
+    elif destination.suffix == ".onnx":
         say('not run: onnxruntime is not installed (pip install -e ".[export]")')

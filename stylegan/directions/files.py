@@ -13,8 +13,8 @@ from stylegan.atomic import replacing
 from stylegan.directions.finding import KNOWN, Directions
 from stylegan.edits import check_layers
 from stylegan.files.download import BUNDLED
-from stylegan.files.formats.metadata import from_json
 from stylegan.files.formats.npz import npz_arrays
+from stylegan.files.formats.own import from_json
 from stylegan.files.latents import checked_numbers
 from stylegan.files.loaded import fits, hashes
 from stylegan.messages import readable

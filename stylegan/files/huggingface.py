@@ -5,6 +5,7 @@ and a model card. The first alone is read.
 """
 
 import dataclasses
+import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ except ImportError as error:
 
 from stylegan.atomic import write_text
 from stylegan.files.formats import SHARED
-from stylegan.files.formats.metadata import to_json
 from stylegan.files.formats.safetensors import save_safetensors
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.lineage import NVIDIA, described, licence_of
@@ -72,9 +72,9 @@ def save_folder(
         )
     folder.mkdir(parents=True, exist_ok=True)
     save_safetensors(folder / SHARED, loaded)
-    config = to_json(dataclasses.asdict(loaded.generator.config))
+    config = json.dumps(dataclasses.asdict(loaded.generator.config))
     write_text(folder / CONFIG, f"{config}\n")
-    write_text(folder / README, f"{model_card(loaded, card)}")
+    write_text(folder / README, str(model_card(loaded, card)))
 
 
 def push_to_hub(loaded: LoadedGenerator, repository: str, card: Card, **settings: Any) -> str:

@@ -103,22 +103,19 @@ def export(
     path: Path,
     *,
     noise: NoiseInput | None = None,
-    half: bool = False,
-    check: bool = False,
     overwrite: bool = False,
 ) -> float | None:
     """Write a generator in the format that the ending of `path` names.
 
-    .safetensors: the weights, with all else as JSON in the metadata; `half` rounds them to
-    float16. .onnx and .pt2 (torch.export) compute images, without padding, from z, psi and, where
-    there are any, labels, for any number of images; truncation reaches the layers that the file of
-    the generator says. Their `noise`: "const" (default) holds the stored maps, "input" takes them,
-    "none" leaves noise out.
+    .safetensors: the weights, with all else as JSON in the metadata. .onnx and .pt2 (torch.export)
+    compute images, without padding, from z, psi and, where there are any, labels, for any number of
+    images; truncation reaches the layers that the file of the generator says. Their `noise`:
+    "const" (default) holds the stored maps, "input" takes them, "none" leaves noise out.
 
-    `check`: ONNX Runtime runs an .onnx file before it is kept. Returns the largest difference of
-    its images from the generator's in float32; ValueError if rounding does not explain it.
+    ONNX Runtime, if installed, runs an .onnx file before it is kept. Returns the largest difference
+    of its images from the generator's in float32; ValueError if rounding does not explain it.
     """
-    check_request(path, noise=noise, half=half, overwrite=overwrite)
+    check_request(path, noise=noise, overwrite=overwrite)
     ending = path.suffix.lower()
     if ending in PROGRAMS and loaded.centers is not None:
         raise ValueError(
@@ -127,17 +124,17 @@ def export(
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if ending == ".safetensors":
-        save_safetensors(path, loaded, half=half)
+        save_safetensors(path, loaded)
         return None
     from stylegan.files.formats.program import save_onnx, save_program
 
     if ending == ".onnx":
-        return save_onnx(path, loaded, noise or "const", check=check)
+        return save_onnx(path, loaded, noise or "const")
     save_program(path, loaded, noise or "const")
     return None
 
 
-def check_request(path: Path, *, noise: NoiseInput | None, half: bool, overwrite: bool) -> None:
+def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> None:
     """ValueError unless the format of `path` has what is chosen and no file would be lost."""
     check_file(path, overwrite=overwrite, endings=WRITTEN)
     ending = path.suffix.lower()
@@ -145,8 +142,6 @@ def check_request(path: Path, *, noise: NoiseInput | None, half: bool, overwrite
         raise ValueError(f"a {ending} file holds weights, for every noise; leave noise out")
     if noise is not None and noise not in get_args(NoiseInput):
         raise ValueError(f"noise is {', '.join(get_args(NoiseInput))}, not {noise!r}")
-    if half and ending != ".safetensors":
-        raise ValueError(f"half precision is for .safetensors files, not for {ending}")
     if ending in NEEDED and importlib.util.find_spec(NEEDED[ending]) is None:
         raise ValueError(
             f'writing {ending} files needs {NEEDED[ending]}: pip install -e ".[export]"'

@@ -1,16 +1,17 @@
 """What the importers of other PyTorch programs share: shapes -> configuration, what files lack."""
 
+import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from stylegan.files.checkpoint import FLOATS
-from stylegan.files.formats.matching import Match
+from stylegan.files.checkpoint import FLOATS, check_weights
+from stylegan.files.formats.matching import Match, filled
 from stylegan.messages import readable
-from stylegan.networks import MappingNetwork, NetworkConfig, SynthesisNetwork
+from stylegan.networks import Generator, MappingNetwork, NetworkConfig, SynthesisNetwork
 
 Weights = Mapping[str, Tensor]
 
@@ -55,19 +56,13 @@ def styled(ours: str, theirs: str) -> Iterator[Match]:
 def plain_weights(weights: Any, what: str) -> dict[str, Tensor]:
     """Tensors by name, without the prefix of DataParallel; ValueError if they are something else
     or hold no real numbers."""
-    if not isinstance(weights, Mapping):
-        raise ValueError(f"{what} is {type(weights).__name__}, not weights by name")
-    plain = {}
-    for name, tensor in weights.items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise ValueError(f"{what} holds {readable(repr(name))}, which is not a named tensor")
-        if tensor.layout != torch.strided or tensor.dtype not in FLOATS or tensor.is_meta:
-            kind = "no numbers" if tensor.is_meta else f"{tensor.dtype}, not plain real numbers"
-            raise ValueError(f"{readable(name)} holds {kind}")
-        short = name.removeprefix("module.")
-        if short in plain:
-            raise ValueError(f"{what} holds {readable(short)} twice, with and without module.")
-        plain[short] = tensor
+    check_weights(weights)
+    plain = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
+    if len(plain) < len(weights):
+        raise ValueError(f"{what} holds a name twice, with and without module.")
+    for name, tensor in plain.items():
+        if tensor.dtype not in FLOATS:
+            raise ValueError(f"{readable(name)} holds {tensor.dtype}, not plain real numbers")
     return plain
 
 
@@ -81,15 +76,37 @@ def shape(weights: Weights, name: str, dimensions: int) -> tuple[int, ...]:
     return found
 
 
-def numbered(weights: Weights, pattern: str) -> int:
-    """How many of `pattern` with 0, 1, 2, ... in place of {} there are."""
-    n = 0
-    while pattern.format(n) in weights:
-        n += 1
-    return n
+def names(weights: Weights, pattern: str, start: int = 0, step: int = 1) -> list[str]:
+    """`pattern` with start, start + step, ... in place of {}, as long as there are such weights."""
+    numbered = (pattern.format(n) for n in itertools.count(start, step))
+    return list(itertools.takewhile(weights.__contains__, numbered))
 
 
-def mapping_fields(weights: Weights, layers: Sequence[str], label_dim: int) -> dict[str, Any]:
+def built(
+    config: NetworkConfig,
+    matches: Iterable[Match],
+    weights: Weights,
+    *,
+    blurs: Collection[str],
+    unused: Collection[str] = (),
+    shared_noise: bool = False,
+) -> Generator:
+    """The generator of a file, whose low-pass filters are called `blurs`.
+
+    Where the file has no noise maps or no average w, they are drawn and computed, the same each
+    time; `shared_noise`: one map for both layers of a resolution.
+    """
+    table, without_match = list(matches), {*unused, *blur_kernels(weights, blurs)}
+    network = filled(lambda: Generator(config), table, weights, without_match)
+    in_file = {match.name for match in table}
+    if not any(name.endswith("noise.const") for name in in_file):
+        draw_noise_maps(network.synthesis, shared=shared_noise)
+    if "w_avg" not in in_file:
+        network.w_avg.copy_(mean_w(network.mapping))
+    return network
+
+
+def mapping_fields(weights: Weights, layers: Sequence[str], label_dim: int = 0) -> dict[str, Any]:
     """The fields of a configuration that weights (out, in) of the mapping layers imply."""
     shapes = [shape(weights, name, 2) for name in layers]
     if not shapes:

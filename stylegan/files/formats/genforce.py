@@ -16,9 +16,10 @@ from stylegan.files.formats.foreign import (
     TRANSPOSED,
     Weights,
     blur_kernels,
+    built,
     layer,
     mapping_fields,
-    numbered,
+    names,
     plain_weights,
     shape,
     width_fields,
@@ -94,10 +95,8 @@ def config_of(weights: Weights) -> NetworkConfig:
     label_dim = 0
     if "mapping.label_weight" in weights:
         label_dim = shape(weights, "mapping.label_weight", 2)[0]
-    layers = numbered(weights, "mapping.dense{}.weight")
-    blocks = numbered(weights, "synthesis.output{}.weight")
-    outputs = [shape(weights, f"synthesis.output{i}.weight", 4) for i in range(blocks)]
-    fields = mapping_fields(weights, [f"mapping.dense{i}.weight" for i in range(layers)], label_dim)
+    fields = mapping_fields(weights, names(weights, "mapping.dense{}.weight"), label_dim)
+    outputs = [shape(weights, n, 4) for n in names(weights, "synthesis.output{}.weight")]
     w_dim = shape(weights, "synthesis.layer0.style.weight", 2)[1]
     if fields["w_dim"] != w_dim:
         raise ValueError(
@@ -142,8 +141,7 @@ def seen_of(content: Mapping[str, Any]) -> int | None:
 
 def generator_of(config: NetworkConfig, weights: Weights) -> Generator:
     blurs = [BLUR.format(2 * i) for i in range(1, len(resolutions(config.resolution)))]
-    unused = {"synthesis.lod", *blur_kernels(weights, blurs)}
-    return filled(lambda: Generator(config), matches(config), weights, unused)
+    return built(config, matches(config), weights, blurs=blurs, unused=["synthesis.lod"])
 
 
 def matches(config: NetworkConfig) -> Iterator[Match]:

@@ -13,22 +13,20 @@ from typing import Any
 from stylegan.files.formats.foreign import (
     TRANSPOSED,
     Weights,
-    blur_kernels,
-    draw_noise_maps,
+    built,
     layer,
     mapping_fields,
-    mean_w,
+    names,
     normed,
-    numbered,
     plain_weights,
     shape,
     trained_resolution,
     width_fields,
 )
-from stylegan.files.formats.matching import FUSED_FROM, Match, filled
+from stylegan.files.formats.matching import FUSED_FROM, Match
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 
 LAYOUT = "checkpoint of huangzh13/StyleGAN.pytorch"
@@ -61,13 +59,10 @@ def read_huangzh13(content: Mapping[str, Any]) -> Snapshot:
         raise ValueError("it is a discriminator; pictures need a generator: GAN_GEN_SHADOW_*.pth")
     config = config_of(weights)
     blocks = range(len(resolutions(config.resolution)) - 1 if config.blur else 0)
-    names = [f"{BLOCK.format(i)}.conv0_up.intermediate.kernel" for i in blocks]
+    blurs = [f"{BLOCK.format(i)}.conv0_up.intermediate.kernel" for i in blocks]
     averaged = AVERAGE in weights
     table = [*matches(config), *([Match("w_avg", AVERAGE)] if averaged else [])]
-    network = filled(lambda: Generator(config), table, weights, blur_kernels(weights, names))
-    draw_noise_maps(network.synthesis, shared=False)
-    if not averaged:
-        network.w_avg.copy_(mean_w(network.mapping))
+    network = built(config, table, weights, blurs=blurs)
     loaded = LoadedGenerator(
         network,
         LAYOUT,
@@ -82,14 +77,11 @@ def config_of(weights: Weights) -> NetworkConfig:
     label_dim = 0
     if "class_embedding.weight" in weights:
         label_dim = shape(weights, "class_embedding.weight", 2)[0]
-    layers = numbered(weights, "g_mapping.map.dense{}.weight")
-    widths = [shape(weights, f"{START}.conv.weight", 4)[0]]
-    for i in range(numbered(weights, BLOCK + ".conv1.weight")):
-        widths.append(shape(weights, f"{BLOCK.format(i)}.conv1.weight", 4)[0])
-    names = [f"g_mapping.map.dense{i}.weight" for i in range(layers)]
+    layers = names(weights, "g_mapping.map.dense{}.weight")
+    convolutions = [f"{START}.conv.weight", *names(weights, f"{BLOCK}.conv1.weight")]
     return NetworkConfig(
-        **width_fields(widths),
-        **mapping_fields(weights, names, label_dim),
+        **width_fields([shape(weights, name, 4)[0] for name in convolutions]),
+        **mapping_fields(weights, layers, label_dim),
         image_channels=shape(weights, "g_synthesis.to_rgb.0.weight", 4)[0],
         blur=any(name.endswith(".intermediate.kernel") for name in weights),
     )

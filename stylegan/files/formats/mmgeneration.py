@@ -18,19 +18,18 @@ from stylegan.files.formats.foreign import (
     HE_FACTOR,
     TRANSPOSED,
     Weights,
-    blur_kernels,
+    built,
     convolved,
     mapping_fields,
-    mean_w,
+    names,
     normed,
-    numbered,
     plain_weights,
     shape,
     styled,
     trained_resolution,
     width_fields,
 )
-from stylegan.files.formats.matching import Match, filled
+from stylegan.files.formats.matching import Match
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
 from stylegan.networks import Generator, NetworkConfig
@@ -105,14 +104,10 @@ def scalar(content: Mapping[str, Any], name: str) -> float | None:
 
 
 def config_of(weights: Weights) -> NetworkConfig:
-    blocks = numbered(weights, "convs.{}.conv2.conv.weight_orig")
-    widths = [shape(weights, f"convs.{i}.conv2.conv.weight_orig", 4)[0] for i in range(blocks)]
-    layers = 0
-    while MAPPING.format(layers + 1) in weights:
-        layers += 1
+    blocks = names(weights, "convs.{}.conv2.conv.weight_orig")
     return NetworkConfig(
-        **width_fields(widths),
-        **mapping_fields(weights, [MAPPING.format(i + 1) for i in range(layers)], 0),
+        **width_fields([shape(weights, name, 4)[0] for name in blocks]),
+        **mapping_fields(weights, names(weights, MAPPING, 1)),
         image_channels=shape(weights, "to_rgbs.0.conv.weight_orig", 4)[0],
         activation_before_blur=True,
     )
@@ -120,10 +115,8 @@ def config_of(weights: Weights) -> NetworkConfig:
 
 def generator_of(config: NetworkConfig, weights: Weights) -> Generator:
     blocks = range(1, len(resolutions(config.resolution)))
-    blurs = blur_kernels(weights, [f"convs.{i}.conv1.1.kernel" for i in blocks])
-    network = filled(lambda: Generator(config), matches(config), weights, blurs)
-    network.w_avg.copy_(mean_w(network.mapping))
-    return network
+    blurs = [f"convs.{i}.conv1.1.kernel" for i in blocks]
+    return built(config, matches(config), weights, blurs=blurs)
 
 
 def matches(config: NetworkConfig) -> Iterator[Match]:
@@ -137,10 +130,8 @@ def matches(config: NetworkConfig) -> Iterator[Match]:
         if r == 4:
             yield normed(f"{ours}.const", f"{block}.conv1.input")
         else:
-            up = f"{block}.conv1.0.conv"
-            yield from convolved(ours, up, 0, axes=TRANSPOSED)
-        conv = f"{block}.conv2.conv"
-        yield from convolved(ours, conv, 1)
+            yield from convolved(ours, f"{block}.conv1.0.conv", 0, axes=TRANSPOSED)
+        yield from convolved(ours, f"{block}.conv2.conv", 1)
         for j in (0, 1):
             yield from epilogue_matches(config.channels(r), block, f"{ours}.epilogue{j}", i, j)
         ours, rgb = f"synthesis.to_rgb.{r}", f"to_rgbs.{i}.conv"

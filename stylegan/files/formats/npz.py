@@ -12,9 +12,8 @@ from stylegan.files.formats.correspondence import (
     config_from_official,
     truncation_defaults,
 )
-from stylegan.files.formats.metadata import HEAD, from_json
 from stylegan.files.formats.official import generator_from_official, reached
-from stylegan.files.formats.own import snapshot_of
+from stylegan.files.formats.own import HEAD, from_json, snapshot_of
 from stylegan.files.snapshot import Snapshot
 from stylegan.lineage import source_of, to_plain
 from stylegan.messages import readable

@@ -1,6 +1,7 @@
 """Our own files: what `checkpoint` reads and writes, as networks."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from stylegan.networks import (
 from stylegan.schedule import ScheduleConfig, stage_at
 
 Network = TypeVar("Network", Generator, Discriminator)
+HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
 
 
 def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
@@ -114,6 +116,22 @@ def save_discriminator(path: Path, network: Discriminator, lineage: Lineage = ()
     """Write a discriminator as a file of its own."""
     about = {"config": dataclasses.asdict(network.config), "lineage": to_plain(lineage)}
     checkpoint.save(path, "discriminator", about | {"weights": weights_on_cpu(network)})
+
+
+def about(loaded: LoadedGenerator, **more: Any) -> str:
+    """What a file of another format says beside the weights, as JSON."""
+    return json.dumps(HEAD | loaded.description() | more, allow_nan=False)
+
+
+def from_json(text: str, path: Path, what: str) -> dict[str, Any]:
+    """A JSON object that a file holds as its `what`."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: its {what} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is damaged: its {what} is not a JSON object")
+    return value
 
 
 def weights_on_cpu(network: nn.Module) -> dict[str, Tensor]:

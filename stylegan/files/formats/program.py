@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import importlib.util
 import io
 import warnings
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from torch.export import Dim, ExportedProgram
 
 from stylegan import sampling
 from stylegan.atomic import replacing
-from stylegan.files.formats.metadata import OURS, about, to_json
+from stylegan.files.checkpoint import FORMAT
+from stylegan.files.formats.own import about
 from stylegan.files.loaded import LoadedGenerator
 
 WRONG = 1e-3  # difference of images that rounding does not explain; usual is less than 1e-4
@@ -86,32 +88,32 @@ def save_program(path: Path, loaded: LoadedGenerator, noise: str = "const") -> N
     torch.export.save(
         exported_program(loaded, noise),
         content,
-        extra_files={f"{OURS}.json": to_json(about(loaded))},
+        extra_files={f"{FORMAT}.json": about(loaded)},
     )
     with replacing(path) as file:
         file.write(content.getbuffer())
 
 
-def save_onnx(
-    path: Path, loaded: LoadedGenerator, noise: str = "const", *, check: bool = False
-) -> float | None:
-    """Write the program as an ONNX graph in float32, where psi has a default. If `check`, returns
-    what `difference` finds before, and raises ValueError if that is more than rounding."""
+def save_onnx(path: Path, loaded: LoadedGenerator, noise: str = "const") -> float | None:
+    """Write the program as an ONNX graph in float32, where psi has a default. If ONNX Runtime is
+    installed, returns what `difference` finds before, and raises ValueError if that is more than
+    rounding."""
     from onnx import helper, numpy_helper
 
     single = copy.deepcopy(loaded.generator).float().cpu()
     loaded = dataclasses.replace(loaded, generator=single)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, of its own making
-        found = torch.onnx.export(
+        program = torch.onnx.export(
             exported_program(loaded, noise), dynamo=True, verbose=False, output_names=["images"]
         )
-    assert found is not None
-    model = found.model_proto
+    assert program is not None
+    model = program.model_proto
     model.graph.initializer.append(numpy_helper.from_array(np.array(loaded.psi, "f4"), "psi"))
-    helper.set_model_props(model, {OURS: to_json(about(loaded))})
+    helper.set_model_props(model, {FORMAT: about(loaded)})
     content = model.SerializeToString()
-    most = difference(content, loaded, noise) if check else None
+    installed = importlib.util.find_spec("onnxruntime") is not None
+    most = difference(content, loaded, noise) if installed else None
     if most is not None and not most <= WRONG:
         raise ValueError(
             f"{path} is not written: in ONNX Runtime its images differ by {most:.1e} from the "

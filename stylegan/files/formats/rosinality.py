@@ -18,23 +18,21 @@ from stylegan.files.formats.foreign import (
     NORM_FACTOR,
     TRANSPOSED,
     Weights,
-    blur_kernels,
+    built,
     convolved,
-    draw_noise_maps,
     mapping_fields,
-    mean_w,
+    names,
     normed,
-    numbered,
     plain_weights,
     shape,
     styled,
     trained_resolution,
     width_fields,
 )
-from stylegan.files.formats.matching import Match, filled
+from stylegan.files.formats.matching import Match
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 
 LAYOUT = "checkpoint of rosinality/style-based-gan-pytorch"
@@ -64,25 +62,18 @@ def read_rosinality(content: Mapping[str, Any]) -> Snapshot:
         for i in range(1, len(sizes))
         for name in ("weight", "weight_flip")
     ]
-    unused = blur_kernels(weights, blurs)
-    network = filled(lambda: Generator(config), matches(config, fused), weights, unused)
-    draw_noise_maps(network.synthesis, shared=True)
-    network.w_avg.copy_(mean_w(network.mapping))
+    network = built(config, matches(config, fused), weights, blurs=blurs, shared_noise=True)
     resolution = trained_resolution(network.synthesis)
     loaded = LoadedGenerator(network, LAYOUT, resolution=resolution, psi=0.7, cutoff=None)
     return Snapshot(LAYOUT, loaded, network, notes=NOTES)
 
 
 def config_of(weights: Weights) -> NetworkConfig:
-    layers = [f"{DENSE.format(2 * i + 1)}.weight_orig" for i in range(100)]
-    layers = [name for name in layers if name in weights]
-    blocks = numbered(weights, BLOCK + ".conv2.conv.weight_orig")
-    widths = [
-        shape(weights, f"{BLOCK.format(i)}.conv2.conv.weight_orig", 4)[0] for i in range(blocks)
-    ]
+    layers = names(weights, f"{DENSE}.weight_orig", 1, 2)
+    blocks = names(weights, f"{BLOCK}.conv2.conv.weight_orig")
     return NetworkConfig(
-        **width_fields(widths),
-        **mapping_fields(weights, layers, 0),
+        **width_fields([shape(weights, name, 4)[0] for name in blocks]),
+        **mapping_fields(weights, layers),
         image_channels=shape(weights, "generator.to_rgb.0.conv.weight_orig", 4)[0],
         bias_before_blur=True,
     )
@@ -99,14 +90,12 @@ def matches(config: NetworkConfig, fused: Collection[int]) -> Iterator[Match]:
     for i, r in enumerate(resolutions(config.resolution)):
         block, ours = BLOCK.format(i), "synthesis." + ("input" if r == 4 else f"blocks.{r}")
         yield from upper_matches(block, ours, i, i in fused)
-        conv = f"{block}.conv2.conv"
-        yield from convolved(ours, conv, 1)
+        yield from convolved(ours, f"{block}.conv2.conv", 1)
         for j in (0, 1):
             yield from epilogue_matches(config.channels(r), block, f"{ours}.epilogue{j}", j + 1)
-        rgb = f"generator.to_rgb.{i}.conv"
-        weight = f"synthesis.to_rgb.{r}.weight", f"{rgb}.weight_orig"
-        yield Match(*weight, factor=HE_FACTOR)
-        yield Match(f"synthesis.to_rgb.{r}.bias", f"{rgb}.bias")
+        ours, rgb = f"synthesis.to_rgb.{r}", f"generator.to_rgb.{i}.conv"
+        yield Match(f"{ours}.weight", f"{rgb}.weight_orig", factor=HE_FACTOR)
+        yield Match(f"{ours}.bias", f"{rgb}.bias")
 
 
 def upper_matches(block: str, ours: str, i: int, fused: bool) -> Iterator[Match]:
@@ -120,8 +109,7 @@ def upper_matches(block: str, ours: str, i: int, fused: bool) -> Iterator[Match]
         yield Match(*weight, factor=NORM_FACTOR / 4, rotated=True)
         yield normed(f"{ours}.epilogue0.bias", f"{source}.bias")
     else:
-        source = f"{block}.conv1.1.conv"
-        yield from convolved(ours, source, 0, axes=TRANSPOSED)
+        yield from convolved(ours, f"{block}.conv1.1.conv", 0, axes=TRANSPOSED)
 
 
 def epilogue_matches(channels: int, block: str, ours: str, j: int) -> Iterator[Match]:
