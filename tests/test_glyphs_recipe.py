@@ -20,14 +20,11 @@ NAMES = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSerif", "DejaVuSansMono-Oblique
 
 
 def load_recipe():
-    """The script as a module; it imports its neighbour, as scripts do."""
     spec = importlib.util.spec_from_file_location("glyphs_recipe", DATASETS / "glyphs.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules["glyphs_recipe"] = module  # where dataclasses look
-    sys.path.insert(0, str(DATASETS))
     spec.loader.exec_module(module)
-    sys.path.remove(str(DATASETS))
     return module
 
 
