@@ -86,7 +86,7 @@ def textbook_step(
     """`train_step` of ours: the discriminator, the average, the generator; returns the losses."""
     if stage.g_lr != stage.d_lr:
         raise ValueError("the textbook has one learning rate for both networks")
-    now = one_file.Stage(stage.resolution, stage.alpha, stage.batch_size, stage.g_lr)
+    now = one_file.Stage(stage.resolution, stage.alpha, stage.batch_size, stage.g_lr, stage.d_lr)
     passes = textbook_draws(draws.discriminator), textbook_draws(draws.generator)
     return one_file.train_step(state, reals, now, *passes)
 

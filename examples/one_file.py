@@ -51,8 +51,9 @@ class Config:
     channel_base: int = 256  # 8192
     max_channels: int = 128  # 512
     deviation_group: int = 4  # images per group of the minibatch deviation; 1 = off
-    batch_size: int = 8  # 128 to 4, smaller at higher resolutions
-    learning_rate: float = 0.002  # 0.001 to 0.003, larger at higher resolutions
+    batch_size: int = 16  # 128 to 4, smaller at higher resolutions
+    g_lr: float = 0.008  # learning rates; both 0.001 to 0.003, larger at higher resolutions
+    d_lr: float = 0.004
     adam_beta1: float = 0.0
     adam_beta2: float = 0.99
     adam_eps: float = 1e-8
@@ -103,11 +104,16 @@ def fade(before: Tensor, x: Tensor, alpha: float) -> Tensor:
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     """Adaptive instance norm: give every feature map a new deviation and mean. Equation 1."""
+    # "+ 1" is not in the equation: the layer that makes `scale` begins near 0, and so learns how
+    # far the scale is from 1, as the official program has it.
     return F.instance_norm(x, eps=EPSILON) * (scale + 1) + bias
 
 
 def truncate(w: Tensor, w_avg: Tensor, psi: float) -> Tensor:
-    """Draw w toward the average: less variety, better pictures. Appendix B."""
+    """Draw w toward the average: less variety, better pictures. Appendix B.
+
+    It reaches all layers here; for 1024x1024 the paper truncates the eight coarsest only.
+    """
     return torch.lerp(w_avg, w, psi)
 
 
@@ -134,6 +140,8 @@ class Linear(nn.Module):
         self, inputs: int, outputs: int, *, gain: float = HE_GAIN, lr_multiplier: float = 1.0
     ) -> None:
         super().__init__()
+        # A multiplier below 1 slows a layer down: larger weights and a smaller scale give the same
+        # output, and Adam's steps, which do not depend on the size of weights, move it less.
         self.weight = nn.Parameter(torch.randn(outputs, inputs) / lr_multiplier)
         self.bias = nn.Parameter(torch.zeros(outputs))
         self.weight_scale = gain / math.sqrt(inputs) * lr_multiplier
@@ -200,7 +208,7 @@ class Epilogue(nn.Module):
     def __init__(self, config: Config, resolution: int) -> None:
         super().__init__()
         channels = config.channels(resolution)
-        self.strength = nn.Parameter(torch.zeros(channels))
+        self.strength = nn.Parameter(torch.zeros(channels))  # "B" in the figure
         self.register_buffer("const", torch.randn(1, 1, resolution, resolution))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.affine = Linear(config.w_dim, 2 * channels, gain=1.0)  # "A" in the figure
@@ -344,7 +352,8 @@ class Stage:
     resolution: int  # the one that is growing in counts already
     alpha: float  # weight of `resolution` against the one below it; 1 = fully grown
     batch_size: int
-    learning_rate: float
+    g_lr: float  # learning rates of the generator and the discriminator
+    d_lr: float
 
 
 def stage_at(images_seen: int, config: Config) -> Stage:
@@ -356,7 +365,7 @@ def stage_at(images_seen: int, config: Config) -> Stage:
         resolution, alpha = 2 * resolution, (into_phase - config.stable_kimg) / config.fade_kimg
     if resolution > config.resolution:
         resolution, alpha = config.resolution, 1.0
-    return Stage(resolution, alpha, config.batch_size, config.learning_rate)
+    return Stage(resolution, alpha, config.batch_size, config.g_lr, config.d_lr)
 
 
 def read_pictures(path: Path) -> Tensor:
@@ -439,7 +448,8 @@ class State:
         self.growth: tuple[int, bool] | None = None  # resolution, and whether it is growing in
 
     def enter(self, stage: Stage) -> None:
-        """When growth moves on the optimizers forget everything, as officially."""
+        """When growth moves on the optimizers forget everything, as officially: their averages are
+        of gradients of another network."""
         growth = stage.resolution, stage.alpha < 1
         if self.growth != growth:
             self.growth, self.updates = growth, 0
@@ -451,6 +461,8 @@ class State:
     def minimize(self, optimizer: torch.optim.Adam, loss: Tensor, learning_rate: float) -> None:
         """One step of TensorFlow's Adam, which adds epsilon before the bias correction."""
         (group,) = optimizer.param_groups
+        # PyTorch divides by sqrt(v) / sqrt(correction) + eps, TensorFlow by (sqrt(v) + eps) /
+        # sqrt(correction): equal if PyTorch's eps is the larger one.
         correction = 1 - self.config.adam_beta2**self.updates
         group["lr"], group["eps"] = learning_rate, self.config.adam_eps / math.sqrt(correction)
         loss.backward()
@@ -459,7 +471,8 @@ class State:
 
 
 def training_images(generator: Generator, draws: Draws, stage: Stage, w_avg_decay: float) -> Tensor:
-    """Images with mixed styles (section 3.1); the average of w follows what it sees."""
+    """Images with mixed styles (section 3.1); the average of w follows what it sees, in the passes
+    of both networks, as officially."""
     w = generator.mapping(draws.latents)
     ws = [w] * num_layers(stage.resolution)
     if draws.mixing_latents is not None:
@@ -491,9 +504,11 @@ def train_step(
     real_logits, fake_logits = discriminator(reals, stage.alpha), discriminator(fakes, stage.alpha)
     r1 = r1_penalty(real_logits, reals)
     fake, real = fake_loss(fake_logits), real_loss(real_logits)
-    enlarged = stage.resolution / config.resolution  # officially all reals have the full size
+    # Officially all reals have the full size: each of our pixels stands for 1 / enlarged**2 of
+    # theirs, over which the gradient is spread, so that its squares add up to so much less.
+    enlarged = stage.resolution / config.resolution
     d_loss = fake + real + r1 * (config.r1_gamma / 2 * enlarged**2)
-    state.minimize(state.d_optimizer, d_loss, stage.learning_rate)
+    state.minimize(state.d_optimizer, d_loss, stage.d_lr)
 
     decay = 0.5 ** (stage.batch_size / (config.ema_half_life_kimg * 1000))
     update_ema(state.generator_ema, generator, decay)
@@ -501,7 +516,7 @@ def train_step(
     discriminator.requires_grad_(False)
     fakes = training_images(generator, g_draws, stage, config.w_avg_decay)
     g_loss = real_loss(discriminator(fakes, stage.alpha))
-    state.minimize(state.g_optimizer, g_loss, stage.learning_rate)
+    state.minimize(state.g_optimizer, g_loss, stage.g_lr)
     discriminator.requires_grad_(True)
 
     state.images_seen += stage.batch_size
@@ -546,11 +561,12 @@ def train(config: Config, pictures: Tensor, grid: Path, device: torch.device) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train a small StyleGAN on the bundled pictures.")
     parser.add_argument("--kimg", type=float, default=Config.total_kimg, help="thousands of images")
+    parser.add_argument("--style-mixing", type=float, default=0.0, help="probability; paper: 0.9")
     parser.add_argument("--data", type=Path, default=DATA, help="zip of square pictures")
     parser.add_argument("--out", type=Path, default=Path("out/one_file.png"), help="the grid")
     parser.add_argument("--device", type=torch.device, default="cpu")
     options = parser.parse_args()
-    config = Config(total_kimg=options.kimg)
+    config = Config(total_kimg=options.kimg, style_mixing=options.style_mixing)
     train(config, read_pictures(options.data), options.out, options.device)
 
 

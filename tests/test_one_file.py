@@ -122,14 +122,14 @@ SCHEDULES = [
 
 @pytest.mark.parametrize("options", SCHEDULES)
 def test_the_stages_are_those_of_the_schedule(options):
-    ours = ScheduleConfig(batch_size={4: 8}, g_lr={4: 0.002}, **options)
+    ours = ScheduleConfig(batch_size={4: 16}, g_lr={4: 0.008}, d_lr={4: 0.004}, **options)
     theirs = one_file.Config(**options)
-    for images_seen in range(0, 12_000, 8):
+    for images_seen in range(0, 12_000, 16):
         expected, found = stage_at(images_seen, ours), one_file.stage_at(images_seen, theirs)
         assert found.resolution == expected.resolution
         assert found.alpha == pytest.approx(expected.alpha, abs=1e-12)
         assert found.batch_size == expected.batch_size
-        assert found.learning_rate == expected.g_lr
+        assert (found.g_lr, found.d_lr) == (expected.g_lr, expected.d_lr)
 
 
 def test_pictures_become_reals_as_ours_do():
