@@ -95,7 +95,7 @@ def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):
 def test_few_pictures_are_told_of_with_what_helps(images, words):
     text = "\n".join(advice(images, load_config("quickstart"), started=False))
     assert words in text
-    assert ("sooner with --init-from emoji64" in text) == (images == 300)
+    assert ("weights of a similar kind" in text) == (images == 300)
     mirrored = load_config("quickstart", ["data.mirror=true"])
     assert advice(5000, mirrored, started=False) == [
         "half of them are shown mirrored; if that is wrong: -o data.mirror=false"

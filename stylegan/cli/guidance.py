@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from stylegan.run_folder import RunFolder
 
 HANDFUL, FEW = 10, 2000  # pictures
-BUNDLED_RESOLUTION = 64  # of emoji64, a small network of coloured pictures
 MANY_PASSES = 5000  # times that a training shows each picture; 1,000 are a kimg for each
 
 
@@ -57,7 +56,7 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
     """What too few pictures lead to, and what helps; `started` from other weights already."""
     from stylegan.fitting import LEAST_AUGMENTED_KIMG
 
-    pictures, kimg, network = count(images, "picture"), config.schedule.total_kimg, config.network
+    pictures, kimg = count(images, "picture"), config.schedule.total_kimg
     if images < HANDFUL:
         return [f"WARNING: {pictures}: the network will learn them by heart and show little else"]
     lines = [
@@ -75,9 +74,7 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
     passes = 1000 * kimg / images
     if config.augment.kind == "none" and passes > MANY_PASSES:
         lines.append(f"each would be shown {passes:,.0f} times; --kimg {images} is a better start")
-    if not started and network.resolution <= BUNDLED_RESOLUTION and network.image_channels == 3:
-        lines.append("shapes come sooner with --init-from emoji64, without --config")
-    elif not started:
+    if not started:
         lines.append(
             "trained weights of a similar kind help, too: --init-from, see docs/training.md"
         )

@@ -95,14 +95,14 @@ SETTINGS = {  # likewise, after `-o`
 @DEVICE
 @count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
-@click.option("--preflight/--no-preflight", default=True, help="Try steps first.")
+@click.option("--preflight/--no-preflight", default=True, help="Try steps before training.")
 @click.option(
     "--hang-minutes",
     type=values.Number(0, 7 * 24 * 60),
     default=30,
     help="End a process of several that makes no progress; 0 = never.",
 )
-@click.option("--tensorboard/--no-tensorboard", default=True, help="Show curves there, too.")
+@click.option("--tensorboard/--no-tensorboard", default=True, help="Write curves for TensorBoard.")
 @click.option("--metrics", "names", help="Metrics to measure while training, as in eff-fd2k,swd2k.")
 @click.option(
     "--metrics-every",
