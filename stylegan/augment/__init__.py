@@ -2,7 +2,7 @@
 so that it cannot learn few images by heart. Samples are not transformed."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -38,18 +38,10 @@ def apply(images: Tensor, transform: Transform | None) -> Tensor:
         return diffaugment.apply(wide, transform)
 
 
-def part(
-    transform: Transform | None, rows: slice, place: Callable[[Tensor], Tensor] | None = None
-) -> Transform | None:
-    """The transform of those images; its tensors go through `place`."""
+def part(transform: Transform | None, rows: slice) -> Transform | None:
+    """The transform of those images."""
     if transform is None:
         return None
-    values = {}
-    for field in dataclasses.fields(transform):
-        value = getattr(transform, field.name)
-        if isinstance(value, Tensor):
-            value = value[rows] if place is None else place(value[rows])
-        elif field.name == "windows":
-            value = value[rows]
-        values[field.name] = value
-    return type(transform)(**values)
+    values = {field.name: getattr(transform, field.name) for field in dataclasses.fields(transform)}
+    own = {k: v[rows] for k, v in values.items() if isinstance(v, Tensor) or k == "windows"}
+    return dataclasses.replace(transform, **own)

@@ -118,8 +118,7 @@ def draw(
         chances = parameter.count if name in ("rotate", "imgfilter") else 1
         happens = torch.rand(n, chances, generator=rng, dtype=torch.float64) < chance
         values[name] = torch.where(happens, values[name], math.nan if name == "cutout" else 0.0)
-    noise = torch.randn(tuple(shape), generator=rng) if "noise" in values else None
-    return transform_of(shape, values, noise)
+    return transform_of(shape, values, rng)
 
 
 def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Transform:
@@ -128,25 +127,23 @@ def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Trans
     values = {name: PARAMETERS[name].at_percentile(shape[0], u) for name in names_of(names)}
     if "rotate" in values:
         values["rotate"][:, 1] = 0
-    noise = None
-    if "noise" in values:
-        noise = torch.randn(tuple(shape), generator=torch.Generator().manual_seed(0))
-    return transform_of(shape, values, noise)
+    return transform_of(shape, values, torch.Generator().manual_seed(0))
 
 
 def transform_of(
-    shape: Sequence[int], values: dict[str, Tensor], noise: Tensor | None
+    shape: Sequence[int], values: dict[str, Tensor], rng: torch.Generator
 ) -> Transform:
-    """The transform of those parameters (N, count)."""
+    """The transform of those parameters (N, count); `rng` draws the noise."""
     has = values.keys()
-    if noise is not None:
-        noise = noise * values["noise"].abs()[:, :, None, None].float()
-    geometry: Tensor | None = None
+    geometry, noise = None, None
     margins: Margins = (0, 0, 0, 0)
     windows: Sequence[Window] = ()
     if has & {*BLIT, *GEOMETRY}:
         geometry = geometry_matrices(values, *shape[2:])
         margins, windows = reach_of(geometry, *shape[2:])
+    if "noise" in has:
+        deviation = values["noise"].abs()[:, :, None, None].float()
+        noise = torch.randn(tuple(shape), generator=rng) * deviation
     return Transform(
         geometry,
         margins,
@@ -204,24 +201,23 @@ def geometry_matrices(values: dict[str, Tensor], height: int, width: int) -> Ten
     return matrices
 
 
-def matrix(rows: Sequence[Sequence[Tensor | float]]) -> Tensor:
-    """(N, R, C) of entries that are (N,) or numbers."""
-    entries = [torch.as_tensor(e, dtype=torch.float64) for row in rows for e in row]
-    stacked = torch.stack(torch.broadcast_tensors(*entries), dim=-1)
-    return stacked.unflatten(-1, (len(rows), -1))
+def matrix(*entries: Tensor | float) -> Tensor:
+    """(N, 3, 3) of nine entries, row by row, that are (N,) or numbers."""
+    columns = [torch.as_tensor(entry, dtype=torch.float64) for entry in entries]
+    return torch.stack(torch.broadcast_tensors(*columns), dim=-1).unflatten(-1, (3, 3))
 
 
 def scaling(x: Tensor, y: Tensor) -> Tensor:
-    return matrix([[x, 0, 0], [0, y, 0], [0, 0, 1]])
+    return matrix(x, 0, 0, 0, y, 0, 0, 0, 1)
 
 
 def rotation(angle: Tensor) -> Tensor:
     cos, sin = angle.cos(), angle.sin()
-    return matrix([[cos, sin, 0], [-sin, cos, 0], [0, 0, 1]])
+    return matrix(cos, sin, 0, -sin, cos, 0, 0, 0, 1)
 
 
 def shift(by: Tensor) -> Tensor:
-    return matrix([[1, 0, by[:, 0]], [0, 1, by[:, 1]], [0, 0, 1]])
+    return matrix(1, 0, by[:, 0], 0, 1, by[:, 1], 0, 0, 1)
 
 
 # Colour: around the gray axis
@@ -296,9 +292,8 @@ def filter_bank(dtype: torch.dtype, device: torch.device) -> Tensor:
 def amplify(images: Tensor, gains: Tensor) -> Tensor:
     """Bands of frequency times their gains (N, 4), by x and by y; reflected at the border."""
     n, c, height, width = images.shape
-    kernels = (gains @ filter_bank(gains.dtype, gains.device)).repeat_interleave(
-        c, dim=0
-    )  # (N * C, taps)
+    kernels = gains @ filter_bank(gains.dtype, gains.device)
+    kernels = kernels.repeat_interleave(c, dim=0)  # (N * C, taps)
     margin = kernels.shape[1] // 2
     x = images.reshape(1, n * c, height, width)
     x = x[:, :, reflected(height, margin, margin, x.device)]

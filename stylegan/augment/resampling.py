@@ -28,12 +28,9 @@ REACH = 3  # pixels that the filter needs on every side
 WHOLE = 256  # rows of a matrix that is multiplied as it is, with its zeros
 BLOCK = {"cpu": 64, "cuda": 256}  # rows of a product that leaves them out
 AT_ONCE = {"cpu": 2**11, "cuda": 2**20}  # pixels of the images that are transformed together
-
-
 Margins = tuple[int, int, int, int]  # pixels beyond the border: left, right, top, bottom
-Window = (
-    tuple[int, int, int, int] | None
-)  # left, right, top, bottom in the enlarged; None: as it is
+# left, right, top, bottom in the enlarged image; None: the image is not changed
+Window = tuple[int, int, int, int] | None
 
 
 def warp(images: Tensor, matrices: Tensor, margins: Margins, windows: Sequence[Window]) -> Tensor:

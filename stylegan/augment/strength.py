@@ -30,10 +30,7 @@ class AugmentConfig:
         if not 0 < self.speed_kimg < math.inf:
             raise ValueError(f"speed_kimg must be positive, but is {self.speed_kimg}")
         if self.kind == "none" and (self.transforms or self.strength != "published"):
-            raise ValueError(
-                "kind is none, so that neither transforms nor strength can be given; set it to "
-                '"ada" or "diffaugment"'
-            )
+            raise ValueError('kind is none: set it to "ada" or "diffaugment", or leave options out')
         if self.kind == "ada":
             ada.names_of(self.transforms)
         elif self.kind == "diffaugment":

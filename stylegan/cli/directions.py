@@ -12,8 +12,7 @@ from stylegan.cli.terminal import say
 from stylegan.destination import check_file
 
 if TYPE_CHECKING:
-    from stylegan.directions import Directions, Method
-    from stylegan.files.loaded import LoadedGenerator
+    from stylegan.directions import Method
 
 
 @click.command(cls=Command)
@@ -93,15 +92,28 @@ def directions(
     methods = ["svm"] if examples else methods
     path = out or library.default_path(source)
     check_file(path, overwrite=True, endings=[".npz"])
-    figures = {methods[0]: figure} if figure else {}
-    if figure and len(methods) > 1:
-        figures = {m: figure.with_stem(f"{figure.stem}-{m}") for m in methods}
+    figures = {m: figure.with_stem(f"{figure.stem}-{m}") for m in methods} if figure else {}
+    if figure and len(methods) == 1:
+        figures = {methods[0]: figure}
     for file in figures.values():
         check_picture(file)
         check_file(file, overwrite=overwrite)
     loaded = load_source(source, map_location=use_device(device)).adjusted(psi=psi)
     labels = loaded.label(class_name) if figures or class_name else None
-    kept = kept_directions(path, loaded, methods, learnt, overwrite=overwrite)
+    try:
+        kept = library.load_directions(path, loaded.generator) if path.exists() else []
+    except ValueError as error:
+        if not overwrite:
+            hint = "--overwrite replaces the whole file, --out chooses another"
+            raise ValueError(f"{error}; {hint}") from error
+        kept = []
+    there = [d.method for d in kept if d.method in methods and learnt in (None, *d.names)]
+    if there and not overwrite:
+        what = f"svm:{learnt}" if learnt else " and ".join(there)
+        raise ValueError(
+            f"{path} exists, with directions {what}; pass --overwrite to replace them, or choose "
+            "another name"
+        )
     if examples and learnt:
         rows = library.examples_of(loaded, *examples, class_name)
         plane = library.fit_hyperplane(rows)
@@ -123,34 +135,3 @@ def directions(
     counts = " and ".join(f"{len(one.vectors)} by {one.method}" for one in found)
     files = ", ".join(map(str, [path, *figures.values()]))
     say(f"{counts}, of the {loaded.origin}: {files}")
-
-
-def kept_directions(
-    path: Path,
-    loaded: "LoadedGenerator",
-    methods: "list[Method]",
-    learnt: str | None,
-    *,
-    overwrite: bool,
-) -> "list[Directions]":
-    """The directions in the file. ValueError if some would be lost without `overwrite`."""
-    from stylegan.directions import load_directions
-
-    if not path.exists():
-        return []
-    try:
-        kept = load_directions(path, loaded.generator)
-    except ValueError as error:
-        if overwrite:
-            return []
-        raise ValueError(
-            f"{error}; --overwrite replaces the whole file, --out chooses another"
-        ) from error
-    there = [d.method for d in kept if d.method in methods and learnt in (None, *d.names)]
-    if there and not overwrite:
-        what = f"svm:{learnt}" if learnt else " and ".join(there)
-        raise ValueError(
-            f"{path} exists, with directions {what}; pass --overwrite to replace them, or choose "
-            "another name"
-        )
-    return kept

@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -115,11 +115,11 @@ def project(
     from stylegan import projection
     from stylegan.blending import Parent
 
-    settings = {"steps": tune_steps, "locality": locality}
-    given = {name: value for name, value in settings.items() if value is not None}
+    given = {"steps": tune_steps, "locality": locality}
+    given = {name: value for name, value in given.items() if value is not None}
     if given and not tune:
         raise click.UsageError("--tune-steps and --locality require --tune")
-    tuning = projection.TuningOptions(**given)  # type: ignore[arg-type]
+    tuning = projection.TuningOptions(**given) if tune else None  # type: ignore[arg-type]
     options = projection.SearchOptions(steps, space, noise, search_noise=search_noise)
     projection.check_free(images, out, tuned=tune, overwrite=overwrite)
     parent = Parent.of(source, use_device(device))
@@ -135,39 +135,27 @@ def project(
     )
     say("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
     batch = batch or projection.default_batch(loaded.resolution)
-    common: dict[str, Any] = {"crop": crop, "class_name": class_name, "seed": seed, "batch": batch}
-    common["tell"] = say
-    left_out: list[str] = []
-    with fitting_memory(batch, loaded.resolution):
-        with progress_bar("step") as progress:
-            found = projection.project_files(
-                loaded,
-                images,
-                out,
-                distance,
-                options,
-                starts=starts,
-                progress=progress,
-                left_out=lambda error: left_out.append(one_line(error)),
-                **common,
-            )
-        if found and tune:
-            lineage = parent.history()
-            with progress_bar("step") as progress:
-                projection.tune_files(
-                    loaded,
-                    found,
-                    out,
-                    distance,
-                    tuning,
-                    lineage=lineage,
-                    progress=progress,
-                    **common,
-                )
+    with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
+        found, errors = projection.project_files(
+            loaded,
+            images,
+            out,
+            distance,
+            options,
+            tuning,
+            lineage=parent.history() if tune else (),
+            crop=crop,
+            class_name=class_name,
+            seed=seed,
+            batch=batch,
+            starts=starts,
+            tell=say,
+            progress=progress,
+        )
     if found:
-        shown = shlex.join([str(out / "tuned.pt") if tune else source])
-        latents = shlex.join([str(out / "latents.npz")])
-        say(f"{count(len(found), 'projection')} in {out}. The pictures again:")
-        say(f"stylegan generate {shown} --latents {latents} --out again")
-    if left_out:
-        raise ValueError(f"{count(len(left_out), 'image')} left out: {listed(left_out, 20)}")
+        generator, latents = str(out / "tuned.pt") if tune else source, str(out / "latents.npz")
+        again = shlex.join(["stylegan", "generate", generator, "--latents", latents])
+        say(f"{count(found, 'projection')} in {out}. The pictures again:", f"{again} --out again")
+    if errors:
+        lines = listed([one_line(error) for error in errors], 20)
+        raise ValueError(f"{count(len(errors), 'image')} left out: {lines}")

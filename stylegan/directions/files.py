@@ -21,8 +21,11 @@ from stylegan.messages import readable
 from stylegan.networks import Generator, NetworkConfig
 
 FORMAT, VERSION = "stylegan-directions", 1
-PARTS = ("vectors", "deviations", "eigenvalues", "accuracies")
-LONGEST_NAME = 100
+PARTS = {
+    "pca": ("vectors", "deviations", "eigenvalues"),
+    "sefa": ("vectors", "deviations", "eigenvalues"),
+    "svm": ("vectors", "deviations", "accuracies"),
+}
 REMOVED = ("label",)  # a method of earlier versions; its directions are not read
 
 
@@ -39,31 +42,23 @@ def default_path(source: str | Path) -> Path:
 
 def save_directions(path: Path, found: Sequence[Directions], generator: Generator) -> None:
     """Write directions as arrays and JSON, with hashes of the generator's weights."""
-    about = {
-        "format": FORMAT,
-        "version": VERSION,
-        **hashes(generator),
-        "methods": {
-            d.method: {"layers": [d.layers.start, d.layers.stop], "samples": d.samples}
-            | ({"names": list(d.names)} if d.names else {})
-            for d in found
-        },
-    }
-    arrays = {"meta": np.array(json.dumps(about))}
+    methods: dict[str, dict[str, Any]] = {}
+    arrays: dict[str, np.ndarray] = {"meta": np.array("")}
     for d in found:
-        for name in PARTS:
-            if (numbers := getattr(d, name)) is not None:
-                arrays[f"{d.method}_{name}"] = numbers.numpy()
+        methods[d.method] = {"layers": [d.layers.start, d.layers.stop], "samples": d.samples}
+        methods[d.method] |= {"names": list(d.names)} if d.names else {}
+        arrays |= {f"{d.method}_{part}": getattr(d, part).numpy() for part in PARTS[d.method]}
+    about = {"format": FORMAT, "version": VERSION, **hashes(generator), "methods": methods}
+    arrays["meta"] = np.array(json.dumps(about))
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
 def load_directions(path: Path, generator: Generator) -> list[Directions]:
-    """What `save_directions` wrote for this generator.
+    """What `save_directions` wrote for this generator; nothing in the file is executed.
 
-    ValueError if the file is another one, damaged, or was made for other weights. Nothing in it is
-    executed.
+    ValueError if the file is another one, damaged, or was made for other weights.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with directions")
@@ -93,22 +88,19 @@ def directions_of(
     method: Any, entry: Mapping[str, Any], arrays: Mapping[str, np.ndarray], config: NetworkConfig
 ) -> Directions:
     """The directions of one method of a file."""
-    if method not in KNOWN:
+    if method not in PARTS:
         raise ValueError(f"unknown method {readable(repr(method))}")
-    learnt = method == "svm"
-    parts = ("vectors", "deviations", "accuracies" if learnt else "eigenvalues")
-    names = [f"{method}_{part}" for part in parts]
-    numbers = {p: checked_numbers(n, arrays[n]) for p, n in zip(parts, names, strict=True)}
-    count = len(numbers["vectors"])
-    shapes = {tuple(numbers[part].shape) for part in parts[1:]}
-    if numbers["vectors"].shape != (count, config.w_dim) or shapes != {(count,)}:
+    names = {part: f"{method}_{part}" for part in PARTS[method]}
+    numbers = {part: checked_numbers(name, arrays[name]) for part, name in names.items()}
+    vectors, *others = numbers.values()
+    count = len(vectors)
+    if vectors.shape != (count, config.w_dim) or any(o.shape != (count,) for o in others):
         raise ValueError(f"{count} directions {method} do not fit w of {config.w_dim} numbers")
-    called = entry["names"] if learnt else []
-    texts = all(isinstance(name, str) and 0 < len(name) <= LONGEST_NAME for name in called)
-    if learnt and not (texts and len(set(called)) == count):
-        raise ValueError(f"the names of its {count} directions {method} are not as many texts")
+    called = tuple(map(str, entry["names"])) if method == "svm" else ()
+    if called and len(set(called)) != count:
+        raise ValueError(f"its {count} directions {method} do not have as many names")
     layers = check_layers(range(*map(int, entry["layers"])), config)
-    return Directions(method, layers, int(entry["samples"]), **numbers, names=tuple(called))
+    return Directions(method, layers, int(entry["samples"]), **numbers, names=called)
 
 
 def updated(kept: Sequence[Directions], found: Sequence[Directions]) -> list[Directions]:
@@ -121,7 +113,7 @@ def updated(kept: Sequence[Directions], found: Sequence[Directions]) -> list[Dir
         if rows:
             both: dict[str, Any] = {
                 part: torch.cat([getattr(old, part)[rows], getattr(added, part)])
-                for part in ("vectors", "deviations", "accuracies")
+                for part in PARTS["svm"]
             }
             names = (*(old.names[i] for i in rows), *added.names)
             new[old.method] = dataclasses.replace(added, **both, names=names)

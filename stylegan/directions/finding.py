@@ -56,8 +56,7 @@ class Directions:
         else:
             known = suggestion(name, called) if self.names else f"; there are 1 to {len(called)}"
             raise ValueError(f"there is no direction {self.method}:{readable(name, 60)}{known}")
-        rows = self.layers if layers is None else layers
-        return Edit(self.deviations[i] * self.vectors[i], strength, rows)
+        return Edit(self.deviations[i] * self.vectors[i], strength, layers or self.layers)
 
 
 def spectrum(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -68,7 +67,7 @@ def spectrum(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     if not 1 <= count <= len(matrix):
         raise ValueError(f"w has from 1 to {len(matrix)} directions, not {count}")
-    eigenvalues, columns = torch.linalg.eigh(matrix)
+    eigenvalues, columns = torch.linalg.eigh(matrix)  # the smallest first
     vectors = columns.T.flip(0)[:count]
     largest = vectors.gather(1, vectors.abs().argmax(dim=1, keepdim=True))
     return eigenvalues.flip(0)[:count], vectors * largest.sign()
@@ -121,11 +120,8 @@ def find_directions(
     layers: range | None = None,
     samples: int = SAMPLES,
 ) -> list[Directions]:
-    """Directions of a generator by each of the methods, within classes if it has labels.
-
-    `layers` (default: all) are the rows of ws that moves reach, and for "sefa" the layers whose
-    styles count.
-    """
+    """Directions of a generator by each method, within classes if it has labels. Moves along them
+    reach `layers` (default: all), whose styles alone count for "sefa"."""
     config = generator.config
     layers = check_layers(range(config.num_styles()) if layers is None else layers, config)
     if "sefa" in methods and not config.styles:
@@ -153,8 +149,7 @@ def draw_directions(
 ) -> Image:
     """A row for each direction: the picture of a seed, moved by -3 to 3 standard deviations.
 
-    `psi` truncates before the move, by default as the file of the generator says; `labels` (1,
-    label_dim) are for a network with labels.
+    `psi` truncates before the move, by default as the file says; `labels` are (1, label_dim).
     """
 
     def moved(name: str, amount: float) -> np.ndarray:

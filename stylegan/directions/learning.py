@@ -24,6 +24,7 @@ from stylegan.networks import Generator
 FOLDS = 5  # each holds out a fifth of the examples
 FEWEST = 5  # examples of each side
 PICTURES = (".png", ".webp", ".jpg")
+LONGEST_NAME = 60
 SEED = re.compile(r"seed(\d{1,10})")
 
 
@@ -39,6 +40,17 @@ class Hyperplane(NamedTuple):
 
     normal: Tensor  # (w_dim,) of unit length, towards the examples with the attribute
     accuracy: float  # share of examples on their own side of planes fitted to the others
+
+
+def check_name(name: str) -> str:
+    """A name that a learnt direction may have. ValueError if `--edit` would misread it."""
+    plain = name.isprintable() and name.strip() == name and 0 < len(name) <= LONGEST_NAME
+    if not plain or any(c in ":=@/\\" for c in name):
+        raise ValueError(
+            f"the name of a direction has 1 to {LONGEST_NAME} characters, none of them "
+            f": = @ / or \\, not {readable(name, 80)}"
+        )
+    return name
 
 
 def fit_hyperplane(examples: Examples) -> Hyperplane:

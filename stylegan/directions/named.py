@@ -10,7 +10,6 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable
 
 QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
-LONGEST_NAME = 60
 
 
 def known_directions(
@@ -21,11 +20,9 @@ def known_directions(
     methods: Sequence[Method] = METHODS,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Directions]:
-    """Directions of the file, or of the one beside the source and, of the `methods` that it lacks,
-    found from the first 10,000 seeds.
-
-    If the file beside the source is damaged or of other weights, `tell` is told and it is not used.
-    """
+    """Directions of the file; by default of the one beside the source, and those of `methods` that
+    it lacks, found from the first 10,000 seeds. If that file is damaged or of other weights, `tell`
+    gets the reason, and it is not used."""
     if file is not None:
         return load_directions(file, loaded.generator)
     found: list[Directions] = []
@@ -35,9 +32,9 @@ def known_directions(
         except ValueError as error:
             tell(f"not used: {error}")
     config = loaded.generator.config
-    lacking = [m for m in methods if m in METHODS and m not in [d.method for d in found]]
-    new = [m for m in lacking if m == "pca" or config.styles]
-    if new:
+    there = {d.method for d in found}
+    possible = METHODS if config.styles else ("pca",)
+    if new := [m for m in methods if m in possible and m not in there]:
         count = min(COUNT, config.w_dim)
         found += find_directions(loaded.generator, new, count=count, samples=QUICK_SAMPLES)
     return found
@@ -50,12 +47,9 @@ def read_edits(
     *,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Edit]:
-    """The moves that texts specify, one for each: `pca:2=+3@0-3`.
-
-    A text is `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`, such as `pca:2`, `sefa:1` or `svm:smile`.
-    FILE holds directions (.npz); without it those of `source` are used. STRENGTH counts standard
-    deviations of w and is 1 unless given.
-    """
+    """The move of each text `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`, such as `pca:2=+3@0-3` or
+    `svm:smile`. FILE (.npz) holds directions; without it those of `source` are used. STRENGTH
+    counts standard deviations of w and is 1 unless given."""
     known: dict[tuple[Path | None, Method], Directions] = {}
     moves: list[Edit] = []
     for text in texts:
@@ -78,14 +72,3 @@ def read_edits(
             )
         moves.append(known[file, method].edit(member, strength, layers))
     return moves
-
-
-def check_name(name: str) -> str:
-    """A name that a learnt direction may have. ValueError if `--edit` would misread it."""
-    plain = name.isprintable() and name.strip() == name and 0 < len(name) <= LONGEST_NAME
-    if not plain or any(c in ":=@/\\" for c in name):
-        raise ValueError(
-            f"the name of a direction has 1 to {LONGEST_NAME} characters, none of them "
-            f": = @ / or \\, not {readable(name, 80)}"
-        )
-    return name

@@ -23,10 +23,9 @@ BEST_PSNR = 100.0  # dB; what is nearer is equal in any picture
 
 
 class Distance(Protocol):
-    """A distance of images, which can describe itself."""
+    """images and targets (N, C, r, r), nominally in [-1, 1] -> (N,); `about` describes it."""
 
-    def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
-        """images and targets (N, C, r, r), nominally in [-1, 1] -> (N,)."""
+    def __call__(self, images: Tensor, targets: Tensor) -> Tensor: ...
 
     def about(self) -> dict[str, Any]: ...
 
@@ -35,7 +34,7 @@ class Distance(Protocol):
 class PixelDistance:
     """Mean squared difference of pixels, averaged over the pyramid of 2x2 averages down to 4x4.
 
-    The coarse levels match what is in another place by a little, which pixels alone do not.
+    The coarse levels lead to what lies a little beside its place, which pixels alone do not.
     """
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
@@ -66,8 +65,8 @@ class PerceptualDistance:
 
 @dataclass(frozen=True)
 class EfficientNetDistance:
-    """Squared difference of the unit-normalised features of EfficientNet-Lite0, averaged over the
-    places of a stage and over the stages: as LPIPS, without weights fitted to human judgements."""
+    """Squared difference of the unit-normalised features of EfficientNet-Lite0, averaged over
+    places and stages: LPIPS without weights fitted to human judgements."""
 
     network: EfficientNetLite0 = field(repr=False)
     sha256: str
@@ -98,54 +97,41 @@ def choose_distance(
     weights: Path | None,
     device: torch.device,
 ) -> tuple[Distance, str]:
-    """The distance for images of that size, and why it is that one, in words.
+    """The distance for images of that size, and the reason for the choice.
 
     "auto" is LPIPS if everything that it needs is on this machine, else pixels. "lpips" downloads
     the weights of VGG16 unless `weights` (their file or its folder) has them.
     """
-    if name in ("auto", "lpips"):
-        problem = lpips_obstacle(resolution, channels)
-        absent = weights is None and not in_hub_cache(WEIGHTS)
-        if problem is None and name == "auto" and absent:
-            problem = f"weights of VGG16 are not here, see --weights ({WEIGHTS})"
-        if problem is None:
-            why = "as asked" if name == "lpips" else "its weights are here"
-            return PerceptualDistance(load_lpips(weights, device)), why
-        if name == "auto":
-            return PixelDistance(), f"no LPIPS: {problem}"
-        raise ValueError(f"LPIPS cannot be used: {problem}; use --distance pixels")
-    if weights is not None:
+    if weights is not None and name in ("eff", "pixels"):
         raise ValueError(f"--weights are those of LPIPS, which --distance {name} does not use")
     if name == "pixels":
         return PixelDistance(), "as asked"
-    if problem := looks_at(channels) or efficientnet_obstacle():
-        raise ValueError(f"EfficientNet cannot be used: {problem}; use --distance pixels")
-    return EfficientNetDistance(*load_efficientnet(device)), "as asked"
-
-
-def looks_at(channels: int) -> str | None:
-    """Why networks cannot compare images of that many channels: alpha is searched, too."""
-    if channels not in (1, 3):
-        return f"it looks at gray or RGB, not at images of {channels} channels"
-    return None
-
-
-def lpips_obstacle(resolution: int, channels: int) -> str | None:
-    """Why LPIPS cannot look at such images, if so."""
-    if problem := looks_at(channels):
-        return problem
-    if resolution < SMALLEST:
-        return f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
-    if importlib.util.find_spec("torchmetrics") is None:
-        return "the library torchmetrics is missing (pip install -e '.[metrics]')"
-    return None
+    problem = None
+    if channels not in (1, 3):  # alpha is searched, too
+        problem = f"it looks at gray or RGB, not at images of {channels} channels"
+    if name == "eff":
+        if problem := problem or efficientnet_obstacle():
+            raise ValueError(f"EfficientNet cannot be used: {problem}; use --distance pixels")
+        return EfficientNetDistance(*load_efficientnet(device)), "as asked"
+    if problem is None and resolution < SMALLEST:
+        problem = f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
+    if problem is None and importlib.util.find_spec("torchmetrics") is None:
+        problem = "the library torchmetrics is missing (pip install -e '.[metrics]')"
+    if name == "lpips" and problem:
+        raise ValueError(f"LPIPS cannot be used: {problem}; use --distance pixels")
+    if name == "auto":
+        if problem is None and weights is None and not in_hub_cache(WEIGHTS):
+            problem = f"weights of VGG16 are not here, see --weights ({WEIGHTS})"
+        if problem:
+            return PixelDistance(), f"no LPIPS: {problem}"
+    why = "as asked" if name == "lpips" else "its weights are here"
+    return PerceptualDistance(load_lpips(weights, device)), why
 
 
 def psnr(images: Tensor, targets: Tensor, rectangle: Rectangle | None = None) -> Tensor:
-    """Peak signal-to-noise ratio in dB of images (N, C, r, r), cut off to [-1, 1]: (N,), up to 100.
+    """Peak signal-to-noise ratio in dB of images (N, C, r, r), clamped to [-1, 1]: (N,), up to 100.
 
-    10 log10 of the squared range over the mean squared difference; in the active `rectangle` of
-    padded images alone (see `stylegan.sampling.active_part`).
+    Of padded images only the active `rectangle` counts (see `stylegan.sampling.active_part`).
     """
     difference = images.clamp(-1, 1) - targets.clamp(-1, 1)
     if rectangle is not None:

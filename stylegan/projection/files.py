@@ -1,8 +1,8 @@
-"""Projects and tunes to image files, and writes latents, pictures, numbers and the generator."""
+"""Projects image files, tunes a generator to them, and writes all that comes of it."""
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,24 +20,21 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.lineage import Lineage
 from stylegan.messages import count
 from stylegan.projection.distance import Distance, psnr
-from stylegan.projection.search import SearchOptions, SearchState, check_noise, project
+from stylegan.projection.search import SearchOptions, SearchState, project
 from stylegan.projection.target import read_target
 from stylegan.projection.tuning import TuningOptions, tune
 
 LATENTS, TARGET, PICTURE, RESULT = "latents.npz", "target.png", "projection.png", "result.json"
 TUNED, TUNED_PICTURE = "tuned.pt", "tuned.png"
-Progress = Callable[[int, int], None]  # steps done, and of how many
-Tell = Callable[[str], None]
 
 
 class Projection(NamedTuple):
-    """What a search found for one picture."""
+    """The nearest result of the search for one picture."""
 
-    target: Tensor  # (1, C, r, r)
     ws: Tensor  # (1, num_styles, w_dim), not truncated
     noise: list[Tensor] | None  # fitted maps (1, 1, r, r), if any
     image: Tensor  # (1, C, r, r), made of these
-    distances: list[float]  # that each start reached; the nearest is kept
+    distances: list[float]  # that each start reached
 
 
 def default_batch(resolution: int) -> int:
@@ -50,18 +47,17 @@ def check_free(images: Sequence[Path], out: Path, *, tuned: bool, overwrite: boo
     check_folder(out)
     names: dict[str, Path] = {}
     for path in images:
-        if name_of(path) in names:
+        name = name_of(path)
+        if name in names:
             raise ValueError(
-                f"{names[name_of(path)]} and {path} would both be written to "
-                f"{out / name_of(path)}; rename one, or project it with another --out"
+                f"{names[name]} and {path} would both be written to {out / name}; rename one, or "
+                "project it with another --out"
             )
-        names[name_of(path)] = path
+        names[name] = path
     of_each = [LATENTS, TARGET, PICTURE, RESULT, *([TUNED_PICTURE] if tuned else [])]
-    for name in [LATENTS, *([TUNED] if tuned else [])]:
-        check_file(out / name, overwrite=overwrite)
-    for folder in names:
-        for name in of_each:
-            check_file(out / folder / name, overwrite=overwrite)
+    files = [LATENTS, *([TUNED] if tuned else []), *(f"{n}/{f}" for n in names for f in of_each)]
+    for file in files:
+        check_file(out / file, overwrite=overwrite)
 
 
 def project_files(
@@ -69,44 +65,34 @@ def project_files(
     images: Sequence[Path],
     out: Path,
     distance: Distance,
-    options: SearchOptions | None = None,
+    options: SearchOptions,
+    tuning: TuningOptions | None = None,
     *,
+    lineage: Lineage = (),
     crop: Crop | None = None,
     class_name: str | None = None,
     seed: int = 0,
-    batch: int | None = None,
+    batch: int = 1,
     starts: int = 1,
-    tell: Tell = lambda text: None,
-    progress: Progress = lambda done, total: None,
-    left_out: Callable[[ValueError | OSError], None] | None = None,
-) -> dict[Path, Projection]:
-    """Search each image, `batch` at a time, and write a folder for each below `out`, and the
-    latents of all to `out`. Of several `starts` the nearest result is kept.
+    tell: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[int, list[Exception]]:
+    """Search each image, `batch` at a time, from each of `starts`; write a folder for each below
+    `out`, and the latents of all to `out`. With `tuning`, then tune the generator to all of them
+    together, and write it; `lineage` is where its weights came from.
 
-    Files are replaced: see `check_free`. `tell` gets a line for each image. An image that cannot be
-    read is left out if `left_out` is there to get the error.
+    Files are replaced: see `check_free`. `tell` gets a line for each image, `progress` the steps
+    done, and of how many. Returns the number of projections, and the errors of images that cannot
+    be read.
     """
-    options, network = options or SearchOptions(), loaded.generator.config
-    check_noise(options, network)
-    labels, crop, size = loaded.label(class_name), crop or loaded.crop, loaded.resolution
-    if crop == "pad" and loaded.active_rectangle is not None:
+    if crop is None or (crop == "pad" and loaded.active_rectangle is not None):
         crop = loaded.crop  # which knows the aspect
-    targets = {}
-    for path in images:
-        try:
-            targets[path] = read_target(
-                path,
-                resolution=size,
-                channels=network.image_channels,
-                premultiply=network.premultiplied,
-                crop=crop,
-            )
-        except (ValueError, OSError) as error:
-            if left_out is None:
-                raise
-            left_out(error)
+    rectangle = loaded.active_rectangle if crop.startswith("pad") else None
+    targets, errors = read_targets(loaded, images, crop)
     if not targets:
-        return {}
+        return 0, errors
+    growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
+    how = growth | {"labels": loaded.label(class_name), "seed": seed}
     about = {
         "generator": loaded.origin,
         "images_seen": loaded.images_seen,
@@ -116,49 +102,76 @@ def project_files(
         "class": class_name,
         "crop": crop,
     }
-    rectangle = loaded.active_rectangle if crop.startswith("pad") else None
-    paths, found = iter(targets), dict[Path, Projection]()
-    growth: dict[str, Any] = {"resolution": size, "alpha": loaded.alpha}
-    done, total = 0, len(targets) * starts * options.steps
-    for some in torch.cat(list(targets.values())).split(batch or default_batch(size)):
+    done, total = 0, len(targets) * starts * options.steps + (tuning.steps if tuning else 0)
+    paths, found = iter(targets), list[Projection]()
+    for some in torch.cat(list(targets.values())).split(batch):
         ends = []  # the last state from each start
         for start in range(starts):
-            how = {"labels": labels, "seed": seed, "start": start} | growth
-            for state in project(loaded.generator, some, distance, options, **how):
+            for state in project(loaded.generator, some, distance, options, start=start, **how):
                 progress(done + len(some) * state.step, total)
             ends.append(state)
             done += len(some) * options.steps
-        for i in range(len(some)):
-            path, one = next(paths), nearest(ends, i, some)
-            found[path] = one
-            near = float(psnr(one.image, one.target.to(one.image), rectangle))
+        for i, target in enumerate(some.split(1)):
+            path, one = next(paths), nearest(ends, i)
+            found.append(one)
+            near = float(psnr(one.image, target.to(one.image), rectangle))
             result: dict[str, Any] = {"image": str(path), **about}
             result |= {"final_distance": min(one.distances), "psnr_db": near}
             result |= {"starts": one.distances} if starts > 1 else {}
             folder = out / name_of(path)
             folder.mkdir(parents=True, exist_ok=True)
             write_latents(folder / LATENTS, one.ws, one.noise)
-            write_image(folder / TARGET, one.target, loaded, rectangle)
+            write_image(folder / TARGET, target, loaded, rectangle)
             write_image(folder / PICTURE, one.image, loaded, rectangle)
             write_text(folder / RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
             tell(f"{path}: distance {min(one.distances):.4g}, PSNR {near:.1f} dB")
-    write_latents(out / LATENTS, *joined(list(found.values())))
-    return found
+    ws = torch.cat([one.ws for one in found])
+    layers = zip(*(one.noise for one in found if one.noise), strict=True)
+    noise = [torch.cat(maps) for maps in layers] or None
+    write_latents(out / LATENTS, ws, noise)
+    if tuning is None:
+        return len(found), errors
+    wanted, how = torch.cat(list(targets.values())), how | {"noise": noise, "batch": batch}
+    for tuned in tune(loaded.generator, wanted, ws, distance, tuning, **how):
+        progress(done + tuned.step, total)
+    network = tuned.generator.eval()
+    for (path, target), one in zip(targets.items(), found, strict=True):
+        with torch.no_grad(), sampling.repeatable():
+            image = network.synthesis(one.ws, noise=one.noise or "const", **growth)
+        write_image(out / name_of(path) / TUNED_PICTURE, image, loaded, rectangle)
+        near = float(psnr(image, target.to(image), rectangle))
+        tell(f"{path}: PSNR {near:.1f} dB after tuning")
+    origin = f"{loaded.origin}, tuned to {count(len(found), 'picture')}"
+    new = dataclasses.replace(loaded, generator=network, origin=origin, lineage=lineage)
+    save_loaded(out / TUNED, new)
+    return len(found), errors
 
 
-def nearest(ends: Sequence[SearchState], i: int, targets: Tensor) -> Projection:
-    """The nearest result for one picture of a batch that was searched from several starts."""
+def read_targets(
+    loaded: LoadedGenerator, images: Sequence[Path], crop: Crop
+) -> tuple[dict[Path, Tensor], list[Exception]]:
+    """The images that can be read (1, C, r, r), and the errors of the others."""
+    targets, errors, network = {}, list[Exception](), loaded.generator.config
+    for path in images:
+        try:
+            targets[path] = read_target(
+                path,
+                resolution=loaded.resolution,
+                channels=network.image_channels,
+                premultiply=network.premultiplied,
+                crop=crop,
+            )
+        except (ValueError, OSError) as error:
+            errors.append(error)
+    return targets, errors
+
+
+def nearest(ends: Sequence[SearchState], i: int) -> Projection:
+    """The nearest result for picture `i` of a batch that was searched from several starts."""
     distances = [float(state.distances[i]) for state in ends]
     best, row = ends[distances.index(min(distances))], slice(i, i + 1)
     noise = best.noise and [noise_map[row] for noise_map in best.noise]
-    return Projection(targets[row], best.ws[row], noise, best.images[row], distances)
-
-
-def joined(found: Sequence[Projection]) -> tuple[Tensor, list[Tensor] | None]:
-    """Styles and noise maps of several projections."""
-    maps = [one.noise for one in found if one.noise is not None]
-    noise = [torch.cat(of_layer) for of_layer in zip(*maps, strict=True)]
-    return torch.cat([one.ws for one in found]), noise or None
+    return Projection(best.ws[row], noise, best.images[row], distances)
 
 
 def write_image(
@@ -167,52 +180,3 @@ def write_image(
     """One image (1, C, r, r) without its padding."""
     pixels = sampling.to_uint8(image, premultiplied=loaded.generator.config.premultiplied)
     save_picture(path, sampling.picture(sampling.crop(pixels, rectangle)[0]), overwrite=True)
-
-
-def tune_files(
-    loaded: LoadedGenerator,
-    found: Mapping[Path, Projection],
-    out: Path,
-    distance: Distance,
-    options: TuningOptions | None = None,
-    *,
-    lineage: Lineage = (),
-    crop: Crop | None = None,
-    class_name: str | None = None,
-    seed: int = 0,
-    batch: int | None = None,
-    tell: Tell = lambda text: None,
-    progress: Progress = lambda done, total: None,
-) -> LoadedGenerator:
-    """Tune the generator to all projections together; write it, and its picture of each.
-
-    `lineage` is where the weights came from, the file of `loaded` last.
-    """
-    options = options or TuningOptions()
-    rectangle = loaded.active_rectangle if (crop or loaded.crop).startswith("pad") else None
-    ws, noise = joined(list(found.values()))
-    growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
-    for state in tune(
-        loaded.generator,
-        torch.cat([one.target for one in found.values()]),
-        ws,
-        distance,
-        options,
-        noise=noise,
-        labels=loaded.label(class_name),
-        batch=batch or default_batch(loaded.resolution),
-        seed=seed,
-        **growth,
-    ):
-        progress(state.step, options.steps)
-    origin = f"{loaded.origin}, tuned to {count(len(found), 'picture')}"
-    network = state.generator.eval()
-    tuned = dataclasses.replace(loaded, generator=network, origin=origin, lineage=lineage)
-    for path, one in found.items():
-        with torch.no_grad(), sampling.repeatable():
-            image = network.synthesis(one.ws, noise=one.noise or "const", **growth)
-        write_image(out / name_of(path) / TUNED_PICTURE, image, loaded, rectangle)
-        near = float(psnr(image, one.target.to(image), rectangle))
-        tell(f"{path}: PSNR {near:.1f} dB after tuning")
-    save_loaded(out / TUNED, tuned)
-    return tuned

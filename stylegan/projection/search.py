@@ -6,7 +6,7 @@ noise on w that vanishes, a rate that rises and falls, and maps of noise that ar
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -43,15 +43,8 @@ class SearchOptions:
     def __post_init__(self) -> None:
         if self.space not in get_args(Space):
             raise ValueError(f"the space is {' or '.join(get_args(Space))}, not {self.space!r}")
-        for name, least in (("steps", 1), ("samples", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        for name in ("learning_rate", "rise", "fall", "search_time"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)}")
-        for name in ("search_noise", "noise_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite, from 0 on, not {getattr(self, name)}")
+        positive = ("steps", "samples", "learning_rate", "rise", "fall", "search_time")
+        check_numbers(self, positive, ("search_noise", "noise_weight"))
 
     def rate_at(self, step: int) -> float:
         """The learning rate of a step: a linear rise, a plateau, half a cosine down."""
@@ -62,6 +55,15 @@ class SearchOptions:
     def search_noise_at(self, step: int) -> float:
         """Deviation of the noise on w at a step, in units of the spread of w."""
         return self.search_noise * max(1 - step / self.steps / self.search_time, 0) ** 2
+
+
+def check_numbers(options: object, positive: Sequence[str], from_0: Sequence[str]) -> None:
+    """ValueError unless the options of these names are finite, and positive or not negative."""
+    for name in (*positive, *from_0):
+        value = getattr(options, name)
+        if not 0 <= value < math.inf or (value == 0 and name in positive):
+            least = "positive and finite" if name in positive else "finite, from 0 on"
+            raise ValueError(f"{name} must be {least}, not {value}")
 
 
 class SearchState(NamedTuple):
@@ -91,14 +93,13 @@ def project(
     seed: int = 0,
     start: int = 0,
 ) -> Iterator[SearchState]:
-    """Search the latents that `generator` makes `targets` (N, C, r, r) in [-1, 1] of.
+    """Search the latents of which `generator` makes `targets` (N, C, r, r) in [-1, 1].
 
-    Yields where it is before the first update and after each; the last one is the result. All that
+    Yields the state before the first update and after each; the last one is the result. All that
     is random comes from `seed`, the same for each picture, so that none depends on the others but
     by the last bit of arithmetic. `labels` (1, label_dim) are the class that w is averaged over.
-    Start 0 is the average, any other one half way from there to a random w.
-    ValueError at the first distance that is not finite.
-    Runs where the generator is, and leaves it as it is.
+    Start 0 is the average, any other one half way from there to a random w. The generator stays
+    as it is. ValueError at the first distance that is not finite.
     """
     options, config = options or SearchOptions(), generator.config
     full = config.resolution
@@ -129,7 +130,7 @@ def search(
     seed: int,
     start: int,
 ) -> Iterator[SearchState]:
-    """What `project` yields, of arguments that it has checked."""
+    """What `project` yields; that one checks the arguments."""
     styles = generator.config.num_styles()
     targets = targets.to(generator.w_avg)
     rng = torch.Generator().manual_seed(seed)
@@ -147,7 +148,7 @@ def search(
             ws = (w + offset).expand(-1, styles, -1)
             images = synthesis(ws, resolution=resolution, alpha=alpha, noise=maps or "const")
             distances = distance(images, targets)
-        check_distances(distances, step)
+        check_finite(distances, "the search", step, "less noise on w (--search-noise)")
         yield SearchState(
             step,
             w.detach().expand(-1, styles, -1).clone(),
@@ -183,13 +184,12 @@ def first_w(
     return average.lerp(generator.mapping(z, of_z)[0], START_PSI)
 
 
-def check_distances(distances: Tensor, step: int) -> None:
-    """ValueError if one is not finite, of which no way leads back."""
+def check_finite(distances: Tensor, what: str, step: int, advice: str) -> None:
+    """ValueError if a distance is not finite: no way leads back from there."""
     if not torch.isfinite(distances).all():
-        found = ", ".join(f"{value:g}" for value in distances.tolist())
         raise ValueError(
-            f"the search failed at step {step}: the distance is {found}; choose less noise on w "
-            "(--search-noise), and see whether the generator makes pictures at all"
+            f"{what} failed: after {step} steps the distances are {distances.tolist()}; choose "
+            f"{advice}, and see whether the generator makes pictures at all"
         )
 
 

@@ -5,7 +5,6 @@ of the synthesis network move.
 """
 
 import copy
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from stylegan import sampling, streams
 from stylegan.networks import Generator
 from stylegan.networks.config import check_labels
 from stylegan.projection.distance import Distance
-from stylegan.projection.search import spread_of_w
+from stylegan.projection.search import check_finite, check_numbers, spread_of_w
 
 SAMPLES = 10_000  # of w, for its spread
 
@@ -34,14 +33,8 @@ class TuningOptions:
     locality_radius: float = 1.0  # from the pivot to those, in units of the spread of w
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps must be at least 1, not {self.steps}")
-        for name in ("learning_rate", "locality_radius"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)}")
-        for name in ("pixel_weight", "locality"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be finite, from 0 on, not {getattr(self, name)}")
+        positive = ("steps", "learning_rate", "locality_radius")
+        check_numbers(self, positive, ("pixel_weight", "locality"))
 
 
 class TuningState(NamedTuple):
@@ -122,7 +115,8 @@ def tune(
             distances.append(far)
             kept.append(elsewhere)
         state = TuningState(step, tuned, torch.cat(distances), torch.cat(kept))
-        check_finite(state)
+        both = torch.cat([state.distances, state.locality])
+        check_finite(both, "tuning", step, "a smaller --locality")
         if step == options.steps:
             tuned.requires_grad_(True).zero_grad()
         yield state
@@ -134,14 +128,3 @@ def toward(ws: Tensor, w: Tensor, radius: float) -> Tensor:
     """Styles at that distance from each row of ws (N, num_styles, w_dim), in the direction of w
     (N, w_dim)."""
     return ws + radius * F.normalize(w[:, None] - ws, dim=2)
-
-
-def check_finite(state: TuningState) -> None:
-    """ValueError unless all distances are finite: they do not become so again."""
-    for name in ("distances", "locality"):
-        values = getattr(state, name)
-        if not torch.isfinite(values).all():
-            raise ValueError(
-                f"tuning failed: after {state.step} steps the {name} are {values.tolist()}; choose "
-                "a smaller --locality, and see whether the projections are pictures at all"
-            )

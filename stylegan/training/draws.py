@@ -139,14 +139,8 @@ def draw_transforms(
     rng = streams.step_augment(config.seed, images_seen)
     drawn = augment.draw(shape, config.augment, probability, rng)
     own = share.slice_of(n)
-
-    def place(values: Tensor) -> Tensor:
-        return values.to(share.dtype)
-
-    return [
-        augment.part(drawn, slice(start + own.start, start + own.stop), place)
-        for start in (0, n, 2 * n)
-    ]
+    shares = [slice(start + own.start, start + own.stop) for start in (0, n, 2 * n)]
+    return [mapped(augment.part(drawn, rows), lambda x: x.to(share.dtype)) for rows in shares]
 
 
 def draw_pass(
