@@ -223,7 +223,6 @@ def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
         (["generate", "emoji32", "--seeds", "a"], "is neither a seed nor a range"),
         (["generate", "emoji32", "--batch", 0], "0 is not in the range 1<=x<="),
         (["generate", ""], "the name is empty"),
-        (["convert", "emoji32", "a.pt", "--active", "9x"], "is not a size like 512x384"),
         (["train", "--seed", "x"], "is not a valid integer"),
         (["generate", "emoji32", "--device", "xpu"], "is not a device: auto, cpu, cuda"),
     ],

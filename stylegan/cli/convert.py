@@ -1,8 +1,6 @@
 """`stylegan convert`: a generator of another program as a file of this one."""
 
-import dataclasses
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +8,7 @@ import click
 
 from stylegan.cli import values
 from stylegan.cli.common import Command
-from stylegan.cli.info import generator_facts
+from stylegan.cli.info import generator_facts, print_facts
 from stylegan.cli.options import centers_of
 from stylegan.cli.terminal import say
 from stylegan.destination import check_file
@@ -18,7 +16,6 @@ from stylegan.lineage import sha256_of
 
 if TYPE_CHECKING:
     from stylegan.centers import Centers
-    from stylegan.files.loaded import LoadedGenerator
 
 
 @click.command(cls=Command)
@@ -28,12 +25,6 @@ if TYPE_CHECKING:
     "--discriminator",
     type=click.Path(path_type=Path),
     help="File (.pt) for the discriminator, if SOURCE has one of our form.",
-)
-@click.option(
-    "--active",
-    type=values.SIZE,
-    help="Size of the part of the images, in their middle, that is not padding.  "
-    "[default: as in SOURCE or a name like ...-512x384.pkl, else everything]",
 )
 @click.option(
     "--centers",
@@ -46,7 +37,6 @@ def convert(
     source: str,
     destination: Path,
     discriminator: Path | None,
-    active: tuple[int, int] | None,
     centers: "Centers | Literal['none'] | None",
     overwrite: bool,
 ) -> None:
@@ -55,7 +45,8 @@ def convert(
     SOURCE is an official .pkl (of which Gs is taken), a checkpoint of
     rosinality/style-based-gan-pytorch (.model), genforce/genforce, huangzh13/StyleGAN.pytorch,
     open-mmlab/mmgeneration (.pth), or any other source that `stylegan generate` takes. Nothing in
-    it is executed. A variable that has no place is an error.
+    it is executed. A variable that has no place is an error. A name like ...-512x384.pkl specifies
+    that only so much of the images, in their middle, is not padding.
 
     \b
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
@@ -64,26 +55,25 @@ def convert(
     from stylegan.files.loading import load_discriminator, load_source, located
 
     path = located(source)
-    destinations = [destination, *([discriminator] if discriminator else [])]
+    destinations = [file for file in (destination, discriminator) if file]
     check_destinations(path, destinations, overwrite)
     snapshot = None if path.is_dir() else read_snapshot(path)
-    loaded = load_source(path) if snapshot is None else snapshot.to_generate()
+    loaded = snapshot.to_generate() if snapshot else load_source(path)
     critic = snapshot.discriminator if snapshot else None
     if discriminator and critic is None:
         critic = load_discriminator(path)
-    loaded = dataclasses.replace(loaded, active_rectangle=active_rectangle(loaded, active))
     loaded = loaded.adjusted(centers=centers_of(loaded, centers))
     for note in snapshot.notes if snapshot else ():
         say(f"note         {note}")
-    for name, value in generator_facts(loaded).items():
-        say(f"{name:<12} {value}")
+    print_facts(generator_facts(loaded))
     for file in destinations:
         file.parent.mkdir(parents=True, exist_ok=True)
     own.save_loaded(destination, loaded)
-    say(f"written      {size_and_hash(destination)}")
-    if discriminator and critic is not None:
+    if discriminator and critic:
         own.save_discriminator(discriminator, critic, loaded.lineage)
-        say(f"written      {size_and_hash(discriminator)}")
+    for file in destinations:
+        size = f"{file.stat().st_size / 2**20:.1f} MiB, SHA-256 {sha256_of(file)[:16]}..."
+        say(f"written      {file}: {size}")
 
 
 def check_destinations(source: Path, destinations: list[Path], overwrite: bool) -> None:
@@ -99,25 +89,3 @@ def check_destinations(source: Path, destinations: list[Path], overwrite: bool) 
                 "writes .safetensors, .onnx and .pt2"
             )
         check_file(path, overwrite=overwrite)
-
-
-def active_rectangle(
-    loaded: "LoadedGenerator", active: tuple[int, int] | None
-) -> Sequence[int] | None:
-    """The rectangle of `--active`, else the one that the source specifies."""
-    from stylegan.files.formats.official import centred
-
-    if active is None:
-        return loaded.active_rectangle
-    full = loaded.generator.config.resolution
-    if max(active) != full or min(active) < 1:
-        raise ValueError(
-            f"--active {active[0]}x{active[1]} does not fit images of {full}x{full}: the longer "
-            f"side must be {full}"
-        )
-    return centred(*active, full)
-
-
-def size_and_hash(path: Path) -> str:
-    """The name, size and hash of a file."""
-    return f"{path}: {path.stat().st_size / 2**20:.1f} MiB, SHA-256 {sha256_of(path)[:16]}..."

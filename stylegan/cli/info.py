@@ -13,7 +13,6 @@ from stylegan.messages import count, readable
 
 if TYPE_CHECKING:
     from stylegan.files.loaded import LoadedGenerator
-    from stylegan.files.snapshot import Snapshot
     from stylegan.lineage import Lineage
 
 Facts = dict[str, Any]
@@ -27,7 +26,11 @@ def info(source: str) -> None:
     \b
     stylegan info runs/mine
     """
-    for name, value in facts_of(source).items():
+    print_facts(facts_of(source))
+
+
+def print_facts(facts: Facts) -> None:
+    for name, value in facts.items():
         say(f"{name:<12} {value}")
 
 
@@ -45,11 +48,13 @@ def facts_of(source: str) -> Facts:
     if not path.is_file():
         facts = generator_facts(load_source(source))
     else:
-        found = read_snapshot(path)
-        if found.loaded is None:
-            return discriminator_facts(path, found)
-        facts = generator_facts(found.loaded) | {"file size": megabytes(path)}
-        uses += [f"stylegan convert {source} generator.pt"] if found.notes else []
+        size = {"file size": f"{path.stat().st_size / 2**20:.1f} MiB"}
+        snapshot = read_snapshot(path)
+        if snapshot.loaded is None:
+            facts = {"kind": snapshot.origin} | size | lineage_facts(snapshot.lineage)
+            return facts | {"use": "none by itself; pictures need a generator"}
+        facts = generator_facts(snapshot.loaded) | size
+        uses += [f"stylegan convert {source} generator.pt"] if snapshot.notes else []
     run = RunFolder(path)
     generators, states = len(run.generators()), len(run.states())
     if generators + states:
@@ -60,20 +65,24 @@ def facts_of(source: str) -> Facts:
 
 
 def generator_facts(loaded: "LoadedGenerator") -> Facts:
-    config = loaded.generator.config
-    number = sum(p.numel() for p in loaded.generator.parameters())
-    grown = f", trained up to {loaded.resolution}x{loaded.resolution}"
-    grown += f" (fading in, alpha {loaded.alpha:.2f})" if loaded.alpha < 1 else ""
+    config, full = loaded.generator.config, loaded.generator.config.resolution
+    images = f"{full}x{full}, {config.image_channels} channels"
+    if loaded.resolution < full or loaded.alpha < 1:
+        images += f", trained up to {loaded.resolution}x{loaded.resolution}"
+        images += f" (fading in, alpha {loaded.alpha:.2f})" if loaded.alpha < 1 else ""
     cutoff = "all" if loaded.cutoff is None else loaded.cutoff
-    finished = loaded.resolution == config.resolution and loaded.alpha == 1
-    facts: Facts = {
+    toward = "" if loaded.centers is None else f", toward {len(loaded.centers)} centres"
+    changed = [
+        f"{field.name} = {getattr(config, field.name)}"
+        for field in dataclasses.fields(config)
+        if getattr(config, field.name) != field.default
+    ]
+    facts = {
         "kind": loaded.origin,
-        "images": f"{config.resolution}x{config.resolution}, {config.image_channels} channels"
-        + ("" if finished else grown),
-        "parameters": f"{number:,} in the generator",
-        "truncation": f"psi {loaded.psi:g}, cutoff {cutoff}"
-        + (f", toward {len(loaded.centers)} centres" if loaded.centers is not None else ""),
-        "config": differences_from_paper(config),
+        "images": images,
+        "parameters": f"{sum(p.numel() for p in loaded.generator.parameters()):,} in the generator",
+        "truncation": f"psi {loaded.psi:g}, cutoff {cutoff}{toward}",
+        "config": ", ".join(changed) or "the paper's",
     }
     if loaded.images_seen is not None:
         facts["trained on"] = f"{loaded.images_seen:,} images seen"
@@ -95,41 +104,16 @@ def lineage_facts(lineage: "Lineage") -> Facts:
     return {"weights from": "; then ".join(described(lineage)), "licence": licence_of(lineage)}
 
 
-def differences_from_paper(config: Any) -> str:
-    """The fields of a network configuration that are not the default."""
-    changed = [
-        f"{field.name} = {getattr(config, field.name)}"
-        for field in dataclasses.fields(config)
-        if getattr(config, field.name) != field.default
-    ]
-    return ", ".join(changed) or "the paper's"
-
-
-def discriminator_facts(path: Path, snapshot: "Snapshot") -> Facts:
-    assert snapshot.discriminator is not None
-    return {
-        "kind": snapshot.origin,
-        "parameters": f"{sum(p.numel() for p in snapshot.discriminator.parameters()):,}",
-        "file size": megabytes(path),
-        **lineage_facts(snapshot.lineage),
-        "use": "none by itself; pictures need a generator",
-    }
-
-
 def store_facts(path: Path) -> Facts:
     from stylegan.data import Store
 
     store = Store(path)
+    left_out = count(len(store.skipped), "image")
     return {
         "kind": f"store {path}",
         "images": f"{store.num_images:,} of {store.resolution}x{store.resolution}, "
         f"{store.channels} channels, crop {store.meta.crop}",
         "labels": ", ".join(map(readable, store.label_names)) or "none",
-        "made from": readable(store.meta.source)
-        + f", {count(len(store.skipped), 'image')} left out",
+        "made from": f"{readable(store.meta.source)}, {left_out} left out",
         "use": f"stylegan train --data {path} -o network.resolution={store.resolution}",
     }
-
-
-def megabytes(path: Path) -> str:
-    return f"{path.stat().st_size / 2**20:.1f} MiB"

@@ -112,14 +112,6 @@ def centers(text: str) -> "Centers | Literal['none']":
     return whole(text, 1, 1000)
 
 
-def size(text: str) -> tuple[int, int]:
-    """`512x384`: how many across, how many down."""
-    found = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text, re.ASCII)
-    if not found:
-        raise ValueError(f"{readable(text, SHOWN)} is not a size like 512x384, width by height")
-    return int(found[1]), int(found[2])
-
-
 def grid(text: str) -> tuple[int, int]:
     """`3x2`: columns and rows, at most 99 each."""
     found = re.fullmatch(r"([1-9]\d?)x([1-9]\d?)", text, re.ASCII)
@@ -203,7 +195,6 @@ LAYER_RANGES = Parsed("ranges", layer_ranges)
 NUMBERS = Parsed("numbers", numbers)
 CUTOFF = Parsed("layers", cutoff)
 CENTERS = Parsed("n|class|none", centers)
-SIZE = Parsed("WxH", size)
 GRID = Parsed("columns x rows", grid)
 SEED = click.IntRange(0, LARGEST_SEED)
 NUMBER = Number()

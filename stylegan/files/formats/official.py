@@ -94,9 +94,6 @@ def taken(
     lods: Collection[str] = (),
 ) -> N:
     """As `filled`, from official arrays; `lods` are the names of levels of detail."""
-    for name in lods:
-        if name in variables:
-            level_of_detail(name, variables)
     tensors = {path: tensor(path, np.asarray(value)) for path, value in variables.items()}
     return filled(make, matches, tensors, lods)
 
@@ -185,13 +182,8 @@ def rectangle_in_name(name: str, resolution: int) -> Rectangle | None:
 
     `karras2019stylegan-cars-512x384.pkl`, or a copy: 512 wide, 384 high, in the middle of 512x512.
     """
-    found = re.search(r"-(\d{1,5})x(\d{1,5})\b", name)
-    return None if found is None else centred(int(found[1]), int(found[2]), resolution)
-
-
-def centred(width: int, height: int, resolution: int) -> Rectangle | None:
-    """top, bottom, left, right of a rectangle in the middle; None if it does not touch two
-    opposite edges, or is everything."""
+    size = re.search(r"-(\d{1,5})x(\d{1,5})\b", name)
+    width, height = map(int, size.groups()) if size else (0, 0)
     if width == height or max(width, height) != resolution or min(width, height) < 1:
         return None
     top, left = (resolution - height) // 2, (resolution - width) // 2
