@@ -78,11 +78,11 @@ def test_z_of_a_network_with_labels_needs_a_class_and_w_does_not(file):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"ws": numbers(*WS), "z": numbers(*Z)}, "found ws and z"),
-        ({"latents": numbers(*Z)}, "unknown arrays latents; latents are ws"),
+        ({"ws": numbers(*WS), "z": numbers(*Z)}, "found ws, z"),
+        ({"latents": numbers(*Z)}, "one array of styles is needed, found latents: ws"),
         ({"w": numbers(*WS)}, r"w is (3, 6, 8), but this network of 16x16 needs (N, 8)"),
         ({"w": np.ones((3, 8), int)}, "w holds int64, not floating-point numbers"),
-        ({"w": numbers(*W), **maps(layers=3)}, "layers 0 to 1, 3, 5 ... or 5, found 0, 1, 2"),
+        ({"w": numbers(*W), **maps(layers=3)}, "layers 0 to 1, 3, 5 ... or 5, found 3"),
         (
             {"w": numbers(*W), "noise_1": numbers(1, 1, 4, 4)},
             "maps of noise are for layers 0 to 1, 3, 5 ... or 5, found 1",

@@ -42,22 +42,21 @@ def downloaded(url: str) -> Path:
     The address specifies the first digits of its SHA-256, at least 8: in the name, as
     `NAME-<digits>.pt`, or after it, as `#sha256=<digits>`. They are compared at each use.
     """
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # is read when it is asked for
-    except ValueError as error:
-        raise ValueError(f"{readable(url)} is not an address: {error}") from error
-    if not re.fullmatch("[!-~]+", url):
-        raise ValueError(f"{readable(url)} has a blank or another character that needs a %")
-    if parts.scheme != "https":
+    if not re.fullmatch("https://[!-~]+/[!-~]*", url):
         raise ValueError(
-            f"{url} is not an https address, so nothing protects it on its way; "
-            "use https, or download the file and give its path"
+            f"{readable(url)} is not an https address without blanks; use one, which is protected "
+            "on its way, or download the file and give its path"
         )
+    parts = urlsplit(url)
     name = PurePosixPath(parts.path).name
-    if not name or not parts.netloc:
+    if not name:
         raise ValueError(f"{url} does not name a file")
-    digits = fragment_hash(parts.fragment, url) if parts.fragment else hash_prefix(name)
+    digits = hash_prefix(name)
+    if parts.fragment:
+        promised = re.fullmatch(r"sha256=([0-9a-f]{8,64})", parts.fragment)
+        if promised is None:
+            raise ValueError(f"{url} does not end in #sha256=<8 to 64 hexadecimal digits>")
+        digits = promised[1]
     if digits is None:
         raise ValueError(
             f"{url} does not specify the SHA-256 of the file, so a forged one would not be "
@@ -84,14 +83,6 @@ def downloaded(url: str) -> Path:
 def hub_cache() -> Path:
     """Where torch.hub keeps files of weights."""
     return Path(torch.hub.get_dir()) / "checkpoints"
-
-
-def fragment_hash(fragment: str, url: str) -> str:
-    """The digits of `sha256=<digits>`."""
-    found = re.fullmatch(r"sha256=([0-9a-f]{8,64})", fragment)
-    if not found:
-        raise ValueError(f"{url} ends in #{fragment}, not in #sha256=<8 to 64 hexadecimal digits>")
-    return found[1]
 
 
 def hash_prefix(file_name: str) -> str | None:

@@ -39,10 +39,7 @@ class Latents(NamedTuple):
 
 
 def write_latents(path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None) -> None:
-    """Write untruncated styles `ws` (N, num_styles, w_dim) and the noise maps of their pictures.
-
-    `path` is at every moment absent, the old file or the new one.
-    """
+    """Write untruncated styles `ws` (N, num_styles, w_dim) and the noise maps of their pictures."""
     maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(noise or ())}
     arrays = {name: t.detach().cpu().float().numpy() for name, t in {"ws": ws, **maps}.items()}
     with replacing(path) as file:
@@ -50,13 +47,9 @@ def write_latents(path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None)
 
 
 def read_latents(path: Path, generator: Generator, labels: Tensor | None = None) -> Latents:
-    """The styles and noise maps in a file, for `generator`.
-
-    `labels` (1, label_dim) are for latents `z` of a network with labels; `w` and `ws` need none.
-
-    ValueError, naming the file, for anything else than the module describes, for numbers that are
-    not finite, and for latents of a network of another size. Nothing in a file is executed.
-    """
+    """The styles and noise maps in a file, for `generator`; ValueError, naming the file, for what
+    the module does not describe or a network of another size. `labels` (1, label_dim) are for
+    latents `z` of a network with labels; `w` and `ws` need none."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with latents")
     try:
@@ -83,15 +76,11 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
 
 def kind_of(arrays: Mapping[str, np.ndarray]) -> str:
     """Which of STYLES is there; ValueError unless it is one, with nothing but noise beside it."""
-    unknown = [n for n in arrays if n not in STYLES and not NOISE.fullmatch(n)]
-    if unknown:
-        names = listed([readable(name) for name in unknown], 4, ", ")
-        raise ValueError(f"unknown arrays {names}; latents are {FORMS}, with noise_<layer>")
-    kinds = [name for name in STYLES if name in arrays]
-    if len(kinds) != 1:
-        found = " and ".join(kinds) or "none"
+    names = [name for name in arrays if not NOISE.fullmatch(name)]
+    if len(names) != 1 or names[0] not in STYLES:
+        found = listed(list(map(readable, names)), 4, ", ") if names else "none"
         raise ValueError(f"one array of styles is needed, found {found}: {FORMS}")
-    return kinds[0]
+    return names[0]
 
 
 def checked_numbers(name: str, array: np.ndarray) -> Tensor:
@@ -117,24 +106,21 @@ def check_shape(kind: str, styles: Tensor, config: NetworkConfig) -> None:
 
 
 def noise_of(arrays: Mapping[str, Tensor], config: NetworkConfig, n: int) -> list[Tensor] | None:
-    """The noise maps in the order of layers, None if there are none.
-
-    There must be two for each resolution up to some one, as many as pictures or one for all.
-    """
-    numbers = sorted(int(name.removeprefix("noise_")) for name in arrays if NOISE.fullmatch(name))
-    if not numbers:
+    """The noise maps in the order of layers, None if there are none: two for each resolution up to
+    some one, as many as pictures or one for all."""
+    count = sum(NOISE.fullmatch(name) is not None for name in arrays)
+    if not count:
         return None
     if not config.noise:
         raise ValueError("it has maps of noise, but this network has no noise inputs")
     sides = [r for r in resolutions(config.resolution) for _ in range(2)]
-    if numbers != list(range(len(numbers))) or len(numbers) % 2 or len(numbers) > len(sides):
-        found = ", ".join(map(str, numbers))
+    names = [f"noise_{i}" for i in range(count)]
+    if not arrays.keys() >= set(names) or count % 2 or count > len(sides):
         raise ValueError(
-            f"maps of noise are for layers 0 to 1, 3, 5 ... or {len(sides) - 1}, found {found}"
+            f"maps of noise are for layers 0 to 1, 3, 5 ... or {len(sides) - 1}, found {count}"
         )
-    maps = [arrays[f"noise_{i}"] for i in numbers]
-    for i, (noise_map, side) in enumerate(zip(maps, sides, strict=False)):
-        if noise_map.shape not in ((1, 1, side, side), (n, 1, side, side)):
+    for name, side in zip(names, sides, strict=False):
+        if arrays[name].shape not in ((1, 1, side, side), (n, 1, side, side)):
             expected = f"({n} or 1, 1, {side}, {side})" if n > 1 else f"(1, 1, {side}, {side})"
-            raise ValueError(f"noise_{i} is {tuple(noise_map.shape)}, not {expected}")
-    return maps
+            raise ValueError(f"{name} is {tuple(arrays[name].shape)}, not {expected}")
+    return [arrays[name] for name in names]

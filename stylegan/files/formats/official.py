@@ -66,25 +66,22 @@ def synthesis_from_official(variables: Variables, settings: Arguments) -> Synthe
     return taken(lambda: SynthesisNetwork(config), matches, variables, LODS[:1])
 
 
-def generator_from_official(variables: Variables, settings: Arguments) -> Generator:
-    """`G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`, ... -> generator."""
-    config = config_from_official(settings, GENERATOR_SETTINGS)
-    return generator_taken(config, variables, settings)
+def generator_from_official(
+    variables: Variables, settings: Arguments, config: NetworkConfig | None = None
+) -> Generator:
+    """`G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`, ... -> generator;
+    `config`: that of the settings, unless what it shares with a discriminator is known."""
+    own = config or config_from_official(settings, GENERATOR_SETTINGS)
+    matches = generator_matches(own, fusion_from_official(settings))
+    return taken(lambda: Generator(own), matches, variables, LODS)
 
 
-def discriminator_from_official(variables: Variables, settings: Arguments) -> Discriminator:
+def discriminator_from_official(
+    variables: Variables, settings: Arguments, config: NetworkConfig | None = None
+) -> Discriminator:
     """`4x4/Conv/weight`, ... -> discriminator."""
-    return discriminator_taken(config_from_official(settings, DISCRIMINATOR_SETTINGS), variables)
-
-
-def generator_taken(config: NetworkConfig, variables: Variables, settings: Arguments) -> Generator:
-    matches = generator_matches(config, fusion_from_official(settings))
-    return taken(lambda: Generator(config), matches, variables, LODS)
-
-
-def discriminator_taken(config: NetworkConfig, variables: Variables) -> Discriminator:
-    matches = discriminator_matches(config)
-    return taken(lambda: Discriminator(config), matches, variables, LODS[:1])
+    own = config or config_from_official(settings, DISCRIMINATOR_SETTINGS)
+    return taken(lambda: Discriminator(own), discriminator_matches(own), variables, LODS[:1])
 
 
 def taken(
@@ -115,7 +112,7 @@ def load_official(path: str | Path) -> Snapshot:
     g, d, ema = read_networks(path)
     try:
         config, d_config = shared_configs(g, d, ema)
-        network = generator_taken(config, ema.variables, ema.settings)
+        network = generator_from_official(ema.variables, ema.settings, config)
         psi, cutoff = truncation_defaults(ema.settings)
         resolution, alpha = reached(ema.variables, config.resolution)
         given = ", ".join(f"{name} {value}" for name, value in ema.settings.items())
@@ -131,8 +128,8 @@ def load_official(path: str | Path) -> Snapshot:
         snapshot = Snapshot(
             LAYOUT,
             loaded,
-            generator_taken(config, g.variables, g.settings),
-            discriminator_taken(d_config, d.variables),
+            generator_from_official(g.variables, g.settings, config),
+            discriminator_from_official(d.variables, d.settings, d_config),
             notes=(f"settings given: {readable(given, 1000)}; the rest is as officially",),
         )
         return snapshot.of_file(path, (source_of(path, NVIDIA),))
