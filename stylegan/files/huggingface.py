@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 try:
-    from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData, hf_hub_download
+    from huggingface_hub import HfApi, ModelCard, ModelCardData, hf_hub_download
 except ImportError as error:
     raise ImportError('this needs huggingface_hub: pip install -e ".[export]"') from error
 
@@ -63,7 +63,7 @@ def save_folder(
     loaded: LoadedGenerator, folder: Path, card: Card, *, overwrite: bool = False
 ) -> None:
     """Write a folder that can be uploaded, and that every command takes as a source."""
-    card = with_licence(card, loaded)
+    licence = licence_for(card, loaded)
     there = [name for name in (SHARED, CONFIG, README) if (folder / name).exists()]
     if there and not overwrite:
         raise ValueError(
@@ -74,7 +74,7 @@ def save_folder(
     save_safetensors(folder / SHARED, loaded)
     config = json.dumps(dataclasses.asdict(loaded.generator.config))
     write_text(folder / CONFIG, f"{config}\n")
-    write_text(folder / README, str(model_card(loaded, card)))
+    write_text(folder / README, str(model_card(loaded, card, licence)))
 
 
 def push_to_hub(loaded: LoadedGenerator, repository: str, card: Card, **settings: Any) -> str:
@@ -99,45 +99,35 @@ def shared_file(source: str | Path, **settings: Any) -> Path:
     return folder / SHARED
 
 
-def with_licence(card: Card, loaded: LoadedGenerator) -> Card:
-    """The card, with NVIDIA's licence if the weights began from theirs. ValueError for another
-    licence than that, and for none."""
-    if licence_of(loaded.lineage) == NVIDIA:
-        if not (card.licence or NONCOMMERCIAL).startswith(NONCOMMERCIAL[:8]):
+def licence_for(card: Card, loaded: LoadedGenerator) -> str:
+    """The licence of the card, or NVIDIA's if the weights began from theirs. ValueError for another
+    than that, and for none."""
+    if licence_of(loaded.lineage) != NVIDIA:
+        if not card.licence:
             raise ValueError(
-                "these weights began from NVIDIA's, whose licence goes with them: it is "
-                f"{NONCOMMERCIAL}, so the card cannot say {readable(card.licence)}"
+                'a model card says under which licence the weights are: pass Card("mit", ...)'
             )
-        card = dataclasses.replace(card, licence=card.licence or NONCOMMERCIAL)
-    if not card.licence:
+        return card.licence
+    licence = card.licence or NONCOMMERCIAL
+    if not licence.startswith(NONCOMMERCIAL[:8]):
         raise ValueError(
-            'a model card says under which licence the weights are: pass Card("mit", ...)'
+            "these weights began from NVIDIA's, whose licence goes with them: it is "
+            f"{NONCOMMERCIAL}, so the card cannot say {readable(licence)}"
         )
-    return card
+    return licence
 
 
-def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
-    """Licence and metrics as the Hub reads them, and the same for people."""
-    kind: Any = {"task_type": TASK, "dataset_type": card.data, "dataset_name": card.data}
-    results = [
-        EvalResult(metric_type=name, metric_value=value, **kind)
-        for name, value in card.metrics.items()
-    ]
+def model_card(loaded: LoadedGenerator, card: Card, licence: str) -> ModelCard:
+    """The licence as the Hub reads it, and all else for people."""
     data = ModelCardData(
-        license=card.licence,
-        library_name="stylegan",
-        pipeline_tag=TASK,
-        tags=["stylegan", "gan"],
-        model_name="StyleGAN generator" if results else None,
-        eval_results=results or None,
+        license=licence, library_name="stylegan", pipeline_tag=TASK, tags=["stylegan", "gan"]
     )
     config, seen = loaded.generator.config, loaded.images_seen
     sources = described(loaded.lineage)
     rows = {
         "images": f"{loaded.resolution}x{loaded.resolution}, {config.image_channels} channels",
-        "parameters": f"{sum(p.numel() for p in loaded.generator.parameters()):,}",
         "trained on": card.data + ("" if seen is None else f", {seen:,} images seen"),
-        "licence of the weights": card.licence,
+        "licence of the weights": licence,
         **({"weights from": "; then ".join(sources)} if sources else {}),
         **{f"metric {name}": f"{value:g}" for name, value in card.metrics.items()},
     }
