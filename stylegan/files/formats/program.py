@@ -61,25 +61,31 @@ def unpadded(images: Tensor, rectangle: Sequence[int] | None) -> Tensor:
     return images[:, :, rows, columns]
 
 
+def example_inputs(loaded: LoadedGenerator, noise: str) -> dict[str, Any]:
+    """z of two seeds and, where the program takes them, labels and the stored noise maps."""
+    config, average, n = loaded.generator.config, loaded.generator.w_avg, 2
+    given: dict[str, Any] = {"z": sampling.latents(range(n), config.z_dim).to(average)}
+    if config.label_dim:
+        given["labels"] = torch.eye(config.label_dim)[torch.arange(n) % config.label_dim]
+        given["labels"] = given["labels"].to(average)
+    if noise == "input" and config.noise:
+        maps = loaded.generator.synthesis.noise_maps(1, loaded.resolution, "const")
+        given["noise"] = [m.repeat(n, 1, 1, 1) for m in maps if m is not None]
+    return given
+
+
 @torch.no_grad()
 def exported_program(loaded: LoadedGenerator, noise: str = "const") -> ExportedProgram:
     """A program (z, psi, and by name labels where there are any and noise if that is "input") ->
     images without padding, any number of them, in the precision and on the device of the
     generator."""
-    config, average = loaded.generator.config, loaded.generator.w_avg
-    images = Dim("images")
-    z, psi = average.new_zeros(2, config.z_dim), average.new_tensor(loaded.psi)
-    named: dict[str, Any] = {}
-    shapes: dict[str, Any] = {"z": {0: images}, "psi": None}
-    if config.label_dim:
-        named["labels"], shapes["labels"] = average.new_zeros(2, config.label_dim), {0: images}
-    if noise == "input" and config.noise:
-        layers = loaded.generator.synthesis.noise_layers(loaded.resolution)
-        stored = [layer.noise.const for layer in layers if layer.noise is not None]
-        named["noise"] = [m.repeat(2, 1, 1, 1) for m in stored]
-        shapes["noise"] = [{0: images}] * len(stored)
+    given, any_number = example_inputs(loaded, noise), {0: Dim("images")}
+    positional = given.pop("z"), loaded.generator.w_avg.new_tensor(loaded.psi)
+    shapes: dict[str, Any] = {"z": any_number, "psi": None}
+    for name, value in given.items():
+        shapes[name] = [any_number] * len(value) if name == "noise" else any_number
     program = Images(loaded, noise).eval()
-    return torch.export.export(program, (z, psi), named, dynamic_shapes=shapes, strict=False)
+    return torch.export.export(program, positional, given, dynamic_shapes=shapes, strict=False)
 
 
 def save_program(path: Path, loaded: LoadedGenerator, noise: str = "const") -> None:
@@ -125,7 +131,7 @@ def save_onnx(path: Path, loaded: LoadedGenerator, noise: str = "const") -> floa
 
 
 @torch.no_grad()
-def difference(content: bytes, loaded: LoadedGenerator, noise: str, num_images: int = 2) -> float:
+def difference(content: bytes, loaded: LoadedGenerator, noise: str) -> float:
     """Largest difference between the images that ONNX Runtime makes of a model and those of a
     generator in float32 on the CPU, with stored noise or none."""
     import onnxruntime
@@ -133,30 +139,22 @@ def difference(content: bytes, loaded: LoadedGenerator, noise: str, num_images: 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # else it warns of inputs that have a default
     session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
-    config = loaded.generator.config
-    z = sampling.latents(range(num_images), config.z_dim).float()
-    given, labels = {"z": z.numpy()}, None
-    if config.label_dim:
-        labels = torch.eye(config.label_dim)[torch.arange(num_images) % config.label_dim]
-        given["labels"] = labels.numpy()
-    if noise == "input" and config.noise:
-        maps = loaded.generator.synthesis.noise_maps(num_images, loaded.resolution, "const")
-        stored = [m.expand(num_images, -1, -1, -1).numpy() for m in maps if m is not None]
-        given |= {f"noise_{i}": noise_map for i, noise_map in enumerate(stored)}
-    (found,) = session.run(["images"], given)
+    given = example_inputs(loaded, noise)
+    maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(given.pop("noise", ()))}
+    arrays = {name: tensor.numpy() for name, tensor in (given | maps).items()}
+    (images,) = map(torch.from_numpy, session.run(["images"], arrays))
     expected = loaded.generator(
-        z,
-        labels,
+        **given,
         psi=loaded.psi,
         cutoff=loaded.cutoff,
         resolution=loaded.resolution,
         alpha=loaded.alpha,
         noise="none" if noise == "none" else "const",
     )
-    if config.premultiplied:
-        expected = sampling.unpremultiply(expected)
+    premultiplied = loaded.generator.config.premultiplied
+    expected = sampling.unpremultiply(expected) if premultiplied else expected
     expected = unpadded(expected, loaded.active_rectangle)
-    differences = (torch.from_numpy(found) - expected).abs()
-    if config.premultiplied:  # a colour counts as far as it is seen: it was divided by alpha
+    differences = (images - expected).abs()
+    if premultiplied:  # a colour counts as far as it is seen: it was divided by alpha
         differences[:, :3] *= ((expected[:, 3:] + 1) / 2).clamp(1 / 255, 1)
     return float(differences.max())
