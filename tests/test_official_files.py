@@ -70,7 +70,6 @@ def test_generator_and_discriminator_share_their_configuration(official, tmp_pat
         ({"truncation_psi": 0.5, "truncation_cutoff": 4}, (0.5, 4)),
         ({"truncation_psi": None}, (1.0, None)),
         ({"truncation_cutoff": 0}, (1.0, None)),
-        ({"truncation_cutoff": -1}, (1.0, None)),
     ],
 )
 def test_truncation_is_what_the_file_says_and_none_without_a_cutoff(
@@ -98,22 +97,10 @@ def test_an_array_that_claims_more_than_its_bytes_is_refused(official, tmp_path)
         load_official(write(tmp_path, objects))
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"\x80\x04\x8e" + (2**60).to_bytes(8, "little") + b"abc", "damaged or truncated"),
-        (b"\x80\x04B" + (2**31).to_bytes(4, "little") + b"abc", "damaged or truncated"),
-        (b"\x80\x04Nr" + (2**31 - 1).to_bytes(4, "little") + b".", "memo places"),
-        (b"\x80\x04\x95" + (2**62).to_bytes(8, "little") + b"N.", "damaged or truncated"),
-        (b"\x80\x02\x82\x01.", "instruction EXT1"),
-        (b"\x80\x02NQ.", "instruction BINPERSID"),
-        (b"\x80\x02cnumpy\nndarray\n}U\x04argsK\x01sb0N.", "damaged or truncated"),
-        (b"\x80\x02cnumpy\nndarray\nN}U\x04argsK\x01s\x86b0N.", "damaged or truncated"),
-    ],
-)
-def test_hostile_instructions_are_refused_at_once_and_change_nothing(tmp_path, data, message):
-    with pytest.raises(ValueError, match=message):
-        load_official(write(tmp_path, data))
+@pytest.mark.parametrize("state", [b"}U\x04argsK\x01s", b"N}U\x04argsK\x01s\x86"])
+def test_a_file_cannot_change_the_classes_of_its_records(tmp_path, state):
+    with pytest.raises(ValueError, match="damaged or truncated"):
+        load_official(write(tmp_path, b"\x80\x02cnumpy\nndarray\n" + state + b"b0N."))
     assert InertType.args == ()
 
 
@@ -128,11 +115,9 @@ def test_a_truncated_file_is_a_clean_error_wherever_it_ends(tmp_path):
     ("content", "message"),
     [
         (b"", "is not a pickle of protocol 2 to 4"),
-        (b"\x89PNG\r\n\x1a\n", "is not a pickle of protocol 2 to 4"),
         (b"(lp0\n.", "is not a pickle of protocol 2 to 4"),
         (b"PK\x03\x04...", "torch.save writes: use load_generator"),
         ({"G": 1}, "holds dict, not three networks"),
-        ((1, 2, 3), "holds tuple, not three networks"),
         (call("tfutil", "Network"), "this is a Progressive GAN snapshot"),
         (call("torch_utils.persistence", "_reconstruct_persistent_obj"), "StyleGAN2-ADA"),
     ],
