@@ -60,7 +60,7 @@ def test_a_zip_holds_the_same_pixels_as_the_folder(tmp_path):
     folder.mkdir()
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     Image.fromarray(pixels).save(folder / "000000.png")
-    (folder / "labels.csv").write_text("file,hair=long,hair=bald\n000000.png,1,0\n")
+    (folder / "labels.csv").write_text("file,hair=long,hair=bald\n000000.png,1,1\n")
     people.pack(folder, tmp_path / "people.zip")
     store = prepare(tmp_path / "people.zip", tmp_path / "store")
     np.testing.assert_array_equal(store.images(64)[0].transpose(1, 2, 0), pixels)
