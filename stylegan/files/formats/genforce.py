@@ -64,23 +64,19 @@ def has(weights: Any, *names: str) -> bool:
 def read_genforce(content: Mapping[str, Any]) -> Snapshot:
     """The average generator, else the generator; with the other networks of the file."""
     networks = networks_of(content)
-    chosen = "generator_smooth" if "generator_smooth" in networks else "generator"
-    if chosen not in networks or has(networks[chosen], *CRITIC):
+    generators = [plain_weights(networks[n], n) for n in NETWORKS[:2] if n in networks]
+    if not generators or has(generators[0], *CRITIC):
         raise ValueError("it is a discriminator; pictures need a generator: generator_smooth")
-    weights = plain_weights(networks[chosen], chosen)
-    config = config_of(weights)
-    resolution, alpha = growth(weights, config)
+    config = config_of(generators[0])
+    resolution, alpha = growth(generators[0], config)
     discriminator: Discriminator | None = None
     if "discriminator" in networks:
         critic = plain_weights(networks["discriminator"], "discriminator")
         config = with_deviation(config, critic)
         discriminator = discriminator_of(config, critic)
-    network = generator_of(config, weights)
-    trained = network
-    if chosen != "generator" and "generator" in networks:
-        trained = generator_of(config, plain_weights(networks["generator"], "generator"))
+    made = [generator_of(config, weights) for weights in generators]
     loaded = LoadedGenerator(
-        network,
+        made[0],
         LAYOUT,
         psi=0.7,
         cutoff=8,
@@ -88,7 +84,7 @@ def read_genforce(content: Mapping[str, Any]) -> Snapshot:
         alpha=alpha,
         images_seen=seen_of(content),
     )
-    return Snapshot(LAYOUT, loaded, trained, discriminator, notes=(ASSUMED,))
+    return Snapshot(LAYOUT, loaded, made[-1], discriminator, notes=(ASSUMED,))
 
 
 def config_of(weights: Weights) -> NetworkConfig:

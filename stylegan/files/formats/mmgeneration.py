@@ -65,34 +65,32 @@ def parts(content: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[s
 def is_mmgeneration(content: Mapping[str, Any]) -> bool:
     """Whether some generator has the names of this layout."""
     needed = {CONSTANT, MAPPING.format(1)}
-    networks = parts(content)[0].values()
-    return any(needed <= {str(name).removeprefix("module.") for name in w} for w in networks)
+    networks = parts(content)[0]
+    generators = [networks[name] for name in NETWORKS[:2] if name in networks]
+    return any(needed <= {str(name).removeprefix("module.") for name in w} for w in generators)
 
 
 def read_mmgeneration(content: Mapping[str, Any]) -> Snapshot:
     """The average generator, else the generator."""
     networks, others = parts(content)
-    chosen = "generator_ema" if "generator_ema" in networks else "generator"
-    weights = plain_weights(networks[chosen], chosen)
-    config = config_of(weights)
-    trained = network = generator_of(config, weights)
-    if chosen != "generator" and "generator" in networks:
-        trained = generator_of(config, plain_weights(networks["generator"], "generator"))
+    generators = [plain_weights(networks[n], n) for n in NETWORKS[:2] if n in networks]
+    config = config_of(generators[0])
+    made = [generator_of(config, weights) for weights in generators]
     resolution = scalar(others, "_curr_scale_int")
     alpha = scalar(others, "_curr_transition_weight")
     seen = scalar(others, "shown_nkimg")
     loaded = LoadedGenerator(
-        network,
+        made[0],
         LAYOUT,
         psi=1.0,
         cutoff=None,
         resolution=int(resolution)
         if resolution in resolutions(config.resolution)
-        else trained_resolution(network.synthesis),
+        else trained_resolution(made[0].synthesis),
         alpha=alpha if alpha is not None and 0 <= alpha <= 1 else 1.0,
         images_seen=round(1000 * seen) if seen is not None and 0 <= seen < 1e9 else None,
     )
-    return Snapshot(LAYOUT, loaded, trained, notes=NOTES)
+    return Snapshot(LAYOUT, loaded, made[-1], notes=NOTES)
 
 
 def scalar(content: Mapping[str, Any], name: str) -> float | None:

@@ -48,9 +48,6 @@ Arguments = Mapping[str, Any]  # official keyword arguments; official defaults w
 
 LAYOUT = "official snapshot"
 LODS = ("lod", "G_synthesis/lod")  # of a generator: the second follows the first
-# The official program copies both into the average generator while training moves them, so that a
-# snapshot may hold them a step apart, officially 2,048 of 600,000 images at most.
-LOD_LAG = 0.01
 
 
 def mapping_from_official(variables: Variables, settings: Arguments) -> MappingNetwork:
@@ -157,21 +154,15 @@ def shared_configs(
 
 
 def reached(variables: Variables, full: int) -> tuple[int, float]:
-    """Resolution and alpha of the level of detail of a generator, which that of its synthesis
-    follows, but for what training moves it in one step."""
-    levels = [level_of_detail(name, variables) for name in LODS if name in variables] or [0.0]
-    if max(levels) - min(levels) > LOD_LAG:
-        raise ValueError(f"the levels of detail {' and '.join(LODS)} are {levels}: which is right?")
-    if levels[0] > len(resolutions(full)) - 1:
-        raise ValueError(f"lod is {levels[0]}, which is not a level of {full}x{full} images")
-    return full >> math.floor(levels[0]), 1 - levels[0] % 1
-
-
-def level_of_detail(name: str, variables: Variables) -> float:
-    array = np.asarray(variables[name])
+    """Resolution and alpha of the level of detail of a generator."""
+    given = next((variables[name] for name in LODS if name in variables), 0.0)
+    array = np.asarray(given)
     if array.size != 1 or array.dtype.kind not in "fiu" or not 0 <= array.item() < math.inf:
-        raise ValueError(f"{name} is {readable(str(array))}, which is not a level of detail")
-    return float(array.item())
+        raise ValueError(f"lod is {readable(str(array))}, which is not a level of detail")
+    lod = float(array.item())
+    if lod > len(resolutions(full)) - 1:
+        raise ValueError(f"lod is {lod}, which is not a level of {full}x{full} images")
+    return full >> math.floor(lod), 1 - lod % 1
 
 
 def rectangle_in_name(name: str, resolution: int) -> Rectangle | None:
