@@ -1,8 +1,5 @@
 """Weights of other programs -> our networks: the official ones, without TensorFlow and without
-running pickles, and those of three in PyTorch.
-
-A door: the code is in `stylegan.files.formats`.
-"""
+running pickles, and those of four in PyTorch. The code is in `stylegan.files.formats`."""
 
 from stylegan.files.formats import import_weights
 from stylegan.files.formats.correspondence import config_from_official

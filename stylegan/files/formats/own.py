@@ -2,8 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,52 +28,46 @@ HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "gen
 
 
 def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
-    """The networks of the payload of a file."""
+    """The networks of the payload of a file; any fault of it is an error that names the file."""
     kind = payload["kind"]
-    origin = f"{kind} file {path}"
-    with naming(kind, path):
-        lineage = from_plain(payload.get("lineage", ()))  # older files lack it
-        discriminator = None
-        if kind == "discriminator":
-            critic = network_of(make_discriminator, payload["config"], payload["weights"])
-            return Snapshot(origin, None, discriminator=critic, lineage=lineage)
-        resolution, alpha = growth_of(payload)
-        if kind == "generator":
-            psi, cutoff = payload["psi"], payload["cutoff"]
-            network = average = network_of(make_generator, payload["config"], payload["weights"])
-        else:
-            psi, cutoff, config = PSI, CUTOFF, payload["config"]["network"]
-            network, average = (
-                network_of(make_generator, config, payload[name])
-                for name in ("generator", "generator_ema")
-            )
-            discriminator = network_of(make_discriminator, config, payload["discriminator"])
-        loaded = LoadedGenerator(
-            average,
-            origin,
-            resolution=resolution,
-            alpha=alpha,
-            psi=psi,
-            cutoff=cutoff,
-            images_seen=payload["images_seen"],
-            label_names=tuple(payload.get("label_names", ())),
-            active_rectangle=payload.get("active_rectangle"),
-            lineage=lineage,
-            centers=payload.get("centers"),  # most files lack them
-        )
-        return Snapshot(origin, loaded, network, discriminator, lineage)
-
-
-@contextmanager
-def naming(kind: str, path: Path) -> Iterator[None]:
-    """Any fault of one of our files becomes an error of one line that names it."""
     try:
-        yield
+        return networks_of(payload, f"{kind} file {path}")
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(
             f"the {kind} file {path} cannot be used: {readable(reason, 1000)}"
         ) from error
+
+
+def networks_of(payload: Mapping[str, Any], origin: str) -> Snapshot:
+    kind, config = payload["kind"], payload["config"]
+    lineage = from_plain(payload.get("lineage", ()))  # older files lack it
+    if kind == "discriminator":
+        critic = network_of(make_discriminator, config, payload["weights"])
+        return Snapshot(origin, None, discriminator=critic, lineage=lineage)
+    resolution, alpha = growth_of(payload)
+    if kind == "generator":
+        psi, cutoff, discriminator = payload["psi"], payload["cutoff"], None
+        network = average = network_of(make_generator, config, payload["weights"])
+    else:
+        psi, cutoff, sizes = PSI, CUTOFF, config["network"]
+        network = network_of(make_generator, sizes, payload["generator"])
+        average = network_of(make_generator, sizes, payload["generator_ema"])
+        discriminator = network_of(make_discriminator, sizes, payload["discriminator"])
+    loaded = LoadedGenerator(
+        average,
+        origin,
+        resolution=resolution,
+        alpha=alpha,
+        psi=psi,
+        cutoff=cutoff,
+        images_seen=payload["images_seen"],
+        label_names=tuple(payload.get("label_names", ())),
+        active_rectangle=payload.get("active_rectangle"),
+        lineage=lineage,
+        centers=payload.get("centers"),  # most files lack them
+    )
+    return Snapshot(origin, loaded, network, discriminator, lineage)
 
 
 def growth_of(payload: Mapping[str, Any]) -> tuple[int, float]:
