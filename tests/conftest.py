@@ -16,10 +16,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 from pathlib import Path
 
 import pytest
-from pictures import mixed_source
+from pictures import MIXED, archive, folder
+from tiny_generators import random_generator
 from tiny_training import tiny_store
 
 from stylegan.data import cached_store
+from stylegan.files.loading import save_generator
 
 PEOPLE = Path(__file__).parent.parent / "datasets" / "people-64.zip"
 
@@ -27,7 +29,16 @@ PEOPLE = Path(__file__).parent.parent / "datasets" / "people-64.zip"
 @pytest.fixture(params=["folder", "zip"])
 def mixed(request, tmp_path):
     """The same files as a folder and as a zip."""
-    return mixed_source(request.param, tmp_path)
+    make = archive if request.param == "zip" else folder
+    return make(tmp_path / f"mixed.{request.param}", MIXED)
+
+
+@pytest.fixture
+def source(tmp_path):
+    """The file of a tiny generator."""
+    path = tmp_path / "mine.pt"
+    save_generator(path, random_generator())
+    return path
 
 
 @pytest.fixture(scope="session")

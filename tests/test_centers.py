@@ -12,15 +12,8 @@ from torch.testing import assert_close
 from stylegan import sampling
 from stylegan.centers import clusters, find_centers
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.loading import load_source, save_generator
+from stylegan.files.loading import load_source
 from stylegan.ops import nearest, truncate
-
-
-@pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "g.pt"
-    save_generator(path, random_generator())
-    return path
 
 
 def blobs(sizes=(30, 20, 10), spread=0.1, apart=10.0):

@@ -32,13 +32,6 @@ from stylegan.files.loading import LoadedGenerator, load_source, save_generator
 from stylegan.ops import truncate
 
 
-@pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "g.pt"
-    save_generator(path, random_generator())
-    return path
-
-
 def directions_by(method="pca", generator=None, **options):
     """The directions of one method, of a tiny generator."""
     return find_directions(generator or random_generator(), [method], samples=100, **options)[0]

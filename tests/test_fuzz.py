@@ -5,8 +5,7 @@ import io
 import resource
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import damage
@@ -80,6 +79,10 @@ def make_checkpoints(folder):
     return [(folder / name).read_bytes() for name in ("a.pt", "b.pt")]
 
 
+def make_pickle(folder):
+    return [SNAPSHOT.read_bytes()]
+
+
 def make_exported(folder):
     torch.manual_seed(0)
     loaded = LoadedGenerator(Generator(TINY).eval(), "memory", resolution=16)
@@ -141,34 +144,19 @@ def use_zip(path):
     cached_store(path, cache_dir=cache, workers=1).images(8)[:].sum()
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of file, how it is damaged, and how a user of the project reads it."""
-
-    file: str  # below a folder of its own
-    make: Callable  # of the folder: good contents; what lies around the file is made too
-    damages: tuple[Callable, ...]  # strategies of good contents
-    read: Callable
+def use_latents(path):
+    read_latents(path, Generator(TINY))
 
 
-EDITED = damage.edited
-KINDS = {
-    "checkpoint": Kind("f.pt", make_checkpoints, (lambda d: EDITED(d, most=1),), use_checkpoint),
-    "checkpoint with right checksums": Kind(
-        "f.pt", make_checkpoints, (damage.archives,), use_generator
-    ),
-    "official pickle": Kind(
-        "f.pkl", lambda folder: [SNAPSHOT.read_bytes()], (EDITED, damage.pickles), use_generator
-    ),
-    "safetensors": Kind("f.safetensors", make_exported, (EDITED,), use_generator),
-    "latents": Kind(
-        "f.npz",
-        make_latents,
-        (EDITED, damage.archives),
-        lambda path: read_latents(path, Generator(TINY)),
-    ),
-    "zip": Kind("f.zip", make_zip, (EDITED, damage.archives), use_zip),
-    "picture": Kind("f.png", make_images, (EDITED,), use_image),
+EDITED, ARCHIVES = damage.edited, damage.archives
+KINDS = {  # file, what makes good contents in a folder, how they are damaged, how a user reads them
+    "checkpoint": ("f.pt", make_checkpoints, [partial(EDITED, most=1)], use_checkpoint),
+    "checkpoint with right checksums": ("f.pt", make_checkpoints, [ARCHIVES], use_generator),
+    "official pickle": ("f.pkl", make_pickle, [EDITED, damage.pickles], use_generator),
+    "safetensors": ("f.safetensors", make_exported, [EDITED], use_generator),
+    "latents": ("f.npz", make_latents, [EDITED, ARCHIVES], use_latents),
+    "zip": ("f.zip", make_zip, [EDITED, ARCHIVES], use_zip),
+    "picture": ("f.png", make_images, [EDITED], use_image),
 }
 
 
@@ -179,25 +167,22 @@ KINDS = {
 def test_damaged_files_are_read_or_refused_with_one_line_that_names_them(
     kind, examples, tmp_path, capfd
 ):
-    good, path = kind.make(tmp_path), tmp_path / kind.file
-    refused = 0
+    file, make, damages, read = kind
+    good, path, refused = make(tmp_path), tmp_path / file, 0
 
     def check(data):
         path.write_bytes(data)  # the last one that failed stays in the folder
-        return is_read(kind.read, path)
+        return is_read(read, path)
 
     for data in good:  # what is imported or compiled at first use comes first
         path.write_bytes(data)
-        kind.read(path)
+        read(path)
         assert check(data)
 
-    @settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.one_of([st.sampled_from(good).flatmap(damage) for damage in kind.damages]))
+    calm = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+    @settings(max_examples=examples, derandomize=True, **calm)
+    @given(st.one_of([st.sampled_from(good).flatmap(damage) for damage in damages]))
     def run(data):
         nonlocal refused
         refused += not check(data)

@@ -21,13 +21,6 @@ CPU = ["--device", "cpu"]
 
 
 @pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "mine.pt"
-    save_generator(path, random_generator())
-    return path
-
-
-@pytest.fixture
 def out(tmp_path):
     return tmp_path / "out"
 

@@ -10,7 +10,6 @@ from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan.files.latents import read_latents, write_latents
-from stylegan.files.loading import save_generator
 from stylegan.networks import NetworkConfig
 from stylegan.sampling import latents
 
@@ -112,13 +111,6 @@ def test_nothing_in_a_file_is_executed_and_no_file_is_said_clearly(file):
 
 
 # Through `generate --latents`
-
-
-@pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "mine.pt"
-    save_generator(path, random_generator())
-    return path
 
 
 def generated(source, out, *options):

@@ -26,13 +26,6 @@ OFFICIAL = Source(SNAPSHOT.name, hashlib.sha256(SNAPSHOT.read_bytes()).hexdigest
 MINE = Source("mine/state-000000012.pt", "0" * 64)
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    write_pictures(folder / "pictures", size=16)
-    return cached_store(folder / "pictures", resolution=16, cache_dir=folder / "cache")
-
-
 def trained(store, out, source, lines=None, **changes):
     """A run of a few steps from `source`."""
     config = tiny_config(schedule=SHORT, **changes)

@@ -1,12 +1,18 @@
 """examples/one_file.py, also the opponent of the benchmarks, computes what the package computes."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from textbook import (
+    one_file,
+    one_file_options,
+    textbook_state,
+    textbook_step,
+    textbook_weights,
+)
 from tiny_training import NETWORK, reals_for, stage, tiny_config
 from torch.testing import assert_close
 from two_processes import float64_state
@@ -16,16 +22,6 @@ from stylegan.config import load_config
 from stylegan.data import open_source, process_reals, pyramid, read_image
 from stylegan.schedule import ScheduleConfig, stage_at
 from stylegan.training import Share, draw, train_step
-
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-from textbook import (  # noqa: E402
-    one_file,
-    one_file_options,
-    textbook_state,
-    textbook_step,
-    textbook_weights,
-)
 
 NARROWING = NETWORK | {"channel_base": 24, "mapping_layers": 8}  # 6, 6 and 3 channels
 SHARE = Share(dtype=torch.float64)
@@ -60,19 +56,12 @@ def test_images_and_the_gradients_of_their_loss_are_ours(resolution, alpha, nois
     ours, textbook = pair()
     z = torch.randn(4, NETWORK["z_dim"], dtype=torch.float64)
     maps = ours.generator.synthesis.noise_maps(4, resolution, "random")
-    options = {
-        "resolution": resolution,
-        "alpha": alpha,
-        "noise": maps if noise == "list" else noise,
-    }
-    images = [g(z, psi=0.7, **options) for g in (ours.generator, textbook.generator)]
+    growth = {"resolution": resolution, "alpha": alpha}
+    noise = maps if noise == "list" else noise
+    images = [g(z, psi=0.7, noise=noise, **growth) for g in (ours.generator, textbook.generator)]
     assert_close(images[1], images[0], rtol=0, atol=1e-12)
-    logits = (
-        ours.discriminator(images[0], alpha=alpha),
-        textbook.discriminator(images[1], alpha),
-    )
-    for of_one in logits:
-        losses.nonsaturating(of_one).backward()
+    losses.nonsaturating(ours.discriminator(images[0], alpha=alpha)).backward()
+    losses.nonsaturating(textbook.discriminator(images[1], alpha)).backward()
     assert_equal_numbers(gradients(textbook.generator), gradients(ours.generator), 1e-12)
 
 
@@ -81,10 +70,7 @@ def test_images_and_the_gradients_of_their_loss_are_ours(resolution, alpha, nois
 def test_logits_r1_and_its_gradients_are_ours(resolution, alpha, batch):
     ours, textbook = pair()
     reals = reals_for(stage(resolution, alpha, batch), torch.float64).requires_grad_()
-    logits = (
-        ours.discriminator(reals, alpha=alpha),
-        textbook.discriminator(reals, alpha),
-    )
+    logits = ours.discriminator(reals, alpha=alpha), textbook.discriminator(reals, alpha)
     penalties = [losses.r1_penalty(of_one, reals) for of_one in logits]
     assert_close(logits[1], logits[0], rtol=0, atol=1e-12)
     assert_close(penalties[1], penalties[0], rtol=1e-12, atol=0)

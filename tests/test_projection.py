@@ -28,8 +28,7 @@ from stylegan.projection import (
     psnr,
     read_target,
 )
-from stylegan.projection.noise import autocorrelation_penalty, normalize_
-from stylegan.projection.search import spread_of_w
+from stylegan.projection.search import autocorrelation_penalty, normalize_, spread_of_w
 from stylegan.sampling import picture, to_uint8
 
 CPU = torch.device("cpu")

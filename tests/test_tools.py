@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-import curves
 import diagnostics
 import ladder
 import pytest
@@ -14,7 +13,6 @@ from PIL import Image
 from tiny_training import tiny_config, write_pictures
 
 from stylegan.config import flatten, load_config, to_dict, to_toml
-from stylegan.report.history import read_run
 
 E = {"style_mixing": 0.0}
 D = E | {"network.noise": False}
@@ -60,36 +58,6 @@ def test_a_ladder_is_trained_and_measured(tmp_path):
     )
     with Image.open(out / "samples.png") as picture:
         assert picture.width == 12 * 100 + 4
-
-
-def test_curves_are_over_the_time_of_training_alone(tmp_path):
-    """A run of 4 kimg at 10 images a second and, after a pause, 4 kimg at 20."""
-    (tmp_path / "config.toml").write_text(to_toml(tiny_config()))
-    log = [
-        {"event": "progress", "images_seen": kimg * 1000, "speed/images_per_second": speed}
-        for kimg, speed in ((2, 10), (4, 10), (8, 20))
-    ]
-    metrics = [
-        {
-            "metric": f"{metric}20",
-            "values": values,
-            "protocol": {"generator": {"images_seen": 1000 * kimg}},
-        }
-        for kimg, distance in ((4, 300), (8, 200))
-        for metric, values in (
-            ("eff-fd", {"eff-fd": distance}),
-            ("eff-pr", {"eff-precision": 1 / distance, "eff-recall": 0.5}),
-        )
-    ]
-    for name, lines in (("log", log), ("metrics", metrics)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in lines))
-    figure = curves.draw([read_run(tmp_path)])
-    by_images, by_time = figure.axes[:2]
-    assert by_images.lines[0].get_xydata().tolist() == [[4, 300], [8, 200]]
-    assert by_time.lines[0].get_xdata() == pytest.approx([6.667, 10], abs=0.001)
-    out = tmp_path / "curves.png"
-    assert CliRunner().invoke(curves.main, [str(tmp_path), "--out", str(out)]).exit_code == 0
-    assert out.exists()
 
 
 @pytest.mark.slow

@@ -2,7 +2,14 @@
 
 from stylegan.edits import Edit as Edit
 
-from .files import default_path, load_directions, save_directions, updated
+from .files import (
+    default_path,
+    known_directions,
+    load_directions,
+    read_edits,
+    save_directions,
+    updated,
+)
 from .finding import (
     AMOUNTS,
     COUNT,
@@ -17,4 +24,3 @@ from .finding import (
     style_matrix,
 )
 from .learning import Examples, check_name, examples_of, fit_hyperplane, to_directions
-from .named import known_directions, read_edits

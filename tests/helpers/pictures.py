@@ -58,10 +58,3 @@ BAD = {
     "4.png": png(12, 30),
     "5.png": png(seed=5),
 }
-
-
-def mixed_source(kind, root):
-    """The same files as a folder or as a zip."""
-    if kind == "zip":
-        return archive(root / "mixed.zip", MIXED)
-    return folder(root / "mixed", MIXED)
