@@ -86,10 +86,9 @@ def prepare(
 
 def crop_options(crop: str) -> list[str]:
     """The options of train that crop so."""
-    kind, _, more = crop.partition(" ")
-    if kind == "center":
-        return []
-    return [f"--aspect {more}" if more else f"--crop {kind}"]
+    from stylegan.toml import toml_value
+
+    return [] if crop == "center" else [f"-o {shlex.quote(f'data.crop={toml_value(crop)}')}"]
 
 
 @click.command(cls=Command)
