@@ -8,9 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stylegan import locks
-from stylegan.atomic import unfinished_name, write_text
-from stylegan.destination import check_folder
+from stylegan import disk
+from stylegan.disk import check_folder, unfinished_name, write_text
 from stylegan.distributed import from_rank0
 from stylegan.lineage import SECTION, Lineage, from_plain
 from stylegan.lineage import to_toml as lineage_toml
@@ -215,7 +214,7 @@ class RunFolder:
         while True:
             self.path.mkdir(parents=True, exist_ok=True)
             try:
-                descriptor = locks.lock(self.path)
+                descriptor = disk.lock(self.path)
             except FileNotFoundError:  # a call that was refused has just removed it
                 continue
             except BlockingIOError as error:
@@ -223,8 +222,8 @@ class RunFolder:
                     f"another process is training in {self.path}; wait until it has finished or "
                     "end it, or choose another --out"
                 ) from error
-            held.callback(locks.release, descriptor)
-            if locks.is_of(descriptor, self.path):
+            held.callback(disk.release, descriptor)
+            if disk.is_of(descriptor, self.path):
                 break
         held.callback(remove_empty, made)
         for path in self.unfinished():

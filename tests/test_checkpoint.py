@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_training import largest_file
 
-from stylegan.atomic import replacing, write_text
+from stylegan.disk import atomic_file, write_text
 from stylegan.files import checkpoint
 from stylegan.video import write_video
 
@@ -94,7 +94,7 @@ def test_where_the_disk_refuses_a_film_the_error_names_it_and_nothing_is_left(tm
 def test_an_error_while_writing_leaves_the_old_file(tmp_path):
     path = tmp_path / "config.toml"
     write_text(path, "old")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as file:
+    with pytest.raises(KeyboardInterrupt), atomic_file(path) as file:
         file.write(b"ne")
         raise KeyboardInterrupt
     assert path.read_text() == "old"

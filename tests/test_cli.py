@@ -106,10 +106,10 @@ def test_mistakes_of_ours_keep_their_traceback():
 def test_sigterm_ends_a_command_without_leaving_a_part_of_a_file(tmp_path):
     program = (
         "import signal, sys, click; from pathlib import Path; from stylegan import cli\n"
-        "from stylegan.atomic import replacing\n"
+        "from stylegan.disk import atomic_file\n"
         "@click.command()\n"
         "def stopped():\n"
-        "    with replacing(Path('film.mp4')):\n"
+        "    with atomic_file(Path('film.mp4')):\n"
         "        signal.raise_signal(signal.SIGTERM)\n"
         "cli.LazyGroup.get_command = lambda *_: stopped\n"
         "cli.main(['video'])"

@@ -11,7 +11,6 @@ import click
 import numpy as np
 
 from stylegan import sampling
-from stylegan.atomic import write_text
 from stylegan.cli.common import Command
 from stylegan.cli.options import DEVICE, path_option
 from stylegan.config import (
@@ -23,6 +22,7 @@ from stylegan.config import (
     read_config_file,
     to_toml,
 )
+from stylegan.disk import write_text
 from stylegan.figures import grid
 from stylegan.files.loading import load_source
 from stylegan.report.history import read_run

@@ -8,7 +8,7 @@ from stylegan.cli import values
 from stylegan.cli.common import Command
 from stylegan.cli.options import OVERWRITE, count_option
 from stylegan.cli.terminal import note, say
-from stylegan.destination import check_file
+from stylegan.disk import check_file
 
 
 @click.command(cls=Command)

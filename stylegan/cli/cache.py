@@ -36,7 +36,6 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     """
     from stylegan.data import default_cache_dir
     from stylegan.data.cache import cached_stores, mib, remove
-    from stylegan.data.prepare import remove_unfinished
 
     folder = default_cache_dir()
     stores = {store.path.name: store for store in cached_stores(folder)}
@@ -49,8 +48,6 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     chosen = [stores[name] for name in names or stores if stores[name].last_used <= latest]
     if clear:
         removed = remove([store.path for store in chosen])
-        if folder.is_dir():
-            remove_unfinished(folder)
         size = sum(store.size_bytes for store in chosen if store.path in removed)
         say(f"removed {count(len(removed), 'store')}, {mib(size)}, from {readable(folder)}")
         return

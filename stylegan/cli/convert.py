@@ -11,7 +11,7 @@ from stylegan.cli.common import Command
 from stylegan.cli.info import generator_facts, print_facts
 from stylegan.cli.options import centers_of
 from stylegan.cli.terminal import say
-from stylegan.destination import check_file
+from stylegan.disk import check_file
 from stylegan.lineage import sha256_of
 
 if TYPE_CHECKING:

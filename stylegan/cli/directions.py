@@ -9,7 +9,7 @@ from stylegan.cli import values
 from stylegan.cli.common import Command, use_device
 from stylegan.cli.options import CLASS, DEVICE, OVERWRITE, SOURCE, count_option, path_option
 from stylegan.cli.terminal import say
-from stylegan.destination import check_file
+from stylegan.disk import check_file
 
 if TYPE_CHECKING:
     from stylegan.directions import Method

@@ -7,7 +7,7 @@ import click
 from stylegan.cli.common import Command, fitting_memory, progress_bar
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
 from stylegan.cli.terminal import say
-from stylegan.destination import check_folder
+from stylegan.disk import check_folder
 from stylegan.messages import count
 
 GRID_SEEDS = 64  # a grid of more is only made when asked for

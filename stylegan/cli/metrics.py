@@ -22,7 +22,7 @@ from stylegan.cli.options import (
     path_option,
 )
 from stylegan.cli.terminal import note, say
-from stylegan.destination import check_file
+from stylegan.disk import check_file
 from stylegan.messages import readable
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from stylegan.cli.common import progress_bar
 from stylegan.cli.guidance import chosen_lines, found_lines
-from stylegan.destination import name_of
+from stylegan.disk import name_of
 from stylegan.messages import readable
 
 if TYPE_CHECKING:

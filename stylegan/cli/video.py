@@ -13,7 +13,7 @@ from stylegan.cli import options, values
 from stylegan.cli.common import Command, progress_bar
 from stylegan.cli.options import CENTERS, CUTOFF, EDIT, LATENTS, LAYERS, PSI, RESOLUTION, Selection
 from stylegan.cli.terminal import say
-from stylegan.destination import check_file
+from stylegan.disk import check_file
 from stylegan.messages import count
 
 if TYPE_CHECKING:

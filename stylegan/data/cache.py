@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stylegan import distributed
-from stylegan.atomic import write_text
+from stylegan.disk import write_text
 from stylegan.distributed import on_all_ranks
 from stylegan.messages import count, listed, readable
 
@@ -24,7 +24,6 @@ from .prepare import (
     mib,
     offered_resolution,
     prepare,
-    remove_unfinished,
     store_bytes,
 )
 from .sources import Source, open_source, reasons_of
@@ -131,8 +130,6 @@ def cached_store(
                 say("HEIC pictures stay left out, as they were when the run began")
                 path = older
         if store is None:
-            if path.parent.is_dir():
-                remove_unfinished(path.parent)
             say(f"preparing {cost(source, path, resolution, crop, channels)}")
             settings = asked | {"workers": workers, "progress": progress if first else None}
             try:

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageFilter
 
-from stylegan.atomic import replacing
 from stylegan.data.images import decode, is_image, quiet_decoding
 from stylegan.data.labels import csv_lines
-from stylegan.destination import check_file, check_folder, name_of
+from stylegan.disk import atomic_file, check_file, check_folder, name_of
 from stylegan.messages import count, listed, readable
 
 SIZE = 1024  # pixels a side, of FFHQ
@@ -237,7 +236,7 @@ def align_files(
         files = files_of(out, name, len(faces))
         for file, face, points in zip(files, faces, landmarks[name], strict=True):
             file.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(file) as opened:
+            with atomic_file(file) as opened:
                 face.save(opened, "png")
             sides[file] = square_of(points).side
     progress(len(names), len(names))

@@ -3,20 +3,16 @@
 import contextlib
 import hashlib
 import os
-import re
-import secrets
 import shutil
-import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from stylegan.atomic import sync_folder
-from stylegan.destination import check_folder
+from stylegan.disk import atomic_folder, check_folder
 from stylegan.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, check_resolution, resolutions
 
@@ -39,13 +35,9 @@ from .store import (
     StoreMeta,
     file_name,
     in_utf8,
-    remove_files,
 )
 
 ProgressCallback = Callable[[int, int], None]  # images done, images in all
-UNFINISHED = ".unfinished-"  # in the name of a store that is being written
-ABANDONED = re.compile(rf"\..+\{UNFINISHED}[0-9a-f]{{8}}")
-ABANDONED_SECONDS = 3600  # it was interrupted if nobody wrote to it for so long
 SMALL = "image smaller than the resolution"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -302,38 +294,3 @@ class StoreWriter(contextlib.ExitStack):
             num_ignored=len(source.ignored),
             pixel_hashes={file_name(r): digest.hexdigest() for r, digest in self.hashes.items()},
         ).write(self.folder / META)
-        for path in self.folder.iterdir():
-            sync_file(path)
-        sync_folder(self.folder)
-
-
-def sync_file(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-@contextlib.contextmanager
-def atomic_folder(out: Path) -> Iterator[Path]:
-    """A hidden folder beside `out` to write into, which becomes `out` unless there is an error:
-    OSError if that is there by now, and not empty."""
-    remove_unfinished(out.parent, f".{out.name[:40]}{UNFINISHED}")
-    folder = out.parent / f".{out.name[:40]}{UNFINISHED}{secrets.token_hex(4)}"
-    try:
-        folder.mkdir()
-        yield folder
-        folder.rename(out)
-        sync_folder(out.parent)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def remove_unfinished(parent: Path, prefix: str = ".") -> None:
-    """Remove what killed preparations have left under names that begin so."""
-    for path in list(parent.iterdir()):
-        ours = path.name.startswith(prefix) and ABANDONED.fullmatch(path.name)
-        if not ours or path.is_symlink() or not path.is_dir():
-            continue
-        with contextlib.suppress(FileNotFoundError):  # it is complete by now
-            newest = max(part.stat().st_mtime for part in (path, *path.iterdir()))
-            if time.time() - newest > ABANDONED_SECONDS:
-                remove_files(path)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from stylegan.atomic import replacing
 from stylegan.directions.finding import COUNT, KNOWN, METHODS, Directions, Method, find_directions
+from stylegan.disk import atomic_file
 from stylegan.edits import FORM, Edit, check_layers, parsed
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.npz import npz_arrays
@@ -52,7 +52,7 @@ def save_directions(path: Path, found: Sequence[Directions], generator: Generato
     about = {"format": FORMAT, "version": VERSION, **hashes(generator), "methods": methods}
     arrays["meta"] = np.array(json.dumps(about))
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 

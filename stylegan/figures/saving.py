@@ -6,8 +6,7 @@ from typing import Any
 
 from PIL.Image import Image
 
-from stylegan.atomic import replacing
-from stylegan.destination import check_file
+from stylegan.disk import atomic_file, check_file
 
 FORMATS: dict[str, dict[str, Any]] = {  # by ending
     ".png": {"format": "PNG"},
@@ -39,5 +38,5 @@ def save_picture(path: Path, image: Image, *, overwrite: bool = False) -> None:
         return
     check_file(path, overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         file.write(buffer.getvalue())

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from stylegan.atomic import replacing
+from stylegan.disk import atomic_file
 from stylegan.messages import listed, readable
 
 FORMAT = "stylegan"
@@ -48,12 +48,12 @@ class ErrorKeeping:
         return len(data)
 
     def flush(self) -> None:
-        """Done at the end, by `replacing`."""
+        """Done at the end, by `atomic_file`."""
 
 
 def save(path: Path, kind: Kind, payload: Mapping[str, Any]) -> None:
     """Write one of our files; readers see the old file or the complete new one."""
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         keeping = ErrorKeeping(file)
         content = {"format": FORMAT, "version": VERSION, "kind": kind, **payload}
         torch.save(content, cast(BinaryIO, keeping))

@@ -17,7 +17,7 @@ try:
 except ImportError as error:
     raise ImportError('this needs huggingface_hub: pip install -e ".[export]"') from error
 
-from stylegan.atomic import write_text
+from stylegan.disk import write_text
 from stylegan.files.formats import SHARED
 from stylegan.files.formats.safetensors import save_safetensors
 from stylegan.files.loaded import LoadedGenerator

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.atomic import replacing
+from stylegan.disk import atomic_file
 from stylegan.files.formats.npz import npz_arrays
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import listed, readable
@@ -42,7 +42,7 @@ def write_latents(path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None)
     """Write untruncated styles `ws` (N, num_styles, w_dim) and the noise maps of their pictures."""
     maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(noise or ())}
     arrays = {name: t.detach().cpu().float().numpy() for name, t in {"ws": ws, **maps}.items()}
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from stylegan import distributed
-from stylegan.atomic import replacing
+from stylegan.disk import atomic_file
 from stylegan.distributed import from_rank0
 from stylegan.metrics.sources import share_of
 
@@ -48,7 +48,7 @@ def cached(
     if made is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as file:
+            with atomic_file(path) as file:
                 np.save(file, made)
         except OSError as error:
             tell(f"{path.name} could not be kept ({error}); going on")

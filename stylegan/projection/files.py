@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.atomic import write_text
 from stylegan.data import Crop
-from stylegan.destination import check_file, check_folder, name_of
+from stylegan.disk import check_file, check_folder, name_of, write_text
 from stylegan.figures import save_picture
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import write_latents

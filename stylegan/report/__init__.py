@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from stylegan.atomic import write_text
-from stylegan.destination import check_file
+from stylegan.disk import check_file, write_text
 from stylegan.report.drawings import Captioned, Drawings, drawings_of, truncation_sweep
 from stylegan.report.history import read_run
 from stylegan.report.page import contents

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from stylegan import distributed, sampling
-from stylegan.atomic import replacing
 from stylegan.data import Store
+from stylegan.disk import atomic_file
 from stylegan.lineage import to_plain
 from stylegan.messages import reason_of
 from stylegan.records import append_line, device_name, hardware, to_line, versions
@@ -244,7 +244,7 @@ class Recorder:
 
         def write() -> None:
             path.parent.mkdir(exist_ok=True)
-            with replacing(path) as file:
+            with atomic_file(path) as file:
                 Image.fromarray(image.permute(1, 2, 0).numpy()).save(file, format="PNG")
 
         self.attempt(path, write)

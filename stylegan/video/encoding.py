@@ -10,8 +10,7 @@ from typing import IO, Any, NamedTuple, cast
 import numpy as np
 from PIL import Image
 
-from stylegan.atomic import replacing
-from stylegan.destination import check_file
+from stylegan.disk import atomic_file, check_file
 
 
 class Limits(NamedTuple):
@@ -89,7 +88,7 @@ def write_video(
     check_video(path, fps)
     path.parent.mkdir(parents=True, exist_ok=True)
     checked = checked_frames(frames, count, progress)
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         match path.suffix.lower():
             case ".mp4":
                 write_h264(file.name, checked, fps)

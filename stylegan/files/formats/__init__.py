@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from stylegan.destination import check_file
+from stylegan.disk import check_file
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENCE, bundled_name
 from stylegan.files.formats.genforce import is_genforce, read_genforce

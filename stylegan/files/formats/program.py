@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from stylegan import sampling
-from stylegan.atomic import replacing
+from stylegan.disk import atomic_file
 from stylegan.files.checkpoint import FORMAT
 from stylegan.files.formats.own import about
 from stylegan.files.loaded import LoadedGenerator
@@ -96,7 +96,7 @@ def save_program(path: Path, loaded: LoadedGenerator, noise: str = "const") -> N
         content,
         extra_files={f"{FORMAT}.json": about(loaded)},
     )
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         file.write(content.getbuffer())
 
 
@@ -125,7 +125,7 @@ def save_onnx(path: Path, loaded: LoadedGenerator, noise: str = "const") -> floa
             f"{path} is not written: in ONNX Runtime its images differ by {most:.1e} from the "
             "generator's, more than rounding explains"
         )
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         file.write(content)
     return most
 

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import torch
 
-from stylegan.atomic import replacing
+from stylegan.disk import atomic_file
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import about, from_json, snapshot_of, weights_on_cpu
 from stylegan.files.loaded import LoadedGenerator
@@ -33,7 +33,7 @@ def save_safetensors(path: Path, loaded: LoadedGenerator) -> None:
     weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}
     digest = digest_of(io.BytesIO(save(weights)))
     metadata = {"format": "pt", checkpoint.FORMAT: about(loaded, sha256=digest)}
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         file.write(save(weights, metadata))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stylegan.destination import check_file
+from stylegan.disk import check_file
 
 
 def test_devices_and_pipes_are_no_files_to_write(tmp_path):

@@ -1,0 +1,150 @@
+"""Files on disk: atomic writes, locks, and the check that an output may be written."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial|((?:state|generator)-\d+)\.partial", re.S)
+UNFINISHED = re.compile(r"\..+\.unfinished-[0-9a-f]{8}", re.S)
+ABANDONED_SECONDS = 3600  # a folder to which nobody wrote for so long was left by a killed process
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that becomes `path` once it is complete and safe on the disk; after an error
+    `path` is as it was."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    try:
+        with open(partial, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException as error:
+        partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno:
+            where = error.filename  # not known of a full disk; PyAV's errors cannot be changed
+            named = str(path) if where in (None, str(partial)) else where
+            raise OSError(error.errno, error.strerror, named) from error
+        raise
+    sync(path.parent)
+
+
+@contextmanager
+def atomic_folder(out: Path) -> Iterator[Path]:
+    """A hidden folder beside `out` to write files into, which becomes `out` unless there is an
+    error: OSError if `out` exists by then and is not empty."""
+    remove_abandoned(out.parent)
+    folder = out.with_name(f".{out.name[:40]}.unfinished-{secrets.token_hex(4)}")
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+        for path in (*folder.iterdir(), folder):
+            sync(path)
+        folder.rename(out)
+        sync(out.parent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove what killed calls of `atomic_folder` have left."""
+    for path in parent.iterdir() if parent.is_dir() else ():
+        if UNFINISHED.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            with contextlib.suppress(FileNotFoundError):  # it is complete by now
+                newest = max(part.stat().st_mtime for part in (path, *path.iterdir()))
+                if time.time() - newest > ABANDONED_SECONDS:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text atomically; file names in it need not be UTF-8."""
+    with atomic_file(path) as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+
+
+def unfinished_name(path: Path) -> str:
+    """The name that a file left by a killed `atomic_file` was to get; empty for other files."""
+    found = PARTIAL.fullmatch(path.name)  # the second form: of older versions
+    return (found[1] or f"{found[2]}.pt") if found else ""
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are safe on the disk, where that is possible."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def lock(path: Path) -> int | None:
+    """A descriptor that holds `path` until it is closed or the process ends; None on file systems
+    without locks. BlockingIOError if another process holds it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        no_locks = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL)
+        if error.errno in no_locks:
+            return None
+        raise
+    return descriptor
+
+
+def release(descriptor: int | None) -> None:
+    """End a lock."""
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def is_of(descriptor: int | None, path: Path) -> bool:
+    """Whether `path` is still what was locked, not another that has taken its name."""
+    try:
+        return descriptor is None or os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def check_file(path: Path, *, overwrite: bool, endings: Iterable[str] = ()) -> None:
+    """ValueError unless a file may be written to `path`: asked before any work is done. It must be
+    new unless `overwrite`, and end in one of `endings`, if there are any."""
+    known = list(endings)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file to write")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a regular file; give another name")
+    if known and path.suffix.lower() not in known:
+        raise ValueError(f"{path} does not name a format: it must end in {', '.join(known)}")
+    check_folder(path.parent)
+    if path.exists() and not overwrite:
+        raise ValueError(f"{path} exists; pass --overwrite or choose another name")
+
+
+def check_folder(folder: Path, *, empty: bool = False) -> None:
+    """ValueError unless files may be written into `folder`, which may exist, and is `empty` if it
+    must be."""
+    for path in (folder, *folder.parents):
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{path} is a file; choose another folder")
+    if empty and folder.is_dir() and any(folder.iterdir()):
+        raise ValueError(f"the folder {folder} is not empty; choose another folder")
+
+
+def name_of(path: Path) -> str:
+    """The name without its ending, for files made of this one; of `...png` that is not `..`, the
+    folder above."""
+    return path.stem if path.stem.strip(".") else path.name
