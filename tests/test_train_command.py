@@ -213,7 +213,7 @@ def traps(here):
         (["-o", "batch_gpu=3"], {}, "batch_gpu 3 does not divide the 4 images"),
         (["--metrics-every", "1"], {}, "--metrics-every needs --metrics"),
         ([], {"data": "notes"}, "no images under notes: found 1 .txt file"),
-        (["-o", "data.labels=true"], {"data": "flat"}, "labels were asked for, but the images of "),
+        (["--cond"], {"data": "flat"}, "labels were asked for, but the images of "),
         (["--strict"], {"data": "damaged"}, "a/broken.png ("),
         ([], {"out": "file"}, "file is a file"),
         ([], {"out": "other"}, "other is not empty and holds no config.toml, so it is not a run"),
@@ -243,10 +243,10 @@ def larger(here):
     write_pictures(here / "larger", n=20, size=32)
 
 
-def test_labels_train_a_generator_that_knows_the_names_of_its_labels(here, tmp_path):
-    text = told("-o", "data.labels=true")
+def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here, tmp_path):
+    text = told("--cond")
     assert "2 labels" in text
-    assert "ignored" not in text
+    assert "--cond" not in text
     loaded = load_source(here / "run" / "generator-000000012.pt")
     assert loaded.label_names == ("a", "b")
     assert loaded.generator.config.label_dim == 2
@@ -255,8 +255,7 @@ def test_labels_train_a_generator_that_knows_the_names_of_its_labels(here, tmp_p
 
 
 def test_options_of_the_command_line_reach_the_configuration(here):
-    options = ["--mirror", "--precision", "bf16", "--batch-gpu", 2, "--seed", 3]
-    options += ["-o", 'data.crop="pad"']
+    options = ["--mirror", "--crop", "pad", "--precision", "bf16", "--batch-gpu", 2, "--seed", 3]
     write_config(here / "tiny.toml", data={"mirror": False})
     told(*options, *BRIEF)
     config = load_config("run/config.toml")
@@ -274,7 +273,7 @@ def planned(text, config):
     return [row for row in rows if row[0] in starts]
 
 
-@pytest.mark.parametrize("more", [(), ("-o", "data.labels=true")])
+@pytest.mark.parametrize("more", [(), ("--cond",)])
 def test_a_dry_run_prints_a_row_per_phase_and_makes_nothing(here, more):
     before = contents(here)
     text = told("--dry-run", *more)

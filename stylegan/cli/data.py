@@ -86,9 +86,10 @@ def prepare(
 
 def crop_options(crop: str) -> list[str]:
     """The options of train that crop so."""
-    from stylegan.toml import toml_value
-
-    return [] if crop == "center" else [f"-o {shlex.quote(f'data.crop={toml_value(crop)}')}"]
+    kind, _, more = crop.partition(" ")
+    if kind == "center":
+        return []
+    return [f"--aspect {more}" if more else f"--crop {kind}"]
 
 
 @click.command(cls=Command)

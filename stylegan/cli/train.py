@@ -16,7 +16,7 @@ from stylegan.cli import values
 from stylegan.cli.common import Command, data_option, progress_bar, use_device
 from stylegan.cli.guidance import advice, closing_lines
 from stylegan.cli.measuring import image_bars, measuring_tools
-from stylegan.cli.options import DEVICE, WEIGHTS, count_option
+from stylegan.cli.options import DEVICE, SHAPE, WEIGHTS, count_option
 from stylegan.cli.setup import (
     DEFAULT_CONFIG,
     FITTED,
@@ -41,7 +41,9 @@ PLAIN = {  # options of the command line that are options of the configuration, 
     "kimg": "schedule.total_kimg",
 }
 SETTINGS = {  # likewise, after `-o`
+    "cond": "data.labels",
     "mirror": "data.mirror",
+    "crop": "data.crop",
     "precision": "precision",
     "batch_gpu": "batch_gpu",
     "seed": "seed",
@@ -69,7 +71,9 @@ SETTINGS = {  # likewise, after `-o`
     metavar="KEY=VALUE",
     help="Any other option (`stylegan configs quickstart` shows all).",
 )
+@click.option("--cond", is_flag=True, help="Condition on the label of each image.")
 @click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
+@SHAPE
 @click.option(
     "--channels",
     type=values.CHANNEL,
@@ -156,6 +160,7 @@ def train(
     chosen = use_device(device)
     run = RunFolder(out or usual_folder(config_name, data))
     fits = any(options[name] is not None for name in FITTED)
+    options["crop"] = values.crop(*(options.pop(name) for name in ("crop", "aspect")))
     plain, settings = (
         as_overrides({name: options.pop(name) for name in names}, names)
         for names in (PLAIN, SETTINGS)

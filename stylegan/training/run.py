@@ -153,7 +153,7 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
     if config.network.label_dim not in (0, classes):
         raise ValueError(
             f"network.label_dim is {config.network.label_dim}, but the run uses {classes} labels"
-            + ("" if config.data.labels else "; -o data.labels=true trains with labels")
+            + ("" if config.data.labels else "; pass --cond to train with labels")
         )
     network = dataclasses.replace(config.network, label_dim=classes)
     return dataclasses.replace(config, network=network)
@@ -169,7 +169,7 @@ def announcement(
     images += f", {labels} labels" if conditional else ""
     lines = [f"{images}; run {folder.path} on {state.device}"]
     if labels > 1 and not conditional:
-        lines.append(f"{labels} labels found, ignored; -o data.labels=true trains on them")
+        lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
     if resumed is not None:
         return [*lines, f"continuing from {resumed}"]
     return [*lines, *([f"{skipped} left out; see {folder.skipped_file}"] if skipped else [])]
