@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from processes import free_port, spawned
-from tiny_training import differing, flat, run, tiny_config
+from tiny_training import differing, flat, run
 from two_processes import (
     BATCH,
     OPTIONS,
@@ -22,8 +22,6 @@ from two_processes import (
 from stylegan.data import cached_store
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import Stage
-from stylegan.training import Share, draw
 
 
 def gray_store(folder):
@@ -134,11 +132,3 @@ def test_a_run_of_one_process_goes_on_with_two_in_the_same_schedule(results, fol
     saved = checkpoint.load(RunFolder(folder / "moved").states()[-1])
     assert saved["processes"] == 2
     assert saved["config"]["schedule"]["num_processes"] == 1  # whose batch table stays
-
-
-def test_a_batch_that_does_not_divide_is_refused_naming_both_numbers(results):
-    for result in results:
-        assert "batch 5 at resolution 4, processes 2" in result["refused"]
-    stage = Stage(4, 1.0, batch_size=5, g_lr=0.0, d_lr=0.0, tick_kimg=1)
-    with pytest.raises(ValueError, match="batch of 5 images does not divide among 2 processes"):
-        draw(tiny_config(), 0, stage, None, Share(0, 2))

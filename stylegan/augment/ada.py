@@ -77,11 +77,11 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Transform:
-    """What happens to each of N images; None: not this."""
+    """Parameters of each transform for N images; None: it is not applied."""
 
     geometry: Tensor | None = None  # (N, 3, 3): where a pixel comes from, seen from the centre
     margins: Margins = (0, 0, 0, 0)  # of reflection, for the whole batch
-    windows: Sequence[Window] = ()  # of N enlarged images: what is needed
+    windows: Sequence[Window] = ()  # (N): the part of each enlarged image that is needed
     color: Tensor | None = None  # (N, 4, 4) on (r, g, b, 1)
     bands: Tensor | None = None  # (N, 4) amplification of bands of frequency, lowest first
     noise: Tensor | None = None  # (N, C, H, W), added
@@ -122,8 +122,8 @@ def draw(
 
 
 def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Transform:
-    """The transforms of those names, all of them, where every random number is at percentile `u` of
-    its distribution, and `rotate` turns once; shape (N, C, H, W)."""
+    """All transforms of those names, with each random number at percentile `u` of its distribution;
+    `rotate` turns once; shape (N, C, H, W)."""
     values = {name: PARAMETERS[name].at_percentile(shape[0], u) for name in names_of(names)}
     if "rotate" in values:
         values["rotate"][:, 1] = 0

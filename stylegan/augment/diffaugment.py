@@ -17,7 +17,7 @@ CUTOUT_SIZE = 0.5  # of the size
 
 @dataclass(frozen=True)
 class Transform:
-    """What happens to each of N images; None: not this."""
+    """Parameters of each transform for N images; None: it is not applied."""
 
     color: Tensor | None = None  # (N, 3): brightness added, factors of saturation and contrast
     shift: Tensor | None = None  # (N, 2) pixels by x and y

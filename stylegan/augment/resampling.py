@@ -73,9 +73,9 @@ class Warp(torch.autograd.Function):
 
 
 def parts(images: Tensor, windows: Sequence[Window]) -> Iterator[tuple[slice, Window]]:
-    """Images that are transformed together, and the window that holds all of theirs.
+    """Rows of images that are transformed together, and the window that covers all of theirs.
 
-    On a CPU they are few, at least one for each thread, so that its cache holds what is enlarged.
+    On a CPU few, but one for each thread at least, so that its cache holds the enlarged images.
     """
     at_once = AT_ONCE["cuda" if images.is_cuda else "cpu"] // (images.shape[2] * images.shape[3])
     size = max(at_once, 1 if images.is_cuda else torch.get_num_threads())
@@ -102,10 +102,11 @@ class Lens:
         self.grid = sampling_grid(matrices, height, width, origin, (right - left, bottom - top))
 
     def seen(self, images: Tensor, transposed: bool = False) -> Tensor:
-        """What is seen of them, or the images that were seen so."""
+        """The sampled images; `transposed` applies the transpose of that map."""
         if not transposed:
             fine = self.larger_x.of_rows(self.larger_y.of_columns(images))
-            return self.smaller_x.of_rows(self.smaller_y.of_columns(sample(fine, self.grid)))
+            samples = F.grid_sample(fine, self.grid, align_corners=True)  # bilinear, 0 beyond
+            return self.smaller_x.of_rows(self.smaller_y.of_columns(samples))
         samples = self.smaller_x.mT.of_rows(self.smaller_y.mT.of_columns(images))
         size = self.larger_y.size[0], self.larger_x.size[0]
         return self.larger_x.mT.of_rows(
@@ -134,7 +135,7 @@ def reach_of(matrices: Tensor, height: int, width: int) -> tuple[Margins, list[W
 
 
 def bounds(matrices: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """The least and largest x and y (N, 2) that are seen from a rectangle."""
+    """The least and largest x and y (N, 2) to which the matrices map a rectangle."""
     middle, half = (first + last) / 2, (last - first) / 2
     center = matrices[:, :2, :2] @ middle + matrices[:, :2, 2]
     reach = matrices[:, :2, :2].abs() @ half
@@ -251,7 +252,7 @@ def enlarging_matrix(
 
 
 def reflected(n: int, before: int, after: int, device: torch.device) -> Tensor:
-    """Which of n pixels are seen from `before` the first to `after` the last, between mirrors."""
+    """Indices of n pixels from `before` the first to `after` the last, reflected at both ends."""
     places = torch.arange(-before, n + after, device=device) % (2 * n - 2)
     return torch.minimum(places, 2 * n - 2 - places)
 
@@ -266,13 +267,8 @@ def reducing(n: int, dtype: torch.dtype, device: torch.device) -> Band:
     return band(matrix, lambda rows: slice(2 * rows.start + 1, 2 * rows.stop + len(SYM6) - 1))
 
 
-def sample(images: Tensor, grid: Tensor) -> Tensor:
-    """Bilinear samples of images (N, C, H, W) at a grid (N, H', W', 2); zeros beyond them."""
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=True)
-
-
 def spread(samples: Tensor, grid: Tensor, size: tuple[int, int]) -> Tensor:
-    """The transpose of `sample`: samples added to the pixels that they came from."""
+    """The transpose of bilinear sampling: adds samples to the pixels that they came from."""
     if samples.is_cuda and torch.are_deterministic_algorithms_enabled():
         return spread_in_order(samples, grid, size)
     images = samples.new_zeros(1).expand(*samples.shape[:2], *size)  # only its shape is read

@@ -71,7 +71,7 @@ def project_files(
     crop: Crop | None = None,
     class_name: str | None = None,
     seed: int = 0,
-    batch: int = 1,
+    batch: int | None = None,
     starts: int = 1,
     tell: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -87,6 +87,7 @@ def project_files(
     if crop is None or (crop == "pad" and loaded.active_rectangle is not None):
         crop = loaded.crop  # which knows the aspect
     rectangle = loaded.active_rectangle if crop.startswith("pad") else None
+    batch = batch or default_batch(loaded.resolution)
     targets, errors = read_targets(loaded, images, crop)
     if not targets:
         return 0, errors
@@ -102,7 +103,7 @@ def project_files(
         "crop": crop,
     }
     done, total = 0, len(targets) * starts * options.steps + (tuning.steps if tuning else 0)
-    paths, found = iter(targets), list[Projection]()
+    paths, projections = iter(targets), list[Projection]()
     for some in torch.cat(list(targets.values())).split(batch):
         ends = []  # the last state from each start
         for start in range(starts):
@@ -112,7 +113,7 @@ def project_files(
             done += len(some) * options.steps
         for i, target in enumerate(some.split(1)):
             path, one = next(paths), nearest(ends, i)
-            found.append(one)
+            projections.append(one)
             near = float(psnr(one.image, target.to(one.image), rectangle))
             result: dict[str, Any] = {"image": str(path), **about}
             result |= {"final_distance": min(one.distances), "psnr_db": near}
@@ -124,26 +125,26 @@ def project_files(
             write_image(folder / PICTURE, one.image, loaded, rectangle)
             write_text(folder / RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
             tell(f"{path}: distance {min(one.distances):.4g}, PSNR {near:.1f} dB")
-    ws = torch.cat([one.ws for one in found])
-    layers = zip(*(one.noise for one in found if one.noise), strict=True)
+    ws = torch.cat([one.ws for one in projections])
+    layers = zip(*(one.noise for one in projections if one.noise), strict=True)
     noise = [torch.cat(maps) for maps in layers] or None
     write_latents(out / LATENTS, ws, noise)
     if tuning is None:
-        return len(found), errors
+        return len(projections), errors
     wanted, how = torch.cat(list(targets.values())), how | {"noise": noise, "batch": batch}
     for tuned in tune(loaded.generator, wanted, ws, distance, tuning, **how):
         progress(done + tuned.step, total)
     network = tuned.generator.eval()
-    for (path, target), one in zip(targets.items(), found, strict=True):
+    for (path, target), one in zip(targets.items(), projections, strict=True):
         with torch.no_grad(), sampling.repeatable():
             image = network.synthesis(one.ws, noise=one.noise or "const", **growth)
         write_image(out / name_of(path) / TUNED_PICTURE, image, loaded, rectangle)
         near = float(psnr(image, target.to(image), rectangle))
         tell(f"{path}: PSNR {near:.1f} dB after tuning")
-    origin = f"{loaded.origin}, tuned to {count(len(found), 'picture')}"
+    origin = f"{loaded.origin}, tuned to {count(len(projections), 'picture')}"
     new = dataclasses.replace(loaded, generator=network, origin=origin, lineage=lineage)
     save_loaded(out / TUNED, new)
-    return len(found), errors
+    return len(projections), errors
 
 
 def read_targets(

@@ -1,4 +1,4 @@
-"""The search itself: Adam on styles, and perhaps on noise, toward a picture.
+"""The search: Adam on styles, and optionally on noise, toward a picture.
 
 As Karras et al. describe it for StyleGAN2 (arXiv 1912.04958, appendix D): from the average w, with
 noise on w that vanishes, a rate that rises and falls, and maps of noise that are kept white.
@@ -68,7 +68,7 @@ def check_numbers(options: object, positive: Sequence[str], from_0: Sequence[str
 
 
 class SearchState(NamedTuple):
-    """Where the search is after `step` updates, of N pictures."""
+    """The search for N pictures after `step` updates."""
 
     step: int
     ws: Tensor  # (N, num_styles, w_dim), not truncated

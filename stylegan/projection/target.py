@@ -28,9 +28,10 @@ def target_of(
     crop: Crop = "center",
     name: str = "image",
 ) -> Tensor:
-    """What an image file holds as (1, channels, resolution, resolution) in [-1, 1].
+    """The picture of an image file as (1, channels, resolution, resolution) in [-1, 1].
 
-    Read and cropped as training data are, but smaller pictures are enlarged. Errors call it `name`.
+    It is read and cropped as training data are, but smaller pictures are enlarged. Errors call it
+    `name`.
     """
     with quiet_decoding():
         image = decode(content, channels=channels, name=name)

@@ -1,4 +1,4 @@
-"""Pivotal tuning: a generator that makes given pictures more exactly, and others as before.
+"""Pivotal tuning: retrains a generator to match given pictures, and keeps others as they were.
 
 Roich et al. 2021, arXiv 2106.05744. The latents found by a projection stay, the pivots; the weights
 of the synthesis network move.
@@ -38,12 +38,12 @@ class TuningOptions:
 
 
 class TuningState(NamedTuple):
-    """Where tuning to N pictures is after `step` updates."""
+    """The tuning to N pictures after `step` updates."""
 
     step: int
     generator: Generator  # the same at each step; its weights move
     distances: Tensor  # (N,) from its images of the pivots to the targets
-    locality: Tensor  # (N,) what its weight is multiplied with; 0 where that is 0
+    locality: Tensor  # (N,) unweighted loss of other pictures; 0 if its weight is 0
 
 
 def tune(
@@ -88,8 +88,8 @@ def tune(
     def fit(
         ws: Tensor, maps: Sequence[Tensor] | None, others: Tensor, weight: float
     ) -> tuple[Tensor, Tensor]:
-        """The distance (N,) from what the copy makes to other images, and what is made smaller.
-        Adds the gradient, so that one graph at a time is in memory."""
+        """The distance (N,) of the copy's images from `others`, and the loss (N,). Goes backward at
+        once, so that one graph at a time is in memory."""
         images = tuned.synthesis(ws, noise=maps or "const", **growth)
         far = distance(images, others)
         loss = far + options.pixel_weight * (images - others).square().mean(dim=(1, 2, 3))

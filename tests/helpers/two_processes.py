@@ -118,16 +118,6 @@ def fed(store, steps=4):
     return [((images[:, 0, 0, 0] + 1) * 127.5).round().int().tolist() for images in batches]
 
 
-def refused(store, out):
-    """The message for a batch that does not divide."""
-    config = tiny_config(schedule={"batch_size": {4: 5}}, network={"deviation_group": 0})
-    try:
-        start(config, store, out, **QUIET)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
 def stopped_by_the_second(store, out):
     """A run that only the second process is asked to stop, at image 48, and then its rest."""
     config, seen = tiny_config(network={"deviation_group": 2}), []
@@ -161,7 +151,6 @@ def work(rank, port, folder):
             "steps": {name: ten_steps(config_of(name)) for name in OPTIONS},
             "strengths": strengths(),
             "fed": fed(store),
-            "refused": refused(store, Path(folder) / "refused"),
             "continued": continued_by_two(store, Path(folder) / "moved"),
             "stopped": stopped_by_the_second(store, Path(folder) / "run"),
         }
