@@ -26,7 +26,6 @@ from stylegan.projection import (
     choose_distance,
     project,
     psnr,
-    read_target,
 )
 from stylegan.projection.search import autocorrelation_penalty, normalize_, spread_of_w
 from stylegan.sampling import picture, to_uint8
@@ -142,19 +141,6 @@ def test_features_of_efficientnet_tell_a_picture_from_another_and_lead_to_it():
     assert distance(nearer, others).sum() < apart.sum()
     with pytest.raises(ValueError, match="EfficientNet cannot be used: it looks at gray or RGB"):
         chosen("eff", channels=4)
-
-
-# Targets
-
-
-def test_a_picture_of_the_right_size_is_its_own_target_and_others_may_be_padded(tmp_path):
-    content = np.random.RandomState(0).randint(0, 256, (16, 16, 3), dtype=np.uint8)
-    picture(content).save(tmp_path / "image.png")
-    target = read_target(tmp_path / "image.png", resolution=16, channels=3)
-    assert np.array_equal(to_uint8(target)[0], content)
-    Image.new("RGB", (64, 48), "white").save(tmp_path / "image.png")
-    target = read_target(tmp_path / "image.png", resolution=16, channels=3, crop="pad")
-    assert (target[:, :, [0, 1, 14, 15]] == -1).all() and (target[:, :, 2:14] == 1).all()
 
 
 # The search

@@ -1,11 +1,10 @@
 """Pivotal tuning: its parts, a generator that comes nearer and stays elsewhere, the command."""
 
 import json
-import signal
 
 import pytest
 import torch
-from commands import pixels, refused, stylegan, told
+from commands import pixels, refused, told
 from projecting import EXACT, draws, found_by_pixels, last, pictures_of
 from tiny_generators import assert_same_weights, random_generator
 from torch.testing import assert_close
@@ -141,25 +140,6 @@ def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_late
     lineage = load_source(out / "tuned.pt").lineage
     assert [s.source for s in lineage] == ["official.pkl", "mine.pt"]
     assert lineage[1].sha256 == sha256_of(folder / "mine.pt") and lineage[1].licence == NVIDIA
-
-
-def test_ctrl_c_while_tuning_keeps_the_projections_and_nothing_else(folder, monkeypatch):
-    told(*request(folder))
-    out, told_steps = folder / "out", []
-    whole = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-
-    def interrupted(*arguments, **options):
-        for state in tune(*arguments, **options):
-            told_steps.append(state.step)
-            if state.step == 3:
-                signal.raise_signal(signal.SIGINT)
-            yield state
-
-    monkeypatch.setattr("stylegan.projection.files.tune", interrupted)
-    result = stylegan(*request(folder, "--tune", "--tune-steps", 1000, "--overwrite"))
-    assert result.exit_code == 1 and result.stderr.splitlines()[-1] == "Aborted!"
-    assert told_steps == [0, 1, 2, 3]
-    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == whole
 
 
 def test_options_of_tuning_need_it(folder):
