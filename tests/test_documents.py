@@ -1,4 +1,4 @@
-"""What the documents name exists: files, links, commands and their options, Python names."""
+"""What the documents name exists: files, links, commands and their options, rooms and functions."""
 
 import ast
 import importlib.util
@@ -100,23 +100,6 @@ def test_options_of_scripts_exist(page):
                 command = command.commands[words[0]]
             known = {option for parameter in command.params for option in parameter.opts}
             assert set(options) <= known, f"{script} {set(options) - known}"
-
-
-@pages
-def test_python_names_exist(page):
-    for block in blocks(page):
-        if block.language == "python":
-            code = "\n".join(
-                re.sub(r"^(>>>|\.\.\.) ?", "", line)
-                for line in block.text.split("\n")
-                if ">>>" not in block.text or re.match(r">>>|\.\.\.", line)
-            )
-            for node in ast.walk(ast.parse(code)):
-                if isinstance(node, ast.ImportFrom) and node.module.startswith("stylegan"):
-                    module = importlib.import_module(node.module)
-                    for alias in node.names:
-                        name = f"{node.module}.{alias.name}"
-                        assert hasattr(module, alias.name) or importlib.util.find_spec(name), name
 
 
 def test_the_table_of_rooms_has_every_room_of_the_floors():
