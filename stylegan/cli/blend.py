@@ -7,7 +7,7 @@ import click
 from stylegan.cli import values
 from stylegan.cli.common import Command
 from stylegan.cli.options import OVERWRITE, count_option
-from stylegan.cli.terminal import note, say
+from stylegan.cli.terminal import say
 from stylegan.disk import check_file
 
 
@@ -49,7 +49,8 @@ def blend(
     stylegan blend runs/faces runs/cartoons --from 32 --out blend.pt
     stylegan blend runs/faces runs/cartoons --share 0.5 --out between.pt
     """
-    from stylegan import blending
+    from stylegan.blending import Parent
+    from stylegan.blending import blend as blend_parents
     from stylegan.files.formats.own import save_loaded
 
     if from_ is None and (until is not None or share is None):
@@ -57,14 +58,9 @@ def blend(
             "pass --from RESOLUTION (then --until and --share), or --share alone"
         )
     check_file(out, overwrite=overwrite, endings=[".pt"])
-    parents = blending.Parent.of(a), blending.Parent.of(b)
+    parents = Parent.of(a), Parent.of(b)
     share = 1.0 if share is None else share
-    found = blending.blend(*parents, first=from_, last=until, share=share)
-    if not blending.related(*parents):
-        note(
-            "neither network records that it began from the other, nor both from the same file: "
-            "their layers may not fit one another"
-        )
+    blended = blend_parents(*parents, first=from_, last=until, share=share)
     out.parent.mkdir(parents=True, exist_ok=True)
-    save_loaded(out, found)
-    say(f"{out}: {found.origin}; {found.lineage[-1].copied}")
+    save_loaded(out, blended)
+    say(f"{out}: {blended.origin}; {blended.lineage[-1].copied}")
