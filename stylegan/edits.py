@@ -1,6 +1,5 @@
 """Edits: moves of styles along directions of w, in some layers, after truncation."""
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,14 +26,10 @@ class Edit:
 
     def __post_init__(self) -> None:
         if self.direction.ndim != 1 or not self.direction.isfinite().all():
-            raise ValueError(
-                f"a direction is a row of finite numbers, not {tuple(self.direction.shape)}"
-            )
+            raise ValueError("a direction is a row of finite numbers")
         if not abs(self.strength) <= LARGEST_STRENGTH:
-            raise ValueError(
-                f"the strength of an edit is a number from -{LARGEST_STRENGTH:g} to "
-                f"{LARGEST_STRENGTH:g}, not {self.strength}"
-            )
+            limit = f"{LARGEST_STRENGTH:g}"
+            raise ValueError(f"strengths are numbers from -{limit} to {limit}, not {self.strength}")
 
 
 class EditText(NamedTuple):
@@ -49,8 +44,8 @@ def check_layers(layers: range, config: NetworkConfig) -> range:
     """`layers`; ValueError unless they are neighbouring layers of the network."""
     rows = range(config.num_styles())
     if not layers or layers.step != 1 or layers[0] not in rows or layers[-1] not in rows:
-        found = f"{layers.start} to {layers.stop - 1}"
-        raise ValueError(f"the network has layers 0 to {rows[-1]}; {found} is not a range of them")
+        asked = f"{layers.start} to {layers.stop - 1}"
+        raise ValueError(f"the network has layers 0 to {rows[-1]}; {asked} is not a range of them")
     return layers
 
 
@@ -78,33 +73,16 @@ def edited(ws: Tensor, edits: Sequence[Edit], config: NetworkConfig) -> Tensor:
 
 def parsed(text: str) -> EditText:
     """The parts of the text of an edit; ValueError if it is malformed."""
-    found = SHAPE.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"an edit is like {FORM}; it is empty")
+    parts = SHAPE.fullmatch(text.strip())
     try:
-        strength = 1.0 if found["strength"] is None else strength_of(found["strength"])
-        layers = None if found["layers"] is None else layers_of(found["layers"])
+        if parts is None:
+            raise ValueError("it is empty")
+        strength = 1.0 if parts["strength"] is None else float(parts["strength"])
+        first, _, last = (parts["layers"] or "").partition("-")
+        layers = None if parts["layers"] is None else range(int(first), int(last or first) + 1)
     except ValueError as error:
-        raise ValueError(f"{readable(text, 60)}: {error}; an edit is like {FORM}") from error
-    return EditText(found["name"].strip(), strength, layers)
-
-
-def strength_of(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not abs(found) <= LARGEST_STRENGTH:
-        most = f"{LARGEST_STRENGTH:g}"
-        raise ValueError(f"{readable(text, 20)} is not a strength, a number from -{most} to {most}")
-    return found
-
-
-def layers_of(text: str) -> range:
-    found = re.fullmatch(r"(\d{1,3})(?:-(\d{1,3}))?", text.strip(), re.ASCII)
-    if not found or int(found[2] or found[1]) < int(found[1]):
-        raise ValueError(f"{readable(text, 20)} is not a layer or a range like 0-3")
-    return range(int(found[1]), int(found[2] or found[1]) + 1)
+        raise ValueError(f"{readable(text, 60)} is not an edit like {FORM}") from error
+    return EditText(parts["name"].strip(), strength, layers)
 
 
 def text_of(edit: EditText) -> str:
