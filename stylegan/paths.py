@@ -39,18 +39,6 @@ def spherical(points: Tensor, *, closed: bool) -> Curve:
     return at
 
 
-def linear(points: Tensor, *, closed: bool) -> Curve:
-    """Straight lines from each of the points (N, ...) to the next; `closed` as in `spherical`."""
-    points = points.double()
-
-    def at(t: Tensor) -> Tensor:
-        first, second, part = neighbours(t, len(points), closed)
-        a, b = points[first], points[second]
-        return torch.lerp(a, b, part.reshape(-1, *[1] * (points.ndim - 1)))
-
-    return at
-
-
 def spline(points: Tensor, *, closed: bool) -> Curve:
     """The cubic spline through the points (N, ...): first and second derivatives are continuous.
 

@@ -22,9 +22,9 @@ from stylegan.figures import (
     of_latents,
     of_seeds,
     pictures,
-    pictures_at_psis,
     style_ranges,
     timelapse,
+    truncation,
 )
 from stylegan.figures.noise import deviation
 from stylegan.files.latents import write_latents
@@ -197,12 +197,12 @@ def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source
 
 def test_psi_goes_from_the_picture_over_the_average_to_the_opposite(loaded, points):
     whole = dataclasses.replace(loaded, cutoff=None)
-    full, average, opposite = pictures_at_psis(whole, points, [1, 0, -1])
-    assert np.array_equal(full, one(loaded, [3, 4, 5], psi=1))
-    assert np.array_equal(average[0], average[1])
-    mirrored = 2 * loaded.generator.w_avg - points.ws
-    upright = dataclasses.replace(loaded, psi=1.0)
-    assert np.abs(opposite.astype(int) - of_styles(upright, mirrored)).max() <= 1
+    rows = cells(truncation(whole, points, [1, 0, -1]), 3, 3)
+    mirrored = of_styles(whole, 2 * loaded.generator.w_avg - points.ws, psi=1.0)
+    for row, full, opposite in zip(rows, one(loaded, [3, 4, 5], psi=1), mirrored, strict=True):
+        same(row[0], full)
+        assert np.array_equal(row[1], rows[0][1])
+        same(row[2], opposite)
 
 
 # Noise
@@ -217,12 +217,11 @@ def test_deviation_is_that_of_the_pictures_over_noise(loaded, points):
 
 
 def test_noise_detail_shows_the_same_style_with_other_noise(loaded, points):
-    image = noise_detail(loaded, points, realizations=8, examples=2)
-    rows = cells(image, 3, 4)
-    many = of_styles(loaded, points.ws[1:2].expand(3, -1, -1), noise="random")
+    rows = cells(noise_detail(loaded, points), 3, 6)
+    many = of_styles(loaded, points.ws[1:2].expand(5, -1, -1), noise="random")
     for cell, picture in zip(rows[1], many, strict=False):
         same(cell, picture)
-    assert max(row[3].max() for row in rows) == 255
+    assert max(row[5].max() for row in rows) == 255
 
 
 @pytest.mark.parametrize("noise", ["const", "random"])

@@ -10,14 +10,13 @@ import click
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, data_option, working
 from stylegan.cli.options import LOOK, Selection, count_option
-from stylegan.cli.terminal import note, say
+from stylegan.cli.terminal import say
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Draw = Callable[..., "Image"]
 LOOK_AT_RUN = (options.PSI, options.CUTOFF, options.NOISE, options.CLASS)
-WITHOUT_NOISE = [option for option in LOOK if option is not options.NOISE]
 COLUMNS = "10-15"  # seeds of source B
 
 
@@ -68,7 +67,7 @@ def grid(selection: Selection, columns: int | None) -> "Image":
     """
     from stylegan.figures import labelled_grid
 
-    return labelled_grid(selection.loaded, selection.points(selection.loaded), columns=columns)
+    return labelled_grid(selection.loaded, selection.points(), columns)
 
 
 @figure_command(
@@ -108,9 +107,9 @@ def mixing(selection: Selection, columns: list[int] | None, layers: list[range] 
     """
     from stylegan.figures import StyleRange, mixing
 
-    others = selection.other(columns, COLUMNS).points(selection.loaded)
+    others = selection.other(columns, COLUMNS).points()
     ranges = [StyleRange(some) for some in layers] if layers else None
-    return mixing(selection.loaded, selection.points(selection.loaded), others, ranges)
+    return mixing(selection.loaded, selection.points(), others, ranges)
 
 
 @figure_command(
@@ -129,19 +128,11 @@ def truncation(selection: Selection, psis: list[float]) -> "Image":
     """
     from stylegan.figures import truncation
 
-    return truncation(selection.loaded, selection.points(selection.loaded), psis)
+    return truncation(selection.loaded, selection.points(), psis)
 
 
-@figure_command(
-    "0-2",
-    count_option("--realizations", "Draws of noise to measure the deviation.", 100, 2),
-    count_option("--examples", "Number of draws to show.", 4),
-    count_option("--zoom", "Enlargement of the examples.  [default: 4 from 128 pixels on, else 1]"),
-    *WITHOUT_NOISE,
-)
-def noise_detail(
-    selection: Selection, realizations: int, examples: int, zoom: int | None
-) -> "Image":
+@figure_command("0-2", *(option for option in LOOK if option is not options.NOISE))
+def noise_detail(selection: Selection) -> "Image":
     """Show one style with different noise (figure 4).
 
     The last column shows how much each pixel varies.
@@ -151,22 +142,10 @@ def noise_detail(
     """
     from stylegan.figures import noise_detail
 
-    points = selection.points(selection.loaded)
-    return noise_detail(
-        selection.loaded, points, realizations=realizations, examples=examples, zoom=zoom
-    )
+    return noise_detail(selection.loaded, selection.points())
 
 
-@figure_command(
-    "0-2",
-    click.option(
-        "--noise",
-        type=click.Choice(["const", "random"]),
-        help="Noise: the stored maps, or drawn from each image's seed.  "
-        "[default: that of --latents if it has any, else const]",
-    ),
-    *WITHOUT_NOISE,
-)
+@figure_command("0-2", *LOOK)
 def noise_components(selection: Selection) -> "Image":
     """Compare all, no, fine and coarse noise (figure 5).
 
@@ -177,14 +156,15 @@ def noise_components(selection: Selection) -> "Image":
     """
     from stylegan.figures import noise_components
 
-    return noise_components(selection.loaded, selection.points(selection.loaded))
+    return noise_components(selection.loaded, selection.points())
 
 
 @figure_command("0-3", *LOOK_AT_RUN, of_run=True)
 def growth(selection: Selection) -> "Image":
     """Show the same seeds at every resolution of a run.
 
-    SOURCE is a run folder. Each column uses the newest generator-*.pt or state-*.pt.
+    SOURCE is a run folder. Each column uses the newest generator-*.pt or state-*.pt, of which
+    milestone_kimg and keep_states of the configuration keep more.
 
     \b
     stylegan figure growth runs/mine --seeds 0-3 --out growth.png
@@ -194,11 +174,6 @@ def growth(selection: Selection) -> "Image":
     from stylegan.run_folder import RunFolder
 
     files = newest_of_each_resolution(RunFolder(selection.source).checkpoints())
-    if len(files) == 1:
-        note(
-            "only one column: the run has no files of lower resolutions; see milestone_kimg, "
-            "keep_states, and the pictures in samples/"
-        )
     return timelapse(map(selection.load, files), selection.points)
 
 

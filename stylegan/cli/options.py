@@ -181,10 +181,12 @@ class Selection:
             centers=centers_of(loaded, self.centers, self.class_name),
         )
 
-    def points(self, loaded: "LoadedGenerator") -> "Points":
-        """The seeds, or the latents of the file, of which all if none are chosen."""
+    def points(self, loaded: "LoadedGenerator | None" = None) -> "Points":
+        """The seeds, or the latents of the file, of which all if none are chosen; in the generator
+        of the source or another."""
         from stylegan.figures import of_latents, of_seeds
 
+        loaded = loaded or self.loaded
         if self.latents is None:
             return of_seeds(loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const")
         return of_latents(loaded, self.latents, self.seeds, self.label(loaded), self.noise)

@@ -17,7 +17,7 @@ from stylegan.disk import check_file
 from stylegan.messages import count
 
 if TYPE_CHECKING:
-    from stylegan.video import Film, Interpolation
+    from stylegan.video import Film
 
 POINTS = 4  # of a walk, unless seeds are chosen
 SECONDS_PER_POINT = 2.0
@@ -26,12 +26,6 @@ OTHERS = "10-13"  # seeds of source B
 FrameCount = Callable[[float], int]  # frames of a film that lasts so many seconds by default
 LOOP = click.option(
     "--loop/--no-loop", default=True, help="End where the film begins, so that it can repeat."
-)
-INTERPOLATION = click.option(
-    "--interpolation",
-    type=click.Choice(["spline", "linear"]),
-    default="spline",
-    help="Path in w: smooth through the points, or straight.",
 )
 
 
@@ -61,10 +55,10 @@ def film_command(seeds: str, *own: Any, length: str, of_run: bool = False) -> An
             help="Fine detail: the stored maps, others in every frame (it flickers), or none.",
         )
         @options.CLASS
-        @click.option("--fps", type=values.NUMBER, default=25, help="Frames per second.")
+        @click.option("--fps", type=values.Number(0.01, 240), default=25, help="Frames per second.")
         @click.option(
             "--seconds",
-            type=values.Number(0.001),
+            type=values.Number(0.001, 86_400),
             help=f"Length of the film.  [default: {length}]",
         )
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
@@ -85,16 +79,13 @@ def film_command(seeds: str, *own: Any, length: str, of_run: bool = False) -> An
             from stylegan import video as library
 
             def frames(default_seconds: float) -> int:
-                length = default_seconds if seconds is None else seconds
-                library.check_length(length)
-                return max(1, round(length * fps))
+                return max(1, round((seconds or default_seconds) * fps))
 
             library.check_video(out, fps)
             check_file(out, overwrite=overwrite)
-            frames(1)  # refuses an impossible length before the work
             film = make(selection, frames, **given)
             layout = replace(film.layout, scale=scale)
-            library.check_frame(out, layout.size)
+            library.check_frame(layout.size)
             shown = itertools.starmap(layout.frame, film.frames)
             with progress_bar("frame") as progress:
                 library.write_video(out, shown, count=film.count, fps=fps, progress=progress)
@@ -116,7 +107,6 @@ def film_command(seeds: str, *own: Any, length: str, of_run: bool = False) -> An
         default="w",
         help="Latent space of the walk; in z it follows great circles.",
     ),
-    INTERPOLATION,
     LOOP,
     click.option(
         "--grid",
@@ -132,7 +122,6 @@ def walk(
     selection: Selection,
     frames: FrameCount,
     space: str,
-    interpolation: "Interpolation",
     loop: bool,
     grid: tuple[int, int],
 ) -> "Film":
@@ -145,23 +134,21 @@ def walk(
     from stylegan.paths import places
     from stylegan.video import film, walk_in_w, walk_in_z
 
-    if space == "z" and interpolation == "linear":
-        raise click.UsageError("--interpolation is for walks in w; those in z follow great circles")
     if space == "z" and selection.latents is not None:
         raise click.UsageError("--latents are walked through in w; leave --space z out")
     walks = grid[0] * grid[1]
     loaded = selection.loaded
-    points = replace(selection, default_seeds=list(range(POINTS * walks))).points(loaded)
+    points = replace(selection, default_seeds=list(range(POINTS * walks))).points()
     each, left = divmod(len(points.names), walks)
     if left or each < 2:
         raise ValueError(
             f"{count(len(points.names), selection.unit)} for {count(walks, 'walk')}: each needs "
-            f"equally many, at least 2; give {walks * max(each, 2)}, for instance"
+            "equally many, at least 2"
         )
     knots = points.ws if points.z is None or space == "w" else points.z
     knots = knots.unflatten(0, (walks, each)).transpose(0, 1)
     if space == "w":
-        styles = walk_in_w(knots, interpolation, closed=loop)
+        styles = walk_in_w(knots, closed=loop)
     else:
         styles = walk_in_z(loaded, knots, selection.label(loaded), closed=loop)
     t = places(frames(SECONDS_PER_POINT * each), each, closed=loop)
@@ -172,7 +159,7 @@ def walk(
     "0",
     LATENTS,
     options.source_b_option(OTHERS),
-    *(LAYERS, INTERPOLATION, LOOP, PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
+    *(LAYERS, LOOP, PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
     length=f"{SECONDS_PER_POINT:g} for each seed of source B",
 )
 def mixing(
@@ -180,7 +167,6 @@ def mixing(
     frames: FrameCount,
     columns: list[int] | None,
     layers: list[range] | None,
-    interpolation: "Interpolation",
     loop: bool,
 ) -> "Film":
     """Walk through source B in some layers, stay in others.
@@ -195,12 +181,12 @@ def mixing(
     from stylegan.video import film, mixing_walk
 
     loaded = selection.loaded
-    sources, others = selection.points(loaded), selection.other(columns, OTHERS).points(loaded)
+    sources, others = selection.points(), selection.other(columns, OTHERS).points()
     ranges = [StyleRange(some) for some in layers] if layers else style_ranges(loaded.resolution)
     n = len(others.names)
     if n < 2:
         raise ValueError(f"--columns needs at least 2 {selection.unit}s to walk between")
-    styles = mixing_walk(loaded, sources.ws, others.ws, ranges, interpolation, closed=loop)
+    styles = mixing_walk(loaded, sources.ws, others.ws, ranges, closed=loop)
     t = places(frames(SECONDS_PER_POINT * n), n, closed=loop)
     labels = [f"{name}, {some.label}" for name in sources.names for some in ranges]
     return film(loaded, styles, t, columns=len(ranges), labels=labels, noise=sources.noise)
@@ -222,7 +208,7 @@ def truncation(selection: Selection, frames: FrameCount, psis: list[float], loop
     from stylegan.video import between, truncation_film
 
     now = between(*two("--psis", psis), frames(MORPH_SECONDS), closed=loop)
-    return truncation_film(selection.loaded, selection.points(selection.loaded), now)
+    return truncation_film(selection.loaded, selection.points(), now)
 
 
 @film_command(

@@ -9,7 +9,6 @@ from stylegan.figures.points import (
     of_latents,
     of_seeds,
     pictures,
-    pictures_at_psis,
     truncation,
 )
 from stylegan.figures.saving import check_picture, save_picture

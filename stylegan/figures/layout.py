@@ -36,13 +36,7 @@ def tiled(
     labels: Sequence[str] | None = None,
 ) -> Image.Image:
     """As `grid`, for images of one size, which keep it."""
-    if len(cells) == 0:
-        raise ValueError("a grid needs at least one picture")
-    if labels is not None and len(labels) != len(cells):
-        raise ValueError(f"{len(labels)} labels were given for {len(cells)} pictures")
     columns = columns or default_columns(len(cells))
-    if columns < 1:
-        raise ValueError(f"a grid has at least 1 column, not {columns}")
     labels, (width, height) = legible(labels or []), cells[0].size
     font = fitting_font(labels or [""], width)
     line = text_height(font) if labels else 0
@@ -78,45 +72,37 @@ def chart(
     one needs. `title` is written above the columns, `bands` beside groups of rows, upwards. `apart`
     separates the first column, which the title does not cover.
     """
-    if not rows or not columns:
-        raise ValueError("a chart needs at least one row and one column")
     bands = bands or [("", len(rows))]
-    shape = len(names), {len(columns)}, sum(size for _, size in bands)
-    if shape != (len(rows), {len(row) for row in rows}, len(rows)):
-        raise ValueError(
-            f"a chart of {len(names)} names, {len(columns)} columns and bands of "
-            f"{[size for _, size in bands]} rows was given {[len(row) for row in rows]} pictures"
-        )
+    sizes = [size for _, size in bands]
     columns, names, (title, *sides) = (
         legible(texts) for texts in (columns, names, [title, *(label for label, _ in bands)])
     )
-    bands = [(label, size) for label, (_, size) in zip(sides, bands, strict=True)]
     cells = [[picture(x) if isinstance(x, np.ndarray) else x for x in row] for row in rows]
     finest = max((cell for row in cells for cell in row if cell is not None), key=lambda c: c.width)
     width, height = resized(finest).size
-    texts = [*columns, *names]
-    font = fitting_font(texts, width, text_size(width), [*texts, title, *sides])
+    texts, largest = [*columns, *names], min(max(TEXT, width // 16), LARGEST_TEXT)
+    font = fitting_font(texts, width, largest, [*texts, title, *sides])
     line = text_height(font)
-    written = [wrapped(label, font, size * (height + GAP)) for label, size in bands]
-    most = max(len(lines) for lines in written)  # of lines beside a band
-    upright = most * line + 2 * GAP if most else 0
-    left = GAP + upright + max(int(font.getlength(name)) for name in names) + 2 * GAP
-    top = GAP + line * (1 + bool(title))
+    written = [
+        wrapped(side, font, size * (height + GAP)) for side, size in zip(sides, sizes, strict=True)
+    ]
+    most = max(map(len, written))  # lines beside a band
+    left = 3 * GAP + max(int(font.getlength(name)) for name in names)
+    left += most * line + 2 * GAP if most else 0
+    ends = list(itertools.accumulate(sizes))
     xs = steps(left, width, len(columns), {1} if apart else set())
-    ends = set(itertools.accumulate(size for _, size in bands))
-    ys = steps(top, height, len(rows), ends - {len(rows)})
+    ys = steps(GAP + line * (1 + bool(title)), height, len(rows), set(ends))
     canvas = Image.new("RGB", (xs[-1] + width + GAP, ys[-1] + height + GAP), PAPER)
     draw = ImageDraw.Draw(canvas)
     for x, label in zip(xs, columns, strict=True):
-        draw.text((x + width / 2, top - line), label, fill=INK, font=font, anchor="ma")
+        draw.text((x + width / 2, ys[0] - line), label, fill=INK, font=font, anchor="ma")
     draw.text(((xs[apart] + xs[-1] + width) / 2, GAP), title, fill=INK, font=font, anchor="ma")
     for y, name, row in zip(ys, names, cells, strict=True):
         draw.text((xs[0] - 2 * GAP, y + height / 2), name, fill=INK, font=font, anchor="rm")
         for x, cell in zip(xs, row, strict=True):
             if cell is not None:
                 paste(canvas, filling(cell, (width, height)), (x, y))
-    band_ends = itertools.accumulate(size for _, size in bands)
-    for lines, (_, size), end in zip(written, bands, band_ends, strict=True):
+    for lines, size, end in zip(written, sizes, ends, strict=True):
         first, last = ys[end - size], ys[end - 1] + height
         canvas.paste(upwards(lines, font, last - first), (GAP, first))
     return canvas
@@ -211,11 +197,6 @@ def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
         shown = image.reduce(-(-image.width // width))
     left, top = (shown.width - width) // 2, (shown.height - height) // 2
     return shown.crop((left, top, left + width, top + height))
-
-
-def text_size(side: int) -> int:
-    """The largest size of labels beside pictures of `side` pixels."""
-    return min(max(TEXT, side // 16), LARGEST_TEXT)
 
 
 def fitting_font(

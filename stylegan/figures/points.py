@@ -93,7 +93,7 @@ def truncation(
 ) -> Image.Image:
     """A row for each point, a column for each psi. Figure 8 of the paper: at psi 0 all are the
     average picture, below it their opposites."""
-    columns = pictures_at_psis(loaded, points, psis)
+    columns = [pictures(loaded.adjusted(psi=psi), points) for psi in psis]
     names = [f"psi {psi:g}" for psi in psis]
     return chart(list(zip(*columns, strict=True)), columns=names, names=points.names)
 
@@ -113,10 +113,3 @@ def classes(
     points = [of_seeds(loaded, seeds, loaded.label(name), noise) for name in chosen]
     columns = [pictures(loaded, of_class) for of_class in points]
     return chart(list(zip(*columns, strict=True)), columns=chosen, names=points[0].names)
-
-
-def pictures_at_psis(
-    loaded: LoadedGenerator, points: Points, psis: Sequence[float]
-) -> list[np.ndarray]:
-    """The pictures uint8 (N, H, W, C) of the points at each psi."""
-    return [pictures(loaded.adjusted(psi=psi), points) for psi in psis]

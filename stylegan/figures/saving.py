@@ -13,7 +13,6 @@ FORMATS: dict[str, dict[str, Any]] = {  # by ending
     ".webp": {"format": "WEBP", "lossless": True},
     ".jpg": {"format": "JPEG", "quality": 95, "subsampling": 0},
 }
-LARGEST_SIDE = {".webp": 16_383, ".jpg": 65_500}  # pixels that the format, or its library, allows
 
 
 def check_picture(path: Path) -> None:
@@ -22,18 +21,10 @@ def check_picture(path: Path) -> None:
 
 
 def save_picture(path: Path, image: Image, *, overwrite: bool = False) -> None:
-    """Write the picture. ValueError if the file exists with other content, without `overwrite`, and
-    for a picture too large for the format."""
+    """Write the picture. ValueError if the file exists with other content, without `overwrite`."""
     check_picture(path)
-    ending = path.suffix.lower()
-    largest = LARGEST_SIDE.get(ending, max(image.size))
-    if max(image.size) > largest:
-        raise ValueError(
-            f"{path} would be {image.width}x{image.height}, but a {ending} has at most {largest} "
-            "pixels a side; choose png, other --columns, or fewer pictures"
-        )
     buffer = io.BytesIO()
-    image.save(buffer, **FORMATS[ending])
+    image.save(buffer, **FORMATS[path.suffix.lower()])
     if path.is_file() and path.read_bytes() == buffer.getvalue():
         return
     check_file(path, overwrite=overwrite)

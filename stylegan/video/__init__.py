@@ -1,9 +1,8 @@
 """Films of a generator: walks through its latent space, morphs, a run's training."""
 
-from stylegan.video.encoding import check_frame, check_length, check_video, write_video
+from stylegan.video.encoding import check_frame, check_video, write_video
 from stylegan.video.films import (
     Film,
-    Interpolation,
     between,
     edit_film,
     film,

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -29,13 +28,11 @@ from stylegan.figures import (
 )
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Noise
-from stylegan.paths import linear, places, spherical, spline
+from stylegan.paths import places, spherical, spline
 from stylegan.run_folder import images_of
 from stylegan.video.layout import FrameLayout
 
 Styles = Callable[[Tensor], Tensor]  # places (n,) -> ws (n, cells, num_styles, w_dim)
-Interpolation = Literal["spline", "linear"]
-CURVES = {"spline": spline, "linear": linear}
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +76,10 @@ def pictures_along(
             yield np.stack(made[i : i + cells])
 
 
-def walk_in_w(ws: Tensor, interpolation: Interpolation, *, closed: bool) -> Styles:
-    """Walk through styles ws (points, cells, num_styles, w_dim), each cell through its own."""
-    return CURVES[interpolation](ws.cpu(), closed=closed)
+def walk_in_w(ws: Tensor, *, closed: bool) -> Styles:
+    """Walk smoothly through styles ws (points, cells, num_styles, w_dim), each cell through its
+    own."""
+    return spline(ws.cpu(), closed=closed)
 
 
 def walk_in_z(
@@ -137,14 +135,13 @@ def mixing_walk(
     ws: Tensor,
     others: Tensor,
     ranges: Sequence[StyleRange],
-    interpolation: Interpolation,
     *,
     closed: bool,
 ) -> Styles:
     """A cell for each of ws (N, num_styles, w_dim) and each range: the styles of its layers walk
     through `others` (points, num_styles, w_dim), the other layers keep theirs."""
     check_ranges(ranges, loaded.generator.config, loaded.resolution)
-    ws, walk = ws.cpu().double(), CURVES[interpolation](others.cpu(), closed=closed)
+    ws, walk = ws.cpu().double(), spline(others.cpu(), closed=closed)
 
     def at(t: Tensor) -> Tensor:
         moving = walk(t)
