@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 MAX_SEED = 2**32 - 1
 LATENTS_AT_ONCE = 4096
-PICTURE_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
 
 
@@ -35,15 +34,9 @@ def repeatable() -> Iterator[None]:
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """ValueError unless these are whole numbers that NumPy takes as seeds."""
-    try:
-        numbers = [operator.index(seed) for seed in seeds[:]]
-    except TypeError as error:
-        raise ValueError(
-            f"seeds are whole numbers, for instance range(4) or [5], not {seeds!r}"
-        ) from error
-    for seed in numbers:
-        if not 0 <= seed <= MAX_SEED:
+    """ValueError unless NumPy takes these whole numbers as seeds."""
+    for seed in seeds:
+        if not 0 <= operator.index(seed) <= MAX_SEED:
             raise ValueError(f"a seed is a whole number from 0 to {MAX_SEED}, not {seed}")
 
 
@@ -82,8 +75,9 @@ def seed_noise(
     check_seeds(seeds)
     full = config.resolution
     largest = check_resolution(full if resolution is None else resolution, full)
-    sides = [r for r in resolutions(largest) for _ in range(2)]
-    maps = [np.empty((len(seeds), 1, r, r), np.float32) for r in sides]
+    maps = [
+        np.empty((len(seeds), 1, r, r), np.float32) for r in resolutions(largest) for _ in range(2)
+    ]
     for i, seed in enumerate(seeds):
         stream = streams.image_noise(seed)
         for noise_map in maps:
@@ -166,9 +160,6 @@ def generate(
     batch = default_batch(size) if batch is None else batch
     if batch < 1:
         raise ValueError(f"a batch has at least 1 image, not {batch}")
-    if labels is not None and len(labels) not in (1, n):
-        expected = f"({n} or 1, {config.label_dim})"
-        raise ValueError(f"labels must be {expected}, not {tuple(labels.shape)}")
     rows = (n, config.num_styles(), config.w_dim)
     if ws is not None and ws.shape != rows:
         raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
@@ -225,7 +216,4 @@ def picture(pixels: np.ndarray) -> "Image":
     """Pixels uint8 (H, W, C) as a Pillow image."""
     from PIL import Image
 
-    channels = pixels.shape[2]
-    if channels not in PICTURE_MODES:
-        raise ValueError(f"a picture has 1, 3 or 4 channels, not {channels}")
-    return Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels)
+    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)

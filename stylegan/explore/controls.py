@@ -34,11 +34,11 @@ class Slider:
     most: float | None = None  # what may be typed, beyond the end of the slider
 
     def read(self, given: Any) -> float:
-        most = self.high if self.most is None else self.most
-        number = isinstance(given, int | float) and not isinstance(given, bool)
-        if number and self.low <= given <= most and (self.step % 1 or given == int(given)):
-            return float(given) if self.step % 1 else int(given)
-        kind = "number" if self.step % 1 else "whole number"
+        whole, most = self.step % 1 == 0, self.high if self.most is None else self.most
+        number = type(given) in (int, float) and self.low <= given <= most
+        if number and (not whole or given == int(given)):
+            return int(given) if whole else float(given)
+        kind = "whole number" if whole else "number"
         raise ValueError(f"{self.label}: {shown(given)} is not a {kind} from {self.low} to {most}")
 
 
@@ -53,9 +53,8 @@ class Menu:
     value: str
 
     def read(self, given: Any) -> str:
-        for value, _ in self.options:
-            if value == given:
-                return value
+        if given in [value for value, _ in self.options]:
+            return str(given)
         raise ValueError(f"{self.label}: {shown(given)} is not one of the choices")
 
 
@@ -80,19 +79,11 @@ Control = Slider | Menu | Layers
 
 
 def shown(value: Any) -> str:
-    return "nothing" if value is None else readable(repr(value), 40)
+    return readable(repr(value), 40)
 
 
 def seed_slider(name: str, label: str, tip: str, value: int) -> Slider:
     return Slider(name, label, tip, 0, SLIDER_SEEDS, value, most=MAX_SEED)
-
-
-def toward(name: str, label: str) -> Slider:
-    return Slider(name, label, "1 is all the way to that seed", -PLANE, PLANE, 0, 0.01)
-
-
-def moving(name: str) -> Slider:
-    return Slider(name, name, "Standard deviations along this direction", -REACH, REACH, 0, 0.1)
 
 
 class Controls:
@@ -104,10 +95,9 @@ class Controls:
         self.loaded, self.layers, last = loaded, config.num_styles(), config.num_styles() - 1
         self.classes = list(loaded.label_names) or [f"class {i}" for i in numbers]
         self.directions = {
-            f"{found.method}:{name}": (found, name)
-            for found in directions
-            for name in found.called()
+            f"{some.method}:{name}": (some, name) for some in directions for name in some.called()
         }
+        to_seed, along = "1 is all the way to that seed", "Standard deviations along this direction"
         same = "The same seed always gives the same picture"
         average = "0 is the average picture, 1 full variety, below 0 the opposite"
         reach = max(1.5, abs(psi))
@@ -129,8 +119,8 @@ class Controls:
                 *(noise if config.noise else []),
             ],
             "plane": [
-                toward("plane_x", "Toward the second seed"),
-                toward("plane_y", "Toward the third seed"),
+                Slider("plane_x", "Toward the second seed", to_seed, -PLANE, PLANE, 0, 0.01),
+                Slider("plane_y", "Toward the third seed", to_seed, -PLANE, PLANE, 0, 0.01),
                 seed_slider("plane_a", "Second seed", "The seed at the right of the plane", 1),
                 seed_slider("plane_b", "Third seed", "The seed at the top of the plane", 2),
             ],
@@ -141,7 +131,7 @@ class Controls:
             "edits": [
                 Slider("edit_first", "First layer", "Coarsest layer that edits move", 0, last, 0),
                 Slider("edit_last", "Last layer", "Finest layer that edits move", 0, last, last),
-                *map(moving, self.directions),
+                *(Slider(name, name, along, -REACH, REACH, 0, 0.1) for name in self.directions),
             ],
             "own": [
                 Slider("steps", "Steps", "More steps find a closer match", 20, 1000, 300, 10),
@@ -162,8 +152,8 @@ class Controls:
         first, last = sorted((read.get("edit_first", 0), read.get("edit_last", 0)))
         rows = range(first, last + 1) if last - first + 1 < self.layers else None
         edits = {
-            text_of(EditText(name, read[name], rows)): found.edit(number, read[name], rows)
-            for name, (found, number) in self.directions.items()
+            text_of(EditText(name, read[name], rows)): some.edit(called, read[name], rows)
+            for name, (some, called) in self.directions.items()
             if read[name]
         }
         known = {field.name for field in fields(View)} & read.keys() - {"label"}

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import sys
 import threading
 import webbrowser
@@ -33,15 +32,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
+STATUSES = {PermissionError: HTTPStatus.FORBIDDEN, FileNotFoundError: HTTPStatus.NOT_FOUND}
 Place = TypeVar("Place")
-
-
-class Refused(Exception):
-    """A request that is not answered: the status and a sentence."""
-
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -70,10 +62,9 @@ class Handler(BaseHTTPRequestHandler):
         """What cannot be answered is told: with its status, unless the answer has begun."""
         try:
             yield
-        except Refused as error:
-            self.tell(error.status, {"error": str(error)})
         except (ValueError, OSError) as error:
-            self.tell(HTTPStatus.BAD_REQUEST, {"error": reason_of(error)})
+            status = STATUSES.get(type(error), HTTPStatus.BAD_REQUEST)
+            self.tell(status, {"error": reason_of(error)})
 
     def own(self, places: Mapping[str, Place]) -> Place:
         """What is at the request's address, for this page alone.
@@ -83,23 +74,20 @@ class Handler(BaseHTTPRequestHandler):
         """
         host = self.headers.get("Host", "")
         if host.partition(":")[0] not in NAMES:
-            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, f"this is {' or '.join(NAMES)}")
+            raise PermissionError(f"this is {' or '.join(NAMES)}")
         own = f"http://{host}"
         if self.headers.get("Origin", own if self.command == "GET" else "") != own:
-            raise Refused(HTTPStatus.FORBIDDEN, "only this page's own requests are answered")
+            raise PermissionError("only this page's own requests are answered")
         if self.path not in places:
-            raise Refused(HTTPStatus.NOT_FOUND, "there is no such page")
+            raise FileNotFoundError("there is no such page")
         return places[self.path]
 
     def question(self) -> Mapping[str, Any]:
         """The JSON object of a request."""
-        length = self.headers.get("Content-Length", "")
-        asked = None
-        if re.fullmatch("[0-9]{1,9}", length) and int(length) <= LARGEST_REQUEST:
-            with contextlib.suppress(ValueError, RecursionError):
-                asked = json.loads(self.rfile.read(int(length)))
-        if not isinstance(asked, dict):
-            raise ValueError(f"a request is a JSON object of at most {LARGEST_REQUEST >> 20} MiB")
+        length = int(self.headers.get("Content-Length", 0))
+        if not 0 <= length <= LARGEST_REQUEST:
+            raise ValueError(f"a request has at most {LARGEST_REQUEST >> 20} MiB")
+        asked: Mapping[str, Any] = json.loads(self.rfile.read(length))
         return asked
 
     def start(self, status: HTTPStatus, kind: str) -> None:
