@@ -1,16 +1,14 @@
 """`stylegan cache`: what is kept between calls, because making it again takes time."""
 
+import shutil
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from stylegan.cli.common import Command
 from stylegan.cli.terminal import say
 from stylegan.messages import aligned, count, readable, suggestion
-
-if TYPE_CHECKING:
-    from stylegan.data.cache import Cached
 
 
 @click.command(cls=Command)
@@ -35,7 +33,7 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     stylegan cache --clear --older 30
     """
     from stylegan.data import default_cache_dir
-    from stylegan.data.cache import cached_stores, mib, remove
+    from stylegan.data.cache import cached_stores, mib
 
     folder = default_cache_dir()
     stores = {store.path.name: store for store in cached_stores(folder)}
@@ -46,30 +44,22 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
             )
     latest = time.time() - (older or 0) * 24 * 60 * 60
     chosen = [stores[name] for name in names or stores if stores[name].last_used <= latest]
+    size = mib(sum(store.size_bytes for store in chosen))
     if clear:
-        removed = remove([store.path for store in chosen])
-        size = sum(store.size_bytes for store in chosen if store.path in removed)
-        say(f"removed {count(len(removed), 'store')}, {mib(size)}, from {readable(folder)}")
+        for store in chosen:
+            shutil.rmtree(store.path)
+        say(f"removed {count(len(chosen), 'store')}, {size}, from {readable(folder)}")
         return
-    size = sum(store.size_bytes for store in chosen)
-    say(f"{readable(folder)}: {count(len(chosen), 'store')}, {mib(size)}")
-    for line in table(chosen):
-        say(line)
-
-
-def table(stores: "list[Cached]") -> list[str]:
-    """A line for each store, and one above them that says what is what."""
-    from stylegan.data.cache import mib
-
-    rows = []
-    for store in stores:
+    say(f"{readable(folder)}: {count(len(chosen), 'store')}, {size}")
+    rows = [("name", "images", "px", "size", "last used", "source")]
+    for store in chosen:
+        images, px = (
+            ("damaged", "")
+            if store.meta is None
+            else (f"{store.meta.num_images:,}", f"{store.meta.resolution}")
+        )
         used = time.strftime("%Y-%m-%d", time.localtime(store.last_used))
-        source = readable(store.source) + (" (gone)" if store.gone else "")
-        if store.meta is None:
-            rows.append((store.path.name, "damaged", "", mib(store.size_bytes), used, source))
-            continue
-        images, size = f"{store.meta.num_images:,}", f"{store.meta.resolution}"
-        rows.append((store.path.name, images, size, mib(store.size_bytes), used, source))
-    if not rows:
-        return []
-    return aligned([("name", "images", "px", "size", "last used", "source"), *rows], left=[0, 5])
+        source = readable(store.source) + ("" if Path(store.source).exists() else " (gone)")
+        rows.append((store.path.name, images, px, mib(store.size_bytes), used, source))
+    for line in aligned(rows, left=[0, 5]) if chosen else []:
+        say(line)

@@ -182,9 +182,7 @@ def train(
             return
         with progress_bar("img") as progress:
             begun = run.saved()
-            store = open_store(
-                source, config, strict=strict, begun=begun > 0, progress=progress, tell=lead
-            )
+            store = open_store(source, config, strict=strict, progress=progress, tell=lead)
         config = fit_to_data(config, store)
         if setup.own and not begun:
             lead(*advice(store.num_images, config, started=init_from is not None))

@@ -7,7 +7,7 @@ import numpy as np
 
 from stylegan.messages import count
 
-from .images import MODES, decode, quiet_decoding
+from .images import MODES, normalize, quiet_decoding
 from .prepare import ordered_map
 from .sources import Source, open_source
 from .store import Store, is_store
@@ -41,7 +41,7 @@ def chosen(data: str | Path | Source, include: Sequence[str] = ()) -> tuple[int,
 def seen(source: Source, name: str) -> str | None:
     """Whether a picture is transparent somewhere, gray, or neither (""); None: unreadable."""
     try:
-        pixels = np.asarray(decode(source.read(name), channels=4, name=name))
+        pixels = np.asarray(normalize(source.picture(name), channels=4, name=name))
     except (OSError, ValueError):
         return None
     if pixels[..., 3].min() < 255:

@@ -10,8 +10,8 @@ from pathlib import Path
 from stylegan.messages import aligned, count, listed, readable
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
-from .images import MODES, Crop, Fit, normalize, open_image, quiet_decoding
-from .labels import Labels, lines_of
+from .images import MODES, Crop, Fit, normalize, quiet_decoding
+from .labels import Labels
 from .prepare import SMALL, ProgressCallback, check_settings, check_size, ordered_map, unusable
 from .sources import kinds_of, open_source
 from .store import Skipped, Store, is_store
@@ -28,16 +28,13 @@ class Findings:
     kind: str  # folder | zip | store
     crop: Crop = "center"
     why_no_labels: str = ""  # for a message, if there are none
+    labels: Labels | None = None  # of the usable images; None if one has none
     skipped: list[Skipped] = field(default_factory=list)  # what cannot be used
     ignored: list[str] = field(default_factory=list)  # files that are not images
     notes: list[str] = field(default_factory=list)  # what a user should know, a sentence each
     offered: Counter[Size] = field(default_factory=Counter)  # sizes, upright, of all that is read
     sizes: Counter[Size] = field(default_factory=Counter)  # of the usable images among them
     modes: Counter[str] = field(default_factory=Counter)  # Pillow's names: RGB, L, P, ...
-    labels: Counter[str] = field(default_factory=Counter)  # usable images that have each
-    num_unlabelled: int = 0  # usable images without a class
-    # those of all images, with the names in their order
-    all_labels: Labels | None = field(default=None, compare=False)
 
     @property
     def num_good(self) -> int:
@@ -47,15 +44,7 @@ class Findings:
     @property
     def label_names(self) -> list[str]:
         """The classes, or the numbers of a vector, that a store of these images has."""
-        if self.all_labels is None or self.num_unlabelled:
-            return []
-        names = self.all_labels.names
-        return names if self.all_labels.vectors else [name for name in names if self.labels[name]]
-
-    @property
-    def vectors(self) -> bool:
-        """Whether the labels are vectors, not classes."""
-        return self.all_labels is not None and self.all_labels.vectors
+        return self.labels.names if self.labels else []
 
     @property
     def smallest(self) -> Size | None:
@@ -80,21 +69,6 @@ class Findings:
         """The largest resolution that all images reach."""
         return max((r for r, n in self.reach().items() if n == self.offered.total()), default=None)
 
-    def add(self, i: int, name: str, size: Size, mode: str, resolution: int) -> None:
-        """An image that can be read, of place `i`; it is used if it is as large as the
-        resolution."""
-        self.offered[size] += 1
-        try:
-            check_size(*size, self.crop, resolution)
-        except ValueError as error:
-            self.skipped.append(unusable(name, error))
-        else:
-            self.sizes[size] += 1
-            self.modes[mode] += 1
-            kinds = None if self.all_labels is None else self.all_labels.kinds(i)
-            self.labels.update(kinds or [])
-            self.num_unlabelled += kinds is None
-
     def lines(self) -> list[str]:
         """All of it, for a user."""
         lines = [f"{self.kind} {readable(self.path)}: {count(self.num_good, 'usable image')}"]
@@ -104,23 +78,12 @@ class Findings:
         if self.modes:
             modes = (f"{n:,} {name}" for name, n in self.modes.most_common())
             lines.append(f"modes: {', '.join(modes)}")
-        if self.labels and self.all_labels is not None:
-            order = self.label_names or sorted(self.labels)
-            lines += lines_of({name: self.labels[name] for name in order}, self.all_labels)
-            if self.num_unlabelled:
-                lines.append(
-                    f"not in a sub-folder: {self.num_unlabelled:,}, so there are no labels"
-                )
-        return lines + self.reach_lines() + self.left_out_lines()
-
-    def reach_lines(self) -> list[str]:
-        """The table of resolutions, from the largest one that all images reach on."""
-        table = self.reach()
-        kept = {r: n for r, n in table.items() if r >= (self.resolution() or 0)}
-        if not kept:
-            return []
-        rows = [(f"{r}x{r}", f"{n:,}") for r, n in kept.items()]
-        return aligned([("resolution", "images that reach it"), *rows])
+        lines += self.labels.lines() if self.labels else []
+        reach = {r: n for r, n in self.reach().items() if r >= (self.resolution() or 0)}
+        if reach:
+            rows = [(f"{r}x{r}", f"{n:,}") for r, n in reach.items()]
+            lines += aligned([("resolution", "images that reach it"), *rows])
+        return lines + self.left_out_lines()
 
     def left_out_lines(self) -> list[str]:
         """What is not used, and why."""
@@ -171,29 +134,42 @@ def check(
     if is_store(source):
         return check_store(Store(source), verify=decode)
     opened = open_source(source, include=include)
+    findings = Findings(opened.path, opened.kind, crop, opened.why_no_labels())
+    findings.skipped, findings.ignored = list(opened.unreadable), opened.ignored
+    findings.notes = opened.notes()
+    usable = []  # places of the images
 
     def look(name: str) -> tuple[Size, str] | Skipped:
         try:
             if not decode:
                 width, height, mode = opened.head(name)
                 return (width, height), mode
-            image = open_image(opened.read(name), name)
+            image = opened.picture(name)
             return normalize(image, channels=channels, name=name).size, image.mode
         except (OSError, ValueError) as error:
             return unusable(name, error)
 
-    findings = Findings(opened.path, opened.kind, crop, opened.why_no_labels())
-    findings.skipped, findings.ignored = list(opened.unreadable), opened.ignored
-    findings.notes, findings.all_labels = opened.notes(), opened.labels
+    def add(i: int, name: str, size: Size, mode: str) -> None:
+        findings.offered[size] += 1
+        try:
+            check_size(*size, crop, resolution or 0)
+        except ValueError as error:
+            findings.skipped.append(unusable(name, error))
+        else:
+            findings.sizes[size] += 1
+            findings.modes[mode] += 1
+            usable.append(i)
+
     with quiet_decoding():
         looks = ordered_map(look, opened.names, workers)
-        for done, (name, found) in enumerate(zip(opened.names, looks, strict=True), 1):
+        for i, (name, found) in enumerate(zip(opened.names, looks, strict=True)):
             if isinstance(found, Skipped):
                 findings.skipped.append(found)
             else:
-                findings.add(done - 1, name, *found, resolution or 0)
+                add(i, name, *found)
             if progress is not None:
-                progress(done, len(opened.names))
+                progress(i + 1, len(opened.names))
+    findings.labels = opened.labels.of(usable) if opened.labels and usable else None
     return findings
 
 
@@ -201,11 +177,14 @@ def check_store(store: Store, *, verify: bool) -> Findings:
     """The findings of a store; ValueError if its pixels are not what was written."""
     if verify:
         store.verify()
-    findings = Findings(store.path, "store", why_no_labels=store.why_no_labels)
-    findings.skipped = store.skipped
-    size = (store.resolution, store.resolution)
-    findings.offered[size] = findings.sizes[size] = store.num_images
-    findings.modes[MODES[store.channels]] = store.num_images
-    if store.labelled is not None:
-        findings.all_labels, findings.labels = store.labelled, store.labelled.counts()
-    return findings
+    size, n = (store.resolution, store.resolution), store.num_images
+    return Findings(
+        store.path,
+        "store",
+        why_no_labels=store.why_no_labels,
+        labels=store.labelled,
+        skipped=store.skipped,
+        offered=Counter({size: n}),
+        sizes=Counter({size: n}),
+        modes=Counter({MODES[store.channels]: n}),
+    )

@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Literal
+from typing import IO, Literal
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, features
@@ -103,7 +103,7 @@ def open_image(content: bytes, name: str = "image") -> Image.Image:
     return image
 
 
-def head(file: BinaryIO, name: str = "image") -> tuple[int, int, str]:
+def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
     """Upright width and height, and Pillow's mode, of an image file of which only the head is read:
     damage behind it is not found."""
     with reading(name):
@@ -115,7 +115,7 @@ def head(file: BinaryIO, name: str = "image") -> tuple[int, int, str]:
     return (height, width, image.mode) if turned else (width, height, image.mode)
 
 
-def identified(file: BinaryIO) -> Image.Image:
+def identified(file: IO[bytes]) -> Image.Image:
     """The image in a file, not decoded yet."""
     if not file.read(1):
         raise ValueError("the file is empty")
@@ -148,27 +148,17 @@ def check_mode(mode: str) -> None:
 
 def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Image.Image:
     """Orientation applied and brought to the mode of `channels`: L, RGB or RGBA."""
-    if channels not in MODES:
-        raise ValueError(f"images have 1, 3 or 4 channels, not {channels}")
     with reading(name):  # broken orientation or palette, a mode without conversion
         check_mode(image.mode)
         image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I;16"):
-            image = _gray_from_16_bit(image)
+            scaled = np.asarray(image).astype(np.float32) / 257
+            image = Image.fromarray(np.rint(scaled).astype(np.uint8))
         if image.has_transparency_data or channels == 4:
             image = image.convert("RGBA")
         if image.mode == "RGBA" and channels != 4:
             image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
         return image if image.mode == MODES[channels] else image.convert(MODES[channels])
-
-
-def _gray_from_16_bit(image: Image.Image) -> Image.Image:
-    values = np.asarray(image).astype(np.float32)
-    gray = Image.fromarray(np.rint(values / 257).astype(np.uint8))
-    transparent = image.info.get("transparency")  # PNG: one gray value that is not drawn
-    if isinstance(transparent, int):
-        gray.putalpha(Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8)))
-    return gray
 
 
 def planes(image: Image.Image) -> np.ndarray:
@@ -193,7 +183,6 @@ def unpremultiply(pixels: np.ndarray) -> np.ndarray:
 
 def from_array(pixels: np.ndarray) -> Image.Image:
     """Pixels uint8 (H, W), or (H, W, C) with 1, 3 or 4 channels, as an image."""
-    pixels = np.asarray(pixels)
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or pixels.shape[2:] in ((3,), (4,))):
@@ -202,13 +191,6 @@ def from_array(pixels: np.ndarray) -> Image.Image:
             f"{pixels.dtype} {pixels.shape}"
         )
     return Image.fromarray(np.ascontiguousarray(pixels))
-
-
-def tiff(image: Image.Image) -> bytes:
-    """An image as a file that takes next to no time to write and to read."""
-    file = io.BytesIO()
-    image.save(file, "TIFF")
-    return file.getvalue()
 
 
 @dataclass(frozen=True)

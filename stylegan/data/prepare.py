@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 
@@ -16,26 +16,9 @@ from stylegan.disk import atomic_folder, check_folder
 from stylegan.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, check_resolution, resolutions
 
-from .images import (
-    MODES,
-    Crop,
-    Fit,
-    decode,
-    planes,
-    premultiplied,
-    quiet_decoding,
-)
+from .images import MODES, Crop, Fit, normalize, planes, premultiplied, quiet_decoding
 from .sources import Source, open_source, reasons_of
-from .store import (
-    CLASSES,
-    META,
-    VECTORS,
-    Skipped,
-    Store,
-    StoreMeta,
-    file_name,
-    in_utf8,
-)
+from .store import CLASSES, META, VECTORS, Skipped, Store, StoreMeta, file_name
 
 ProgressCallback = Callable[[int, int], None]  # images done, images in all
 SMALL = "image smaller than the resolution"
@@ -70,17 +53,15 @@ def prepare(
     check_folder(out, empty=True)
     if not isinstance(source, Source):
         source = open_source(source, include=include)
-    fingerprint = source.fingerprint()  # now: whoever changes a file meanwhile gets a new store
     with quiet_decoding():
         resolution = resolution or offered_resolution(source, crop)
         out.parent.mkdir(parents=True, exist_ok=True)
         require_space(out.parent, len(source.names), resolution, channels)
-        size = resolution, channels, premultiply
-        with atomic_folder(out) as folder, StoreWriter(folder, *size) as writer:
-            writer.skipped.extend(source.unreadable)
-            fill(writer, source, Fit.of(crop), workers, progress)
-            check_skipped(writer.skipped, source, strict)
-            writer.finish(source, fingerprint, Fit.of(crop))
+        with atomic_folder(out) as folder:
+            fit = Fit.of(crop)
+            write_store(
+                folder, source, resolution, fit, channels, premultiply, strict, workers, progress
+            )
     return Store(out)
 
 
@@ -103,7 +84,7 @@ def offered_resolution(source: Source, crop: Crop) -> int:
     for name in source.names:
         try:
             with quiet_decoding():
-                image = decode(source.read(name), name=name)
+                image = normalize(source.picture(name), channels=3, name=name)
         except (OSError, ValueError) as error:
             problems.append(str(error))
             continue
@@ -195,102 +176,90 @@ def check_size(width: int, height: int, crop: Crop, resolution: int) -> None:
         raise ValueError(f"{SMALL} {resolution}: {width}x{height}")
 
 
-def fill(
-    writer: "StoreWriter",
+def write_store(
+    folder: Path,
     source: Source,
+    resolution: int,
     fit: Fit,
+    channels: int,
+    premultiply: bool,
+    strict: bool,
     workers: int | None,
     progress: ProgressCallback | None,
 ) -> None:
-    """Write the pixels of all images; threads read, decode and average."""
+    """Write all files of a store; threads read, decode and average."""
 
     def load(name: str) -> dict[int, np.ndarray] | Skipped:
         try:
-            image = decode(source.read(name), channels=writer.channels, name=name)
-            check_size(image.width, image.height, str(fit), writer.resolution)
+            image = normalize(source.picture(name), channels=channels, name=name)
+            check_size(image.width, image.height, str(fit), resolution)
         except (OSError, ValueError) as error:
             return unusable(name, error)
-        square = planes(fit.square(image, writer.resolution))
-        return pyramid(premultiplied(square) if writer.premultiply else square)
+        square = planes(fit.square(image, resolution))
+        return pyramid(premultiplied(square) if premultiply else square)
 
-    with contextlib.closing(ordered_map(load, source.names, workers)) as loaded:
+    fingerprint = source.fingerprint()  # now: whoever changes a file meanwhile gets a new store
+    kept: list[int] = []  # places in the source
+    skipped = list(source.unreadable)
+    hashes = {r: hashlib.sha256() for r in resolutions(resolution)}
+    with contextlib.ExitStack() as stack:
+        files = {r: stack.enter_context(open(folder / file_name(r), "wb")) for r in hashes}
+        for r, file in files.items():
+            write_header(file, (0, channels, r, r))
+        loaded = stack.enter_context(contextlib.closing(ordered_map(load, source.names, workers)))
         for i, levels in enumerate(loaded):
             if isinstance(levels, Skipped):
-                writer.skipped.append(levels)
+                skipped.append(levels)
             else:
-                writer.write(levels, i)
+                kept.append(i)
+                for r, pixels in levels.items():
+                    files[r].write(pixels.data)
+                    hashes[r].update(pixels.data)
             if progress is not None:
                 progress(i + 1, len(source.names))
+        check_skipped(skipped, source, strict)
+        for r, file in files.items():
+            write_header(file, (len(kept), channels, r, r))
+    lines = [source.names[i].replace("\n", "\\n") + "\n" for i in kept]
+    (folder / "names.txt").write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
+    labels = source.labels.of(kept) if source.labels is not None else None
+    if labels is not None:
+        np.save(folder / (VECTORS if labels.vectors else CLASSES), labels.rows)
+    StoreMeta(
+        source=source.path.name or source.path.resolve().name,
+        fingerprint=fingerprint,
+        num_images=len(kept),
+        resolution=resolution,
+        channels=channels,
+        crop=str(fit),
+        premultiplied=premultiply,
+        active_rectangle=fit.active_rectangle(resolution),
+        label_names=labels.names if labels else [],
+        skipped=skipped,
+        num_ignored=len(source.ignored),
+        pixel_hashes={file_name(r): digest.hexdigest() for r, digest in hashes.items()},
+    ).write(folder / META)
+
+
+def write_header(file: BinaryIO, shape: tuple[int, ...]) -> None:
+    """The start of a .npy file, as long for any number of images."""
+    file.seek(0)
+    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 def check_skipped(skipped: Sequence[Skipped], source: Source, strict: bool) -> None:
     """Refuse a store without images, or with `strict` one that lacks some."""
     total = len(source.names) + len(source.unreadable)
-    if not skipped or (len(skipped) < total and not strict):
-        return
     reasons = reasons_of(skipped)
-    if len(skipped) < total:
+    if len(skipped) == total:
+        if all(reason.startswith(SMALL) for _, reason in skipped):
+            reasons += "; choose a smaller resolution"
+        raise ValueError(
+            f"none of the {total} images under {readable(source.path)} is usable: {reasons}"
+        )
+    if skipped and strict:
         raise ValueError(
             f"{len(skipped)} of {total} images under {readable(source.path)} cannot be used, "
             f"and strict allows none: {reasons}"
         )
-    if all(reason.startswith(SMALL) for _, reason in skipped):
-        reasons += "; choose a smaller resolution"
-    raise ValueError(
-        f"none of the {total} images under {readable(source.path)} is usable: {reasons}"
-    )
-
-
-class StoreWriter(contextlib.ExitStack):
-    """The files of a store while it grows image by image."""
-
-    def __init__(self, folder: Path, resolution: int, channels: int, premultiply: bool) -> None:
-        super().__init__()
-        self.folder, self.resolution, self.channels = folder, resolution, channels
-        self.premultiply = premultiply
-        self.kept: list[int] = []  # for each image written, its place in the source
-        self.skipped: list[Skipped] = []
-        self.hashes = {r: hashlib.sha256() for r in resolutions(resolution)}
-        paths = {r: folder / file_name(r) for r in self.hashes}
-        self.files = {r: self.enter_context(path.open("wb")) for r, path in paths.items()}
-        for r in self.files:
-            self.write_header(r)
-
-    def write_header(self, resolution: int) -> None:
-        """The start of a .npy file, as long for any number of images."""
-        shape = (len(self.kept), self.channels, resolution, resolution)
-        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-        self.files[resolution].seek(0)
-        np.lib.format.write_array_header_1_0(self.files[resolution], header)
-
-    def write(self, levels: dict[int, np.ndarray], place: int) -> None:
-        """Add an image, uint8 (C, r, r) at every resolution, and its place in the source."""
-        self.kept.append(place)
-        for r, pixels in levels.items():
-            self.files[r].write(pixels.data)
-            self.hashes[r].update(pixels.data)
-
-    def finish(self, source: Source, fingerprint: str, fit: Fit) -> None:
-        """Write all but the pixels; the folder is a store when this returns."""
-        for r, file in self.files.items():
-            self.write_header(r)
-            file.flush()
-        lines = [source.names[i].replace("\n", "\\n") + "\n" for i in self.kept]
-        (self.folder / "names.txt").write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
-        labels = source.labels.of(self.kept) if source.labels is not None else None
-        if labels is not None:
-            np.save(self.folder / (VECTORS if labels.vectors else CLASSES), labels.rows)
-        StoreMeta(
-            source=in_utf8(source.path.name or source.path.resolve().name),
-            fingerprint=fingerprint,
-            num_images=len(self.kept),
-            resolution=self.resolution,
-            channels=self.channels,
-            crop=str(fit),
-            premultiplied=self.premultiply,
-            active_rectangle=fit.active_rectangle(self.resolution),
-            label_names=[in_utf8(name) for name in labels.names] if labels else [],
-            skipped=[Skipped(in_utf8(name), in_utf8(reason)) for name, reason in self.skipped],
-            num_ignored=len(source.ignored),
-            pixel_hashes={file_name(r): digest.hexdigest() for r, digest in self.hashes.items()},
-        ).write(self.folder / META)

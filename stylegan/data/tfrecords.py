@@ -17,7 +17,6 @@ from stylegan.messages import readable
 
 from .images import MODES
 from .labels import Labels, of_classes, of_vectors
-from .store import NPY_START, read_array
 
 LENGTH = struct.Struct("<Q")
 HEAD, TAIL = 12, 4  # bytes before and behind the data
@@ -25,15 +24,15 @@ SET = re.compile(r"(.+)-r\d\d\.tfrecords")  # -r02 for 4x4 up to -r10 for 1024x1
 BYTES, VARINT = 2, 0  # wire types of protobuf
 
 
-def records(path: Path, most: int) -> Iterator[tuple[int, int]]:
-    """Where the data of each record begin, and their length, which is at most `most`."""
+def records(path: Path) -> Iterator[tuple[int, int]]:
+    """Where the data of each record begin, and their length."""
     size, offset = path.stat().st_size, 0
     with open(path, "rb") as file:
         while offset < size:
             file.seek(offset)
             (length,) = LENGTH.unpack(file.read(LENGTH.size).ljust(LENGTH.size, b"\xff"))
             following = offset + HEAD + length + TAIL
-            if length > most or following > size:
+            if following > size:
                 raise ValueError(f"{readable(path)} is cut short, or not a TFRecord file")
             yield offset + HEAD, length
             offset = following
@@ -109,16 +108,12 @@ def labels_file_of(file: Path) -> Path | None:
 
 def read_labels(path: Path, num_images: int) -> Labels:
     """The labels in a `.labels` file, one-hot or other numbers: a NumPy array."""
-    start = path.read_bytes()[: NPY_START.size]
-    header = NPY_START.unpack(start)[1] if len(start) == NPY_START.size else 0
-    columns = max((path.stat().st_size - NPY_START.size - header) // (4 * num_images), 0)
     try:
-        rows = np.array(read_array(path, "<f4", (num_images, columns)))
-    except ValueError as error:
+        rows = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{readable(path.name)} holds no labels: {readable(error)}") from error
+    if rows.ndim != 2 or len(rows) != num_images or not np.isfinite(rows).all():
         raise ValueError(
-            f"the labels in {readable(path.name)} are not float32 (images, numbers) of "
-            f"{num_images} images: {readable(error)}"
-        ) from error
-    if not np.isfinite(rows).all():
-        raise ValueError(f"the labels in {readable(path.name)} are not all finite")
-    return of_vectors(rows) if rows.size else of_classes([None] * num_images)
+            f"{readable(path.name)} does not hold finite numbers for {num_images} images"
+        )
+    return of_vectors(rows.astype(np.float32)) if rows.size else of_classes([None] * num_images)
