@@ -20,9 +20,9 @@ def pictures(tmp_path):
     return tmp_path / "photos"
 
 
-def decided(data, *overrides, config=None, out="run", width=None, fits=False, device="cpu"):
-    run = RunFolder(out if isinstance(out, Path) else Path("none") / out)
-    return resolve_setup(TrainRequest(run, config, data, overrides, width, fits, device, cores=2))
+def decided(data, *overrides, config=None, out="none/run", **options):
+    request = TrainRequest(RunFolder(out), config, data, overrides, options, "cpu", cores=2)
+    return resolve_setup(request)
 
 
 def begin(folder, decision):
@@ -64,7 +64,7 @@ def test_a_run_goes_to_the_folder_of_its_configuration(pictures):
 
 
 def test_a_run_alone_is_continued_as_remembered(pictures, tmp_path):
-    first = decided(pictures, "seed=3", "schedule.total_kimg=20", fits=True)
+    first = decided(pictures, seed=3, kimg=20)
     run = begin(tmp_path / "run", first)
     again = decided(None, out=run)
     assert (again.config, again.source, again.lines) == (first.config, first.source, [])
@@ -73,13 +73,10 @@ def test_a_run_alone_is_continued_as_remembered(pictures, tmp_path):
         assert (same.config, same.lines) == (
             first.config, [f"{run} keeps the options that it began with"]
         )  # fmt: skip
-    longer = decided(None, "schedule.total_kimg=200", out=run, fits=True).config
+    longer = decided(None, kimg=200, out=run).config
     assert longer.schedule.total_kimg == 200
     assert longer.schedule.fade_kimg == first.config.schedule.fade_kimg
-    same_command = decided(
-        pictures, "seed=3", "schedule.total_kimg=20", config="auto", out=run, fits=True
-    )
-    assert same_command.config == first.config
+    assert decided(pictures, config="auto", out=run, seed=3, kimg=20).config == first.config
 
 
 def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):

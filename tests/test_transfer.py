@@ -42,10 +42,9 @@ def train(folder, name, *, resolution=16, init_from=None, **changes):
 
 
 def decided(folder, source, *overrides, config=None, run="none", width=None):
-    asked = (config and str(config), folder / "pictures", overrides, width, bool(width), "cpu")
-    return resolve_setup(
-        TrainRequest(RunFolder(folder / run), *asked, init_from=source and str(source))
-    )
+    asked = (config and str(config), folder / "pictures", overrides)
+    options = {"width": width, "init_from": source and str(source)}
+    return resolve_setup(TrainRequest(RunFolder(folder / run), *asked, options, "cpu"))
 
 
 def sketch(path, **schedule):

@@ -1,10 +1,10 @@
 """Which configuration and data a `train` command means: what is asked, remembered or chosen."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from stylegan.cli.common import progress_bar
 from stylegan.cli.guidance import chosen_lines, found_lines
@@ -19,23 +19,33 @@ if TYPE_CHECKING:
 
 BUNDLED_DATA = "datasets/people-64.zip"
 DEFAULT_CONFIG = "quickstart"
-FITTED = ("resolution", "kimg", "width")  # plain options to which others are fitted
+PLAIN = {  # options of the command line that are options of the configuration, before `-o`
+    "resolution": "network.resolution",
+    "kimg": "schedule.total_kimg",
+}
+SETTINGS = {  # likewise, after `-o`
+    "cond": "data.labels",
+    "mirror": "data.mirror",
+    "crop": "data.crop",
+    "precision": "precision",
+    "batch_gpu": "batch_gpu",
+    "seed": "seed",
+}
+FITTED = {"resolution", "kimg", "width"}  # options to which others are fitted
 
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What a command line says."""
+    """What a command line says, and the machine."""
 
     run: "RunFolder"
     config_name: str | None
     data: Path | None
-    overrides: Sequence[str]  # of plain options first, then of `-o`
-    width: int | None
-    fits: bool  # to the plain options that are FITTED
+    overrides: Sequence[str]  # of `-o`
+    options: Mapping[str, Any]  # all others that decide the configuration; None or False: not given
     device: str  # its type
     memory: float = math.inf  # of the device, for each process [bytes]
     cores: int = 1  # that a process computes with
-    init_from: str | None = None
 
 
 @dataclass(frozen=True)
@@ -50,19 +60,23 @@ class TrainSetup:
 
 
 def resolve_setup(request: TrainRequest) -> TrainSetup:
-    """The configuration and the data: those of the run that has begun, but for what is asked.
+    """The configuration and the data: those of the run that has begun, except what is asked.
 
     Without a configuration a user's own pictures are trained as `fitting.choose` says, the bundled
     ones by the quickstart. With weights to start from and no configuration asked for, the network
     has their sizes; growth begins where theirs has ended.
     """
     from stylegan import distributed
-    from stylegan.config import AUTO, load_config, parse_override, read_config_file
-    from stylegan.fitting import Facts, as_options, choose, fitted, implied
+    from stylegan.config import AUTO, flatten, load_config, read_config_file
+    from stylegan.data.channels import chosen
+    from stylegan.fitting import Facts, as_options, choose, fitted, implied, named
+    from stylegan.networks import NetworkConfig
     from stylegan.training.cost import largest_step
-    from stylegan.training.transfer import beginning, opened, sizes
+    from stylegan.training.transfer import GROWS_AGAIN, beginning, opened, sizes
 
-    run, stored, width = request.run, request.run.stored_config(), request.width
+    given = {k: v for k, v in request.options.items() if v is not None and v is not False}
+    width, channels, init_from = map(given.get, ("width", "channels", "init_from"))
+    run, stored = request.run, request.run.stored_config()
     source = request.data or (data_of(run) if stored else bundled_data())
     own, remembered = source != bundled_data(), str(run.config_file)
     name = request.config_name or (remembered if stored else AUTO if own else DEFAULT_CONFIG)
@@ -70,72 +84,57 @@ def resolve_setup(request: TrainRequest) -> TrainSetup:
     if stored and (name == AUTO or (own and name == DEFAULT_CONFIG)):  # which once chose, too
         lines.append(f"{readable(run.path)} keeps the options that it began with")
         name = remembered
-    overrides = list(request.overrides)
-    start = opened(request.init_from) if request.init_from and not stored else None
+    start = opened(init_from) if init_from and not stored else None  # first: it may be a mistake
+
+    before, after = (
+        as_options({table[k]: given[k] for k in table if k in given}) for table in (PLAIN, SETTINGS)
+    )
+    asked = [*before, *request.overrides, *after]
+    if channels == "auto" and not stored:  # a run that has begun keeps its own
+        channels, why = chosen(source, load_config(None, asked).data.include)
+        lines.append(why)
+    if isinstance(channels, int):
+        multiplied = stored.network.premultiplied if stored else True  # older runs are not
+        asked += as_options(
+            {
+                "network.image_channels": channels,
+                "network.premultiplied": channels == 4 and multiplied,
+            }
+        )
     if start and request.config_name in (None, AUTO):
-        overrides = [*as_options(sizes(start, width=width)), *overrides]
+        asked = [*as_options(sizes(start, width=width)), *asked]
     processes = stored.schedule.num_processes if stored else distributed.world_size()
 
     if name == AUTO:
-        found = looked_at(source, load_config(None, [*implied(overrides), *overrides]))
+        found = looked_at(source, load_config(None, [*implied(asked), *asked]))
         machine = request.device, request.memory, request.cores, processes
         facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
-        choice = choose(facts, overrides, largest_step, width=width)
-        config = choice.config
+        choice = choose(facts, asked, largest_step, width=width)
+        config, file = choice.config, {}
         lines += [*found_lines(found), *chosen_lines(choice)]
     else:
-        config = load_config(name, overrides, processes)
+        config, file = load_config(name, asked, processes), flatten(read_config_file(name))
         if own and not stored:
             lines += found_lines(looked_at(source, config))
         elif not (own or stored or request.config_name):
             lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
 
-    given = [parse_override(text) for text in overrides]
-    files = given if name == AUTO else [read_config_file(name), *given]
-    grows_from = any("initial_resolution" in values.get("schedule", {}) for values in files)
+    grows_from = GROWS_AGAIN in file.keys() | named(asked)
     begins: dict[str, object] = {}
     if start:
         begins, line = beginning(start, config, asked=grows_from)
         lines.append(line)
-    elif stored and run.lineage():
-        begins = {"schedule.initial_resolution": stored.schedule.initial_resolution}
-    if name == AUTO:  # the choice begins there, and has fitted the rest
-        return TrainSetup(config, source, own, lines, start)
-    if begins and not grows_from:
-        overrides = [*as_options(begins), *overrides]
-        config = load_config(name, overrides, processes)
-    if request.fits:
-        sized = any("resolution" in values.get("network", {}) for values in given)
-        usual = load_config(name, num_processes=processes) if sized else config
-        begun = stored.schedule if stored else None
-        fits = fitted(config, usual.network.resolution, width=width, begun=begun)
-        config = load_config(name, [*fits, *overrides], processes)
+    elif stored and run.lineage() and not grows_from:
+        begins = {GROWS_AGAIN: stored.schedule.initial_resolution}
+    if name != AUTO:  # the choice begins there, and has fitted the rest
+        asked = [*as_options(begins), *asked]
+        config = load_config(name, asked, processes)
+        if FITTED & given.keys():
+            usual = file.get("network.resolution", NetworkConfig.resolution)
+            begun = stored.schedule if stored else None
+            fits = fitted(config, usual, width=width, begun=begun)
+            config = load_config(name, [*fits, *asked], processes)
     return TrainSetup(config, source, own, lines, start)
-
-
-def channel_options(
-    channels: int | Literal["auto"],
-    run: "RunFolder",
-    data: Path | None,
-    overrides: Sequence[str],
-    tell: Callable[[str], None],
-) -> list[str]:
-    """What --channels says, as options of the configuration; a run that has begun keeps its own
-    with `auto`."""
-    from stylegan.config import load_config
-    from stylegan.data.channels import chosen
-    from stylegan.fitting import as_options
-
-    stored = run.stored_config()
-    if channels == "auto":
-        if stored:
-            return []
-        include = load_config(None, overrides).data.include
-        channels, why = chosen(data or bundled_data(), include)
-        tell(why)
-    multiplied = stored.network.premultiplied if stored else True  # older runs are not
-    values = {"image_channels": channels, "premultiplied": channels == 4 and multiplied}
-    return as_options({f"network.{name}": value for name, value in values.items()})
 
 
 def usual_folder(config_name: str | None, data: Path | None) -> Path:
@@ -166,8 +165,8 @@ def data_of(run: "RunFolder") -> Path:
 
 
 def looked_at(source: Path, config: "TrainConfig", *, decode: bool = False) -> "Findings":
-    """What the images of a source are like, of which there is at least one, with labels if those
-    are asked for."""
+    """What the images of a source are like. ValueError if there are none, or no labels although
+    `config` asks for them."""
     from stylegan.data import check
     from stylegan.training.run import fit_to_data
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,7 @@ from stylegan.cli.measuring import image_bars, measuring_tools
 from stylegan.cli.options import DEVICE, SHAPE, WEIGHTS, count_option
 from stylegan.cli.setup import (
     DEFAULT_CONFIG,
-    FITTED,
     TrainRequest,
-    channel_options,
     looked_at,
     resolve_setup,
     usual_folder,
@@ -35,19 +33,6 @@ if TYPE_CHECKING:
     from stylegan.config import TrainConfig
     from stylegan.run_folder import RunFolder
     from stylegan.training import TrainingProgress
-
-PLAIN = {  # options of the command line that are options of the configuration, before `-o`
-    "resolution": "network.resolution",
-    "kimg": "schedule.total_kimg",
-}
-SETTINGS = {  # likewise, after `-o`
-    "cond": "data.labels",
-    "mirror": "data.mirror",
-    "crop": "data.crop",
-    "precision": "precision",
-    "batch_gpu": "batch_gpu",
-    "seed": "seed",
-}
 
 
 @click.command(cls=Command)
@@ -127,6 +112,9 @@ def train(
     names: str | None,
     every_kimg: float | None,
     weights: Path | None,
+    preflight: bool,
+    workers: int,
+    tensorboard: bool,
     **options: Any,
 ) -> None:
     """Train, or continue a run: the same command does both, as does --out RUN alone.
@@ -142,7 +130,6 @@ def train(
 
     from stylegan import distributed
     from stylegan.distributed import on_all_ranks
-    from stylegan.files.loading import located
     from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
     from stylegan.training import Stopped, start
@@ -159,40 +146,40 @@ def train(
         raise ValueError("--metrics-every needs --metrics: what to measure")
     chosen = use_device(device)
     run = RunFolder(out or usual_folder(config_name, data))
-    fits = any(options[name] is not None for name in FITTED)
-    options["crop"] = values.crop(*(options.pop(name) for name in ("crop", "aspect")))
-    plain, settings = (
-        as_overrides({name: options.pop(name) for name in names}, names)
-        for names in (PLAIN, SETTINGS)
-    )
-    asked = [*plain, *overrides, *settings]
-    channels, width, init_from = (options.pop(name) for name in ("channels", "width", "init_from"))
+    options["crop"] = values.crop(options["crop"], options.pop("aspect"))
     with nothing_to_save(), processes(chosen, hang_minutes):
-        if init_from is not None and not run.saved():  # a mistake is found before any work
-            on_all_ranks(partial(located, init_from))
-        if channels is not None:
-            asked += on_all_ranks(partial(channel_options, channels, run, data, asked, lead))
         machine = chosen.type, *memory_and_cores(chosen)
-        request = TrainRequest(run, config_name, data, asked, width, fits, *machine, init_from)
+        request = TrainRequest(run, config_name, data, overrides, options, *machine)
         setup = on_all_ranks(partial(resolve_setup, request))
-        config, source = setup.config, setup.source
         lead(*setup.lines)
         if dry_run:
-            show_plan(setup, run, chosen, init_from is not None)
+            show_plan(setup, run, chosen)
             return
         with progress_bar("img") as progress:
             begun = run.saved()
-            store = open_store(source, config, strict=strict, progress=progress, tell=lead)
-        config = fit_to_data(config, store)
+            store = open_store(
+                setup.source, setup.config, strict=strict, progress=progress, tell=lead
+            )
+        config = fit_to_data(setup.config, store)
         if setup.own and not begun:
-            lead(*advice(store.num_images, config, started=init_from is not None))
+            lead(*advice(store.num_images, config, started=setup.start is not None))
         measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
-        options["evaluation"] = evaluation_of(names, every_kimg, *measured) if names else None
-        options |= {"device": chosen, "hang_minutes": hang_minutes, "tell": lead}
-        options["init_from"] = setup.start or init_from
         try:
             with status_line(config) as report:
-                state = start(config, store, run.path, report=report, **options)
+                state = start(
+                    config,
+                    store,
+                    run.path,
+                    device=chosen,
+                    init_from=setup.start or options["init_from"],
+                    evaluation=evaluation_of(names, every_kimg, *measured) if names else None,
+                    tell=lead,
+                    report=report,
+                    preflight=preflight,
+                    workers=workers,
+                    tensorboard=tensorboard,
+                    hang_minutes=hang_minutes,
+                )
         except Stopped as stopped:
             lead(str(stopped))
             sys.exit(stopped.exit_code)
@@ -204,8 +191,8 @@ def train(
         lead(*closing_lines(run, config, label))
 
 
-def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device", started: bool) -> None:
-    """What would be left out, and the whole plan. Nothing is written."""
+def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> None:
+    """Print what would be left out, and the whole plan. Nothing is written."""
     from stylegan.data.check import grouped
     from stylegan.schedule import coming
     from stylegan.training.cost import step_costs
@@ -217,7 +204,7 @@ def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device", sta
     config = fit_to_data(setup.config, found)
     lead(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
     if setup.own:
-        lead(*advice(found.num_good, config, started=started))
+        lead(*advice(found.num_good, config, started=setup.start is not None))
     with backend_flags(config), threads_kept():
         chosen = settle_threads(config, device, run, preflight=True)
         costs = step_costs(config, device, coming(config.schedule, 0))
@@ -234,14 +221,6 @@ def write_page(out: Path, device: "torch.device") -> None:
         write_report(out, Drawings(truncation_sweep(load_source(out, map_location=device))))
     except (OSError, ValueError) as error:
         say(f"the report of {out} could not be written: {error}")
-
-
-def as_overrides(settings: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
-    """Those options of the command line that are given, as options of the configuration."""
-    from stylegan.toml import toml_value
-
-    given = {name: v for name, v in settings.items() if v is not None and v is not False}
-    return [f"{names[name]}={toml_value(v)}" for name, v in given.items()]
 
 
 def lead(*lines: str) -> None:
