@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_origin
@@ -215,10 +215,11 @@ def config_file(name: str) -> Path:
         raise FileNotFoundError(
             f"{AUTO} is not a file: `stylegan train --data PICTURES --dry-run` shows what is chosen"
         )
-    names = config_names()
-    if name not in names:
-        hint = f"{suggestion(name, names).partition('; known')[0]}; `stylegan configs` lists them"
-        raise FileNotFoundError(f"no configuration file or name {name!r}{hint}")
+    if name not in config_names():
+        hint = suggestion(name, config_names()).partition("; known")[0]
+        raise FileNotFoundError(
+            f"no configuration file or name {name!r}{hint}; `stylegan configs` lists them"
+        )
     return bundled(f"configs/{name}.toml")
 
 
@@ -230,27 +231,29 @@ def read_config_file(name: str | Path) -> dict[str, Any]:
 def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
     """A checked configuration; unless given, the batch table is the one for `num_processes`."""
     config = from_dict(values, num_processes)
-    check_registered(config)
+    known("generator_loss", GENERATOR_LOSSES, config.generator_loss)
+    known("discriminator_loss", DISCRIMINATOR_LOSSES, config.discriminator_loss)
+    known("network.generator", GENERATORS, config.network.generator)
+    known("network.discriminator", DISCRIMINATORS, config.network.discriminator)
     return config
 
 
-def check_registered(config: TrainConfig) -> None:
-    """ValueError for losses and networks that are not known in this process."""
-    network = config.network
-    known("generator_loss", GENERATOR_LOSSES, config.generator_loss)
-    known("discriminator_loss", DISCRIMINATOR_LOSSES, config.discriminator_loss)
-    known("network.generator", GENERATORS, network.generator)
-    known("network.discriminator", DISCRIMINATORS, network.discriminator)
-
-
 def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
-    """As `build_config`, but what a script adds need not be known: a run is read without it.
+    """As `build_config`, but losses and networks that a script adds need not be known.
 
-    A plain number is a table by resolution with that one entry. Types are strict. JSON has TOML's:
-    keys of tables are text there too, arrays become tuples.
+    A plain number is a table by resolution with that one entry. Validated as JSON, which has TOML's
+    types: keys of tables are text, arrays become tuples.
     """
-    values = without_removed(values)
-    check_sizes(values)
+    flat = flatten(values)
+    for name in REMOVED.keys() & flat.keys():
+        if flat.pop(name) != REMOVED[name] and REMOVED[name] is not None:
+            raise ValueError(f"option {name} is gone; only {toml_value(REMOVED[name])} is accepted")
+    for name, value in flat.items():  # with larger numbers arithmetic overflows
+        for number in value.values() if isinstance(value, Mapping) else [value]:
+            if plain(number) and name != "seed" and abs(number) > LARGEST:
+                found = readable(str(number), 40)
+                raise ValueError(f"{name} must be at most {LARGEST:g}, but is {found}")
+    values = nested(flat)
     schedule = {"num_processes": num_processes, **values.get("schedule", {})}
     schedule |= {k: {MIN_RESOLUTION: v} for k, v in schedule.items() if k in TABLES and plain(v)}
     resolution = values.get("network", {}).get("resolution", NetworkConfig.resolution)
@@ -271,24 +274,6 @@ def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
 
 def plain(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def check_sizes(values: Mapping[str, Any]) -> None:
-    """ValueError for numbers beyond any use, with which arithmetic overflows."""
-    for name, value in flatten(values).items():
-        for number in value.values() if isinstance(value, Mapping) else [value]:
-            if plain(number) and name != "seed" and abs(number) > LARGEST:
-                found = readable(str(number), 40)
-                raise ValueError(f"{name} must be at most {LARGEST:g}, but is {found}")
-
-
-def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Without options that are gone. ValueError where one has another value than REMOVED says."""
-    flat = flatten(values)
-    for name in REMOVED.keys() & flat.keys():
-        if flat.pop(name) != REMOVED[name] and REMOVED[name] is not None:
-            raise ValueError(f"option {name} is gone; only {toml_value(REMOVED[name])} is accepted")
-    return nested(flat)
 
 
 def explain(fault: Mapping[str, Any]) -> str:
@@ -336,9 +321,9 @@ def naming(origin: object) -> Iterator[None]:
         raise ValueError(f"{origin or 'the configuration'} is nested too deeply") from error
 
 
-def to_toml(config: TrainConfig) -> str:
-    """The complete configuration as TOML text: a configuration file like any other. Defaults are
-    written as the code has them, also where a file that was read makes 0.0 of 0."""
+def to_toml(config: TrainConfig, comments: Callable[[str], Sequence[str]] = lambda name: ()) -> str:
+    """The complete configuration as TOML text, with comments above options if there are any.
+    Defaults are written as the code has them, also where a file that was read makes 0.0 of 0."""
     lines, section = [], ""
     defaults = flatten(to_dict(TrainConfig()))
     for name, value in flatten(to_dict(config)).items():
@@ -347,6 +332,7 @@ def to_toml(config: TrainConfig) -> str:
         head, _, key = name.rpartition(".")
         lines += [] if head == section else ["", f"[{head}]"]
         section = head
+        lines += comments(name)
         lines.append(f"{key} = {toml_value(defaults[name] if value == defaults[name] else value)}")
     return "\n".join(lines) + "\n"
 

@@ -1,5 +1,6 @@
 """`stylegan configs`, and the page of options that the same comments make."""
 
+import re
 import runpy
 import tomllib
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import refused, told
 
-from stylegan.cli.configs import header, labelled, options
+from stylegan.cli.configs import header, options
 from stylegan.config import config_names, flatten, load_config, option_names
 
 
@@ -15,10 +16,10 @@ def test_every_configuration_has_one_line_with_data_resolution_hardware_and_leng
     lines = told("configs").splitlines()
     assert max(map(len, lines)) <= 80
     for name in config_names():
-        config, head = load_config(name), "\n".join(header(name))
-        for text in (labelled(head, "Data"), labelled(head, "For")):
-            assert text
-            line = next(line for line in lines if line.split()[:1] == [name])
+        config = load_config(name)
+        line = next(line for line in lines if line.split()[:1] == [name])
+        for label in ("Data", "For"):
+            (text,) = re.findall(rf"^# {label}: (.+)$", header(name), re.MULTILINE)
             assert text in line
         size, length = config.network.resolution, config.schedule.total_kimg
         assert line.split()[1:3] == [str(size), f"{length:,g}"]

@@ -1,10 +1,10 @@
 """`stylegan configs`: the configurations that ship, and every option of one."""
 
 import inspect
+import itertools
 import re
 import textwrap
-from dataclasses import MISSING, dataclass, fields
-from functools import cache
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -47,9 +47,9 @@ def listing() -> list[str]:
     rows = [["name", "px", "kimg", "for", "data"]]
     found = {name: load_config(name) for name in config_names()}
     for name in sorted(found, key=lambda name: ("/" in name, found[name].network.resolution)):
-        network, plan, head = found[name].network, found[name].schedule, "\n".join(header(name))
-        size, length = str(network.resolution), f"{plan.total_kimg:,g}"
-        rows.append([name, size, length, labelled(head, "For"), labelled(head, "Data")])
+        size, length = found[name].network.resolution, found[name].schedule.total_kimg
+        notes = dict(re.findall(r"^# (For|Data): (.+)$", header(name), re.MULTILINE))
+        rows.append([name, str(size), f"{length:,g}", notes["For"], notes["Data"]])
     return [
         *aligned(rows, left=(0, 3, 4)),
         "",
@@ -60,37 +60,26 @@ def listing() -> list[str]:
     ]
 
 
-def labelled(head: str, label: str) -> str:
-    """The text after `# LABEL: ` in the comments at the top of a configuration."""
-    found = re.search(rf"^# {label}: (.+)$", head, re.MULTILINE)
-    return found[1] if found else ""
-
-
-def header(name: str) -> list[str]:
+def header(name: str) -> str:
     """The comments at the top of a configuration."""
     from stylegan.config import config_file
 
-    lines = config_file(name).read_text(encoding="utf-8-sig").splitlines()
-    end = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    return lines[:end]
+    text = config_file(name).read_text(encoding="utf-8-sig")
+    return "\n".join(itertools.takewhile(lambda line: line.startswith("#"), text.splitlines()))
 
 
 def described(name: str) -> list[str]:
     """A configuration with every option, each below its meaning and the paper's value."""
-    from stylegan.config import flatten, load_config, to_dict
+    from stylegan.config import load_config, to_toml
     from stylegan.toml import toml_value
 
-    values = flatten(to_dict(load_config(name)))
-    head = [*(text.lstrip("# ") for text in header(name)), f"Units are in brackets; {KIMG}."]
-    lines, section = [line for text in head for line in commented(text)], ""
-    for option in options():
-        place, _, key = option.name.rpartition(".")
-        if place != section:
-            section = place
-            lines += ["", f"[{section}]"]
-        lines += commented(f"{option.meaning}; default {toml_value(option.default)}")
-        lines.append(f"{key} = {toml_value(values[option.name])}")
-    return lines
+    notes = {o.name: f"{o.meaning}; default {toml_value(o.default)}" for o in options()}
+    body = to_toml(load_config(name), lambda option: commented(notes[option]))
+    head = [
+        *re.findall(r"^# *(.*)$", header(name), re.MULTILINE),
+        f"Units are in brackets; {KIMG}.",
+    ]
+    return [*(line for text in head for line in commented(text)), *body.splitlines()]
 
 
 def commented(text: str) -> list[str]:
@@ -99,21 +88,20 @@ def commented(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, **marks, break_on_hyphens=False)  # type: ignore[arg-type]
 
 
-@cache
 def options() -> list[Option]:
     """Every option, in the order of the dataclasses."""
-    from stylegan.config import DERIVED, SECTIONS, TrainConfig
+    from stylegan.config import DERIVED, SECTIONS, TrainConfig, flatten, to_dict
 
-    found = []
-    types: dict[str, Any] = {field.name: field.type for field in fields(TrainConfig)}
-    for section, owner in [("", TrainConfig), *((name, types[name]) for name in SECTIONS)]:
-        meanings = comments_of(owner)
+    config, found = TrainConfig(), []
+    defaults = flatten(to_dict(config))
+    owners = {"": config} | {name: getattr(config, name) for name in SECTIONS}
+    for section, owner in owners.items():
+        meanings = comments_of(type(owner))
         for field in fields(owner):
-            name = f"{section}.{field.name}" if section else field.name
-            if name not in SECTIONS and name != DERIVED:
-                make = field.default_factory
-                default = field.default if make is MISSING else make()
-                found.append(Option(name, meanings[field.name] + choices(field.type), default))
+            name = f"{section}.{field.name}".lstrip(".")
+            if name in defaults and name != DERIVED:
+                meaning = meanings[field.name] + choices(field.type)
+                found.append(Option(name, meaning, defaults[name]))
     return found
 
 
@@ -127,13 +115,9 @@ def choices(kind: Any) -> str:
 
 def comments_of(owner: type) -> dict[str, str]:
     """The comment of each field of a dataclass: above it or behind it."""
-    found, above = {}, []
-    for line in inspect.getsource(owner).splitlines():
-        if comment := re.fullmatch(r"    # (.+)", line):
-            above.append(comment[1])
-        elif field := re.match(r"    (\w+): .*? = .*?(?:  # (.+))?$", line):
-            found[field[1]] = " ".join([*above, *([field[2]] if field[2] else [])])
-            above = []
-        else:
-            above = []
-    return found
+    pattern = r"((?:^    # .+\n)*)^    (\w+): .*? = .*?(?:  # (.+))?$"
+    found = re.findall(pattern, inspect.getsource(owner), re.MULTILINE)
+    return {
+        name: " ".join([*re.findall(r"# (.+)", above), *([behind] if behind else [])])
+        for above, name, behind in found
+    }

@@ -5,21 +5,20 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import click
 
 from stylegan.messages import readable
-
-if TYPE_CHECKING:
-    from stylegan.centers import Centers
-    from stylegan.files.loaded import Cutoff
 
 MOST_SEEDS = 1_000_000
 LARGEST_SEED = 2**32 - 1  # of NumPy
 LARGEST = 10**9  # of other numbers
 MOST_LAYERS = 100
 SHOWN = 40  # characters of a wrong value
+CHANNELS: dict[str, int | str] = {
+    "AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4, "1": 1, "3": 3, "4": 4
+}  # fmt: skip
 
 
 class Parsed(click.ParamType):
@@ -37,33 +36,14 @@ class Parsed(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-def whole(text: str, least: int = 0, most: int = LARGEST) -> int:
-    """A whole number within bounds."""
-    found = int(text) if re.fullmatch(r"[+-]?\d{1,20}", text.strip(), re.ASCII) else None
-    if found is None or not least <= found <= most:
-        raise ValueError(f"{readable(text, SHOWN)} is not a whole number from {least} to {most}")
-    return found
-
-
-def number(text: str, least: float = -LARGEST, most: float = LARGEST) -> float:
-    """A number within bounds, so a finite one."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = float("nan")
-    if not least <= found <= most:
-        raise ValueError(f"{readable(text, SHOWN)} is not a number from {least:g} to {most:g}")
-    return found
-
-
 def whole_range(text: str, noun: str, most: int) -> range:
     """`3` or `0-7`, both ends included."""
-    ends = [end.strip() for end in text.split("-")]
-    if len(ends) > 2 or not all(re.fullmatch(r"\d{1,20}", end, re.ASCII) for end in ends):
+    ends = re.fullmatch(r"\s*(\d{1,20})\s*(?:-\s*(\d{1,20})\s*)?", text, re.ASCII)
+    if not ends:
         raise ValueError(
             f"{readable(text.strip(), SHOWN)} is neither a {noun} nor a range like 0-3"
         )
-    first, last = int(ends[0]), int(ends[-1])
+    first, last = int(ends[1]), int(ends[2] or ends[1])
     if last > most:
         raise ValueError(f"a {noun} is a whole number from 0 to {most}, not {last}")
     if last < first:
@@ -82,61 +62,34 @@ def seeds(text: str) -> list[int]:
     return list(found)
 
 
-def layer_ranges(text: str) -> list[range]:
-    """`0-3,4-7,8`."""
-    return [whole_range(part, "layer", MOST_LAYERS - 1) for part in text.split(",")]
-
-
 def layer_range(text: str) -> range:
     """`0-7` or `3`."""
-    found = layer_ranges(text)
-    if len(found) > 1:
-        raise ValueError(f"one range is needed, {text} are {len(found)}")
-    return found[0]
+    return whole_range(text, "layer", MOST_LAYERS - 1)
 
 
-def numbers(text: str) -> list[float]:
-    """`1,0.5,-1`: finite numbers."""
-    return [number(part) for part in text.split(",")]
-
-
-def cutoff(text: str) -> "Cutoff":
-    """A number of layers, or `all`."""
-    return "all" if text == "all" else whole(text)
-
-
-def centers(text: str) -> "Centers | Literal['none']":
-    """A number of centres, `class` or `none`."""
-    if text in ("class", "none"):
-        return text  # type: ignore[return-value]
-    return whole(text, 1, 1000)
-
-
-def grid(text: str) -> tuple[int, int]:
-    """`3x2`: columns and rows, at most 99 each."""
-    found = re.fullmatch(r"([1-9]\d?)x([1-9]\d?)", text, re.ASCII)
-    if not found:
-        raise ValueError(f"{readable(text, SHOWN)} is not a grid like 3x2, columns by rows")
-    return int(found[1]), int(found[2])
-
-
-CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4, "1": 1, "3": 3, "4": 4}
-
-
-def channels(text: str) -> int | Literal["auto"]:
+def channels(text: str) -> int | str:
     """`RGBA`, `4` or `auto`."""
-    if text == "auto":
-        return "auto"
     if text.upper() not in CHANNELS:
         raise ValueError(f"{readable(text, SHOWN)} is not auto, L (1), RGB (3) or RGBA (4)")
     return CHANNELS[text.upper()]
 
 
-def aspect(text: str) -> str:
-    """`3:4`; whether pictures can be cropped to it is not known yet."""
-    if not re.fullmatch(r"\d{1,5}:\d{1,5}", text, re.ASCII):
-        raise ValueError(f"{readable(text, SHOWN)} is not an aspect like 3:4, width to height")
-    return text
+def like(pattern: str, what: str) -> Callable[[str], str]:
+    """A check that a text matches the pattern."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text, re.ASCII):
+            raise ValueError(f"{readable(text, SHOWN)} is not {what}")
+        return text
+
+    return parse
+
+
+def grid(text: str) -> tuple[int, int]:
+    """`3x2`: columns and rows, at most 99 each."""
+    shape = like(r"[1-9]\d?x[1-9]\d?", "a grid like 3x2, columns by rows")(text)
+    columns, rows = map(int, shape.split("x"))
+    return columns, rows
 
 
 def crop(crop: str | None, aspect: str | None) -> str | None:
@@ -148,15 +101,8 @@ def crop(crop: str | None, aspect: str | None) -> str | None:
     return crop if aspect is None else str(Fit.of(f"pad {aspect}"))
 
 
-def device(text: str) -> str:
-    """The name of a device; whether it is there is not known yet."""
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", text, re.ASCII):
-        raise ValueError(f"{readable(text, SHOWN)} is not a device: auto, cpu, cuda, cuda:1 or mps")
-    return text
-
-
 def edit(text: str) -> str:
-    """The text of an edit; whether there is what it names is not known yet."""
+    """The text of an edit in the right form; what it names may not exist."""
     from stylegan.edits import parsed
 
     parsed(text)
@@ -184,23 +130,31 @@ class Number(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
+        if math.isnan(number):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
 
-SEEDS = Parsed("seeds", seeds)
-LAYERS = Parsed("layers", layer_range)
-LAYER_RANGES = Parsed("ranges", layer_ranges)
-NUMBERS = Parsed("numbers", numbers)
-CUTOFF = Parsed("layers", cutoff)
-CENTERS = Parsed("n|class|none", centers)
-GRID = Parsed("columns x rows", grid)
+def number_or(*words: str, least: int = 0, most: int = LARGEST) -> Callable[[str], int | str]:
+    """A parser of one of the words, or of a whole number."""
+    kind: click.ParamType = click.IntRange(least, most)
+    return lambda text: text if text in words else kind.convert(text, None, None)
+
+
 SEED = click.IntRange(0, LARGEST_SEED)
 NUMBER = Number()
-DEVICE = Parsed("device", device)
+NUMBERS = Parsed("numbers", lambda text: [NUMBER.convert(x, None, None) for x in text.split(",")])
+SEEDS = Parsed("seeds", seeds)
+LAYERS = Parsed("layers", layer_range)
+LAYER_RANGES = Parsed("ranges", lambda text: list(map(layer_range, text.split(","))))
+CUTOFF = Parsed("layers", number_or("all"))
+CENTERS = Parsed("n|class|none", number_or("class", "none", least=1, most=1000))
+GRID = Parsed("columns x rows", grid)
 CHANNEL = Parsed("auto|L|RGB|RGBA", channels)
-ASPECT = Parsed("W:H", aspect)
+ASPECT = Parsed("W:H", like(r"\d{1,5}:\d{1,5}", "an aspect like 3:4, width to height"))
+DEVICE = Parsed(
+    "device", like(r"auto|cpu|mps|cuda(:\d{1,3})?", "a device: auto, cpu, cuda, cuda:1 or mps")
+)
 EDIT = Parsed("edit", edit)
 SOURCE = Parsed("source", source)
 INPUT = Parsed("path", lambda text: Path(source(text)))  # a file or folder to read
