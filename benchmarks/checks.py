@@ -21,7 +21,7 @@ SETTINGS = click.option("-o", "settings", multiple=True, metavar="KEY=VALUE")
 PEOPLE = Path(__file__).parents[1] / "datasets" / "people-64.zip"
 GROWING = ("r1_interval=1", "schedule.stable_kimg=0.048", "schedule.fade_kimg=0.048")
 STEPS, BEFORE = 24, 12  # of the memory; steps until every kind of step has come
-STOP_AT = 120  # images: within a stage that grows in
+STOP_AT = 160  # images: within a stage that grows in
 
 
 @click.group()

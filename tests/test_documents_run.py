@@ -59,7 +59,7 @@ def clone(tmp_path_factory):
     for picture in pictures[:240]:  # eff-pr requires 100 pictures, of a half too
         image = Image.open(picture).resize((256, 256))
         image.save(folder / "photos" / f"{picture.stem}.jpg")
-    Image.open(pictures[0]).save(folder / "face.png")
+    Image.open(pictures[0]).save(folder / "smile.png")
     return folder
 
 

@@ -21,7 +21,7 @@ from stylegan.messages import listed, readable
 from stylegan.metrics.separability import best_plane
 from stylegan.networks import Generator
 
-FOLDS = 5  # each holds out a fifth of the examples
+FOLDS = 5  # each holds out a fifth of the examples, of both sides in turn
 FEWEST = 5  # examples of each side
 PICTURES = (".png", ".webp", ".jpg")
 LONGEST_NAME = 60
