@@ -31,11 +31,8 @@ from stylegan.files.latents import write_latents
 from stylegan.files.loading import (
     LoadedGenerator,
     load_source,
-    newest_of_each_resolution,
     save_generator,
 )
-from stylegan.networks import NetworkConfig
-from stylegan.run_folder import RunFolder
 
 SIDE = 96  # of a cell that shows a small picture
 
@@ -87,9 +84,6 @@ def same(cell, picture):
     assert np.abs(cell.astype(int) - enlarged(picture).astype(int)).max() <= 1
 
 
-# Grids
-
-
 def grays(n, height=4, width=4, channels=3):
     """Pictures of one value each: 10, 20, ..."""
     values = np.arange(1, n + 1, dtype=np.uint8) * 10
@@ -107,9 +101,6 @@ def test_small_pictures_are_enlarged_and_large_ones_averaged_by_whole_factors():
     assert grid(grays(1, 128, 96)).size == (96 + 2 * GAP, 128 + 2 * GAP)
 
 
-# Charts
-
-
 def plain(value, side=8):
     return np.full((side, side, 3), value, np.uint8)
 
@@ -124,9 +115,6 @@ def test_a_chart_has_its_pictures_in_rows_and_columns_and_leaves_places_empty():
     assert set(np.unique(cells(clear, 1, 1)[0][0])) == {204, 255}  # transparent, on squares
     sizes = chart([[plain(10, 4), plain(20, 32)]], columns=["4", "32"], names=["seed"])
     assert [np.unique(cell).tolist() for cell in cells(sizes, 1, 2)[0]] == [[10], [20]]
-
-
-# Points
 
 
 def test_pictures_of_seeds_are_those_that_generate_makes(loaded, points):
@@ -149,18 +137,13 @@ def test_saved_latents_are_points_with_their_noise(loaded, points, tmp_path):
         of_latents(loaded, path, [3])
 
 
-# Mixing
-
-
 @pytest.mark.parametrize(
     ("resolution", "ranges"),
     [
         (4, [(0, 1)]),
         (8, [(0, 1), (2, 3)]),
-        (16, [(0, 1), (2, 3), (4, 5)]),
         (32, [(0, 1), (2, 3), (4, 7)]),
         (64, [(0, 3), (4, 7), (8, 9)]),
-        (128, [(0, 3), (4, 7), (8, 11)]),
         (1024, [(0, 3), (4, 7), (8, 17)]),
     ],
 )
@@ -168,8 +151,6 @@ def test_style_ranges_are_the_paper_s_where_there_are_all_three(resolution, rang
     found = style_ranges(resolution)
     assert [(some.layers[0], some.layers[-1]) for some in found] == ranges
     assert [some.name for some in found] == ["coarse", "middle", "fine"][: len(ranges)]
-    layers = [i for some in found for i in some.layers]
-    assert layers == list(range(NetworkConfig().num_layers(resolution)))
     if resolution == 32:
         labels = [some.label for some in found]
         assert labels == ["coarse 4 px", "middle 8 px", "fine 16-32 px"]
@@ -192,9 +173,6 @@ def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source
     assert not np.array_equal(*(np.asarray(row[1]) for row in cells(image, 4, 3, {1}, {1})[1:3]))
 
 
-# Truncation
-
-
 def test_psi_goes_from_the_picture_over_the_average_to_the_opposite(loaded, points):
     whole = dataclasses.replace(loaded, cutoff=None)
     rows = cells(truncation(whole, points, [1, 0, -1]), 3, 3)
@@ -203,9 +181,6 @@ def test_psi_goes_from_the_picture_over_the_average_to_the_opposite(loaded, poin
         same(row[0], full)
         assert np.array_equal(row[1], rows[0][1])
         same(row[2], opposite)
-
-
-# Noise
 
 
 def test_deviation_is_that_of_the_pictures_over_noise(loaded, points):
@@ -240,29 +215,13 @@ def test_noise_components(loaded, points, noise):
             same(row[3], picture)
 
 
-# Training
-
-
-@pytest.fixture
-def run(tmp_path):
-    generator = random_generator()
-    for images, resolution, alpha in ((10_000, 8, 1.0), (20_000, 8, 1.0), (30_000, 16, 0.5)):
-        save_generator(
-            tmp_path / f"generator-{images:09d}.pt",
-            generator,
-            images_seen=images,
-            resolution=resolution,
-            alpha=alpha,
-        )
-    return tmp_path
-
-
-def test_growth_shows_the_last_file_of_each_resolution(run):
-    (run / "state-000020000.pt").touch()  # the generator of that moment is taken
-    files = newest_of_each_resolution(RunFolder(run).checkpoints())
+def test_a_timelapse_has_a_column_for_each_file_as_far_as_it_had_grown(tmp_path):
+    files = [tmp_path / "a.pt", tmp_path / "b.pt"]
+    save_generator(files[0], random_generator(), images_seen=20_000, resolution=8)
+    save_generator(files[1], random_generator(), images_seen=30_000, alpha=0.5)
     image = timelapse(map(load_source, files), lambda some: of_seeds(some, [3]))
     small, large = cells(image, 1, 2)[0]
-    at_last = load_source(run / "generator-000030000.pt")
+    at_last = load_source(files[1])
     same(small, one(at_last, [3], resolution=8)[0])
     same(large, one(at_last, [3], resolution=16, alpha=0.5)[0])
 

@@ -23,7 +23,6 @@ stylegan video mixing "$source" --seeds 0 --columns 10-12 --seconds 4 --fps 8 --
 stylegan video truncation "$source" --seeds 1,2,5 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
 
 if [ -n "$run" ]; then
-    stylegan figure growth "$run" --seeds 0-2 --out $to/growth.webp
     stylegan figure timelapse "$run" --seeds 0-2 --moments 8 --out $to/timelapse.webp
     stylegan video timelapse "$run" --seeds 0-3 --seconds 4 --fps 5 --scale 2 --out $to/training.webp
 fi

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 Draw = Callable[..., "Image"]
-LOOK_AT_RUN = (options.PSI, options.CUTOFF, options.NOISE, options.CLASS)
 COLUMNS = "10-15"  # seeds of source B
 
 
@@ -159,28 +158,10 @@ def noise_components(selection: Selection) -> "Image":
     return noise_components(selection.loaded, selection.points())
 
 
-@figure_command("0-3", *LOOK_AT_RUN, of_run=True)
-def growth(selection: Selection) -> "Image":
-    """Show the same seeds at every resolution of a run.
-
-    SOURCE is a run folder. Each column uses the newest generator-*.pt or state-*.pt, of which
-    milestone_kimg and keep_states of the configuration keep more.
-
-    \b
-    stylegan figure growth runs/mine --seeds 0-3 --out growth.png
-    """
-    from stylegan.figures import timelapse
-    from stylegan.files.loading import newest_of_each_resolution
-    from stylegan.run_folder import RunFolder
-
-    files = newest_of_each_resolution(RunFolder(selection.source).checkpoints())
-    return timelapse(map(selection.load, files), selection.points)
-
-
 @figure_command(
     "0-3",
     count_option("--moments", "Maximum number of columns, spread evenly over the run.", 8, least=2),
-    *LOOK_AT_RUN,
+    *(options.PSI, options.CUTOFF, options.NOISE, options.CLASS),
     of_run=True,
 )
 def timelapse(selection: Selection, moments: int) -> "Image":

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from stylegan.video import Film
 
 POINTS = 4  # of a walk, unless seeds are chosen
-SECONDS_PER_POINT = 2.0
-MORPH_SECONDS, LOOP_SECONDS, TIMELAPSE_SECONDS = 6.0, 8.0, 10.0
 OTHERS = "10-13"  # seeds of source B
-FrameCount = Callable[[float], int]  # frames of a film that lasts so many seconds by default
+FrameCount = Callable[..., int]  # frames of a film, or of one through so many points
 LOOP = click.option(
     "--loop/--no-loop", default=True, help="End where the film begins, so that it can repeat."
 )
@@ -39,9 +37,9 @@ def video() -> None:
     """
 
 
-def film_command(seeds: str, *own: Any, length: str, of_run: bool = False) -> Any:
+def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: bool = False) -> Any:
     """Turn a function from a selection, a `FrameCount` and its own options to a film into a
-    command."""
+    command. The film lasts `length` seconds by default, for `each` of something."""
 
     def register(make: Callable[..., "Film"]) -> Callable[..., "Film"]:
         name = make.__name__
@@ -59,7 +57,7 @@ def film_command(seeds: str, *own: Any, length: str, of_run: bool = False) -> An
         @click.option(
             "--seconds",
             type=values.Number(0.001, 86_400),
-            help=f"Length of the film.  [default: {length}]",
+            help=f"Length of the film.  [default: {length:g}{each}]",
         )
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
         @options.path_option(
@@ -78,8 +76,8 @@ def film_command(seeds: str, *own: Any, length: str, of_run: bool = False) -> An
         ) -> None:
             from stylegan import video as library
 
-            def frames(default_seconds: float) -> int:
-                return max(1, round((seconds or default_seconds) * fps))
+            def frames(points: int = 1) -> int:
+                return max(1, round((seconds or length * points) * fps))
 
             library.check_video(out, fps)
             check_file(out, overwrite=overwrite)
@@ -116,14 +114,11 @@ def film_command(seeds: str, *own: Any, length: str, of_run: bool = False) -> An
         f"by default {POINTS} of them.",
     ),
     *(PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
-    length=f"{SECONDS_PER_POINT:g} for each seed of a walk",
+    length=2,
+    each=" for each seed of a walk",
 )
 def walk(
-    selection: Selection,
-    frames: FrameCount,
-    space: str,
-    loop: bool,
-    grid: tuple[int, int],
+    selection: Selection, frames: FrameCount, space: str, loop: bool, grid: tuple[int, int]
 ) -> "Film":
     """Walk from seed to seed.
 
@@ -151,7 +146,7 @@ def walk(
         styles = walk_in_w(knots, closed=loop)
     else:
         styles = walk_in_z(loaded, knots, selection.label(loaded), closed=loop)
-    t = places(frames(SECONDS_PER_POINT * each), each, closed=loop)
+    t = places(frames(each), each, closed=loop)
     return film(loaded, styles, t, columns=grid[0], noise=points.noise)
 
 
@@ -160,7 +155,8 @@ def walk(
     LATENTS,
     options.source_b_option(OTHERS),
     *(LAYERS, LOOP, PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
-    length=f"{SECONDS_PER_POINT:g} for each seed of source B",
+    length=2,
+    each=" for each seed of source B",
 )
 def mixing(
     selection: Selection,
@@ -187,7 +183,7 @@ def mixing(
     if n < 2:
         raise ValueError(f"--columns needs at least 2 {selection.unit}s to walk between")
     styles = mixing_walk(loaded, sources.ws, others.ws, ranges, closed=loop)
-    t = places(frames(SECONDS_PER_POINT * n), n, closed=loop)
+    t = places(frames(n), n, closed=loop)
     labels = [f"{name}, {some.label}" for name in sources.names for some in ranges]
     return film(loaded, styles, t, columns=len(ranges), labels=labels, noise=sources.noise)
 
@@ -197,7 +193,7 @@ def mixing(
     LATENTS,
     click.option("--psis", type=values.NUMBERS, default="1,-1", help="The first and the last psi."),
     *(LOOP, options.CUTOFF_ALL, CENTERS, EDIT, RESOLUTION),
-    length=f"{MORPH_SECONDS:g}",
+    length=6,
 )
 def truncation(selection: Selection, frames: FrameCount, psis: list[float], loop: bool) -> "Film":
     """Change psi from full variety to opposites, and back.
@@ -207,7 +203,7 @@ def truncation(selection: Selection, frames: FrameCount, psis: list[float], loop
     """
     from stylegan.video import between, truncation_film
 
-    now = between(*two("--psis", psis), frames(MORPH_SECONDS), closed=loop)
+    now = between(*two("--psis", psis), frames(), closed=loop)
     return truncation_film(selection.loaded, selection.points(), now)
 
 
@@ -219,10 +215,10 @@ def truncation(selection: Selection, frames: FrameCount, psis: list[float], loop
         "--strengths",
         type=values.NUMBERS,
         default="-1,1",
-        help="The first and the last strength, times those of the edits.",
+        help="The first and the last factor of the edits' strengths.",
     ),
     *(LOOP, PSI, CUTOFF, CENTERS, RESOLUTION),
-    length=f"{MORPH_SECONDS:g}",
+    length=6,
 )
 def edit(selection: Selection, frames: FrameCount, strengths: list[float], loop: bool) -> "Film":
     """Change the strength of edits, there and back.
@@ -234,7 +230,7 @@ def edit(selection: Selection, frames: FrameCount, strengths: list[float], loop:
 
     if not selection.edits:
         raise click.UsageError("pass --edit, for instance --edit pca:1=+2")
-    now = between(*two("--strengths", strengths), frames(MORPH_SECONDS), closed=loop)
+    now = between(*two("--strengths", strengths), frames(), closed=loop)
     edits = dict(zip(selection.edits, selection.loaded.edits, strict=True))
     loaded = selection.loaded.adjusted(edits=[])
     return edit_film(loaded, selection.points(loaded), edits, now)
@@ -251,7 +247,7 @@ def two(option: str, numbers: list[float]) -> tuple[float, float]:
     "0-5",
     options.count_option("--waves", "Harmonics of the loop: more of them are livelier.", 2),
     *(PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
-    length=f"{LOOP_SECONDS:g}",
+    length=8,
 )
 def loop(selection: Selection, frames: FrameCount, waves: int) -> "Film":
     """Let each latent drift at random through z, and return.
@@ -265,11 +261,11 @@ def loop(selection: Selection, frames: FrameCount, waves: int) -> "Film":
 
     loaded, seeds = selection.loaded, selection.chosen_seeds
     styles = loops_in_z(loaded, seeds, waves, selection.labels(loaded))
-    t, columns = places(frames(LOOP_SECONDS), 1, closed=True), default_columns(len(seeds))
+    t, columns = places(frames(), 1, closed=True), default_columns(len(seeds))
     return film(loaded, styles, t, columns=columns, noise=selection.noise or "const")
 
 
-@film_command("0-5", PSI, CUTOFF, length=f"{TIMELAPSE_SECONDS:g}", of_run=True)
+@film_command("0-5", PSI, CUTOFF, length=10, of_run=True)
 def timelapse(selection: Selection, frames: FrameCount) -> "Film":
     """Show the same seeds during the training of a run.
 
@@ -282,4 +278,4 @@ def timelapse(selection: Selection, frames: FrameCount) -> "Film":
     from stylegan.video import timelapse_film
 
     files = RunFolder(selection.source).checkpoints()
-    return timelapse_film(files, selection.load, selection.points, frames(TIMELAPSE_SECONDS))
+    return timelapse_film(files, selection.load, selection.points, frames())

@@ -21,12 +21,25 @@ Values = Mapping[str, Any]  # sent by a browser: anything, until a control has r
 
 
 @dataclass(frozen=True)
-class Slider:
-    """A number, whole if `step` is."""
+class Control:
+    """What every control has; `tip` is shown over it."""
 
     name: str
     label: str
     tip: str
+
+    def read(self, given: Any) -> Any:
+        """The value that a browser sent; ValueError if the control has no such value."""
+        raise NotImplementedError
+
+    def refusal(self, given: Any, expected: str) -> ValueError:
+        return ValueError(f"{self.label}: {readable(repr(given), 40)} is not {expected}")
+
+
+@dataclass(frozen=True)
+class Slider(Control):
+    """A number, whole if `step` is."""
+
     low: float
     high: float
     value: float
@@ -36,50 +49,36 @@ class Slider:
     def read(self, given: Any) -> float:
         whole, most = self.step % 1 == 0, self.high if self.most is None else self.most
         number = type(given) in (int, float) and self.low <= given <= most
-        if number and (not whole or given == int(given)):
-            return int(given) if whole else float(given)
-        kind = "whole number" if whole else "number"
-        raise ValueError(f"{self.label}: {shown(given)} is not a {kind} from {self.low} to {most}")
+        if not number or (whole and given != int(given)):
+            kind = "whole number" if whole else "number"
+            raise self.refusal(given, f"a {kind} from {self.low} to {most}")
+        return int(given) if whole else float(given)
 
 
 @dataclass(frozen=True)
-class Menu:
+class Menu(Control):
     """One of several values, each with its text."""
 
-    name: str
-    label: str
-    tip: str
     options: Sequence[tuple[str, str]]
     value: str
 
     def read(self, given: Any) -> str:
-        if given in [value for value, _ in self.options]:
-            return str(given)
-        raise ValueError(f"{self.label}: {shown(given)} is not one of the choices")
+        if given not in [value for value, _ in self.options]:
+            raise self.refusal(given, "one of the choices")
+        return str(given)
 
 
 @dataclass(frozen=True)
-class Layers:
+class Layers(Control):
     """Any of the layers, each with a box to tick."""
 
-    name: str
-    label: str
-    tip: str
     count: int
     value: Sequence[int] = ()
 
-    def read(self, given: Any) -> tuple[int, ...]:
-        rows = range(self.count)
-        if isinstance(given, list) and all(type(i) is int and i in rows for i in given):
-            return tuple(sorted(set(given)))
-        raise ValueError(f"{self.label}: {shown(given)} is not a list of layers below {self.count}")
-
-
-Control = Slider | Menu | Layers
-
-
-def shown(value: Any) -> str:
-    return readable(repr(value), 40)
+    def read(self, given: Any) -> list[int]:
+        if not isinstance(given, list) or not all(i in range(self.count) for i in given):
+            raise self.refusal(given, f"a list of layers below {self.count}")
+        return sorted(set(given))
 
 
 def seed_slider(name: str, label: str, tip: str, value: int) -> Slider:
@@ -149,7 +148,7 @@ class Controls:
         read = self.read(values)
         if read["start"] == "own" and own is None:
             raise ValueError("open Your picture and project one first")
-        first, last = sorted((read.get("edit_first", 0), read.get("edit_last", 0)))
+        first, last = sorted((read["edit_first"], read["edit_last"]))
         rows = range(first, last + 1) if last - first + 1 < self.layers else None
         edits = {
             text_of(EditText(name, read[name], rows)): some.edit(called, read[name], rows)

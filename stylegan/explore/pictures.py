@@ -14,6 +14,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.edits import Edit, edited
+from stylegan.figures import mixed
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
 
@@ -61,9 +62,7 @@ def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
             a, b = of_seed(view.plane_a), of_seed(view.plane_b)
             ws = ws + view.plane_x * (a - ws) + view.plane_y * (b - ws)
         if view.mix_layers:
-            rows = list(view.mix_layers)
-            ws = ws.clone()
-            ws[:, rows] = of_seed(view.mix_seed)[:, rows]
+            ws = mixed(ws, of_seed(view.mix_seed), view.mix_layers)
         ws = loaded.truncated(ws, psi=view.psi)
     return edited(ws, [*view.edits.values()], loaded.generator.config)[0].float().cpu().clone()
 

@@ -1,15 +1,12 @@
 """From whatever names a generator (run folder, file, address, bundled name) to the network."""
 
 import dataclasses
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
-from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED, bundled_file, downloaded
 from stylegan.files.formats import SHARED, read_snapshot
-from stylegan.files.formats.own import growth_of
 from stylegan.files.formats.own import save_generator as save_generator
 from stylegan.files.loaded import LoadedGenerator, SeededGenerator
 from stylegan.messages import readable
@@ -101,20 +98,6 @@ def files_of(path: Path, *, states_first: bool = False) -> list[Path]:
             f"so it is not a run that has saved anything; accepted are {ACCEPTED}"
         )
     return files
-
-
-def newest_of_each_resolution(paths: Iterable[Path]) -> list[Path]:
-    """Of generator and state files, oldest first, the last at each resolution; their weights are
-    not read."""
-    last: dict[int, Path] = {}
-    for path in paths:
-        payload = checkpoint.load(path, mapped=True)
-        try:
-            resolution, _ = growth_of(payload)
-            last[resolution] = path
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} does not specify its resolution: {error}") from error
-    return list(last.values())
 
 
 def load_discriminator(
