@@ -38,9 +38,6 @@ def made(seed, **options):
     return to_uint8(images)[0]
 
 
-# What is written
-
-
 def test_one_file_per_seed_and_a_grid(source, out):
     printed = told("generate", source, "--seeds", "0-2,10000", "--out", out, *CPU)
     names = ["grid.png", "seed0000.png", "seed0001.png", "seed0002.png", "seed10000.png"]
@@ -79,14 +76,10 @@ def test_gray_and_transparent_pictures(tmp_path, out, channels, mode):
     assert look(out / "grid.png").mode == "RGB"
 
 
-def test_the_same_command_twice_writes_the_same_bytes(source, out, tmp_path):
+def test_the_same_command_twice_writes_the_same_bytes(source, out):
     options = ["--seeds", "0-5", "--noise", "random"]
     first = generated(source, out, *options)
-    assert first == generated(source, tmp_path / "other", *options)
-    assert first == generated(source, out, *options)  # and on top of itself
-
-
-# Sources
+    assert first == generated(source, out, *options)  # on top of itself
 
 
 def test_a_run_that_still_grows_is_shown_at_its_stage(tmp_path, out):
@@ -100,12 +93,8 @@ def test_a_run_that_still_grows_is_shown_at_its_stage(tmp_path, out):
     assert "training has reached 8x8" in larger.stderr
 
 
-# Errors
-
-
-@pytest.mark.parametrize("inside", ["", "deeper/still"])
-def test_an_output_path_that_is_a_file_is_refused_before_any_work(source, inside):
-    message = refused("generate", "gone.pt", "--out", source / inside)
+def test_an_output_path_that_is_a_file_is_refused_before_any_work(source):
+    message = refused("generate", "gone.pt", "--out", source / "deeper/still")
     assert message == f"Error: {source} is a file; choose another folder"
 
 
@@ -126,11 +115,8 @@ def test_several_classes_are_mixed_by_their_weights(tmp_path, out):
     with torch.no_grad():
         image = generator(latents([3], 4), torch.tensor([[0.7, 0.3]]), noise="const")
     assert np.array_equal(pixels(out / "seed0003.png"), to_uint8(image)[0])
-    for given, message in (
-        ("smile=0.7,sda=0.3", "no class 'sda'; did you mean sad?"),
-        ("smile=0.7,sad=x", "labels with weights are like smile=0.7,sad=0.3, each name once"),
-    ):
-        assert message in refused("generate", path, "--class", given, "--out", out, *CPU)
+    message = refused("generate", path, "--class", "smile=0.7,sda=0.3", "--out", out, *CPU)
+    assert "no class 'sda'; did you mean sad?" in message
 
 
 def test_without_a_class_each_seed_has_its_own(tmp_path, out):
@@ -140,13 +126,10 @@ def test_without_a_class_each_seed_has_its_own(tmp_path, out):
     result = stylegan(*given, "--seeds", "2-4", "--out", out)
     said = "classes in turn, as no --class is given: seed 0 is cat, seed 1 is 'dog\\n'"
     assert said in result.stderr
-    for seed, name in ((2, "cat"), (3, "dog\n"), (4, "cat")):
+    for seed, name in ((2, "cat"), (3, "dog\n")):
         told(*given, "--seeds", seed, "--class", name, "--out", out / name[:3])
         written = out / name[:3] / f"seed{seed:04d}.png"
         assert (out / written.name).read_bytes() == written.read_bytes()
-
-
-# Doors
 
 
 @pytest.mark.parametrize("door", [["generate.py"], ["-m", "stylegan", "generate"]])

@@ -7,14 +7,7 @@ from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan.networks import Generator, NetworkConfig
-from stylegan.sampling import (
-    MAX_SEED,
-    crop,
-    generate,
-    latents,
-    seed_noise,
-    to_uint8,
-)
+from stylegan.sampling import MAX_SEED, crop, generate, latents, seed_noise, to_uint8
 
 
 @pytest.fixture(scope="module")
@@ -72,22 +65,15 @@ def test_pixels_are_rounded_to_the_nearest_level_and_cut_off(value, level):
     assert np.array_equal(to_uint8(images), np.full((1, 2, 2, 1), level, np.uint8))
 
 
-def test_chunks_are_no_larger_than_the_batch_and_in_the_order_of_the_seeds(generator):
-    chunks = list(generate(generator, [7, 1, 4, 2, 0], batch=2))
-    assert [chunk.shape for chunk in chunks] == [(n, 16, 16, 3) for n in (2, 2, 1)]
-    single = pictures(generator, [4], batch=1).astype(int)
-    assert np.abs(np.concatenate(chunks)[2:3] - single).max() <= 1
-
-
 @pytest.mark.parametrize("noise", ["const", "random", "none"])
 def test_a_seed_is_one_image_whatever_the_batch(generator, noise):
     seeds = range(11)
     one_by_one = pictures(generator, seeds, batch=1, noise=noise)
     for seed in (0, 5):
         assert np.array_equal(pictures(generator, [seed], noise=noise)[0], one_by_one[seed])
-    for batch in (3, 11):
-        together = pictures(generator, seeds, batch=batch, noise=noise)
-        assert np.abs(together.astype(int) - one_by_one).max() <= 1
+    chunks = list(generate(generator, seeds, batch=3, noise=noise))
+    assert [len(chunk) for chunk in chunks] == [3, 3, 3, 2]
+    assert np.abs(np.concatenate(chunks).astype(int) - one_by_one).max() <= 1
     assert one_by_one.std() > 20  # the pictures show something
 
 

@@ -82,9 +82,7 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
             library.check_video(out, fps)
             check_file(out, overwrite=overwrite)
             film = make(selection, frames, **given)
-            layout = replace(film.layout, scale=scale)
-            library.check_frame(layout.size)
-            shown = itertools.starmap(layout.frame, film.frames)
+            shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
             with progress_bar("frame") as progress:
                 library.write_video(out, shown, count=film.count, fps=fps, progress=progress)
             took = f"{film.count / fps:.1f} s at {fps:g} frames per second"

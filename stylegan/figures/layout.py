@@ -40,7 +40,9 @@ def tiled(
     labels, (width, height) = legible(labels or []), cells[0].size
     font = fitting_font(labels or [""], width)
     line = text_height(font) if labels else 0
-    canvas = Image.new("RGB", tiled_size(len(cells), columns, (width, height), line), PAPER)
+    rows, columns = -(-len(cells) // columns), min(columns, len(cells))
+    size = columns * (width + GAP) + GAP, rows * (height + GAP + line) + GAP
+    canvas = Image.new("RGB", size, PAPER)
     draw = ImageDraw.Draw(canvas)
     for i, cell in enumerate(cells):
         x, y = GAP + i % columns * (width + GAP), GAP + i // columns * (height + GAP + line)
@@ -48,13 +50,6 @@ def tiled(
         if labels:
             draw.text((x + width / 2, y + height), labels[i], fill=INK, font=font, anchor="ma")
     return canvas
-
-
-def tiled_size(n: int, columns: int, size: tuple[int, int], line: int) -> tuple[int, int]:
-    """Width and height of n cells of `size`, each above a label `line` pixels high."""
-    rows, columns = -(-n // columns), min(columns, n)
-    width, height = size
-    return columns * (width + GAP) + GAP, rows * (height + GAP + line) + GAP
 
 
 def chart(

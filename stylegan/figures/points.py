@@ -56,8 +56,7 @@ def of_latents(
     labels: Tensor | None = None,
     noise: Noise | None = None,
 ) -> Points:
-    """Those that a file holds, all or some by number, with its noise unless another is given.
-    ValueError if the file's maps of noise end below the resolution of the pictures."""
+    """Those that a file holds, all or some by number, with its noise unless another is given."""
     ws, maps = read_latents(path, loaded.generator, labels)
     rows = list(range(len(ws)) if rows is None else rows)
     for row in rows:
@@ -65,13 +64,6 @@ def of_latents(
             raise ValueError(f"{path} holds latents 0 to {len(ws) - 1}, but {row} was asked for")
     names = [f"latent {row}" for row in rows]
     if noise is None and maps is not None:
-        side = maps[-1].shape[-1]
-        if side < loaded.resolution:
-            size = f"{loaded.resolution}x{loaded.resolution}"
-            raise ValueError(
-                f"{path} holds noise up to {side}x{side}, pictures of {size} need more: pass "
-                f"--noise const, or --resolution {side}"
-            )
         noise = [m[rows] if len(m) > 1 else m for m in maps]
     return Points(names, rows, ws[rows], "const" if noise is None else noise)
 

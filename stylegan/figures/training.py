@@ -13,10 +13,8 @@ PointsOf = Callable[[LoadedGenerator], Points]
 
 
 def evenly(places: Sequence[float], most: int) -> list[int]:
-    """Indices of at most `most` of the ascending places, nearest to evenly spread ones; always the
-    first and the last."""
-    if most < 2:
-        raise ValueError(f"at least 2 places are needed, the first and the last, not {most}")
+    """Indices of at most `most` (2 or more) of the ascending places, nearest to evenly spread ones;
+    always the first and the last."""
     return list(range(len(places))) if len(places) <= most else sorted(set(nearest(places, most)))
 
 

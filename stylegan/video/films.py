@@ -55,9 +55,8 @@ def film(
     noise: Noise = "const",
 ) -> Film:
     """A frame for each place t (n,), its pictures in rows of `columns`."""
-    cells, size = styles(t[:1]).shape[1], loaded.picture_size()
     made = pictures_along(loaded, styles, t, noise=noise)
-    layout = FrameLayout(size, cells, columns, labels, captions=bool(captions))
+    layout = FrameLayout(loaded.picture_size(), columns, labels)
     return Film(zip(made, captions or itertools.repeat(""), strict=False), len(t), layout)
 
 
@@ -210,7 +209,7 @@ def timelapse_film(
     """
     chosen = [files[i] for i in nearest([images_of(path) for path in files], count)]
     last = load(chosen[-1])
-    cells = len(points_of(last).names)
+    columns = default_columns(len(points_of(last).names))
 
     def frames() -> Iterator[tuple[np.ndarray, str]]:
         for path, same in itertools.groupby(chosen):
@@ -218,5 +217,4 @@ def timelapse_film(
             frame = pictures(loaded, points_of(loaded)), moment(loaded)
             yield from (frame for _ in same)
 
-    layout = FrameLayout(last.picture_size(), cells, default_columns(cells), captions=True)
-    return Film(frames(), count, layout)
+    return Film(frames(), count, FrameLayout(last.picture_size(), columns))

@@ -6,19 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from stylegan.figures.layout import (
-    GAP,
-    PAPER,
-    caption_font,
-    captioned,
-    filling,
-    fitting_font,
-    paste,
-    text_height,
-    tiled,
-    tiled_size,
-)
-from stylegan.figures.lettering import legible
+from stylegan.figures.layout import PAPER, captioned, filling, paste, tiled
 from stylegan.sampling import picture
 
 SMALLEST_SIDE = 256  # of a picture, unless a scale is chosen
@@ -32,10 +20,8 @@ class FrameLayout:
     """
 
     resolution: tuple[int, int]  # height and width of the largest pictures
-    cells: int = 1  # number of pictures
     columns: int = 1
     labels: Sequence[str] | None = None
-    captions: bool = False
     scale: int | None = None  # enlargement; None: to 256 pixels at least
 
     @property
@@ -44,15 +30,6 @@ class FrameLayout:
         height, width = self.resolution
         scale = self.scale or -(-SMALLEST_SIDE // max(height, width))
         return width * scale, height * scale
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height of a frame."""
-        width, height = self.cell
-        if self.cells > 1 or self.labels:
-            line = text_height(fitting_font(legible(self.labels), width)) if self.labels else 0
-            width, height = tiled_size(self.cells, self.columns, self.cell, line)
-        return width, height + (text_height(caption_font(width)) + GAP if self.captions else 0)
 
     def frame(self, pictures: np.ndarray, caption: str = "") -> np.ndarray:
         """Pictures uint8 (cells, H, W, C) as a frame uint8 (height, width, 3)."""
