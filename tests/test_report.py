@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-import torch
 from commands import refused, told
 from PIL import Image
 from tiny_training import SHORT, run, tiny_config
@@ -16,8 +15,8 @@ from tiny_training import SHORT, run, tiny_config
 from stylegan.config import to_toml
 from stylegan.files.loading import load_source
 from stylegan.report import Captioned, Drawings, truncation_sweep, write_report
-from stylegan.report.charts import POINTS, averaged, chart
-from stylegan.report.curves import best_of, by_metric, scores
+from stylegan.report.charts import POINTS, averaged
+from stylegan.report.curves import best_of, by_metric
 from stylegan.report.history import read_run
 from stylegan.run_folder import RunFolder
 
@@ -125,19 +124,16 @@ def test_the_page_tells_everything_and_fetches_nothing(folder):
     shown = Captioned(Image.new("RGB", (40, 30)), "the caption")
     sweep = truncation_sweep(load_source(folder), seeds=range(2))
     assert write_report(folder, Drawings(sweep, shown)) == folder / "report.html"
-    assert scores(read_run(folder)) == [("Best fid50k", "11.5")]
     page = Page(folder / "report.html")
     page.check_alone()
-    versions = f"torch {torch.__version__}"
-    for text in ("mine", "Finished", "fid50k", "12.25", "half of them", versions, "num_processes"):
+    for text in ("mine", "Finished", "fid50k", "11.5", "12.25", "half of them", "num_processes"):
         assert text in page.text
     assert "the caption" in page.text and "psi on" in page.text
     titles = [text for drawn in page.charts for text in texts(drawn)]
     for title in ("fid50k: Frechet Inception distance", "Logits", "Loss of the generator"):
         assert title in titles
     first = (folder / "report.html").read_bytes()
-    write_report(folder, Drawings(sweep, shown))
-    assert (folder / "report.html").read_bytes() == first
+    assert write_report(folder, Drawings(sweep, shown)).read_bytes() == first
     assert not list(folder.glob("*.partial"))
 
 
@@ -207,7 +203,8 @@ def test_what_a_resume_has_undone_is_not_shown(begun):
     history = read_run(begun)
     assert [(e["images_seen"], e["g/x"]) for e in history.progress()] == [(10, 1), (20, 1), (30, 2)]
     assert [session.seconds for session in history.sessions()] == [30, 60]
-    assert [session.images for session in history.sessions()] == [(0, 30), (20, 30)]
+    images = [session.span("images_seen") for session in history.sessions()]
+    assert images == [(0, 30), (20, 30)]
 
 
 def test_the_best_is_sought_at_the_resolution_of_the_last(begun):
@@ -228,11 +225,9 @@ def test_what_cannot_be_compared_shares_no_line(begun):
     lines = [measured(40, psi=psi, fid=10 * psi) for psi in (1.0, 0.5, 0.7)]
     (begun / "metrics.jsonl").write_text(measured(20, fid=11.0) + "".join(lines))
     page = Page(write_report(begun))
-    over_time, over_psi = page.charts
-    assert "fid50k against truncation" in texts(over_psi)
+    (over_time,) = page.charts
     assert "fid50k: Frechet Inception distance" in texts(over_time)
     assert all(f"psi {psi}" in page.text for psi in (1.0, 0.5, 0.7))
-    assert "Best fid50k10" in page.text  # of those without truncation
     (begun / "metrics.jsonl").write_text(measured(20, fid=11.0) + measured(40, fid=9, network="b"))
     page = Page(write_report(begun))
     assert page.charts == []  # one point is no line
@@ -242,17 +237,10 @@ def test_what_cannot_be_compared_shares_no_line(begun):
 # Charts
 
 
-def drawn(*series, **options):
-    return svg(chart("title", series, x_name="x", **options))
-
-
-def test_many_points_are_averaged_and_their_range_is_kept():
-    points = [(x, float(x % 2)) for x in range(POINTS * 10)]
-    x, mean, low, high = averaged(points)
-    assert len(x) == POINTS
-    assert (set(mean), set(low), set(high)) == ({0.5}, {0.0}, {1.0})
-    x, mean, *_ = averaged([(0, 1.0), (1, None), (2, 3.0)])
-    np.testing.assert_array_equal(mean, [1, np.nan, 3])
+def test_many_points_are_averaged_and_a_gap_remains():
+    x, mean = averaged([(x, float(x % 2)) for x in range(POINTS * 10)])
+    assert len(x) == POINTS and set(mean) == {0.5}
+    np.testing.assert_array_equal(averaged([(0, 1.0), (1, None), (2, 3.0)])[1], [1, np.nan, 3])
 
 
 # The command

@@ -26,13 +26,7 @@ STYLE: Any = {
     "svg.hashsalt": "stylegan report",  # equal charts get equal names in each run
     "text.parse_math": False,
 }
-
-
-class Series(NamedTuple):
-    """A line; it is interrupted where a value is None."""
-
-    name: str
-    points: Sequence[tuple[float, float | None]]
+Points = list[tuple[float, float | None]]  # a line, interrupted where a value is None
 
 
 class Band(NamedTuple):
@@ -55,21 +49,20 @@ def short(value: float | None) -> str:
 
 def chart(
     title: str,
-    series: Sequence[Series],
+    lines: Mapping[str, Points],
     *,
     x_name: str,
     bands: Sequence[Band] = (),
     log: bool = False,
-    levels: Mapping[str, float] | None = None,
 ) -> str:
     """An SVG image as a data address; empty if there are no numbers.
 
     With `log` the y axis is logarithmic if all values are positive and differ by more than a factor
-    of ten. Many points are averaged, and their range is shaded. `levels` are dashed lines.
+    of ten. Many points are averaged.
     """
-    lines = [(one.name, averaged(one.points)) for one in series]
-    lines = [(name, rows) for name, rows in lines if np.isfinite(rows[1]).any()]
-    if not lines:
+    rows = {name: averaged(points) for name, points in lines.items()}
+    rows = {name: row for name, row in rows.items() if np.isfinite(row[1]).any()}
+    if not rows:
         return ""
     import matplotlib
     from matplotlib.figure import Figure
@@ -79,15 +72,13 @@ def chart(
         figure = Figure((6.4, 2.9), layout="constrained")
         axes = figure.add_subplot(xlabel=x_name)
         axes.set_title(printable(title), loc="left", pad=14)
-        for name, (x, mean, low, high) in lines:
-            marker = "o" if len(x) <= DOTS else ""
-            (line,) = axes.plot(x, mean, marker=marker, ms=4, lw=1.5, label=printable(name))
-            axes.fill_between(x, low, high, color=line.get_color(), alpha=0.2, lw=0)
-        values = np.concatenate([rows[1] for _, rows in lines])
+        for name, (x, y) in rows.items():
+            axes.plot(
+                x, y, marker="o" if len(x) <= DOTS else "", ms=4, lw=1.5, label=printable(name)
+            )
+        values = np.concatenate([y for _, y in rows.values()])
         if log and 0 < 10 * np.nanmin(values) < np.nanmax(values):
             axes.set_yscale("log")
-        for name, y in (levels or {}).items():
-            axes.axhline(y, color="#5c636b", lw=1, ls="--", label=printable(name))
         left, right = axes.get_xlim()
         for start, shaded_until, end, name in bands:
             axes.axvspan(start, shaded_until, color="#1c1e21", alpha=0.06, lw=0)
@@ -96,20 +87,16 @@ def chart(
                 axes.annotate(name, (start, 1), (3, 3), place, textcoords="offset points")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-        if len(lines) > 1 or levels:
+        if len(rows) > 1:
             figure.legend(loc="outside lower center", ncols=3, frameon=False)
         file = io.BytesIO()
         figure.savefig(file, format="svg", metadata={"Date": None})
     return f"data:image/svg+xml;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def averaged(points: Sequence[tuple[float, float | None]]) -> np.ndarray:
-    """(4, n): x, mean, least and largest value; n at most POINTS, NaN for None."""
-    x, y = np.array(points, float).reshape(-1, 2).T
-    parts = min(len(x), POINTS)
-    rows = []
-    for xs, ys in zip(np.array_split(x, parts), np.array_split(y, parts), strict=True):
-        known = ys[np.isfinite(ys)]
-        found = (known.mean(), known.min(), known.max()) if len(known) else (np.nan,) * 3
-        rows.append((xs.mean(), *found))
-    return np.array(rows).reshape(-1, 4).T
+def averaged(points: Points) -> np.ndarray:
+    """(2, n): x and y; n at most POINTS, NaN for None."""
+    parts = np.array_split(np.array(points, float), min(len(points), POINTS))
+    means = [np.ma.masked_invalid(part).mean(axis=0) for part in parts]
+    found: np.ndarray = np.ma.stack(means).filled(np.nan).T
+    return found

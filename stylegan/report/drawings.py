@@ -1,9 +1,9 @@
 """Pictures that are not among the files of a run but drawn from its generator."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from PIL import Image
@@ -22,32 +22,28 @@ PSIS = (1.0, 0.7, 0.5, 0.3, 0.0, -0.5, -1.0)
 SAMPLES, NEIGHBOURS = 5, 9  # rows and columns of the nearest training images
 
 
-@dataclass(frozen=True)
-class Captioned:
+class Captioned(NamedTuple):
     """A picture and what is to be said of it."""
 
     image: Image.Image
     about: str
 
 
-@dataclass(frozen=True)
-class Drawings:
+class Drawings(NamedTuple):
     """What a report shows beside the files of the run. A text explains why something is missing."""
 
     sweep: Captioned | str = "Not drawn."
     neighbours: Captioned | str = "Not looked for; stylegan report RUN does."
 
 
-def truncation_sweep(
-    loaded: LoadedGenerator, seeds: Sequence[int] = SEEDS, psis: Sequence[float] = PSIS
-) -> Captioned:
+def truncation_sweep(loaded: LoadedGenerator, seeds: Sequence[int] = SEEDS) -> Captioned:
     """A row for each seed, at falling psi, where the generator is and as far as it has grown."""
     count = loaded.generator.config.label_dim
     labels = torch.eye(count)[[i % count for i in range(len(seeds))]] if count else None
     layers = "all layers" if loaded.cutoff is None else f"the first {loaded.cutoff} layers"
     seen = "" if loaded.images_seen is None else f" after {loaded.images_seen / 1000:,.0f} kimg"
     return Captioned(
-        truncation(loaded, of_seeds(loaded, seeds, labels), psis),
+        truncation(loaded, of_seeds(loaded, seeds, labels), PSIS),
         f"Average generator{seen}, stored noise, psi on {layers}. 1 is full variety, 0 the average "
         "image, below 0 the opposites of the seeds.",
     )
@@ -65,37 +61,28 @@ def drawings_of(
     try:
         loaded = load_source(folder, map_location=device)
     except FileNotFoundError:
-        text = "The run has not saved a generator yet."
-        return Drawings(text, text)
+        return Drawings(*["The run has not saved a generator yet."] * 2)
     except ValueError as error:
-        text = f"No generator of the run can be read: {error}"
-        return Drawings(text, text)
-    sweep = truncation_sweep(loaded)
+        return Drawings(*[f"No generator of the run can be read: {error}"] * 2)
+    sweep, run = truncation_sweep(loaded), RunFolder(folder)
+    prepared = partial(progress, "prepared")
     try:
-        return Drawings(sweep, nearest(loaded, RunFolder(folder), tools, data, progress))
+        store = store_of(loaded, run, data, tell=tools.tell, progress=prepared)
+        if store is None:
+            gone = "the training images are gone; stylegan report --data finds them."
+            return Drawings(sweep, f"Not looked for: {gone}")
+        mirror = run.config().data.mirror
+        source = GeneratorSamples.of(loaded, store, mirror=mirror, progress=progress)
+        network = comparing(source)
+        text = (
+            f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
+            f"nearest to each among {len(store):,}, by {network.name}. Below: the distance in "
+            "units of that between a training image and its nearest other one, so far below 1 is "
+            "nearly a copy."
+        )
+        image = samples_and_nearest(source, network, SAMPLES, NEIGHBOURS)
+        return Drawings(sweep, Captioned(image, text))
     except (ValueError, OSError) as error:
         if data is not None:
             raise
         return Drawings(sweep, f"Not looked for: {error}")
-
-
-def nearest(
-    loaded: LoadedGenerator,
-    run: RunFolder,
-    tools: Tools,
-    data: Path | None,
-    progress: ImageProgress,
-) -> Captioned | str:
-    """The training images nearest to some samples, or the reason why there are none."""
-    store = store_of(loaded, run, data, tell=tools.tell, progress=partial(progress, "prepared"))
-    if store is None:
-        return "Not looked for: the training images are gone; stylegan report --data finds them."
-    source = GeneratorSamples.of(loaded, store, mirror=run.config().data.mirror, progress=progress)
-    network = comparing(source)
-    text = (
-        f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
-        f"nearest to each among {len(source.real_images()):,}, by {network.name}. Below: the "
-        "distance in units of that between a training image and its nearest other one, so far "
-        "below 1 is nearly a copy."
-    )
-    return Captioned(samples_and_nearest(source, network, SAMPLES, NEIGHBOURS), text)

@@ -39,15 +39,9 @@ class Measurement(NamedTuple):
     def resolution(self) -> float | None:
         return number(self.part("fakes").get("resolution"))
 
-    @property
-    def psi(self) -> float | None:
-        return number(self.part("fakes").get("psi"))
-
     def setting(self) -> dict[str, Any]:
         """What else two measurements of one generator may differ in."""
         fakes = {k: v for k, v in self.part("fakes").items() if k not in ("resolution", "alpha")}
-        if fakes.get("mixed") == 1:  # older versions could mix several latents
-            del fakes["mixed"]
         reals = {f"reals' {k}": self.part("reals").get(k) for k in ("images", "number", "mirror")}
         return {**fakes, **reals, "network": str(self.protocol.get("sha256"))[:12]}
 
@@ -55,8 +49,7 @@ class Measurement(NamedTuple):
     def yardstick(self) -> str | None:
         """What was measured, if it was not a generator."""
         generator = self.part("generator")
-        known = "sha256" in generator and generator["sha256"] is None
-        return str(generator.get("origin")) if known else None
+        return None if generator.get("sha256", "") is not None else str(generator.get("origin"))
 
 
 class Session(NamedTuple):
@@ -64,19 +57,15 @@ class Session(NamedTuple):
 
     events: list[Event]
 
+    def span(self, name: str) -> tuple[float, float]:
+        """The first and the last value of `time` or `images_seen`; zeros if there is none."""
+        known = [y for y in (number(event.get(name)) for event in self.events) if y is not None]
+        return (known[0], known[-1]) if known else (0.0, 0.0)
+
     @property
     def seconds(self) -> float:
-        times = self.numbers("time")
-        return max(times, default=0.0) - min(times, default=0.0)
-
-    @property
-    def images(self) -> tuple[float, float]:
-        """Images seen, before and after it."""
-        seen = self.numbers("images_seen") or [0.0]
-        return seen[0], seen[-1]
-
-    def numbers(self, name: str) -> list[float]:
-        return [y for y in (number(event.get(name)) for event in self.events) if y is not None]
+        first, last = self.span("time")
+        return max(last - first, 0.0)
 
 
 @dataclass(frozen=True)
@@ -92,12 +81,8 @@ class RunHistory:
     unreadable: Mapping[str, int]  # number of lines left out, by file
 
     @property
-    def name(self) -> str:
-        return self.folder.path.resolve().name
-
-    @property
     def images_seen(self) -> int:
-        return int(Session(self.events).images[1])
+        return int(Session(self.events).span("images_seen")[1])
 
     def sessions(self) -> list[Session]:
         parts: list[Session] = []
@@ -134,15 +119,17 @@ def read_run(folder: Path) -> RunHistory:
         config,
         run.config_file.read_text(encoding="utf-8-sig"),
         events,
-        [measurement_of(line) for line in lines],
+        [
+            Measurement(
+                line["metric"],
+                {name: number(value) for name, value in mapping(line.get("values")).items()},
+                mapping(line.get("protocol")),
+            )
+            for line in lines
+        ],
         [(kimg, path) for kimg, path in run.grids() if path.is_file()],
         {run.log_file.name: bad_events, run.metrics_file.name: bad_lines},
     )
-
-
-def measurement_of(line: Mapping[str, Any]) -> Measurement:
-    values = {name: number(value) for name, value in mapping(line.get("values")).items()}
-    return Measurement(line["metric"], values, mapping(line.get("protocol")))
 
 
 def mapping(value: object) -> Mapping[str, Any]:

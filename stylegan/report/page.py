@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,46 +31,59 @@ STATES = {
 
 
 class Picture(NamedTuple):
-    """A picture in the page, or why it cannot be shown."""
+    """A picture in the page."""
 
-    source: str  # a data address; empty if there is a problem
+    source: str  # a data address
     caption: str
-    problem: str = ""
-    pixelated: bool = False  # small enough to be enlarged without smoothing
+    pixelated: bool  # small enough to be enlarged without smoothing
 
 
-def picture(image: Image.Image, caption: str) -> Picture:
-    """The picture itself, in the page: lossless if it is small."""
-    file = io.BytesIO()
-    small = image.width * image.height <= LOSSLESS_PIXELS
-    image.save(file, **({"format": "PNG"} if small else {"format": "WEBP", "quality": 88}))
+def picture(drawing: Captioned | str) -> Picture | str:
+    """The picture itself, in the page: lossless if it is small. A text stays as it is."""
+    if isinstance(drawing, str):
+        return drawing
+    file, (width, height) = io.BytesIO(), drawing.image.size
+    kind = "png" if width * height <= LOSSLESS_PIXELS else "webp"
+    drawing.image.save(file, kind, quality=88)
     data = base64.b64encode(file.getvalue()).decode("ascii")
-    source = f"data:image/{'png' if small else 'webp'};base64,{data}"
-    return Picture(source, caption, pixelated=image.width < 640)
+    return Picture(f"data:image/{kind};base64,{data}", drawing.about, width < 640)
 
 
-def file_picture(path: Path, side: int, caption: str) -> Picture:
-    """A picture of the run, at most `side` wide and high."""
+def file_picture(path: Path, side: int, caption: str) -> Picture | str:
+    """A picture of the run, at most `side` wide and high, or why it cannot be shown."""
     try:
         with Image.open(path) as opened:
             image = opened.convert("RGBA" if "A" in opened.getbands() else "RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        return Picture("", caption, f"{path.name} cannot be shown: {error}")
+        return f"{path.name} cannot be shown: {error}"
     image.thumbnail((side, side))
-    return picture(image, caption)
-
-
-def drawn(drawing: Captioned | str) -> Picture | str:
-    return drawing if isinstance(drawing, str) else picture(drawing.image, drawing.about)
+    return picture(Captioned(image, caption))
 
 
 def contents(history: RunHistory, drawings: Drawings) -> dict[str, Any]:
     """Everything that the template names."""
-    bands = growth_bands(history)
-    config, overfitted = history.config, history.last_of("overfitted")
+    bands, config, run = growth_bands(history), history.config, history.folder
+    speed, losses = curves.curves(history, bands)
+    last, overfitted = history.last_of("start", "resume", *ENDS), history.last_of("overfitted")
+    kind = last["event"] if last else ""
+    times = [event["time"] for event in history.events if number(event.get("time")) is not None]
     penalty = f", R1 gamma {config.r1_gamma:g}" if config.r1_gamma else ""
+    newest = [
+        file_picture(
+            path,
+            NEWEST_SIDE,
+            f"Generated, after {kimg:,} kimg: fixed seeds, average generator, psi 1",
+        )
+        for kimg, path in history.grids[-1:]
+    ]
+    if run.reals_file.is_file():
+        newest.append(file_picture(run.reals_file, NEWEST_SIDE, "Training images"))
     return {
-        "name": history.name,
+        "name": run.path.resolve().name,
+        "state": STATES.get(kind, "Not begun"),
+        "kind": kind,
+        "reason": last.get("reason") if last and kind == "failed" else None,
+        "dates": f"{moment(times[0])} to {moment(times[-1])}" if times else "",
         "facts": facts(history),
         "notes": [
             *([overfitted.get("reason")] if overfitted else []),
@@ -79,24 +91,22 @@ def contents(history: RunHistory, drawings: Drawings) -> dict[str, Any]:
             f"{config.network.image_channels} channels, {config.generator_loss} and "
             f"{config.discriminator_loss} loss{penalty}, {config.precision}, seed {config.seed}",
         ],
-        **status(history),
-        "newest": newest(history),
+        "newest": newest,
         "metric_charts": curves.metric_charts(history, bands),
         "metric_rows": curves.metric_rows(history),
         "protocols": {  # of the last measurement of each metric
             metric: json.dumps(every[-1].protocol, indent=2, ensure_ascii=False, default=str)
             for metric, every in curves.by_metric(history).items()
         },
-        "losses": curves.losses(history, bands),
-        "speed": curves.speed(history, bands),
+        "losses": losses,
+        "speed": speed,
         "over_time": over_time(history),
         "grids": len(history.grids),
-        "sweep": drawn(drawings.sweep),
-        "neighbours": drawn(drawings.neighbours),
+        "sweep": picture(drawings.sweep),
+        "neighbours": picture(drawings.neighbours),
         "options": options(history),
         "toml": history.toml,
         "sessions": [session_row(session) for session in history.sessions()],
-        "environment": environment(history),
         "unreadable": [
             f"{count(n, 'unreadable line')} of {name} left out"
             for name, n in history.unreadable.items()
@@ -115,35 +125,10 @@ def facts(history: RunHistory) -> list[tuple[str, str]]:
         ("Images seen", f"{history.images_seen:,}{until}"),
         ("Resolution", f"{stage.resolution}×{stage.resolution}{growing}"),  # noqa: RUF001
         ("Training time", duration(sum(session.seconds for session in history.sessions()))),
-        *curves.scores(history),
     ]
 
 
-def status(history: RunHistory) -> dict[str, Any]:
-    """Whether the run has finished, since when, and if it failed, why."""
-    last = history.last_of("start", "resume", *ENDS)
-    event = last["event"] if last else ""
-    times = [event["time"] for event in history.events if number(event.get("time")) is not None]
-    return {
-        "state": STATES.get(event, "Not begun"),
-        "kind": event,
-        "reason": last.get("reason") if last and event == "failed" else None,
-        "dates": f"{moment(times[0])} to {moment(times[-1])}" if times else "not begun yet",
-    }
-
-
-def newest(history: RunHistory) -> list[Picture]:
-    """The last grid of samples, and the training images."""
-    pictures = []
-    for kimg, path in history.grids[-1:]:
-        caption = f"Generated, after {kimg:,} kimg: fixed seeds, average generator, psi 1"
-        pictures.append(file_picture(path, NEWEST_SIDE, caption))
-    if history.folder.reals_file.is_file():
-        pictures.append(file_picture(history.folder.reals_file, NEWEST_SIDE, "Training images"))
-    return pictures
-
-
-def over_time(history: RunHistory) -> list[Picture]:
+def over_time(history: RunHistory) -> list[Picture | str]:
     """Some of the grids, evenly over the run."""
     pictures = []
     for i in evenly([kimg for kimg, _ in history.grids], GRIDS):
@@ -187,7 +172,7 @@ def options(history: RunHistory) -> list[tuple[str, str, str]]:
 def session_row(session: Session) -> list[str]:
     """Begin, images, time, speed, device, processes and end."""
     first, last = session.events[0], session.events[-1]
-    start, end = session.images
+    start, end = session.span("images_seen")
     seconds = session.seconds
     return [
         moment(first.get("time")),
@@ -198,13 +183,3 @@ def session_row(session: Session) -> list[str]:
         str(first.get("processes", "?")),
         last["event"] if last["event"] in ENDS else "no end logged",
     ]
-
-
-def environment(history: RunHistory) -> dict[str, str]:
-    """The newest `hardware` and `versions` in the log or a measurement, a line each."""
-    newest: dict[str, str] = {}
-    for source in (*(one.protocol for one in history.measurements), *history.events):
-        for name in ("hardware", "versions"):
-            if isinstance(values := source.get(name), Mapping):
-                newest[name] = " · ".join(f"{key} {value}" for key, value in values.items())
-    return newest
