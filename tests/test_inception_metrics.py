@@ -182,12 +182,6 @@ def test_the_score_of_splits_one_by_one_is_torch_fidelitys():
 # Weights
 
 
-def test_our_address_of_the_weights_is_torch_fidelitys():
-    from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
-
-    assert inception.WEIGHTS == URL_INCEPTION_V3
-
-
 def test_weights_of_another_network_are_refused(tmp_path):
     torch.save({"fc.weight": torch.ones(2)}, tmp_path / "other.pth")
     with pytest.raises(ValueError, match="does not hold the Inception network's weights"):

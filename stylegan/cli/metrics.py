@@ -113,7 +113,8 @@ def metrics(
     stylegan metrics runs/mine samples/ --data photos/ --metrics eff-fd1k,eff-pr1k
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
-    from stylegan import distributed
+    from stylegan.config import to_toml
+    from stylegan.distributed import process_group
     from stylegan.metrics import (
         check_results_file,
         default_names,
@@ -144,65 +145,54 @@ def metrics(
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
     tools = measuring_tools(weights, classifiers)
     rows: list[Row] = []
-    with distributed.process_group(chosen):
+    missing: dict[str, None] = {}
+    with process_group(chosen):
         for source in sources:
-            run = RunFolder.at(source)
-            plan: list[tuple[ImageSource, list[Request]]]
+            run, setting = RunFolder.at(source), None
+            plan: list[tuple[str, ImageSource, list[Request]]]
             if source in of_pictures:
                 pictures = pictures_of(source, chosen, resolution=resolution, **shared)
                 requests = parse(wanted_names, len(pictures.pictures))
-                plan = [(pictures, requests)]
+                plan = [(source, pictures, requests)]
             else:
                 requests = parse(wanted_names)
                 samples = samples_of(
                     source, run, requests, chosen, noise=noise, centers=centers, **shared
                 )
-                plan = [(replace(samples, psi=psi), requests) for psi in dict.fromkeys(psis)]
-            plan += halves(plan[0][0], requests) if yardsticks else []
+                plan = [
+                    (source, replace(samples, psi=psi), requests) for psi in dict.fromkeys(psis)
+                ]
+                setting = to_toml(replace(run.config(), seed=0)) if run else None
+            plan += halves(*plan[0]) if yardsticks else []
             place = out or (run.metrics_file if run else None)
-            for variant, wanted in plan:
-                rows.append(Row(source, variant, wanted, []))
+            for name, variant, wanted in plan:
+                psi = getattr(variant, "psi", None)
+                shown = "" if psi is None else f"{psi:g}"
+                row = Row(name, shown, None if variant.half else setting, [])
                 for result in evaluate(variant, wanted, tools, tell=note):
-                    rows[-1].results.append(result)
+                    row.results.append(result)
                     if as_json:
                         say(result.line())
                     if place is not None:
                         result.append_to(place)
-    if not as_json and any(row.results for row in rows):
+                rows.append(row)
+                if not variant.half:
+                    known = {result.metric for result in row.results}
+                    missing |= {r.name: None for r in wanted if r.name not in known}
+    measured = any(row.results for row in rows)
+    if measured and not as_json:
         say(*table(rows))
-    missing = dict.fromkeys(name for row in rows if not row.of_half for name in row.missing())
-    if missing and (names or not any(row.results for row in rows)):
+    if missing and (names or not measured):
         raise ValueError(f"not measured, see above: {', '.join(missing)}")
 
 
 class Row(NamedTuple):
     """The results of one source at one psi."""
 
-    source: str
-    images: "ImageSource"
-    wanted: "Sequence[Request]"
+    name: str
+    psi: str
+    setting: str | None  # configuration of a run, but for its seed
     results: "list[Result]"
-
-    @property
-    def of_half(self) -> bool:
-        return self.images.half
-
-    @property
-    def name(self) -> str:
-        from stylegan.metrics import OtherHalf
-
-        if isinstance(self.images, OtherHalf):
-            return self.images.name
-        return f"{self.source} against half of the reals" if self.of_half else self.source
-
-    @property
-    def psi(self) -> str:
-        psi = getattr(self.images, "psi", None)
-        return "" if psi is None else f"{psi:g}"
-
-    def missing(self) -> list[str]:
-        known = {result.metric for result in self.results}
-        return [request.name for request in self.wanted if request.name not in known]
 
 
 def samples_of(
@@ -287,24 +277,20 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 def means(rows: Sequence[Row]) -> list[dict[str, str]]:
     """A line for runs that differ in nothing but their seed: mean and standard deviation."""
-    from stylegan.config import to_toml
-    from stylegan.run_folder import RunFolder
-
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    groups: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
-        run = RunFolder.at(row.source)
-        if run and not row.of_half:
-            groups[to_toml(replace(run.config(), seed=0)), row.psi].append(row)
+        if row.setting is not None:
+            groups[row.setting, row.psi][row.name] = row
     lines = []
     for (_, psi), group in groups.items():
         scores: dict[str, list[float]] = defaultdict(list)
-        for result in (result for row in group for result in row.results):
+        for result in (result for row in group.values() for result in row.results):
             for name, value in result.scores().items():
                 scores[name].append(value)
-        if len({row.source for row in group}) > 1:
-            line = {"": f"mean of {len(group)} runs", "psi": psi}
+        if len(group) > 1:
+            lines.append({"": f"mean of {len(group)} runs", "psi": psi})
             for name, found in scores.items():
                 if len(found) == len(group):
-                    line[name] = f"{statistics.fmean(found):.4g} ± {statistics.stdev(found):.2g}"
-            lines.append(line)
+                    mean, deviation = statistics.fmean(found), statistics.stdev(found)
+                    lines[-1][name] = f"{mean:.4g} ± {deviation:.2g}"
     return lines

@@ -55,16 +55,12 @@ class EfficientNetLite0:
     def layer(self, x: Tensor, name: str, stride: int = 1) -> Tensor:
         """One convolution, padded as TensorFlow's SAME: the odd pixel at the right and below."""
         weight, bias = self.layers[name]
-        left, right, above, below = (
-            (padding + odd) // 2
-            for size in (x.shape[3], x.shape[2])
-            for padding in [max((-(-size // stride) - 1) * stride + weight.shape[2] - size, 0)]
-            for odd in (0, 1)
-        )
-        groups = x.shape[1] // weight.shape[1]
-        if (left, above) == (right, below):
-            return F.conv2d(x, weight, bias, stride, (above, left), groups=groups)
-        x = F.pad(x, (left, right, above, below))
+        side, groups = x.shape[-1], x.shape[1] // weight.shape[1]
+        padding = max((-(-side // stride) - 1) * stride + weight.shape[2] - side, 0)
+        before, after = padding // 2, (padding + 1) // 2
+        if before == after:
+            return F.conv2d(x, weight, bias, stride, before, groups=groups)
+        x = F.pad(x, (before, after, before, after))
         return F.conv2d(x, weight, bias, stride, groups=groups)
 
     def stages(self, images: Tensor) -> list[Tensor]:

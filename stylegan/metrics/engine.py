@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stylegan import distributed
-from stylegan.metrics.eff import EFF
 from stylegan.metrics.efficientnet import weights_path
+from stylegan.metrics.families import EFF
 from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.inception import INCEPTION
 from stylegan.metrics.path_length import measure_path_length
@@ -33,20 +33,16 @@ class Kind(NamedTuple):
     lower_is_better: bool = True
 
 
-def path_length(kind: str, help: str) -> Kind:
-    return Kind(measure_path_length, 100_000, kind, help, reals=False)
-
-
-FIDS, EFFS = INCEPTION.measure, EFF.measure
+FIDS, EFFS, PPL = INCEPTION.measure, EFF.measure, measure_path_length
 KINDS: Mapping[str, Kind] = {
     "fid": Kind(FIDS, 50_000, "fid", "Frechet Inception distance"),
     "kid": Kind(FIDS, 50_000, "kid", "kernel Inception distance"),
     "pr": Kind(FIDS, 50_000, "precision", "precision and recall", lower_is_better=False),
     "is": Kind(FIDS, 50_000, "is", "Inception score", reals=False, lower_is_better=False),
-    "ppl-z-full": path_length("ppl-z-full", "perceptual path length"),
-    "ppl-w-full": path_length("ppl-w-full", "perceptual path length in W"),
-    "ppl-z-end": path_length("ppl-z-end", "the same at t = 0"),
-    "ppl-w-end": path_length("ppl-w-end", "the same in W at t = 0"),
+    "ppl-z-full": Kind(PPL, 100_000, "ppl-z-full", "perceptual path length", reals=False),
+    "ppl-w-full": Kind(PPL, 100_000, "ppl-w-full", "perceptual path length in W", reals=False),
+    "ppl-z-end": Kind(PPL, 100_000, "ppl-z-end", "the same at t = 0", reals=False),
+    "ppl-w-end": Kind(PPL, 100_000, "ppl-w-end", "the same in W at t = 0", reals=False),
     "ls": Kind(measure_separability, 200_000, "ls-w", "linear separability in W, Z", reals=False),
     "swd": Kind(measure_swd, 16_384, "swd", "sliced Wasserstein distance, per resolution"),
     "eff-fd": Kind(EFFS, 5_000, "eff-fd", "Frechet distance, EfficientNet features"),
@@ -208,9 +204,9 @@ def attempt(
 
 
 def halves(
-    source: ImageSource, requests: Sequence[Request]
-) -> list[tuple[ImageSource, list[Request]]]:
-    """Comparisons with half of the reals: of the source itself, and of the other half.
+    name: str, source: ImageSource, requests: Sequence[Request]
+) -> list[tuple[str, ImageSource, list[Request]]]:
+    """Comparisons with half of the reals, and their names: of the source, and of the other half.
 
     Both with as many images as that half has, since the number of images changes a distance.
     """
@@ -219,4 +215,6 @@ def halves(
         return []
     most = len(source.real_images()) // 2 * (2 if source.mirror else 1)
     fewer = list(dict.fromkeys(r._replace(images=min(r.images, most)) for r in compared))
-    return [(replace(source, half=True), fewer), (OtherHalf.beside(source), fewer)]
+    other = OtherHalf.beside(source)
+    own = (f"{name} against half of the reals", replace(source, half=True), fewer)
+    return [own, (other.name, other, fewer)]

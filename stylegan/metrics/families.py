@@ -1,4 +1,8 @@
-"""Metrics of features: the steps that those of Inception and of EfficientNet share."""
+"""Metrics of features: the steps that those of Inception and of EfficientNet share, and the latter.
+
+Distances, precision and recall in features of EfficientNet-Lite0 rank generators of any data much
+as Inception's do, on a scale of their own: do not compare them with published numbers.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,8 +15,18 @@ from torch import Tensor
 
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.metrics.cache import Rows, cached
+from stylegan.metrics.efficientnet import efficientnet
 from stylegan.metrics.features import FeatureNetwork, Measured, Tools
 from stylegan.metrics.sources import ImageSource
+from stylegan.metrics.statistics import (
+    GROUPS,
+    LEAST_FOR_NEIGHBORHOODS,
+    NEIGHBORHOOD,
+    Estimate,
+    frechet_estimate,
+    kernel_estimate,
+    precision_recall,
+)
 
 # a kind, features of fakes and of reals (n, dim) -> the kind's values, and what defines them
 Compare = Callable[
@@ -47,15 +61,14 @@ class Family:
             kind: f"found {images:,} samples and {num_reals:,} real images, at least "
             f"{self.least[kind]:,} of each are needed"
             for kind in kinds
-            if min(images, num_reals) < self.least[kind]
+            if num_reals < self.least[kind]
         }
         wanted = [kind for kind in kinds if kind not in refused]
         if not wanted:
             return Measured({}, {}, refused=refused)
         network = self.load(tools, source)
         fakes = extract_features(network, source.fakes(images), images, tools.cache)
-        reals = fakes
-        about_reals: dict[str, Any] = {}
+        reals, about_reals = fakes, {}
         if set(wanted) != {self.alone}:
             reals = self.features_of_reals(source, self.of_reals(network), num_reals, tools)
             chosen = {"chosen": "evenly"} if self.evenly else {}
@@ -65,12 +78,10 @@ class Family:
             assert fakes is not None and reals is not None
             return {kind: self.compare(kind, fakes, reals, source) for kind in wanted}
 
-        found = from_rank0(compare)
-        of_kinds = {
-            kind: about if kind == self.alone else {**about_reals, **about}
-            for kind, (_, about) in found.items()
-        }
-        values = {kind: values for kind, (values, _) in found.items()}
+        values, of_kinds = {}, {}
+        for kind, (numbers, about) in from_rank0(compare).items():
+            values[kind] = numbers
+            of_kinds[kind] = about if kind == self.alone else {**about_reals, **about}
         return Measured(values, {**network.about(), "images": images}, of_kinds, refused)
 
     def features_of_reals(
@@ -101,3 +112,30 @@ def extract_features(
 
     on_all_ranks(collect, at_once=True)
     return rows.gathered()
+
+
+DISTANCES: dict[str, Callable[[np.ndarray, np.ndarray], Estimate]] = {
+    "eff-fd": frechet_estimate,
+    "eff-kid": kernel_estimate,
+}
+
+
+def compare_eff(
+    kind: str, fakes: np.ndarray, reals: np.ndarray, source: ImageSource
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """The values of one metric and what defines them, of features (n, dim) and (m, dim)."""
+    if kind in DISTANCES:
+        value, interval = DISTANCES[kind](fakes, reals)
+        return {kind: value}, {"interval_95": {kind: interval}}
+    precision, recall = precision_recall(fakes[: len(reals)], reals)
+    used = {"neighborhood": NEIGHBORHOOD, "images_compared": min(len(fakes), len(reals))}
+    return {"eff-precision": precision, "eff-recall": recall}, used
+
+
+EFF = Family(
+    "eff",
+    lambda tools, source: efficientnet(source.device, source.size),
+    compare_eff,
+    {"eff-fd": 2 * GROUPS, "eff-kid": 2 * GROUPS, "eff-pr": LEAST_FOR_NEIGHBORHOODS},
+    evenly=True,
+)

@@ -60,13 +60,6 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
     return FeatureNetwork(name, weights.sha256, FEATURES + LOGITS, resize, extract)
 
 
-def without_logits(network: FeatureNetwork) -> FeatureNetwork:
-    """The network for reals, whose logits no metric asks for."""
-    return replace(
-        network, dim=FEATURES, extract=lambda images: network.extract(images)[:, :FEATURES]
-    )
-
-
 def compare(
     kind: str, fakes: np.ndarray, reals: np.ndarray, source: ImageSource
 ) -> tuple[dict[str, float], dict[str, Any]]:
@@ -78,9 +71,9 @@ def compare(
     if kind == "pr":
         return precision_recall(fakes, reals, source.device), {"neighborhood": NEIGHBORHOOD}
     if kind == "kid":
-        size = subset_size(len(fakes), len(reals))
+        size = min(KID_SUBSET_SIZE, len(fakes), len(reals))
         subsets = {"subsets": KID_SUBSETS, "subset_size": size, "subset_seed": SEED}
-        return kernel_distance(fakes, reals), subsets
+        return kernel_distance(fakes, reals, size), subsets
     # batches as large as the source's: the order of summation decides the last digits
     ours, theirs = (moments_of(rows, source.batch) for rows in (fakes, reals))
     distance = frechet_distance(ours.mean(), ours.covariance(), theirs.mean(), theirs.covariance())
@@ -93,23 +86,21 @@ INCEPTION = Family(
     compare,
     {"fid": 2, "kid": 2, "pr": LEAST_FOR_NEIGHBORHOODS, "is": SPLITS},
     alone="is",
-    of_reals=without_logits,
+    of_reals=lambda network: replace(  # no metric asks for the logits of reals
+        network, dim=FEATURES, extract=lambda images: network.extract(images)[:, :FEATURES]
+    ),
 )
 
 
-def subset_size(images: int, reals: int) -> int:
-    return min(KID_SUBSET_SIZE, images, reals)
-
-
-def kernel_distance(fakes: np.ndarray, reals: np.ndarray) -> dict[str, float]:
-    """Mean and deviation over subsets of 1000 images, or of all if there are fewer."""
+def kernel_distance(fakes: np.ndarray, reals: np.ndarray, size: int) -> dict[str, float]:
+    """Mean and deviation over subsets of `size` images."""
     from torch_fidelity.metric_kid import kid_features_to_metric
 
     found = kid_features_to_metric(
         torch.from_numpy(fakes),
         torch.from_numpy(reals),
         kid_subsets=KID_SUBSETS,
-        kid_subset_size=subset_size(len(fakes), len(reals)),
+        kid_subset_size=size,
         rng_seed=SEED,
         verbose=False,
     )

@@ -6,7 +6,6 @@ authors (`vgg16_zhang_perceptual.pkl`), which has not been compared with this on
 near, but are not exactly comparable.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,26 +55,15 @@ def load_lpips(weights: Path | None, device: torch.device) -> Lpips:
     trunk = public_weights(WEIGHTS, weights)
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
         network = library._NoTrainLpips(net="vgg", pnet_rand=True)
-    load_trunk(network.net, trunk.tensors, weights)
+    trunk_names = {name: f"features.{name.partition('.')[2]}" for name in network.net.state_dict()}
+    try:  # layers have the numbers that they have in torchvision, slice2.5 that of features.5
+        own = {name: trunk.tensors[theirs] for name, theirs in trunk_names.items()}
+        network.net.load_state_dict(own)
+    except (KeyError, RuntimeError) as error:
+        reason = str(error).split("\n")[-1].strip()
+        raise ValueError(
+            f"{weights} does not hold the weights of torchvision's VGG16 ({reason}); the file is "
+            f"{WEIGHTS}"
+        ) from error
     heads = Path(library.__file__).parent / "lpips_models" / "vgg.pth"
     return Lpips(network.to(device), trunk.sha256, sha256_of(heads))
-
-
-def load_trunk(trunk: nn.Module, tensors: Mapping[str, Tensor], origin: Path | None) -> None:
-    """Load weights of torchvision's VGG16, whose layers have other names. ValueError if they do
-    not fit."""
-    own = trunk.state_dict()
-    found = {name: tensors.get(torchvision_name(name)) for name in own}
-    for name, tensor in found.items():
-        if tensor is None or tensor.shape != own[name].shape:
-            raise ValueError(
-                f"{origin} does not hold the weights of torchvision's VGG16: "
-                f"{torchvision_name(name)} should be {tuple(own[name].shape)}, and is "
-                f"{'missing' if tensor is None else tuple(tensor.shape)}; the file is {WEIGHTS}"
-            )
-    trunk.load_state_dict(found)
-
-
-def torchvision_name(name: str) -> str:
-    """slice2.5.weight, with the number that the layer has there -> features.5.weight."""
-    return "features." + name.partition(".")[2]

@@ -9,7 +9,6 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from stylegan import distributed
 from stylegan.figures import grid
 from stylegan.metrics.efficientnet import efficientnet, obstacle
 from stylegan.metrics.features import FeatureNetwork
@@ -37,20 +36,13 @@ class Neighbours(NamedTuple):
         return relative
 
 
-def samples(source: GeneratorSamples, num: int) -> Tensor:
-    """The first `num` generated images, in every process: uint8 (num, C, r, r)."""
-    shares = distributed.gather(list(source.fakes(num)))
-    return torch.cat([part for share in shares for part in share])
-
-
 def nearest(
     pictures: Tensor, source: GeneratorSamples, network: FeatureNetwork, k: int = 3
 ) -> Neighbours:
     """Neighbours of pictures uint8 (n, C, r, r) among all training images, either way round if
     these are mirrored. k is smaller where there are fewer of them.
 
-    All processes give the same pictures; each looks through its share of the data, whose features
-    are not kept: memory depends on n alone.
+    Features of the data are not kept: memory depends on n alone.
     """
     images = source.real_images()
     references = np.linspace(0, len(images) - 1, min(len(images), REFERENCES)).astype(np.int64)
@@ -70,23 +62,12 @@ def nearest(
         ways = 2 * rows + (flipped < found)  # index and way round, (n, batch)
         found = found.minimum(flipped)
         found[itself[:, None] == rows] = torch.inf
-        best, names = smallest(best, names, found, ways, k)
-    (best, names), *others = distributed.gather((best, names))
-    for theirs in others:
-        best, names = smallest(best, names, *theirs, k)
+        best, order = torch.cat([best.to(found), found], dim=1).sort(dim=1, stable=True)
+        names = torch.cat([names, ways], dim=1).gather(1, order[:, :k])
+        best = best[:, :k]
     n = len(pictures)
     numbers, typical = names[:n].numpy(), float(best[n:, 0].median())
     return Neighbours(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical)
-
-
-def smallest(
-    best: Tensor, whose: Tensor, found: Tensor, names: Tensor, k: int
-) -> tuple[Tensor, Tensor]:
-    """The k smallest of `best` (n, up to k) and `found` (n, m), ascending, with their names:
-    `whose` are those of `best`, `names` (n, m) those of `found`."""
-    values, all_names = torch.cat([best.to(found), found], dim=1), torch.cat([whose, names], dim=1)
-    values, places = values.sort(dim=1, stable=True)  # of equal ones the first
-    return values[:, :k], all_names.gather(1, places[:, :k])
 
 
 def comparing(source: GeneratorSamples) -> FeatureNetwork:
@@ -106,10 +87,23 @@ def comparing(source: GeneratorSamples) -> FeatureNetwork:
 def samples_and_nearest(
     source: GeneratorSamples, network: FeatureNetwork, num: int, k: int
 ) -> Image.Image:
-    """The first `num` samples, each beside the k training images nearest to it."""
-    pictures = samples(source, num)
-    found = nearest(*reduced(pictures, source, LARGEST), network, k)
-    return picture(*reduced(pictures, source, LARGEST_SHOWN), found)
+    """A row for each of the first `num` samples: the sample, then the k training images nearest to
+    it above their relative distances."""
+    samples = torch.cat(list(source.fakes(num)))
+    found = nearest(*reduced(samples, source, LARGEST), network, k)
+    pictures, shown = reduced(samples, source, LARGEST_SHOWN)
+    images = shown.real_images()
+    cells, labels = [], []
+    for i, sample in enumerate(pictures):
+        cells.append(sample.numpy())
+        labels.append(f"{i}")
+        for j, index in enumerate(found.indices[i]):
+            cell = source.require_store().pictures(images[index])
+            cells.append(cell[:, :, ::-1] if found.mirrored[i, j] else cell)
+            labels.append(f"{found.relative[i, j]:.2f}")
+    channels_last = [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in cells]
+    beside = 2 if num > LONGEST else 1
+    return grid(channels_last, columns=beside * (1 + found.indices.shape[1]), labels=labels)
 
 
 def reduced(
@@ -119,22 +113,3 @@ def reduced(
     size = min(source.size, largest)
     small = avg_pool2d(pictures.float(), source.size // size).round().to(pictures.dtype)
     return small, dataclasses.replace(source, resolution=size)
-
-
-def picture(pictures: Tensor, source: GeneratorSamples, found: Neighbours) -> Image.Image:
-    """A row for each picture: the picture, then its neighbours above their relative distances."""
-    images = source.real_images()
-    cells: list[np.ndarray] = []
-    labels: list[str] = []
-    for i, row in enumerate(found.indices):
-        cells.append(pictures[i].numpy())
-        labels.append(f"{i}")
-        for index, mirrored, relative in zip(
-            row, found.mirrored[i], found.relative[i], strict=True
-        ):
-            cell = source.require_store().pictures(images[index])
-            cells.append(cell[:, :, ::-1] if mirrored else cell)
-            labels.append(f"{relative:.2f}")
-    channels_last = [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in cells]
-    beside = 2 if len(pictures) > LONGEST else 1
-    return grid(channels_last, columns=beside * (1 + found.indices.shape[1]), labels=labels)

@@ -79,17 +79,18 @@ def load_classifier(path: Path, device: torch.device) -> tuple[Classifier, str]:
         reason = str(error).split("\n")[0]
         raise ValueError(f"{path} is not a TorchScript file, or a damaged one: {reason}") from error
 
-    def classify(images: Tensor) -> Tensor:
-        try:
-            logits: Tensor = network(images)
-        except RuntimeError as error:
-            reason = str(error).strip().split("\n")[-1]
-            raise ValueError(
-                f"{path} cannot classify images {tuple(images.shape)}: {reason}"
-            ) from error
-        return logits
+    return partial(classified, network, path), sha256
 
-    return classify, sha256
+
+def classified(network: Classifier, path: Path, images: Tensor) -> Tensor:
+    """Logits of a TorchScript classifier; ValueError if it fails."""
+    try:
+        return network(images)
+    except RuntimeError as error:
+        reason = str(error).strip().split("\n")[-1]
+        raise ValueError(
+            f"{path} cannot classify images {tuple(images.shape)}: {reason}"
+        ) from error
 
 
 def attribute_entropies(
@@ -111,7 +112,9 @@ def attribute_entropies(
             kept = most_confident(logits[:, i], images // 2)
             present = logits[kept, i] >= 0
             for space, latents in (("z", z), ("w", w)):
-                sides = sides_of_plane(latents[kept], present)
+                sides = present  # with a single class all lie on one side of any plane
+                if present.any() and not present.all():
+                    sides = best_plane(latents[kept], present).predict(latents[kept])
                 found[space][name] = conditional_entropy(sides, present)
                 samples.progress(f"fitted {name} in {space}", 1, 1)
         return found
@@ -164,15 +167,6 @@ def best_plane(latents: np.ndarray, present: np.ndarray) -> "LinearSVC":
     from sklearn.svm import LinearSVC
 
     return LinearSVC(dual=False).fit(latents, present)
-
-
-def sides_of_plane(latents: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Which rows of `latents` lie on the side of `present`, bool (n,), by the best plane. With a
-    single class all lie on one side."""
-    if present.all() or not present.any():
-        return present
-    sides: np.ndarray = best_plane(latents, present).predict(latents)
-    return sides
 
 
 def conditional_entropy(given: np.ndarray, classes: np.ndarray) -> float:

@@ -89,13 +89,7 @@ class ImageSource(ABC):
         Officially these are the first ones. `evenly` takes them from the whole store, which may be
         sorted; a store with fewer images starts again, now mirrored the other way.
         """
-        images = self.real_images()
-        if num > len(images) and not evenly:
-            raise ValueError(
-                f"{num} real images were asked for, but the data has {len(images)}; "
-                "ask for fewer, as in fid5k"
-            )
-        return self.rows_of(images, num, evenly=evenly)
+        return self.rows_of(self.real_images(), num, evenly=evenly)
 
     def rows_of(self, images: np.ndarray, num: int, *, evenly: bool) -> Iterator[Tensor]:
         """This process's part of `num` of the images, mirrored as reals are; see `reals`."""

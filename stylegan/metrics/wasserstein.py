@@ -100,23 +100,18 @@ def level_patches(images: Iterable[Tensor], shape: Shape, seed: int, folder: Pat
     def collect() -> None:
         index = share_of(shape[0]).start
         for batch in images:
-            add_patches(batch, index, seed, rows)
+            draws = [streams.patches(seed, index + i) for i in range(len(batch))]
             index += len(batch)
+            for level, part in zip(laplacian_pyramid(batch.float(), len(rows)), rows, strict=True):
+                last = level.shape[-1] - PATCH
+                places = np.array([rng.integers(0, last + 1, (2, PATCHES)) for rng in draws])
+                y, x = torch.from_numpy(places).unbind(1)
+                windows = level.unfold(2, PATCH, 1).unfold(3, PATCH, 1)  # (n, C, rows, cols, 7, 7)
+                chosen = windows[torch.arange(len(batch))[:, None], :, y, x]
+                part.add(chosen.flatten(1))  # (n, patches * C * 7 * 7)
 
     on_all_ranks(collect, at_once=True)
     return rows
-
-
-def add_patches(batch: Tensor, index: int, seed: int, rows: list[Rows]) -> None:
-    """The patches of images from number `index` on, to the rows of each level."""
-    draws = [streams.patches(seed, index + i) for i in range(len(batch))]
-    for level, part in zip(laplacian_pyramid(batch.float(), len(rows)), rows, strict=True):
-        last = level.shape[-1] - PATCH
-        places = np.array([rng.integers(0, last + 1, (2, PATCHES)) for rng in draws])
-        y, x = torch.from_numpy(places).unbind(1)
-        windows = level.unfold(2, PATCH, 1).unfold(3, PATCH, 1)  # (n, C, rows, columns, 7, 7)
-        chosen = windows[torch.arange(len(batch))[:, None], :, y, x]  # (n, patches, C, 7, 7)
-        part.add(chosen.flatten(1))
 
 
 def laplacian_pyramid(images: Tensor, levels: int) -> Iterator[Tensor]:

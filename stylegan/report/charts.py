@@ -73,9 +73,8 @@ def chart(
         axes = figure.add_subplot(xlabel=x_name)
         axes.set_title(printable(title), loc="left", pad=14)
         for name, (x, y) in rows.items():
-            axes.plot(
-                x, y, marker="o" if len(x) <= DOTS else "", ms=4, lw=1.5, label=printable(name)
-            )
+            marker = "o" if len(x) <= DOTS else ""
+            axes.plot(x, y, marker=marker, ms=4, lw=1.5, label=printable(name))
         values = np.concatenate([y for _, y in rows.values()])
         if log and 0 < 10 * np.nanmin(values) < np.nanmax(values):
             axes.set_yscale("log")
