@@ -1,11 +1,10 @@
 """Alignment of faces: the square by hand, pixels of known pictures, files, the command."""
 
-import json
 import math
 
 import numpy as np
 import pytest
-from commands import look, pixels, refused, stylegan, told
+from commands import look, pixels, refused, told
 from PIL import Image
 
 from stylegan.data.faces import aligned, eyes_and_mouth, read_landmarks, square_of
@@ -89,27 +88,19 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_both_formats_say_the_same(folder):
-    of_json = {"a.png": FACE.tolist(), "deep/b.jpg": [FACE.tolist(), (FACE + 10).tolist()]}
-    (folder / "points.json").write_text(json.dumps(of_json))
-    for name in ("points.csv", "points.json"):
-        found = read_landmarks(folder / name)
-        assert [(n, len(faces)) for n, faces in found.items()] == [("a.png", 1), ("deep/b.jpg", 2)]
-        assert found["deep/b.jpg"][1] == pytest.approx(FACE + 10)
+def test_a_csv_gives_the_points_of_each_face(folder):
+    found = read_landmarks(folder / "points.csv")
+    assert [(n, len(faces)) for n, faces in found.items()] == [("a.png", 1), ("deep/b.jpg", 2)]
+    assert found["deep/b.jpg"][1] == pytest.approx(FACE + 10)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("x.csv", "a.png,1,2\n", "a.png has 2 numbers; a face is five points"),
-        ("x.csv", "a.png" + ",1e308" * 10, "points lie within 1,000,000 pixels"),
-        ("x.json", '{"a.png": [[1, "b"]]}', "a.png has other things than numbers"),
-    ],
+    "content", ["a.png,1,2\n", "a.png" + ",1,b" * 5, "a.png" + ",nan" * 10, ""]
 )
-def test_damaged_files_are_refused_in_one_line(tmp_path, name, content, message):
-    (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=message):
-        read_landmarks(tmp_path / name)
+def test_damaged_files_are_refused_in_one_line(tmp_path, content):
+    (tmp_path / "x.csv").write_text(content)
+    with pytest.raises(ValueError, match=r"x\.csv (cannot be used|has no landmarks)"):
+        read_landmarks(tmp_path / "x.csv")
 
 
 def command(folder, *arguments, source="in", out="out"):
@@ -128,9 +119,6 @@ def test_each_face_gets_a_picture_and_nothing_is_overwritten(folder):
     assert "exists; pass --overwrite" in refused(*command(folder))
     told(*command(folder, "--overwrite"))
     told(*command(folder, source="in/a.png", out="one"))
-    waves().save(folder / "in" / "c.png")
-    result = stylegan(*command(folder, out="in/faces"))
-    assert "1 picture without landmarks, not written: c.png" in result.stderr
     assert [path.name for path in (folder / "one").iterdir()] == ["a.png"]
 
 

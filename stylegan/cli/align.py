@@ -18,8 +18,7 @@ from stylegan.messages import count, listed
     "--landmarks",
     type=values.INPUT,
     required=True,
-    help="CSV (file,x0,y0,x1,y1,...) or JSON ({file: [[x, y], ...]}) with five or 68 points of "
-    "each face.",
+    help="CSV (file,x0,y0,x1,y1,...) with five or 68 points of each face.",
 )
 @count_option("--size", "Pixels a side of the pictures to write.", 1024, most=2048)
 @OVERWRITE
@@ -37,15 +36,13 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
     stylegan align photos faces --landmarks photos.csv
     stylegan project runs/faces faces/*.png --tune --out projected
     """
-    from stylegan.data.faces import align_files, read_landmarks, without_landmarks
+    from stylegan.data.faces import align_files, read_landmarks
 
     faces = read_landmarks(landmarks)
     with progress_bar("picture") as progress:
         sides, errors = align_files(
             source, faces, out, size, overwrite=overwrite, progress=progress
         )
-    if others := without_landmarks(source, faces, out) if source.is_dir() else []:
-        note(f"{count(len(others), 'picture')} without landmarks, not written: {listed(others)}")
     small = [f"{file.name} ({side:.0f})" for file, side in sides.items() if side < size]
     if small:
         note(f"{count(len(small), 'face')} smaller than {size} pixels, enlarged: {listed(small)}")

@@ -1,7 +1,5 @@
 """Look at images before training: what is there, what can be used, what not and why."""
 
-import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -95,19 +93,15 @@ class Findings:
 
 def grouped(skipped: Sequence[Skipped]) -> list[str]:
     """Images that cannot be used, by reason: how many there are, and some of their names."""
-    groups: defaultdict[str, list[Skipped]] = defaultdict(list)
-    for one in skipped:
-        groups[re.sub(r"\d+", "0", one.reason)].append(one)
-    lines = []
-    for group in sorted(groups.values(), key=len, reverse=True)[:MOST_GROUPS]:
-        reason, most = f": {readable(group[0].reason)}", MOST_NAMED
-        if group[0].reason.startswith(SMALL):
-            sizes = (one.reason.rpartition(" ")[2] for one in group)
-            largest = max(sizes, key=lambda size: math.prod(map(int, size.split("x"))))
-            least = group[0].reason.removeprefix(SMALL).partition(":")[0].strip()
-            reason, most = f" smaller than {least}x{least} (largest {largest})", 3
-        names = listed([readable(one.name) for one in group], most, ", ")
-        lines.append(f"{count(len(group), 'image')}{reason}: {names}")
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for name, reason in skipped:
+        small = reason.startswith(SMALL)
+        groups[reason.partition(":")[0] if small else readable(reason)].append(readable(name))
+    largest = sorted(groups.items(), key=lambda group: len(group[1]), reverse=True)
+    lines = [
+        f"{count(len(names), 'image')}: {reason}: {listed(names, MOST_NAMED, ', ')}"
+        for reason, names in largest[:MOST_GROUPS]
+    ]
     if len(groups) > MOST_GROUPS:
         lines.append(f"and images for {len(groups) - MOST_GROUPS} other reasons")
     return lines

@@ -6,11 +6,11 @@ mirrored and blurred.
 """
 
 import csv
-import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageFilter
@@ -18,20 +18,18 @@ from PIL import Image, ImageFilter
 from stylegan.data.images import decode, is_image, quiet_decoding
 from stylegan.data.labels import csv_lines
 from stylegan.disk import atomic_file, check_file, check_folder, name_of
-from stylegan.messages import count, listed, readable
+from stylegan.messages import listed, readable
 
 SIZE = 1024  # pixels a side, of FFHQ
 SAMPLES = 4  # of each pixel and side, which are averaged
-BORDER = 0.1  # around the square, in sides of it; also the least width of what is mirrored
+BORDER = 0.1  # around the square, in sides of it
 FADE = 0.3  # width in which mirrored pixels become the median colour, in sides
 BLUR = 0.02  # deviation of the blur, in sides
 LARGEST = 8  # sides of a square, in those of the picture
-FAR = 1e6  # pixels from the corner of a picture; no point is as far
 FORM = (
     "a face is five points (the eyes, the nose, the corners of the mouth, each from left to right "
     "in the picture) or the 68 of iBUG, x and y of each in pixels"
 )
-Faces = Mapping[str, Sequence[np.ndarray]]  # name of a picture -> points (5 or 68, 2) of each face
 
 
 class Square(NamedTuple):
@@ -68,12 +66,10 @@ def square_of(points: np.ndarray) -> Square:
     """
     if points.shape not in ((5, 2), (68, 2)):
         raise ValueError(f"{FORM}, not {points.shape}")
-    if not (np.abs(points) < FAR).all():  # NaN is not, either
-        raise ValueError(f"points lie within {FAR:,.0f} pixels; {FORM}")
     left, right, mouth0, mouth1 = eyes_and_mouth(points.astype(float))
     eyes = (left + right) / 2
     to_right, to_mouth = right - left, (mouth0 + mouth1) / 2 - eyes
-    if to_right[0] * to_mouth[1] - to_right[1] * to_mouth[0] <= 0:
+    if not to_right[0] * to_mouth[1] - to_right[1] * to_mouth[0] > 0:  # NaN is not, either
         raise ValueError("the mouth is not below the eyes; points go from left to right")
     direction = to_right - quarter_turn(to_mouth)
     half = max(2.0 * math.hypot(*to_right), 1.8 * math.hypot(*to_mouth))
@@ -143,57 +139,30 @@ def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image
 
 
 def read_landmarks(path: Path) -> dict[str, list[np.ndarray]]:
-    """The points of the faces in pictures, by the name of the picture.
+    """The points (5 or 68, 2) of the faces in pictures, by the name of the picture.
 
-    CSV: `file,x0,y0,x1,y1,...` with a line for each face, perhaps below a line of names. JSON:
-    {file: [[x, y], ...]}, or a list of such lists where a picture has several faces. ValueError, in
-    one line, for anything else; see `FORM`.
+    A CSV of `file,x0,y0,x1,y1,...` with a line for each face, perhaps below a line of names;
+    ValueError, in one line, for anything else.
     """
+    faces: dict[str, list[np.ndarray]] = {}
     try:
-        content = path.read_bytes()
-        found = in_json(content) if path.suffix.lower() == ".json" else in_csv(content)
-        for faces in found.values():
-            for points in faces:
+        for name, *numbers in csv_lines(path.read_bytes()):
+            if faces or is_image(name):
+                points = np.array(numbers, float).reshape(-1, 2)
                 square_of(points)
-    except (ValueError, OverflowError, RecursionError, csv.Error) as error:
+                faces.setdefault(name.replace("\\", "/"), []).append(points)
+    except (ValueError, csv.Error) as error:
         raise ValueError(
             f"the landmarks in {path} cannot be used: {readable(error, 400)}"
         ) from error
-    if not found:
+    if not faces:
         raise ValueError(f"{path} has no landmarks; {FORM}")
-    return found
-
-
-def in_csv(content: bytes) -> dict[str, list[np.ndarray]]:
-    lines = csv_lines(content)
-    if lines and not is_image(lines[0][0]):
-        lines.pop(0)
-    found: dict[str, list[np.ndarray]] = {}
-    for name, *numbers in lines:
-        if len(numbers) not in (10, 136):
-            raise ValueError(f"{name} has {count(len(numbers), 'number')}; {FORM}")
-        points = np.array([float(number) for number in numbers]).reshape(-1, 2)
-        found.setdefault(name.replace("\\", "/"), []).append(points)
-    return found
-
-
-def in_json(content: bytes) -> dict[str, list[np.ndarray]]:
-    read: Any = json.loads(content)
-    if not isinstance(read, dict):
-        raise ValueError(f'it is not {{"file": [[x, y], ...]}}; {FORM}')
-    found = {}
-    for name, value in read.items():
-        try:
-            points = np.array(value, float)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"{name} has other things than numbers; {FORM}") from error
-        found[name.replace("\\", "/")] = list(points) if points.ndim == 3 else [points]
-    return found
+    return faces
 
 
 def align_files(
     source: Path,
-    landmarks: Faces,
+    landmarks: Mapping[str, Sequence[np.ndarray]],
     out: Path,
     size: int = SIZE,
     *,
@@ -214,32 +183,29 @@ def align_files(
         some = listed([readable(name) for name in missing], 3, ", ")
         raise ValueError(f"not both a picture in {folder} and landmarks: {some}")
     check_folder(out)
-    owners: dict[Path, str] = {}
-    for name in names:
-        for file in files_of(out, name, len(landmarks[name])):
-            if owners.setdefault(file, name) != name:
-                raise ValueError(f"{owners[file]} and {name} would both be written to {file}")
-            if out.resolve() not in file.resolve().parents:
-                raise ValueError(f"{file} would lie outside of {out}; names must be of files in it")
-            check_file(file, overwrite=overwrite)
+    files = {name: files_of(out, name, len(landmarks[name])) for name in names}
+    uses = Counter(file for of_picture in files.values() for file in of_picture)
+    for file, times in uses.items():
+        if times > 1:
+            raise ValueError(f"two pictures would both be written to {file}")
+        if out.resolve() not in file.resolve().parents:
+            raise ValueError(f"{file} would lie outside of {out}; names must be of files in it")
+        check_file(file, overwrite=overwrite)
     sides: dict[Path, float] = {}
     left_out: list[ValueError | OSError] = []
-    for done, name in enumerate(names):
-        progress(done, len(names))
+    for done, name in enumerate(names, 1):
         try:
             with quiet_decoding():
                 picture = decode((folder / name).read_bytes(), name=str(folder / name))
-            faces = [aligned(picture, points, size) for points in landmarks[name]]
+            for file, points in zip(files[name], landmarks[name], strict=True):
+                face = aligned(picture, points, size)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_file(file) as opened:
+                    face.save(opened, "png")
+                sides[file] = square_of(points).side
         except (ValueError, OSError) as error:
             left_out.append(error)
-            continue
-        files = files_of(out, name, len(faces))
-        for file, face, points in zip(files, faces, landmarks[name], strict=True):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_file(file) as opened:
-                face.save(opened, "png")
-            sides[file] = square_of(points).side
-    progress(len(names), len(names))
+        progress(done, len(names))
     return sides, left_out
 
 
@@ -248,13 +214,3 @@ def files_of(out: Path, name: str, faces: int) -> list[Path]:
     path = out / name
     ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
     return [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
-
-
-def without_landmarks(folder: Path, landmarks: Faces, out: Path) -> list[str]:
-    """Names of the pictures in a folder, but for those in `out`, that have no landmarks."""
-    known = {folder / name for name in landmarks}
-    return [
-        path.relative_to(folder).as_posix()
-        for path in sorted(folder.rglob("*"))
-        if is_image(path.name) and path not in known and out not in path.parents
-    ]

@@ -7,7 +7,7 @@ import re
 import stat
 import zipfile
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar
@@ -18,16 +18,11 @@ from PIL import Image
 from stylegan.messages import count, listed, readable, reason_of
 
 from . import tfrecords
-from .images import AVIF, HEIF, MODES, extensions, from_array, head, is_image, open_image, reading
+from .images import HEIF, MODES, extensions, from_array, head, is_image, open_image, reading
 from .labels import CSV, JSON, Labels, of_classes, read_labels
 from .store import NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip: as many as `MAX_PIXELS` take without compression
-PHONES = (
-    ("HEIC picture", HEIF["HEIF"], "pip install pillow-heif"),
-    ("AVIF picture", AVIF["AVIF"], "pip install --upgrade pillow"),
-)
-RUN_FILE, RUN_HISTORY = "config.toml", {"data.txt", "log.jsonl"}  # a run has it, and one of these
 
 
 class Source(ABC):
@@ -46,7 +41,8 @@ class Source(ABC):
         found = sorted(files)
         if not found:
             raise ValueError(f"the {self.kind} {readable(path)} is empty; see datasets/README.md")
-        self.runs = runs_among(found)
+        history = folders_of(found, "data.txt") | folders_of(found, "log.jsonl")
+        self.runs = sorted(folders_of(found, "config.toml") & history)
         if "" in self.runs:
             raise ValueError(
                 f"{readable(path)} is a run, not a {self.kind} of pictures; give the pictures"
@@ -55,9 +51,9 @@ class Source(ABC):
         found = [name for name in found if not name.startswith(inside)]
         self.label_files = [name for name in (JSON, CSV) if name in found]
         if include:
-            labels = {label for name in found if (label := first_folder(name)) is not None}
+            labels = {first_folder(name) for name in found}
             if missing := [label for label in include if label not in labels]:
-                known = listed([readable(label) for label in sorted(labels)], 20, ", ")
+                known = listed(sorted(readable(label) for label in labels if label), 20, ", ")
                 raise ValueError(
                     f"no sub-folder {', '.join(map(repr, missing))} in {readable(path)}; "
                     f"available: {known or 'none'}"
@@ -113,9 +109,9 @@ class Source(ABC):
             of_file = f"labels are those in {self.label_files[0]}"
             of_file += ", not the sub-folders" if any("/" in name for name in self.names) else ""
             lines.append(f"no labels: {self.label_fault}" if self.labels is None else of_file)
-        for kind, endings, remedy in PHONES:
-            if few := [name for name in self.ignored if name.lower().endswith(endings)]:
-                lines.append(f"{count(len(few), kind)} left out; {remedy} to read them")
+        if heic := [name for name in self.ignored if name.lower().endswith(HEIF["HEIF"])]:
+            pictures = count(len(heic), "HEIC picture")
+            lines.append(f"{pictures} left out; pip install pillow-heif to read them")
         return lines
 
     def fingerprint(self) -> str:
@@ -268,13 +264,9 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
     )
 
 
-def runs_among(files: Iterable[str]) -> list[str]:
-    """Folders of runs, by the relative names of all files."""
-    inside = defaultdict(set)
-    for name in files:
-        folder, _, file = name.rpartition("/")
-        inside[folder].add(file)
-    return [folder for folder, names in inside.items() if RUN_FILE in names and names & RUN_HISTORY]
+def folders_of(files: Iterable[str], name: str) -> set[str]:
+    """The folders that have a file of this name, by the relative names of all files."""
+    return {file.rpartition("/")[0] for file in files if os.path.basename(file) == name}
 
 
 def status_of(path: Path) -> tuple[int, int, int]:
@@ -289,16 +281,14 @@ def first_folder(name: str) -> str | None:
     return folder if slash else None
 
 
-def kind_of(name: str) -> str:
-    """What a file that is not an image is, by its ending."""
-    ending = os.path.splitext(name)[1].lower()
-    return f"{readable(ending)} file" if ending else "file without an ending"
-
-
-def kinds_of(names: Iterable[str], most: int = 6) -> str:
-    """How many files there are of each kind, for a message."""
-    kinds = Counter(map(kind_of, names)).most_common()
-    return listed([count(n, kind) for kind, n in kinds], most, ", ")
+def kinds_of(names: Iterable[str]) -> str:
+    """How many files there are of each kind, by their endings, for a message."""
+    endings = Counter(os.path.splitext(name)[1].lower() for name in names)
+    kinds = [
+        count(n, f"{readable(ending)} file" if ending else "file without an ending")
+        for ending, n in endings.most_common()
+    ]
+    return listed(kinds, 6, ", ")
 
 
 def reasons_of(skipped: Sequence[Skipped]) -> str:
