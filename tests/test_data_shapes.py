@@ -108,10 +108,18 @@ def test_pictures_of_premultiplied_networks_are_straight():
 @pytest.mark.parametrize(
     ("files", "channels", "words"),
     [
-        ({"a": noise(8, 8), "b": noise(8, 8)}, 1, "L, as all of 2 pictures looked at are gray"),
-        ({"a": noise(8, 8), "b": noise(8, 8, 3)}, 3, "RGB, as 1 of 2 pictures looked at"),
-        ({"a": noise(8, 8, 4), "b": noise(8, 8, 4)}, 4, "RGBA, as 2 of 2 pictures looked at"),
-        ({"a": noise(8, 8, 4), "b": noise(8, 8, 3), "c": noise(8, 8, 3)}, 3, "laid over white"),
+        (
+            {"a": noise(8, 8), "b": noise(8, 8)},
+            1,
+            "L: of 2 pictures looked at, 0 have transparent pixels, 2 are gray",
+        ),
+        ({"a": noise(8, 8), "b": noise(8, 8, 3)}, 3, "RGB: of 2 pictures"),
+        ({"a": noise(8, 8, 4), "b": noise(8, 8, 4)}, 4, "RGBA: of 2 pictures looked at, 2 have"),
+        (
+            {"a": noise(8, 8, 4), "b": noise(8, 8, 3), "c": noise(8, 8, 3)},
+            3,
+            "RGB: of 3 pictures looked at, 1 have",
+        ),
     ],
 )
 def test_channels_are_chosen_by_what_is_seen(files, channels, words, tmp_path):

@@ -61,12 +61,12 @@ def prepare(
     from stylegan.data.images import MODES
 
     settings["crop"] = values.crop(crop, aspect) or "center"
+    if channels == "auto":
+        channels, why = chosen(source, settings["include"])
+        say(why)
     opened = data.open_source(source, include=settings.pop("include"))
     for note in opened.notes():
         say(note)
-    if channels == "auto":
-        channels, why = chosen(opened)
-        say(why)
     settings |= {"channels": channels, "premultiply": channels == 4}
     with progress_bar("img") as progress:
         store = data.prepare(opened, out, progress=progress, **settings)

@@ -92,7 +92,6 @@ def cached_store(
                 if store is None:
                     raise
         remember(path, source, include)
-        store.why_no_labels = source.why_no_labels()
         return store
 
     def open_or_prepare() -> Store:

@@ -146,7 +146,7 @@ def check(
     def add(i: int, name: str, size: Size, mode: str) -> None:
         findings.offered[size] += 1
         try:
-            check_size(*size, crop, resolution or 0)
+            check_size(*size, Fit.of(crop), resolution or 0)
         except ValueError as error:
             findings.skipped.append(unusable(name, error))
         else:
@@ -155,14 +155,12 @@ def check(
             usable.append(i)
 
     with quiet_decoding():
-        looks = ordered_map(look, opened.names, workers)
+        looks = ordered_map(look, opened.names, workers, progress)
         for i, (name, found) in enumerate(zip(opened.names, looks, strict=True)):
             if isinstance(found, Skipped):
                 findings.skipped.append(found)
             else:
                 add(i, name, *found)
-            if progress is not None:
-                progress(i + 1, len(opened.names))
     findings.labels = opened.labels.of(usable) if opened.labels and usable else None
     return findings
 

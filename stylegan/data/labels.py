@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -59,11 +58,6 @@ class Labels(NamedTuple):
         if rare:
             some = listed(rare, MOST_NAMED, ", ")
             lines.append(f"labels of fewer than {FEW_IMAGES} images are learned poorly: {some}")
-        if self.vectors and (blank := int((self.rows == 0).all(axis=1).sum())):
-            lines.append(
-                f"{count(blank, 'image')} with zeros only: the discriminator weighs its logits by "
-                "the label, so it learns nothing from such images"
-            )
         return lines
 
 
@@ -179,16 +173,14 @@ def vectors_of(found: Mapping[str, Any], names: list[str] | None) -> Labels:
 
 def weights(text: str) -> dict[str, float]:
     """`smile=0.7,sad=0.3` as numbers by name."""
-    found = {}
-    for part in text.split(","):
-        name, _, number = part.rpartition("=")
-        name = name.strip()
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
-        if not name or not abs(value) < MOST or name in found:  # NaN is not, either
-            raise ValueError(f"{readable(part)!r} in {readable(text)!r}: labels with weights are "
-                             "like smile=0.7,sad=0.3, each name once")  # fmt: skip
-        found[name] = value
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    try:
+        found = {name.strip(): float(number) for name, _, number in pairs}
+    except ValueError:
+        found = {}
+    fits = "" not in found and all(abs(number) < MOST for number in found.values())
+    if len(found) < len(pairs) or not fits:  # NaN does not, either
+        raise ValueError(
+            f"{readable(text)!r}: labels with weights are like smile=0.7,sad=0.3, each name once"
+        )
     return found

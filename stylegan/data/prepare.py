@@ -5,7 +5,7 @@ import hashlib
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -22,7 +22,6 @@ from .store import CLASSES, META, VECTORS, Skipped, Store, StoreMeta, file_name
 
 ProgressCallback = Callable[[int, int], None]  # images done, images in all
 SMALL = "image smaller than the resolution"
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -48,21 +47,86 @@ def prepare(
     resolution are left out and listed in the store; `strict` refuses them. Labels are stored if
     every image has one, of its sub-folder or of a file. `out` appears only when complete.
     """
-    out = Path(out)
+    out, fit = Path(out), Fit.of(crop)
     check_settings(resolution, crop, channels, premultiply)
     check_folder(out, empty=True)
     if not isinstance(source, Source):
         source = open_source(source, include=include)
-    with quiet_decoding():
-        resolution = resolution or offered_resolution(source, crop)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        require_space(out.parent, len(source.names), resolution, channels)
-        with atomic_folder(out) as folder:
-            fit = Fit.of(crop)
-            write_store(
-                folder, source, resolution, fit, channels, premultiply, strict, workers, progress
-            )
+    fingerprint = source.fingerprint()  # now: whoever changes a file meanwhile gets a new store
+    full = resolution or offered_resolution(source, crop)
+
+    def load(name: str) -> dict[int, np.ndarray] | Skipped:
+        try:
+            image = normalize(source.picture(name), channels=channels, name=name)
+            check_size(image.width, image.height, fit, full)
+        except (OSError, ValueError) as error:
+            return unusable(name, error)
+        square = planes(fit.square(image, full))
+        return pyramid(premultiplied(square) if premultiply else square)
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    require_space(out.parent, len(source.names), full, channels)
+    with atomic_folder(out) as folder, quiet_decoding():
+        loaded = ordered_map(load, source.names, workers, progress)
+        kept, skipped, hashes = write_levels(folder, loaded, full, channels)
+        skipped = [*source.unreadable, *skipped]
+        check_skipped(skipped, source, strict)
+        lines = [source.names[i].replace("\n", "\\n") + "\n" for i in kept]
+        names = "".join(lines).encode("utf-8", "surrogateescape")
+        (folder / "names.txt").write_bytes(names)
+        labels = source.labels.of(kept) if source.labels is not None else None
+        if labels is not None:
+            np.save(folder / (VECTORS if labels.vectors else CLASSES), labels.rows)
+        StoreMeta(
+            source=source.path.name or source.path.resolve().name,
+            fingerprint=fingerprint,
+            num_images=len(kept),
+            resolution=full,
+            channels=channels,
+            crop=str(fit),
+            premultiplied=premultiply,
+            active_rectangle=fit.active_rectangle(full),
+            label_names=labels.names if labels else [],
+            skipped=skipped,
+            num_ignored=len(source.ignored),
+            pixel_hashes=hashes,
+        ).write(folder / META)
     return Store(out)
+
+
+def write_levels(
+    folder: Path,
+    loaded: Iterable[dict[int, np.ndarray] | Skipped],
+    resolution: int,
+    channels: int,
+) -> tuple[list[int], list[Skipped], dict[str, str]]:
+    """Write the pixels of all images; their places in `loaded`, the other ones, and a hash for each
+    file."""
+    kept: list[int] = []
+    skipped = []
+    hashes = {r: hashlib.sha256() for r in resolutions(resolution)}
+    with contextlib.ExitStack() as stack:
+        files = {r: stack.enter_context(open(folder / file_name(r), "wb")) for r in hashes}
+        for r, file in files.items():
+            write_header(file, (0, channels, r, r))
+        for i, levels in enumerate(loaded):
+            if isinstance(levels, Skipped):
+                skipped.append(levels)
+                continue
+            kept.append(i)
+            for r, pixels in levels.items():
+                files[r].write(pixels.data)
+                hashes[r].update(pixels.data)
+        for r, file in files.items():
+            write_header(file, (len(kept), channels, r, r))
+    return kept, skipped, {file_name(r): digest.hexdigest() for r, digest in hashes.items()}
+
+
+def write_header(file: BinaryIO, shape: tuple[int, ...]) -> None:
+    """The start of a .npy file, as long for any number of images."""
+    file.seek(0)
+    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 def check_settings(
@@ -80,24 +144,22 @@ def check_settings(
 
 def offered_resolution(source: Source, crop: Crop) -> int:
     """The largest power of two, up to 1024, that the first image fills that can be used at all."""
-    problems = []
+    problem = ""
     for name in source.names:
         try:
-            with quiet_decoding():
-                image = normalize(source.picture(name), channels=3, name=name)
+            width, height, _ = source.head(name)
         except (OSError, ValueError) as error:
-            problems.append(str(error))
+            problem = problem or str(error)
             continue
-        size = min(Fit.of(crop).native_size(image.width, image.height), MAX_RESOLUTION)
+        size = min(Fit.of(crop).native_size(width, height), MAX_RESOLUTION)
         if size >= MIN_RESOLUTION:
             return 1 << (size.bit_length() - 1)
-        problems.append(
-            f"{name} has {image.width}x{image.height} pixels; the smallest resolution is "
-            f"{MIN_RESOLUTION}"
+        problem = problem or (
+            f"{name} has {width}x{height} pixels; the smallest resolution is {MIN_RESOLUTION}"
         )
     raise ValueError(
         f"no image under {readable(source.path)} can be used; the first problem: "
-        f"{readable(problems[0])}"
+        f"{readable(problem)}"
     )
 
 
@@ -145,24 +207,27 @@ def mib(size: int) -> str:
 
 
 def ordered_map(
-    function: Callable[[Item], Result], items: Iterable[Item], workers: int | None
-) -> Generator[Result, None, None]:
+    function: Callable[[str], Result],
+    names: Sequence[str],
+    workers: int | None,
+    progress: ProgressCallback | None = None,
+) -> Iterator[Result]:
     """Like `map`, on several threads with a bounded number of results waiting.
 
     Threads are enough: Pillow's decoders and NumPy release the interpreter lock.
     """
     workers = workers or min(os.cpu_count() or 1, 16)
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for done in range(len(names)):
+            for name in names[done + len(waiting) : done + 2 * workers]:
+                waiting.append(pool.submit(function, name))
+            yield waiting.popleft().result()
+            if progress is not None:
+                progress(done + 1, len(names))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def unusable(name: str, error: Exception) -> Skipped:
@@ -170,82 +235,10 @@ def unusable(name: str, error: Exception) -> Skipped:
     return Skipped(name, reason_of(error).removeprefix(f"{name}: "))
 
 
-def check_size(width: int, height: int, crop: Crop, resolution: int) -> None:
+def check_size(width: int, height: int, fit: Fit, resolution: int) -> None:
     """ValueError for an image that is smaller than the resolution."""
-    if Fit.of(crop).native_size(width, height) < resolution:
+    if fit.native_size(width, height) < resolution:
         raise ValueError(f"{SMALL} {resolution}: {width}x{height}")
-
-
-def write_store(
-    folder: Path,
-    source: Source,
-    resolution: int,
-    fit: Fit,
-    channels: int,
-    premultiply: bool,
-    strict: bool,
-    workers: int | None,
-    progress: ProgressCallback | None,
-) -> None:
-    """Write all files of a store; threads read, decode and average."""
-
-    def load(name: str) -> dict[int, np.ndarray] | Skipped:
-        try:
-            image = normalize(source.picture(name), channels=channels, name=name)
-            check_size(image.width, image.height, str(fit), resolution)
-        except (OSError, ValueError) as error:
-            return unusable(name, error)
-        square = planes(fit.square(image, resolution))
-        return pyramid(premultiplied(square) if premultiply else square)
-
-    fingerprint = source.fingerprint()  # now: whoever changes a file meanwhile gets a new store
-    kept: list[int] = []  # places in the source
-    skipped = list(source.unreadable)
-    hashes = {r: hashlib.sha256() for r in resolutions(resolution)}
-    with contextlib.ExitStack() as stack:
-        files = {r: stack.enter_context(open(folder / file_name(r), "wb")) for r in hashes}
-        for r, file in files.items():
-            write_header(file, (0, channels, r, r))
-        loaded = stack.enter_context(contextlib.closing(ordered_map(load, source.names, workers)))
-        for i, levels in enumerate(loaded):
-            if isinstance(levels, Skipped):
-                skipped.append(levels)
-            else:
-                kept.append(i)
-                for r, pixels in levels.items():
-                    files[r].write(pixels.data)
-                    hashes[r].update(pixels.data)
-            if progress is not None:
-                progress(i + 1, len(source.names))
-        check_skipped(skipped, source, strict)
-        for r, file in files.items():
-            write_header(file, (len(kept), channels, r, r))
-    lines = [source.names[i].replace("\n", "\\n") + "\n" for i in kept]
-    (folder / "names.txt").write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
-    labels = source.labels.of(kept) if source.labels is not None else None
-    if labels is not None:
-        np.save(folder / (VECTORS if labels.vectors else CLASSES), labels.rows)
-    StoreMeta(
-        source=source.path.name or source.path.resolve().name,
-        fingerprint=fingerprint,
-        num_images=len(kept),
-        resolution=resolution,
-        channels=channels,
-        crop=str(fit),
-        premultiplied=premultiply,
-        active_rectangle=fit.active_rectangle(resolution),
-        label_names=labels.names if labels else [],
-        skipped=skipped,
-        num_ignored=len(source.ignored),
-        pixel_hashes={file_name(r): digest.hexdigest() for r, digest in hashes.items()},
-    ).write(folder / META)
-
-
-def write_header(file: BinaryIO, shape: tuple[int, ...]) -> None:
-    """The start of a .npy file, as long for any number of images."""
-    file.seek(0)
-    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
 
 
 def check_skipped(skipped: Sequence[Skipped], source: Source, strict: bool) -> None:

@@ -214,16 +214,16 @@ class TFRecordSource(Source):
     kind = "set of TFRecords"
 
     def __init__(self, path: Path, files: Sequence[Path], include: Sequence[str] = ()) -> None:
-        sets = sorted({re.sub(r"-r\d\d$", "", file.stem) for file in files})
-        if len(sets) > 1:
-            several = listed(list(map(readable, sets)), 3, ", ")
+        name, *others = sorted({re.sub(r"-r\d\d$", "", file.stem) for file in files})
+        if others:
+            several = listed([readable(one) for one in (name, *others)], 3, ", ")
             raise ValueError(f"{readable(path)} holds several sets ({several}); give one file")
         self.file = max(files, key=lambda file: file.stat().st_size)
         self.records = list(tfrecords.records(self.file))
         super().__init__(path, (f"{i:09}.tif" for i in range(len(self.records))), include)
         self.shape = self.pixels(self.names[0]).shape
-        self.labels_file = tfrecords.labels_file_of(self.file)
-        self.label_files = [str(self.labels_file)] if self.labels_file else []
+        labels = self.file.with_name(f"{name}-rxx.labels")
+        self.label_files = [str(labels)] if labels.is_file() else []
 
     def pixels(self, name: str) -> np.ndarray:
         return tfrecords.pixels(self.file, *self.records[int(name.removesuffix(".tif"))])
@@ -238,9 +238,9 @@ class TFRecordSource(Source):
         return width, height, MODES[channels]
 
     def read_labels(self) -> Labels:
-        if self.labels_file is None:
-            return of_classes([None] * len(self.names))
-        return tfrecords.read_labels(self.labels_file, len(self.names))
+        for file in self.label_files:
+            return tfrecords.read_labels(Path(file), len(self.names))
+        return of_classes([None] * len(self.names))
 
     def listing(self) -> Iterator[tuple[Any, ...]]:
         for file in (self.file, *map(Path, self.label_files)):

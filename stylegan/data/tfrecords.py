@@ -6,7 +6,6 @@ the pixels. Checksums are skipped: lengths must add up to that of the file, shap
 """
 
 import math
-import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,6 @@ from .labels import Labels, of_classes, of_vectors
 
 LENGTH = struct.Struct("<Q")
 HEAD, TAIL = 12, 4  # bytes before and behind the data
-SET = re.compile(r"(.+)-r\d\d\.tfrecords")  # -r02 for 4x4 up to -r10 for 1024x1024
 BYTES, VARINT = 2, 0  # wire types of protobuf
 
 
@@ -95,15 +93,6 @@ def varint(message: memoryview, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
     raise ValueError("not a number")
-
-
-def labels_file_of(file: Path) -> Path | None:
-    """`NAME-rxx.labels`, or the only file of labels beside it."""
-    named = SET.fullmatch(file.name)
-    if named and (own := file.with_name(f"{named[1]}-rxx.labels")).is_file():
-        return own
-    others = list(file.parent.glob("*.labels"))
-    return others[0] if len(others) == 1 else None
 
 
 def read_labels(path: Path, num_images: int) -> Labels:
