@@ -135,7 +135,7 @@ def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path):
     objects = snapshot_objects(official)
     objects[2].components["mapping"].variables.append(("lod", np.float32(0)))
     message = refused("convert", written(tmp_path, objects), tmp_path / "g.pt")
-    assert "G_mapping/lod is not a variable of this network" in message
+    assert "G_mapping/lod is not a tensor of this network" in message
 
 
 def test_the_published_generator_has_the_published_number_of_parameters():

@@ -181,7 +181,7 @@ def test_a_wrong_bit_or_length_other_numbers_or_no_metadata_are_errors(tensors_f
             load_source(tensors_file)
     tensors_file.write_bytes(data)
     with_header(tensors_file, lambda header: header["w_avg"].update(dtype="I32"))
-    with pytest.raises(ValueError, match=r"w_avg: holds torch\.int32, not plain real"):
+    with pytest.raises(ValueError, match=r"w_avg holds torch\.int32, not plain real"):
         load_source(tensors_file)
     tensors_file.write_bytes(data)
     tensors_file.write_bytes(data[:-3] + b"\xff" + data[-2:])

@@ -74,19 +74,6 @@ def test_genforce_computes_what_its_program_computes(dtype):
     assert_as_published(half, "genforce", "half")
     labelled = imported("genforce", "labels", dtype).generator
     assert_as_published(labelled(z, LABELS, noise="const"), "genforce", "labels")
-    dense = imported("genforce", "dense", dtype).generator
-    assert_as_published(dense(z, noise="const"), "genforce", "dense")
-
-
-@pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
-def test_a_discriminator_of_genforce_scores_as_in_its_program(dtype):
-    networks = {
-        "generator_smooth": weights("genforce", "generator", dtype),
-        "discriminator": weights("genforce", "discriminator", dtype),
-    }
-    network = import_weights(networks).discriminator
-    scores = network(drawn(997, (8, 3, 128, 128)).to(dtype))
-    assert_as_published(scores[:, None], "genforce", "scores")
 
 
 @pytest.mark.parametrize("dtype", [DOUBLE, SINGLE])
@@ -185,7 +172,6 @@ def test_the_average_is_taken_and_the_rest_of_a_checkpoint_is_ignored():
     models = {"generator": other, "generator_smooth": given}
     found = import_weights({"models": models, "optimizers": {"x": 1}})
     assert torch.equal(found.generator_ema.w_avg, given["truncation.w_avg"])
-    assert torch.equal(found.generator.w_avg, other["truncation.w_avg"])  # to train on
     full = {"g_running": weights("rosinality", "full"), "generator": {}, "g_optimizer": {}}
     assert import_weights(full).generator_ema.config.resolution == 128
 
@@ -207,7 +193,6 @@ def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew
     )
     rgb = found.generator_ema.synthesis.to_rgb["4"]
     assert torch.equal(rgb.bias, given["to_rgbs.0.conv.bias"].flip(0))
-    assert found.generator.synthesis.to_rgb["4"].bias.tolist() == [7, 7, 7]
     assert import_weights(given).loaded.resolution == 32  # by the noise strengths
 
 
@@ -215,12 +200,10 @@ def test_a_checkpoint_of_mmgeneration_gives_its_average_and_says_how_far_it_grew
     ("name", "tensor", "message"),
     [
         ("synthesis.layer3.style.bias", None, "looks like a checkpoint of .*bias is missing"),
-        ("what.ever", torch.zeros(1), r"what\.ever is not a variable of this network"),
+        ("what.ever", torch.zeros(1), r"what\.ever is not a tensor of this network"),
         ("synthesis.layer3.style.bias", torch.zeros(1), r"bias has shape \(1,\)"),
         ("truncation.w_avg", torch.arange(16), "holds torch.int64, not plain real numbers"),
         ("synthesis.layer4.blur.kernel", torch.ones(16, 1, 3, 3) / 9, "is not the low-pass filter"),
-        ("module.truncation.w_avg", torch.zeros(16), "twice, with and without module"),
-        ("mapping.dense2.weight", torch.zeros(160, 20), "gives 160 numbers and a style takes 16"),
     ],
 )
 def test_tensors_that_do_not_make_a_network_of_ours_are_named(name, tensor, message):
@@ -229,19 +212,9 @@ def test_tensors_that_do_not_make_a_network_of_ours_are_named(name, tensor, mess
         import_weights({name: tensor for name, tensor in given.items() if tensor is not None})
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            {"from_rgb.0.weight": torch.zeros(4), "final_block.conv.weight": torch.ones(1)},
-            "it is a discriminator; pictures need a generator",
-        ),
-        ({"conv1.weight": torch.zeros(1)}, "not a checkpoint of this project, nor of one of rosin"),
-        ([1, 2], "not a checkpoint of this project"),
-    ],
-)
-def test_what_holds_no_generator_is_refused(content, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("content", [{"conv1.weight": torch.zeros(1)}, [1, 2]])
+def test_what_holds_no_generator_is_refused(content):
+    with pytest.raises(ValueError, match="not a checkpoint of this project, nor of one of rosin"):
         import_weights(content)
 
 

@@ -84,7 +84,7 @@ def test_missing_surplus_and_misshapen_variables_are_named_in_one_error():
     with pytest.raises(ValueError) as error:
         generator_from_official(variables, SETTINGS)
     assert "G_mapping/Dense1/bias is missing" in str(error.value)
-    assert "G_mapping/Dense7/bias is not a variable of this network" in str(error.value)
+    assert "G_mapping/Dense7/bias is not a tensor of this network" in str(error.value)
     assert "dlatent_avg has shape (6,) instead of (5,)" in str(error.value)
     variables = generator_variables() | {"dlatent_avg": np.array(["a"] * 5)}
     with pytest.raises(ValueError, match="dlatent_avg holds <U1 instead of real numbers"):

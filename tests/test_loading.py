@@ -125,7 +125,7 @@ def test_a_discriminator_file_says_that_it_is_one(tmp_path):
         ({"resolution": ABSENT}, "cannot be used: 'resolution' is missing"),
         ({"kind": "state"}, "damaged: weights must .* not NoneType .field 'generator'"),
         ({"version": 2}, "version 2; this program reads up to 1"),
-        ({"weights": {}}, "w_avg: missing"),
+        ({"weights": {}}, "w_avg is missing"),
         ({"config": {"resolution": 8}}, "the weights do not fit the network"),
         ({"config": {"resolutoin": 8}}, "resolutoin"),
         ({"psi": "much"}, "psi must be a finite number, not 'much'"),

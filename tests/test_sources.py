@@ -21,7 +21,7 @@ from stylegan.training.transfer import opened
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 FOREIGN = {  # file -> layout, variant without labels
-    "genforce.pth": ("genforce", "dense"),
+    "genforce.pth": ("genforce", "generator"),
     "huangzh13.pth": ("huangzh13", "sharp"),
     "mmgeneration.pth": ("mmgeneration", "generator"),
     "rosinality.model": ("rosinality", "full"),

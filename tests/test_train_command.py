@@ -347,7 +347,7 @@ def test_a_run_of_lower_resolution_starts_one_of_higher_resolution(here):
         new = {name for name in high[network] if name not in low[network]}
         assert new
         assert all("16" in name for name in new)
-        named = [name for name in new if f"not copied: {name}: missing" in text]
+        named = [name for name in new if f"not copied: {name} is missing" in text]
         assert len(named) == min(len(new), 5)  # and the others are counted
         assert len(new) <= 5 or f"not copied: {len(new) - 5} more" in text
         expected[network] = len(high[network]) - len(new), len(high[network])

@@ -1,12 +1,13 @@
 """Self-describing files of plain tensors and plain Python, written atomically."""
 
+import io
 import pickle
 import re
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,36 +30,12 @@ OLD_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # begins what torch 1.5
 MOST_BYTES_PER_BYTE = 16
 
 
-class ErrorKeeping:
-    """A file that torch.save writes to; keeps the first error of the system.
-
-    torch's writer, in C++, must not be left by an exception: it would end the process.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.error: OSError | None = None
-
-    def write(self, data: bytes) -> int:
-        if self.error is None:
-            try:
-                self.file.write(data)
-            except OSError as error:  # a full disk
-                self.error = error
-        return len(data)
-
-    def flush(self) -> None:
-        """Done at the end, by `atomic_file`."""
-
-
 def save(path: Path, kind: Kind, payload: Mapping[str, Any]) -> None:
     """Write one of our files; readers see the old file or the complete new one."""
+    content = io.BytesIO()  # an error of a full disk within torch's writer would end the process
+    torch.save({"format": FORMAT, "version": VERSION, "kind": kind, **payload}, content)
     with atomic_file(path) as file:
-        keeping = ErrorKeeping(file)
-        content = {"format": FORMAT, "version": VERSION, "kind": kind, **payload}
-        torch.save(content, cast(BinaryIO, keeping))
-        if keeping.error is not None:
-            raise keeping.error
+        file.write(content.getbuffer())
 
 
 def is_zip(path: Path) -> bool:
@@ -196,19 +173,17 @@ def load_kind(path: Path, kind: Kind) -> dict[str, Any]:
 
 def load_weights(
     module: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = True
-) -> list[str]:
+) -> dict[str, str]:
     """Copy `weights` into `module`; a `module.` prefix (DataParallel's, DDP's) is dropped.
 
     Returns the names that could not be copied, each with its reason; with `strict` they are an
     error and nothing is copied.
     """
-    given = without_prefix(weights)
-    problems = misfits(module, given)
-    if problems and strict:
-        raise ValueError(f"the weights do not fit the network; {listed(problems)}")
-    refused = {problem.split(":")[0] for problem in problems}
-    fitting = {name: value for name, value in given.items() if name not in refused}
-    module.load_state_dict(fitting, strict=False)
+    given, wanted = without_prefix(weights), module.state_dict()
+    problems = misfits(wanted, given)
+    if strict:
+        refuse(problems)
+    module.load_state_dict({n: t for n, t in given.items() if n not in problems}, strict=False)
     return problems
 
 
@@ -216,15 +191,22 @@ def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix("module."): value for name, value in weights.items()}
 
 
-def misfits(module: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
-    """Names of `weights` that are missing, surplus or of another shape, each with its reason."""
-    given, wanted = without_prefix(weights), module.state_dict()
-    problems = [f"{name}: missing" for name in wanted if name not in given]
-    problems += [f"{name}: surplus" for name in given if name not in wanted]
-    for name in [name for name in wanted if name in given]:
-        found, expected = given[name], wanted[name]
-        if found.shape != expected.shape:
-            problems.append(f"{name}: shape {tuple(found.shape)}, not {tuple(expected.shape)}")
-        elif found.dtype not in FLOATS and expected.dtype in FLOATS:
-            problems.append(f"{name}: holds {found.dtype}, not plain real numbers")
+def misfits(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> dict[str, str]:
+    """Names of tensors that are missing, surplus or not like the `wanted` ones, with the reason."""
+    problems = {name: "is missing" for name in wanted if name not in given}
+    for name, tensor in given.items():
+        if name not in wanted:
+            problems[name] = "is not a tensor of this network"
+        elif tensor.shape != wanted[name].shape:
+            shapes = tuple(tensor.shape), tuple(wanted[name].shape)
+            problems[name] = f"has shape {shapes[0]} instead of {shapes[1]}"
+        elif tensor.dtype not in FLOATS and wanted[name].dtype in FLOATS:
+            problems[name] = f"holds {tensor.dtype}, not plain real numbers"
     return problems
+
+
+def refuse(problems: Mapping[str, str]) -> None:
+    """One ValueError for all of them, if there are any."""
+    if problems:
+        texts = [f"{readable(name)} {reason}" for name, reason in problems.items()]
+        raise ValueError(f"the weights do not fit the network: {listed(texts)}")

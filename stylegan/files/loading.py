@@ -104,14 +104,14 @@ def load_discriminator(
     source: str | Path, *, map_location: str | torch.device = "cpu"
 ) -> Discriminator:
     """The discriminator of a run (of its newest state), a state file, a file that
-    `stylegan convert --discriminator` wrote, an official snapshot or a genforce checkpoint; or of
-    an https address of one of these. In eval mode. ValueError if there is none.
+    `stylegan convert --discriminator` wrote, or an official snapshot; or of an https address of
+    one of these. In eval mode. ValueError if there is none.
     """
     path = files_of(located(source), states_first=True)[0]
     network = read_snapshot(path).discriminator
     if network is None:
         raise ValueError(
             f"{path} holds no discriminator; those that do: state-*.pt of a run, what `stylegan "
-            "convert --discriminator` writes, official .pkl, .pth of genforce's training"
+            "convert --discriminator` writes, official .pkl"
         )
     return network.eval().to(map_location)

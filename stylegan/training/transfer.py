@@ -115,16 +115,16 @@ def initialize_from(state: TrainState, source: str | Path | Start) -> list[str]:
     for name, weights in start.weights().items():
         network = getattr(state, name)
         problems = checkpoint.load_weights(network, weights, strict=False)
-        problems = [text for text in problems if not is_above(text.split(":")[0], full)]
-        refused, wanted = {text.split(":")[0] for text in problems}, network.state_dict()
+        refused = [part for part in problems if not is_above(part, full)]
+        wanted = network.state_dict()
         # noise maps and single biases fit every network
         fitting += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
-        count = f"{len(wanted.keys() - refused)} of {len(wanted)}"
+        count = f"{len(wanted.keys() - set(refused))} of {len(wanted)}"
         counts.append(f"{name} {count}")
         lines.append(f"{name}: {count} tensors copied from {start}")
-        lines += [f"  not copied: {problem}" for problem in problems[:NAMED_AT_MOST]]
-        if len(problems) > NAMED_AT_MOST:
-            lines.append(f"  not copied: {len(problems) - NAMED_AT_MOST} more")
+        lines += [f"  not copied: {part} {problems[part]}" for part in refused[:NAMED_AT_MOST]]
+        if len(refused) > NAMED_AT_MOST:
+            lines.append(f"  not copied: {len(refused) - NAMED_AT_MOST} more")
         getattr(start.snapshot, name).to("meta")  # whoever opened it may keep it while training
     if not fitting:
         raise ValueError(

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stylegan.files.checkpoint import FLOATS, check_weights
+from stylegan.files.checkpoint import FLOATS, check_weights, without_prefix
 from stylegan.files.formats.matching import Match, filled
-from stylegan.messages import readable
 from stylegan.networks import Generator, MappingNetwork, NetworkConfig, SynthesisNetwork
 
 Weights = Mapping[str, Tensor]
@@ -53,17 +52,16 @@ def styled(ours: str, theirs: str) -> Iterator[Match]:
     yield Match(f"{affine}.bias", f"{theirs}.bias", change=about_zero)
 
 
-def plain_weights(weights: Any, what: str) -> dict[str, Tensor]:
-    """Tensors by name, without the prefix of DataParallel; ValueError if they are something else
-    or hold no real numbers."""
+def has_names(weights: Any, needed: Collection[str]) -> bool:
+    """Whether these are among the names of weights."""
+    found = weights if isinstance(weights, Mapping) else ()
+    return set(needed) <= {str(name).removeprefix("module.") for name in found}
+
+
+def plain_weights(weights: Any) -> dict[str, Tensor]:
+    """Tensors by name, without the prefix of DataParallel; ValueError if they are others."""
     check_weights(weights)
-    plain = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
-    if len(plain) < len(weights):
-        raise ValueError(f"{what} holds a name twice, with and without module.")
-    for name, tensor in plain.items():
-        if tensor.dtype not in FLOATS:
-            raise ValueError(f"{readable(name)} holds {tensor.dtype}, not plain real numbers")
-    return plain
+    return without_prefix(weights)
 
 
 def shape(weights: Weights, name: str, dimensions: int) -> tuple[int, ...]:
@@ -146,9 +144,8 @@ def blur_kernels(weights: Weights, names: Collection[str]) -> set[str]:
     row = torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64)
     expected = torch.outer(row, row) / 16
     for name in names:
-        if name not in weights:
-            raise ValueError(f"{name} is missing")
-        kernel = weights[name].double()
+        kernel = weights.get(name, torch.empty(0))
+        kernel = kernel.double() if kernel.dtype in FLOATS else torch.empty(0)
         right = (kernel.shape[1:] == (1, 3, 3) and kernel.numel() > 0) or kernel.shape == (3, 3)
         if not right or not torch.allclose(kernel, expected.expand_as(kernel), atol=1e-4):
             raise ValueError(f"{name} is not the low-pass filter [1, 2, 1]; only that is supported")

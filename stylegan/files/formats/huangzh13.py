@@ -14,6 +14,7 @@ from stylegan.files.formats.foreign import (
     TRANSPOSED,
     Weights,
     built,
+    has_names,
     layer,
     mapping_fields,
     names,
@@ -43,20 +44,12 @@ TRUNCATED = (
 
 
 def is_huangzh13(content: Mapping[str, Any]) -> bool:
-    """Whether weights of this generator, or of its discriminator, which is refused."""
-    names = {name.removeprefix("module.") for name in content}
-    return any(n.startswith("g_synthesis.") for n in names) or is_discriminator(names)
-
-
-def is_discriminator(names: set[str]) -> bool:
-    return {"final_block.conv.weight", "from_rgb.0.weight"} <= names
+    return has_names(content, [f"{START}.conv.weight"])
 
 
 def read_huangzh13(content: Mapping[str, Any]) -> Snapshot:
     """The generator that the file consists of."""
-    weights = plain_weights(content, "the generator")
-    if is_discriminator(set(weights)):
-        raise ValueError("it is a discriminator; pictures need a generator: GAN_GEN_SHADOW_*.pth")
+    weights = plain_weights(content)
     config = config_of(weights)
     blocks = range(len(resolutions(config.resolution)) - 1 if config.blur else 0)
     blurs = [f"{BLOCK.format(i)}.conv0_up.intermediate.kernel" for i in blocks]

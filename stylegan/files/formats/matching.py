@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from stylegan.messages import listed, readable
+from stylegan.files.checkpoint import misfits, refuse
 
 N = TypeVar("N", bound=nn.Module)
 Shape = tuple[int, ...]
@@ -48,34 +48,19 @@ def filled(
     """The network that `make` makes, with the `tensors` of a file, in eval mode.
 
     It is float64 if any of them is, which is exact, and float32 otherwise. `unused` are names of
-    tensors that have no match. Those of ours without one are 0. ValueError names what is missing,
-    surplus or of another shape.
+    tensors that may be without a match; ours without one are 0.
     """
     table = list(matches)
     with torch.device("meta"):  # shapes only: absurd sizes fail before they cost memory
         network = make()
-    shapes = {name: tuple(t.shape) for name, t in network.state_dict().items()}
-    wanted = {match.path: match.shape_in_file(shapes[match.name]) for match in table}
-    check_fit(wanted, tensors, unused)
+        state = network.state_dict()
+        wanted = {m.path: torch.empty(m.shape_in_file(tuple(state[m.name].shape))) for m in table}
+    given = {path: t for path, t in tensors.items() if path in wanted or path not in unused}
+    refuse(misfits(wanted, given))
     exact = any(tensors[match.path].dtype == torch.float64 for match in table)
     dtype = torch.float64 if exact else torch.float32
-    state = {name: torch.zeros(shape, dtype=dtype) for name, shape in shapes.items()}
+    filled = {name: torch.zeros(like.shape, dtype=dtype) for name, like in state.items()}
     for match in table:
-        state[match.name].copy_(match.to_ours(tensors[match.path]))
-    network.load_state_dict(state, assign=True)
+        filled[match.name].copy_(match.to_ours(tensors[match.path]))
+    network.load_state_dict(filled, assign=True)
     return network.eval()
-
-
-def check_fit(
-    wanted: Mapping[str, Shape], tensors: Mapping[str, Tensor], unused: Collection[str]
-) -> None:
-    """Raise one ValueError that names missing, surplus and misshapen tensors of a file."""
-    problems = [f"{path} is missing" for path in wanted if path not in tensors]
-    for path, tensor in tensors.items():
-        found = tuple(tensor.shape)
-        if path in wanted and found != wanted[path]:
-            problems.append(f"{path} has shape {found} instead of {wanted[path]}")
-        elif path not in wanted and path not in unused:
-            problems.append(f"{readable(path)} is not a variable of this network")
-    if problems:
-        raise ValueError(f"the variables do not fit the network: {listed(problems)}")

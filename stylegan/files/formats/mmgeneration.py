@@ -20,6 +20,7 @@ from stylegan.files.formats.foreign import (
     Weights,
     built,
     convolved,
+    has_names,
     mapping_fields,
     names,
     normed,
@@ -32,11 +33,10 @@ from stylegan.files.formats.foreign import (
 from stylegan.files.formats.matching import Match
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 
 LAYOUT = "checkpoint of open-mmlab/mmgeneration"
-NETWORKS = ("generator_ema", "generator", "discriminator")
 CONSTANT = "convs.0.conv1.input"  # identifies the layout, with the mapping
 MAPPING = "style_mapping.{}.linear.weight_orig"  # from 1 on
 LATENT_NORM = 1 / (1 + 1e-6)  # root mean square of their latents, to 1e-7; ours have 1
@@ -47,50 +47,44 @@ NOTES = (
 )
 
 
-def parts(content: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """The weights by the name of their network, and what else is in the file."""
+def parts(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The weights of the average generator, else of the generator; and what else is there."""
     state = content.get("state_dict", content)
-    others = dict(content) if state is not content else {}
-    others.pop("state_dict", None)
-    networks: dict[str, dict[str, Any]] = {}
-    for name, value in state.items() if isinstance(state, Mapping) else ():
-        network, _, rest = str(name).partition(".")
-        if network in NETWORKS and rest != "steps":  # the updates of mmagic's average
-            networks.setdefault(network, {})[rest] = value
-        else:
-            others[str(name)] = value
-    return (networks, others) if networks else ({"generator": dict(state)}, {})
+    state = state if isinstance(state, Mapping) else {}
+    for prefix in ("generator_ema.", "generator."):
+        weights = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+        if weights:
+            weights.pop("steps", None)  # the updates of mmagic's average
+            return weights, {**content, **state}
+    return dict(state), {}
 
 
 def is_mmgeneration(content: Mapping[str, Any]) -> bool:
-    """Whether some generator has the names of this layout."""
-    needed = {CONSTANT, MAPPING.format(1)}
-    networks = parts(content)[0]
-    generators = [networks[name] for name in NETWORKS[:2] if name in networks]
-    return any(needed <= {str(name).removeprefix("module.") for name in w} for w in generators)
+    return has_names(parts(content)[0], [CONSTANT, MAPPING.format(1)])
 
 
 def read_mmgeneration(content: Mapping[str, Any]) -> Snapshot:
-    """The average generator, else the generator."""
-    networks, others = parts(content)
-    generators = [plain_weights(networks[n], n) for n in NETWORKS[:2] if n in networks]
-    config = config_of(generators[0])
-    made = [generator_of(config, weights) for weights in generators]
+    """The generator, the average one if there is one."""
+    found, others = parts(content)
+    weights = plain_weights(found)
+    config = config_of(weights)
+    blurs = [f"convs.{i}.conv1.1.kernel" for i in range(1, len(resolutions(config.resolution)))]
+    network = built(config, matches(config), weights, blurs=blurs)
     resolution = scalar(others, "_curr_scale_int")
     alpha = scalar(others, "_curr_transition_weight")
     seen = scalar(others, "shown_nkimg")
     loaded = LoadedGenerator(
-        made[0],
+        network,
         LAYOUT,
         psi=1.0,
         cutoff=None,
         resolution=int(resolution)
         if resolution in resolutions(config.resolution)
-        else trained_resolution(made[0].synthesis),
+        else trained_resolution(network.synthesis),
         alpha=alpha if alpha is not None and 0 <= alpha <= 1 else 1.0,
         images_seen=round(1000 * seen) if seen is not None and 0 <= seen < 1e9 else None,
     )
-    return Snapshot(LAYOUT, loaded, made[-1], notes=NOTES)
+    return Snapshot(LAYOUT, loaded, network, notes=NOTES)
 
 
 def scalar(content: Mapping[str, Any], name: str) -> float | None:
@@ -109,12 +103,6 @@ def config_of(weights: Weights) -> NetworkConfig:
         image_channels=shape(weights, "to_rgbs.0.conv.weight_orig", 4)[0],
         activation_before_blur=True,
     )
-
-
-def generator_of(config: NetworkConfig, weights: Weights) -> Generator:
-    blocks = range(1, len(resolutions(config.resolution)))
-    blurs = [f"convs.{i}.conv1.1.kernel" for i in blocks]
-    return built(config, matches(config), weights, blurs=blurs)
 
 
 def matches(config: NetworkConfig) -> Iterator[Match]:

@@ -13,7 +13,7 @@ from stylegan.files import checkpoint
 from stylegan.files.loaded import CUTOFF, PSI, LoadedGenerator
 from stylegan.files.snapshot import Snapshot
 from stylegan.lineage import Lineage, from_plain, to_plain
-from stylegan.messages import listed, readable
+from stylegan.messages import readable
 from stylegan.networks import (
     Discriminator,
     Generator,
@@ -88,10 +88,8 @@ def network_of(
     sizes = NetworkConfig(**config)
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
         network = make(sizes)
-    problems = checkpoint.misfits(network, weights)
-    if problems:
-        raise ValueError(f"the weights do not fit the network; {listed(problems)}")
     given = checkpoint.without_prefix(weights)
+    checkpoint.refuse(checkpoint.misfits(network.state_dict(), given))
     first = next(iter(given.values()))
     network.load_state_dict(
         {name: t.detach().to(first).contiguous() for name, t in given.items()}, assign=True

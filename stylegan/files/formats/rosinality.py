@@ -20,6 +20,7 @@ from stylegan.files.formats.foreign import (
     Weights,
     built,
     convolved,
+    has_names,
     mapping_fields,
     names,
     normed,
@@ -46,14 +47,12 @@ BLOCK = "generator.progression.{}"
 
 
 def is_rosinality(content: Mapping[str, Any]) -> bool:
-    """Whether a full checkpoint, or weights of its generator."""
-    names = [name.removeprefix("module.") for name in content]
-    return "g_running" in names or any(n.startswith("generator.progression.") for n in names)
+    return has_names(content.get("g_running", content), [f"{BLOCK.format(0)}.conv1.input"])
 
 
 def read_rosinality(content: Mapping[str, Any]) -> Snapshot:
     """The average generator of a full checkpoint, or the one that the file consists of."""
-    weights = plain_weights(content.get("g_running", content), "the generator")
+    weights = plain_weights(content.get("g_running", content))
     config = config_of(weights)
     sizes = resolutions(config.resolution)
     fused = {i for i in range(len(sizes)) if f"{BLOCK.format(i)}.conv1.0.weight" in weights}
