@@ -18,8 +18,7 @@ BUNDLED_LICENCE = "MIT"
 
 def bundled_file(name: str) -> Path:
     """The file of a bundled network, whose content must agree with the hash in its name."""
-    pattern = re.compile(rf"{re.escape(name)}-[0-9a-f]{{8}}\.pt")
-    files = [p for p in sorted(WEIGHTS.glob(f"{name}-*")) if pattern.fullmatch(p.name)]
+    files = [path for path in WEIGHTS.glob(f"{name}-*.pt") if hash_prefix(path.name)]
     if len(files) != 1:
         raise FileNotFoundError(
             f"{len(files)} files {name}-<hash>.pt are in {WEIGHTS}, where there "
@@ -51,17 +50,14 @@ def downloaded(url: str) -> Path:
     name = PurePosixPath(parts.path).name
     if not name:
         raise ValueError(f"{url} does not name a file")
-    digits = hash_prefix(name)
-    if parts.fragment:
-        promised = re.fullmatch(r"sha256=([0-9a-f]{8,64})", parts.fragment)
-        if promised is None:
-            raise ValueError(f"{url} does not end in #sha256=<8 to 64 hexadecimal digits>")
-        digits = promised[1]
-    if digits is None:
+    promise = parts.fragment or f"sha256={hash_prefix(name)}"
+    promised = re.fullmatch(r"sha256=([0-9a-f]{8,64})", promise)
+    if promised is None:
         raise ValueError(
             f"{url} does not specify the SHA-256 of the file, so a forged one would not be "
-            "noticed; add #sha256=<its first 8 or more digits>, or download it and give its path"
+            "noticed; add #sha256=<its first 8 to 64 digits>, or download it and give its path"
         )
+    digits = promised[1]
     folder = hub_cache()
     if digits != hash_prefix(name):
         folder /= digits
