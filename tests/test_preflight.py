@@ -8,10 +8,8 @@ from tiny_training import SCHEDULE, tiny_config
 
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
-from stylegan.training.cost import (
-    Cost,
-)
-from stylegan.training.preflight import disk_warning, seconds_between, try_out, try_steps
+from stylegan.training.cost import Cost
+from stylegan.training.preflight import disk_warning, seconds_between, try_out
 
 CPU = torch.device("cpu")
 
@@ -50,10 +48,10 @@ def test_the_time_left_is_that_of_each_resolution_at_its_own_speed():
         assert seconds_between(plan, costs, first, end) == pytest.approx(seconds)
 
 
-def test_more_memory_than_is_installed_is_refused_with_what_helps():
+def test_more_memory_than_is_installed_is_refused_with_what_helps(tmp_path):
     config = tiny_config(schedule=SCHEDULE | {"batch_size": {4: 2**28}})
     with pytest.raises(ValueError, match=r"not enough memory at resolution 16, batch 268435456"):
-        try_steps(config, CPU)
+        try_out(config, CPU, RunFolder(tmp_path / "run"))
 
 
 def test_states_that_do_not_fit_on_the_disk_are_told_of(tmp_path):

@@ -5,10 +5,10 @@ import torch
 from tiny_training import tiny_config
 
 from stylegan import threads
-from stylegan.run_folder import RunFolder
+from stylegan.files import checkpoint
 from stylegan.schedule import Stage, coming
-from stylegan.training import TrainState, cost, start
-from stylegan.training.run import settle_threads
+from stylegan.training import cost, start
+from stylegan.training.cost import Trial
 
 
 def stat(tmp_path, monkeypatch, before, after):
@@ -52,6 +52,11 @@ def two_threads(monkeypatch):
     torch.set_num_threads(before)
 
 
+def tried(**options):
+    config = tiny_config()
+    return Trial(config, torch.device("cpu")).run(coming(config.schedule, 0), **options)
+
+
 @pytest.mark.parametrize(
     ("two", "one", "others", "said"),
     [
@@ -65,39 +70,44 @@ def test_a_run_takes_as_many_threads_as_pay(two_threads, monkeypatch, two, one, 
     monkeypatch.setattr(cost, "busy", lambda: others)
     seconds = {2: two, 1: one}
     monkeypatch.setattr(cost, "timed_step", lambda *_: seconds[torch.get_num_threads()])
-    config = tiny_config()
-    assert cost.choose_threads(config, coming(config.schedule, 0)) == said
+    trial = tried(choose_threads=True)
+    assert trial.threads == [said]
     assert torch.get_num_threads() == int(said[0])
+    batch = 4  # images, of which the same steps tell the cost
+    assert trial.costs[16].seconds_per_image == seconds[int(said[0])] / batch
 
 
-def test_the_user_and_long_steps_decide_the_threads(two_threads, monkeypatch, tmp_path):
-    config = tiny_config()
-    stages = coming(config.schedule, 0)
+def test_the_user_and_long_steps_decide_the_threads(two_threads, monkeypatch):
     monkeypatch.setattr(cost, "CPU_RATE", 1.0)
     long = "2 threads: with long steps every core pays"
-    assert cost.choose_threads(config, stages) == long
+    assert tried(choose_threads=True).threads == [long]
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert settle_threads(config, torch.device("cpu"), RunFolder(tmp_path), preflight=True) == []
+    assert tried(choose_threads=True).threads == []
     assert torch.get_num_threads() == 2
 
 
 def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, mixed):
     """Their number changes last bits, so a resumed run does not choose again."""
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
-    used = []
-    choose = cost.choose_threads
-
-    def one_is_as_fast(config, stages):
-        monkeypatch.setattr(cost, "timed_step", lambda *_: 1.0)
-        return choose(config, stages)
-
-    monkeypatch.setattr("stylegan.training.run.choose_threads", one_is_as_fast)
+    monkeypatch.setattr(cost, "timed_step", lambda *_: 1.0)  # one thread is as fast
+    used, told = [], []
     for total_kimg in (0.008, 0.016):
         config = tiny_config(schedule={"total_kimg": total_kimg})
         report = lambda progress: used.append(torch.get_num_threads())  # noqa: E731
-        start(config, mixed, tmp_path / "run", report=report, preflight=not used)
+        start(config, mixed, tmp_path / "run", report=report, tell=told.append)
         assert torch.get_num_threads() == 2  # as before
     assert set(used) == {1}
+    assert "1 thread, as before; OMP_NUM_THREADS=2 changes it" in told
+
+
+def test_a_run_that_goes_on_reads_its_state_once(two_threads, monkeypatch, tmp_path, mixed):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    read, load = [], checkpoint.load_kind
+    monkeypatch.setattr(checkpoint, "load_kind", lambda *a: read.append(a) or load(*a))
+    for total_kimg in (0.008, 0.016):
+        config = tiny_config(schedule={"total_kimg": total_kimg})
+        start(config, mixed, tmp_path / "run", preflight=False)
+    assert len(read) == 1
 
 
 @pytest.mark.parametrize(
@@ -111,6 +121,6 @@ def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, mixe
 def test_a_step_takes_the_median_after_the_first(monkeypatch, durations, median):
     times = iter(durations)
     monkeypatch.setattr(cost, "timed_step", lambda *_: next(times))
-    state = TrainState.create(tiny_config())
-    seconds, _ = cost.measure_step(state, Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0))
+    trial = Trial(tiny_config(), torch.device("cpu"))
+    (seconds,) = trial.median_step(Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0), [1])
     assert seconds == pytest.approx(median)

@@ -195,21 +195,22 @@ def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> 
     """Print what would be left out, and the whole plan. Nothing is written."""
     from stylegan.data.check import grouped
     from stylegan.schedule import coming
-    from stylegan.training.cost import step_costs
+    from stylegan.training.cost import Trial
     from stylegan.training.kernels import backend_flags
     from stylegan.training.preflight import outlook, plan_lines
-    from stylegan.training.run import fit_to_data, settle_threads, threads_kept
+    from stylegan.training.resume import newest_state
+    from stylegan.training.run import fit_to_data, keep_threads
 
     found = looked_at(setup.source, setup.config, decode=True)
     config = fit_to_data(setup.config, found)
     lead(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
     if setup.own:
         lead(*advice(found.num_good, config, started=setup.start is not None))
-    with backend_flags(config), threads_kept():
-        chosen = settle_threads(config, device, run, preflight=True)
-        costs = step_costs(config, device, coming(config.schedule, 0))
-    remaining = outlook(config, costs, device, run.saved())
-    lead(*plan_lines(config, costs, device), *chosen, *remaining)
+    begun = run.saved()
+    with backend_flags(config):
+        kept = keep_threads(newest_state(run)[1] if begun else {}, device)
+        trial = Trial(config, device).run(coming(config.schedule, 0), choose_threads=not begun)
+    lead(*plan_lines(config, trial.costs, device), *kept, *trial.threads, *outlook(trial, begun))
 
 
 def write_page(out: Path, device: "torch.device") -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import statistics
 import time
+from collections.abc import Sequence
 
 import torch
 
@@ -80,17 +81,6 @@ def one_step(state: TrainState, stage: Stage) -> None:
         train_step(state, reals, labels, stage, draws)
 
 
-def measure_step(state: TrainState, stage: Stage) -> tuple[float, int]:
-    """Seconds and peak bytes (of a GPU) of a step: the median of those after the first, which also
-    allocates memory and chooses kernels."""
-    seconds = [timed_step(state, stage)]
-    while len(seconds) < 3 or (len(seconds) < MOST_STEPS and sum(seconds) < MOST_SECONDS):
-        seconds.append(timed_step(state, stage))
-    device = state.device
-    memory = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
-    return statistics.median(seconds[1:]), memory
-
-
 def timed_step(state: TrainState, stage: Stage) -> float:
     """Seconds of one step, averaged over the processes: all must plan the same."""
     device = state.device
@@ -101,32 +91,6 @@ def timed_step(state: TrainState, stage: Stage) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return distributed.mean(torch.tensor(time.perf_counter() - started, device=device)).item()
-
-
-def choose_threads(config: TrainConfig, stages: list[Stage]) -> str | None:
-    """Train on one thread from here on unless all of torch's are clearly faster in real steps; what
-    was chosen and why. None, and no change, if there is nothing to choose."""
-    most = torch.get_num_threads()
-    if most == 1 or not stages:
-        return None
-    stage = max(stages, key=lambda stage: step_flops(config, stage.resolution))
-    if stage.batch_size * step_flops(config, stage.resolution) / CPU_RATE > LONG_STEP_SECONDS:
-        return f"{most} threads: with long steps every core pays"
-    others = busy()
-    state = TrainState.create(config)
-    seconds: dict[int, list[float]] = {most: [], 1: []}
-    while len(seconds[1]) < 2 or (len(seconds[1]) < MOST_STEPS and sum(seconds[1]) < MOST_SECONDS):
-        for threads, measured in seconds.items():  # in turns: what others do changes
-            torch.set_num_threads(threads)
-            measured.append(timed_step(state, stage))
-    all_threads, one = (statistics.median(each[1:]) for each in seconds.values())
-    chosen = most if WORTH_A_THREAD * all_threads < one else 1
-    torch.set_num_threads(chosen)
-    why = f"{one / all_threads:.1f} times as fast as one"
-    if chosen == 1:
-        why = f"{most} are hardly faster" if all_threads < one else f"{most} are slower"
-        why += " while other programs use the cores" * others
-    return f"{count(chosen, 'thread')}: {why}"
 
 
 def installed_memory() -> int:
@@ -151,6 +115,12 @@ def largest_step(config: TrainConfig) -> int:
     return max(memory_estimate(config, stage, processes) for stage in stages)
 
 
+def threads_are_free(device: torch.device) -> bool:
+    """Whether their number is ours to choose: of one process on a CPU, without a user's wish."""
+    alone = distributed.world_size() == 1
+    return device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and alone
+
+
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """Of one training step at one resolution."""
@@ -160,29 +130,90 @@ class Cost:
     measured: bool
 
 
-def step_costs(config: TrainConfig, device: torch.device, stages: list[Stage]) -> dict[int, Cost]:
-    """By resolution: measured by steps with the whole batch, on a CPU with few images where
-    those would take long; estimated from the steps before where both would, or where the machine
-    has too little memory."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    processes = distributed.world_size()
-    few = processes * max(config.network.deviation_group, 1)
-    most_memory = installed_memory() / distributed.processes_of_machine()
-    rate = CPU_RATE if device.type == "cpu" else math.inf  # operations per second of a process
-    state: TrainState | None = None
-    costs: dict[int, Cost] = {}
-    for stage in stages:
-        flops = step_flops(config, stage.resolution) / processes
-        memory = memory_estimate(config, stage, processes)
-        seconds_per_image, measured = flops / rate, 0
-        sizes = [few, stage.batch_size] if device.type == "cpu" else [stage.batch_size]
-        too_large = distributed.largest(memory > most_memory)  # a step needs every process
-        for n in dict.fromkeys([] if too_large else sizes):
-            if n * seconds_per_image < MOST_SECONDS:
-                state = state or TrainState.create(config, device=device)
-                seconds, used = measure_step(state, dataclasses.replace(stage, batch_size=n))
-                seconds_per_image, memory, measured = seconds / n, used or memory, n
-        rate = flops / seconds_per_image
-        costs[stage.resolution] = Cost(seconds_per_image, memory, measured == stage.batch_size)
-    return costs
+class Trial:
+    """Steps with random images before a training: what each resolution costs, and how many threads
+    are faster."""
+
+    def __init__(self, config: TrainConfig, device: torch.device) -> None:
+        self.config, self.device = config, device
+        self.processes = distributed.world_size()
+        # under torchrun the siblings are at work, too
+        self.shared = device.type == "cpu" and self.processes == 1 and busy()
+        self.state: TrainState | None = None  # made for the first step
+        self.seconds_per_image: dict[int, float] = {}  # with the chosen threads, by resolution
+        self.threads: list[str] = []  # what was chosen, and why
+        self.costs: dict[int, Cost] = {}  # by resolution
+
+    def run(self, stages: list[Stage], *, choose_threads: bool) -> "Trial":
+        """Try steps of these stages. Nothing is left behind but the number of threads."""
+        cuda = self.device.type == "cuda"
+        with torch.random.fork_rng([self.device.index] if cuda else []):
+            if choose_threads and threads_are_free(self.device):
+                self.choose_threads(stages)
+            self.measure(stages)
+        self.state = None
+        if cuda:
+            torch.cuda.empty_cache()
+        return self
+
+    def median_step(self, stage: Stage, threads: Sequence[int]) -> list[float]:
+        """Seconds of a step with each of these numbers of threads, in turns, as what others do
+        changes: the median of those after the first, which also allocates memory and chooses
+        kernels."""
+        self.state = self.state or TrainState.create(self.config, device=self.device)
+        seconds: dict[int, list[float]] = {number: [] for number in threads}
+        last = seconds[threads[-1]]
+        while len(last) < 3 or (len(last) < MOST_STEPS and sum(last) < MOST_SECONDS):
+            for number, measured in seconds.items():
+                torch.set_num_threads(number)
+                measured.append(timed_step(self.state, stage))
+        return [statistics.median(measured[1:]) for measured in seconds.values()]
+
+    def choose_threads(self, stages: list[Stage]) -> None:
+        """Train on one thread from here on unless all of torch's are clearly faster."""
+        most = torch.get_num_threads()
+        if most == 1 or not stages:
+            return
+        stage = max(stages, key=lambda stage: step_flops(self.config, stage.resolution))
+        flops = stage.batch_size * step_flops(self.config, stage.resolution)
+        if flops / CPU_RATE > LONG_STEP_SECONDS:
+            self.threads = [f"{most} threads: with long steps every core pays"]
+            return
+        all_threads, one = self.median_step(stage, (most, 1))
+        chosen = most if WORTH_A_THREAD * all_threads < one else 1
+        torch.set_num_threads(chosen)
+        seconds = one if chosen == 1 else all_threads
+        self.seconds_per_image[stage.resolution] = seconds / stage.batch_size
+        why = f"{one / all_threads:.1f} times as fast as one"
+        if chosen == 1:
+            why = f"{most} are hardly faster" if all_threads < one else f"{most} are slower"
+            why += " while other programs use the cores" * self.shared
+        self.threads = [f"{count(chosen, 'thread')}: {why}"]
+
+    def measure(self, stages: list[Stage]) -> None:
+        """The costs: measured by steps with the whole batch, on a CPU with few images where those
+        would take long; estimated from the steps before where both would, or where the machine
+        has too little memory."""
+        config, device, processes = self.config, self.device, self.processes
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        few = processes * max(config.network.deviation_group, 1)
+        most_memory = installed_memory() / distributed.processes_of_machine()
+        rate = CPU_RATE if device.type == "cpu" else math.inf  # operations per second of a process
+        for stage in stages:
+            flops = step_flops(config, stage.resolution) / processes
+            memory = memory_estimate(config, stage, processes)
+            known = self.seconds_per_image.get(stage.resolution)
+            seconds_per_image, measured = known or flops / rate, stage.batch_size if known else 0
+            sizes = [few, stage.batch_size] if device.type == "cpu" else [stage.batch_size]
+            too_large = distributed.largest(memory > most_memory)  # a step needs every process
+            for n in dict.fromkeys([] if too_large or known else sizes):
+                if n * seconds_per_image < MOST_SECONDS:
+                    tried = dataclasses.replace(stage, batch_size=n)
+                    (seconds,) = self.median_step(tried, [torch.get_num_threads()])
+                    seconds_per_image, measured = seconds / n, n
+                    if device.type == "cuda":
+                        memory = torch.cuda.max_memory_reserved(device)
+            rate = flops / seconds_per_image
+            whole = measured == stage.batch_size
+            self.costs[stage.resolution] = Cost(seconds_per_image, memory, whole)

@@ -11,32 +11,18 @@ from stylegan.config import TrainConfig
 from stylegan.messages import about, aligned, duration, gib
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import ScheduleConfig, Stage, coming, phases
-from stylegan.threads import busy
-from stylegan.training.cost import Cost, installed_memory, state_bytes, step_costs, step_flops
+from stylegan.training.cost import Cost, Trial, installed_memory, state_bytes, step_flops
 
 
 def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> list[str]:
-    """What a user should know before a run in `folder` begins, or goes on: time, memory, samples,
-    the disk. ValueError if the memory is not enough."""
+    """What a user should know before a run in `folder` begins, or goes on: threads, time, memory,
+    the disk. A new run chooses its threads. ValueError if a CPU has too little memory."""
     begun = distributed.largest(folder.saved())
-    costs = try_steps(config, device, begun)
-    return [*outlook(config, costs, device, begun), *disk_warning(config, folder)]
-
-
-def try_steps(config: TrainConfig, device: torch.device, images_seen: int = 0) -> dict[int, Cost]:
-    """The costs of real steps at every resolution still to come after `images_seen`; nothing is
-    left behind. ValueError if a CPU has too little memory, naming resolution, batch and what helps.
-    """
-    stages = coming(config.schedule, images_seen)
-    if not stages:
-        return {}
-    with torch.random.fork_rng([device.index] if device.type == "cuda" else []):
-        costs = step_costs(config, device, stages)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    elif device.type == "cpu":
-        check_memory(costs, stages)
-    return costs
+    stages = coming(config.schedule, begun)
+    trial = Trial(config, device).run(stages, choose_threads=not begun)
+    if device.type == "cpu" and stages:
+        check_memory(trial.costs, stages)
+    return [*trial.threads, *outlook(trial, begun), *disk_warning(config, folder)]
 
 
 def check_memory(costs: dict[int, Cost], stages: list[Stage]) -> None:
@@ -52,22 +38,15 @@ def check_memory(costs: dict[int, Cost], stages: list[Stage]) -> None:
         )
 
 
-def outlook(
-    config: TrainConfig,
-    costs: dict[int, Cost],
-    device: torch.device,
-    images_seen: int,
-) -> list[str]:
+def outlook(trial: Trial, images_seen: int) -> list[str]:
     """How long it will take, and how much memory."""
+    costs, device, plan = trial.costs, trial.device, trial.config.schedule
     if not costs:
         return []
-    plan = config.schedule
     left = seconds_between(plan, costs, images_seen, plan.total_images)
     resolution = max(costs, key=lambda r: costs[r].memory_bytes)
-    # under torchrun the siblings are at work, too
-    shared = device.type == "cpu" and distributed.world_size() == 1 and busy()
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
-    here += " while other programs use its cores" if shared else ""
+    here += " while other programs use its cores" if trial.shared else ""
     each = " for each process" if distributed.world_size() > 1 else ""
     needed = costs[resolution].memory_bytes
     if device.type != "cuda":  # what this process takes by now comes on top

@@ -25,36 +25,38 @@ def open_run(
     config: TrainConfig,
     store: Store,
     device: torch.device,
+    saved: tuple[Path | None, dict[str, Any]],
     *,
     init_from: "str | Path | Start | None" = None,
     tell: Callable[[str], None] = lambda text: None,
-) -> tuple[TrainState, Path | None]:
-    """The state to train from, and the file it was read from: None for a new run.
+) -> TrainState:
+    """The state to train from: `saved`, the `newest_state` of the folder, or a new one.
 
     A new run starts from the weights of `init_from` that fit; `tell` is called with which do.
     """
     state = TrainState.create(config, device=device)
-    newest, payload = newest_state(folder, tell)
+    newest, payload = saved
     if newest is not None:
         check_same_data(payload, config, store, folder)
         restore(state, payload, newest)
         state.data = payload["data"]
         for line in changes(folder.config(), config, payload):
             tell(line)
-    if init_from is not None and newest is not None:
-        tell(f"the run has begun already, so the weights of {init_from} are not used")
-    elif newest is None:
+        if init_from is not None:
+            tell(f"the run has begun already, so the weights of {init_from} are not used")
+        return state
+    lost = on_all_ranks(folder.lineage)
+    if lost and init_from is None:
+        raise ValueError(
+            f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no "
+            "state yet: give --init-from again, or choose another --out"
+        )
+    if init_from is not None:
         from stylegan.training.transfer import initialize_from
 
-        lost = on_all_ranks(folder.lineage)
-        if lost and init_from is None:
-            raise ValueError(
-                f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no "
-                "state yet: give --init-from again, or choose another --out"
-            )
-        for line in [] if init_from is None else initialize_from(state, init_from):
+        for line in initialize_from(state, init_from):
             tell(line)
-    return state, newest
+    return state
 
 
 def check_same_options(folder: RunFolder, config: TrainConfig) -> None:
@@ -116,14 +118,6 @@ def newest_state(
             "or choose another --out to begin anew"
         )
     return None, {}
-
-
-def threads_of(folder: RunFolder) -> int | None:
-    """Threads on which one process made the newest state; None if several did, or it is not known
-    (in older files)."""
-    payload = newest_state(folder)[1]
-    threads: int | None = payload.get("threads")
-    return threads if payload.get("processes") == 1 else None
 
 
 def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:

@@ -1,11 +1,10 @@
 """A whole training from Python: opened or continued, tried, and run to its end."""
 
 import dataclasses
-import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,14 +14,13 @@ from stylegan.data import Findings, Store, cached_store
 from stylegan.distributed import from_rank0
 from stylegan.messages import count
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import coming
-from stylegan.training.cost import choose_threads
+from stylegan.training.cost import threads_are_free
 from stylegan.training.interrupts import nothing_to_save
 from stylegan.training.kernels import backend_flags
 from stylegan.training.loop import Evaluation, train
 from stylegan.training.preflight import try_out
 from stylegan.training.recorder import Recorder, TrainingProgress
-from stylegan.training.resume import check_same_options, open_run, threads_of
+from stylegan.training.resume import check_same_options, newest_state, open_run
 from stylegan.training.state import TrainState
 
 if TYPE_CHECKING:
@@ -64,53 +62,36 @@ def start(
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
     group = processes(device, hang_minutes)
-    with nothing_to_save(), group, backend_flags(config), threads_kept(), folder.alone():
+    with nothing_to_save(), group, backend_flags(config), folder.alone():
         say = tell if distributed.rank() == 0 else lambda text: None
         store = (
             data if isinstance(data, Store) else open_store(data, config, strict=strict, tell=say)
         )
         config = fit_to_data(config, store)
         check_same_options(folder, config)
-        tried = settle_threads(config, device, folder, preflight=preflight)
+        newest, payload = saved = newest_state(folder, say)
+        tried = keep_threads(payload, device)
         tried += try_out(config, device, folder) if preflight else []
-        state, resumed = open_run(folder, config, store, device, init_from=init_from, tell=say)
-        for line in [*announcement(state, store, folder, resumed), *tried]:
+        state = open_run(folder, config, store, device, saved, init_from=init_from, tell=say)
+        for line in [*announcement(state, store, folder, newest), *tried]:
             say(line)
+        del payload, saved  # as large as the networks and their moments
         from_rank0(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
         recorder = Recorder(state, store, folder, tell=say, report=report, tensorboard=tensorboard)
         train(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes)
     return state
 
 
-@contextmanager
-def threads_kept() -> Iterator[None]:
-    """Gives torch as many threads as before, at the end."""
-    threads = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def settle_threads(
-    config: TrainConfig, device: torch.device, folder: RunFolder, *, preflight: bool
-) -> list[str]:
-    """A run keeps its number of threads, on which the last bits depend; a new run on one process
-    measures which number is faster, if `preflight`. What was chosen, and why."""
-    alone = distributed.world_size() == 1
-    if device.type != "cpu" or "OMP_NUM_THREADS" in os.environ or not alone:
+def keep_threads(payload: Mapping[str, Any], device: torch.device) -> list[str]:
+    """A run goes on with the threads of the state in `payload`, on which the last bits depend, if
+    one process saved it; older files do not know their number. What was chosen, if it changed."""
+    most, threads = torch.get_num_threads(), payload.get("threads")
+    if payload.get("processes") != 1 or threads is None or threads >= most:
         return []
-    if folder.saved():
-        most, threads = torch.get_num_threads(), threads_of(folder)
-        if threads is None or threads >= most:
-            return []
-        torch.set_num_threads(threads)
-        return [f"{count(threads, 'thread')}, as before; OMP_NUM_THREADS={most} changes it"]
-    chosen = None
-    if preflight:
-        with torch.random.fork_rng(devices=[]):
-            chosen = choose_threads(config, coming(config.schedule, 0))
-    return [chosen] if chosen else []
+    if not threads_are_free(device):
+        return []
+    torch.set_num_threads(threads)
+    return [f"{count(threads, 'thread')}, as before; OMP_NUM_THREADS={most} changes it"]
 
 
 def processes(device: torch.device, hang_minutes: float) -> AbstractContextManager[None]:
