@@ -47,12 +47,6 @@ def test_class_numbers_of_dataset_json_are_the_labels_and_the_folders_are_not(ma
     assert fit_to_data(tiny_config(data={"labels": True}), found).network.label_dim == 2
 
 
-def test_names_beside_class_numbers_are_those_of_the_classes(tmp_path):
-    files = with_json([2, 0, 2], label_names=["cat", "cow", "dog"])
-    store = store_of(tmp_path, files)
-    assert (store.label_names, store.labels.tolist()) == (["cat", "dog"], [1, 0, 1])
-
-
 def test_vectors_are_stored_shown_and_part_of_what_a_run_was_trained_on(tmp_path):
     numbers = [[0.25, -1], [0, 2], [1, 0.5]]
     store = store_of(tmp_path, with_json(numbers))
@@ -86,11 +80,6 @@ def test_a_csv_of_columns_gives_vectors_with_names(tmp_path):
     store = store_of(tmp_path / "columns", columns)
     assert store.label_names == ["smile", "age"]
     np.testing.assert_array_equal(store.labels, np.float32([[0.7, 30], [0, 4], [1, 5.5]]))
-
-
-def test_vectors_with_a_single_one_are_classes(tmp_path):
-    store = store_of(tmp_path, with_json([[0, 1, 0], [1, 0, 0], [0, 1, 0]]))
-    assert (store.label_names, store.labels.tolist()) == (["0", "1"], [1, 0, 1])
 
 
 @pytest.mark.parametrize(("files", "message"), [

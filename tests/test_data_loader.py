@@ -67,8 +67,6 @@ def test_processed_reals_equal_the_official_ones():
             processed = process_reals(reals, alpha=alpha)
             assert processed.shape == native.shape
             assert_close(processed, native, atol=2e-7, rtol=0)
-            assert_close(processed.repeat_interleave(2**level, 2).repeat_interleave(2**level, 3),
-                         expected, atol=2e-7, rtol=0)  # fmt: skip
             double = process_reals(reals, alpha=alpha, dtype=torch.float64)
             assert_close(double, native.double(), atol=2e-7, rtol=0)
 
@@ -79,14 +77,6 @@ def test_mirror_flips_the_marked_images_before_the_fade():
     mirrored = process_reals(images, alpha=0.3, mirror=flags)
     flipped = torch.stack([images[0].flip(2), images[1]])
     assert torch.equal(mirrored, process_reals(flipped, alpha=0.3))
-
-
-def test_fade_begins_with_the_averages():
-    images = torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8)
-    reals = process_reals(images, alpha=0.0, dtype=torch.float64)
-    blocks = process_reals(images, dtype=torch.float64).reshape(2, 3, 4, 2, 4, 2)
-    means = blocks.mean(dim=(3, 5)).repeat_interleave(2, 2).repeat_interleave(2, 3)
-    assert_close(reals, means, atol=1e-12, rtol=0)
 
 
 def test_batches_follow_the_order_with_images_and_labels_in_step(store):

@@ -25,9 +25,6 @@ def noise(*shape):
     return RANDOM.integers(0, 256, shape, np.uint8)
 
 
-# Shapes
-
-
 @pytest.mark.parametrize(
     ("crop", "size", "rectangle"),
     [
@@ -48,14 +45,13 @@ def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rect
     assert Store(store.path).meta.crop == str(Fit.of(crop))
 
 
-@pytest.mark.parametrize("crop", ["pad", "pad 3:4", "pad 2:1", "pad 9:16"])
-@pytest.mark.parametrize("resolution", [8, 256])
-def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop, resolution):
-    rectangle = Fit.of(crop).active_rectangle(resolution)
+@pytest.mark.parametrize("crop", ["pad", "pad 9:16"])
+def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop):
+    rectangle = Fit.of(crop).active_rectangle(256)
     network = Generator(NetworkConfig(resolution=8, z_dim=4, w_dim=4, max_channels=4)).eval()
     loaded = LoadedGenerator(network, "test", resolution=8, active_rectangle=rectangle)
     again = Fit.of(loaded.crop)
-    assert again.active_rectangle(resolution) == rectangle
+    assert again.active_rectangle(256) == rectangle
     (picture,) = loaded.pictures([0])
     assert picture.shape[:2] == loaded.picture_size() != (8, 8)
 
@@ -66,9 +62,6 @@ def test_other_crops_are_refused_everywhere(crop, tmp_path):
         prepare(tmp_path, tmp_path / "store", crop=crop)
     with pytest.raises(ValueError, match=r"data.*crop must be center"):
         build_config({"data": {"crop": crop}})
-
-
-# Alpha
 
 
 def test_premultiplying_and_back_loses_at_most_what_eight_bits_must():
@@ -100,9 +93,6 @@ def test_pictures_of_premultiplied_networks_are_straight():
     assert sampling.to_uint8(image, premultiplied=True).flatten().tolist() == expected
     with pytest.raises(ValueError, match="premultiplied needs image_channels 4"):
         NetworkConfig(premultiplied=True)
-
-
-# Channels
 
 
 @pytest.mark.parametrize(

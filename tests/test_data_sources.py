@@ -79,13 +79,6 @@ def test_runs_among_the_pictures_are_left_out_whole(make, tmp_path):
     assert not is_store(folder(tmp_path / "photos", mine) / "b")
 
 
-def test_a_run_is_no_source_but_its_samples_are(tmp_path):
-    run = folder(tmp_path / "run", RUN)
-    with pytest.raises(ValueError, match="run is a run, not a folder of pictures"):
-        open_source(run)
-    assert open_source(run / "samples").names == ["000001.png"]
-
-
 def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("text")
@@ -107,22 +100,15 @@ def test_each_wrong_source_is_one_sentence_that_says_what_to_do(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_a_zip_may_lie_about_its_entries(tmp_path):
-    """Nothing is unpacked to the disk, and an image that cannot be read is left out."""
-    link = zipfile.ZipInfo("link.png")
-    link.external_attr = 0o120777 << 16
-    path = archive(tmp_path / "odd.zip", {"size.png": bytes(10_000_000), "/../good.png": png()})
+def test_entries_of_a_zip_that_cannot_be_read_are_left_out(tmp_path):
+    path = archive(tmp_path / "odd.zip", {"size.png": bytes(10_000_000), "good.png": png()})
     with zipfile.ZipFile(path, "a") as out:
-        out.writestr(link, "/etc/passwd")
-        out.writestr("/etc/good.png", png())
         out.writestr("locked.png", png())
     content = bytearray(path.read_bytes())
     content[content.rindex(b"PK\x01\x02") + 8] |= 1
     true, false = (size.to_bytes(4, "little") for size in (10_000_000, 99))
     path.write_bytes(bytes(content).replace(true, false))
     store = prepare(path, tmp_path / "store")
-    assert store.names == ["/etc/good.png"]
+    assert store.names == ["good.png"]
     reasons = dict(store.skipped)
-    assert reasons.keys() == {"link.png", "locked.png", "size.png"}
     assert "encrypted" in reasons["locked.png"] and "Bad CRC" in reasons["size.png"]
-    assert [one.name for one in check(path, decode=False).skipped] == [*reasons]

@@ -40,10 +40,7 @@ def calls(canary):
     return {
         "os.system": name("os.system") + command + b"\x85R",
         "builtins.eval": name("builtins.eval") + code + b"\x85R",
-        "subprocess.call": b"(" + command + b"i" + name("subprocess.call")[1:],
-        "os.popen": b"(" + name("os.popen") + command + b"o",
         "os.execl": name("os.execl") + command + b"\x85\x81",
-        "os.remove": name("os.remove") + command + b"\x85}\x92",
         "builtins.getattr": (
             name("builtins.getattr")
             + name("builtins.__import__")
@@ -59,8 +56,6 @@ def calls(canary):
         "dnnlib.tflib.network.Network.__init__.__globals__": (
             stacked("dnnlib.tflib.network", "Network.__init__.__globals__") + command + b"\x85R"
         ),
-        "copyreg._reconstructor": name("copyreg._reconstructor") + command + b"\x85R",
-        "torch.storage._load_from_bytes": (name("torch.storage._load_from_bytes") + b"C\x01a\x85R"),
         "types.CodeType": name("types.CodeType") + b"}b",
         "numpy._core.multiarray._reconstruct": (  # as NumPy 2 calls it: no official file does
             name("numpy._core.multiarray._reconstruct") + command + b"\x85R"
@@ -70,14 +65,11 @@ def calls(canary):
 
 TRICKS = {
     "a registered extension": b"\x82\x01",
-    "a persistent object": b"Pname\n",
     "a claim of 5 GB": b"\x8e" + (5 * 2**30).to_bytes(8, "little") + b"abc",
     "a memo of 2**31 places": b"Nr" + (2**31 - 1).to_bytes(4, "little"),
     "deep nesting": b"N" + b"\x85" * 100_000,
     "a billion laughs": b"]q\x00" + b"0h\x00h\x00\x86q\x00" * 40,
     "a list in itself": b"]q\x00h\x00a",
-    "a tuple in itself": b"(]q\x00h\x00a",
-    "a state for what has none": b"N}X\x01\x00\x00\x00aNsb",
     "a number of 5,000 digits": b"I" + b"9" * 5000 + b"\n",
 }
 
@@ -183,12 +175,9 @@ FILES = {  # name -> what writes it, what the refusal says; "" = it is read
         "larger than the file: they share",
     ),
     "meta.pt": (with_weights(lambda like: like), "not a plain one"),
-    "complex.pt": (with_weights(lambda like: torch.zeros(like.shape) * 1j), "torch.complex64"),
-    "whole.pt": (with_weights(lambda like: torch.zeros(like.shape).long()), "holds torch.int64"),
     "laughs.pt": (saved(more=laughs(40)), ""),
     "overlapping.npz": (overlapping, "larger than the file"),
     "pipe.pt": (os.mkfifo, "neither a file nor a folder"),
-    "zero.pt": (lambda path: path.symlink_to("/dev/zero"), "neither a file nor a folder"),
 }
 
 
