@@ -46,18 +46,6 @@ class Parent:
         return lineage if own.sha256 in [s.sha256 for s in lineage] else [*lineage, own]
 
 
-def check_alike(a: LoadedGenerator, b: LoadedGenerator) -> None:
-    """ValueError unless the networks have the same shapes and have grown as far."""
-    ours, theirs = (
-        dataclasses.asdict(one.generator.config)
-        | {"resolution reached": one.resolution, "alpha": one.alpha}
-        for one in (a, b)
-    )
-    different = [f"{n} {ours[n]} and {theirs[n]}" for n in ours if ours[n] != theirs[n]]
-    if different:
-        raise ValueError(f"networks that differ cannot be blended: {listed(different, 4, ', ')}")
-
-
 def resolution_of(name: str) -> int | None:
     """The resolution whose block a weight belongs to; None for the mapping network, and for layers
     of a network of one's own."""
@@ -76,9 +64,17 @@ def blended(
 ) -> Generator:
     """The network of `a`, whose layers from resolution `first` to `last` (None: the finest) are
     `share` of those of `b`. Without `first` it is the whole network, mapping included, whose new
-    average w is measured.
+    average w is measured. ValueError unless both have the same shapes and have grown as far.
     """
-    check_alike(a, b)
+    described = [
+        dataclasses.asdict(one.generator.config)
+        | {"resolution reached": one.resolution, "alpha": one.alpha}
+        for one in (a, b)
+    ]
+    pairs = {name: [one[name] for one in described] for name in described[0]}
+    different = [f"{name} {x} and {y}" for name, (x, y) in pairs.items() if x != y]
+    if different:
+        raise ValueError(f"networks that differ cannot be blended: {listed(different, 4, ', ')}")
     known = resolutions(a.generator.config.resolution)
     final = known[-1] if last is None else last
     if first is not None and not (first in known and final in known and first <= final):

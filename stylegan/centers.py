@@ -14,7 +14,6 @@ from stylegan.networks import Generator
 
 Centers = int | Literal["class"]
 SAMPLES = 10_000  # w of the seeds 0, 1, ...
-MOST = 1000
 ROUNDS = 100
 SEED = 0  # of the first centres
 
@@ -43,8 +42,8 @@ def clusters(w: Tensor, count: int) -> Tensor:
     Its first centres are rows drawn far from one another (k-means++, Arthur and Vassilvitskii
     2007).
     """
-    if not 1 <= count <= min(MOST, len(w)):
-        raise ValueError(f"centres are 1 to {min(MOST, len(w))}, not {count}")
+    if not 1 <= count <= len(w):
+        raise ValueError(f"centres are 1 to {len(w)}, not {count}")
     draws = torch.Generator().manual_seed(SEED)
     rows = w.double().cpu()
     first = int(torch.randint(len(rows), (1,), generator=draws))
@@ -57,10 +56,9 @@ def clusters(w: Tensor, count: int) -> Tensor:
         distances = torch.minimum(distances, (rows - new).square().sum(dim=1))
     sides = torch.full((len(rows),), -1)
     for _ in range(ROUNDS):
-        found = torch.cdist(rows, chosen).argmin(dim=1)
-        if torch.equal(found, sides):
+        before, sides = sides, torch.cdist(rows, chosen).argmin(dim=1)
+        if torch.equal(before, sides):
             break
-        sides = found
         sums = torch.zeros_like(chosen).index_add_(0, sides, rows)
         sizes = sides.bincount(minlength=count)[:, None]
         chosen = torch.where(sizes > 0, sums / sizes.clamp_min(1), chosen)  # an empty one stays

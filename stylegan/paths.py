@@ -44,38 +44,26 @@ def spline(points: Tensor, *, closed: bool) -> Curve:
 
     `closed` as in `spherical`; other splines are natural, with zero second derivatives at the ends.
     """
-    points = points.double()
-    n = len(points)
-    sums = slope_sums(points, closed).reshape(n, -1)
-    slopes = torch.linalg.solve(slope_equations(n, closed), sums).reshape(points.shape)
+    points, n = points.double(), len(points)
+    one = torch.eye(n, dtype=torch.float64)
+    if closed:
+        matrix = 4 * one + one.roll(1, dims=0) + one.roll(-1, dims=0)
+        sums = points.roll(-1, dims=0) - points.roll(1, dims=0)
+    else:
+        matrix = 3 * one + torch.ones_like(one).tril(1).triu(-1)
+        matrix[0, 0] = matrix[-1, -1] = 2
+        padded = torch.cat([points[:1], points, points[-1:]])
+        sums = padded[2:] - padded[:-2]
+    slopes = torch.linalg.solve(matrix, 3 * sums.reshape(n, -1)).reshape(points.shape)
 
     def at(t: Tensor) -> Tensor:
         first, second, s = neighbours(t, n, closed)
         s = s.reshape(-1, *[1] * (points.ndim - 1))
-        ahead, behind = 1 - s, s
-        return ahead**2 * ((1 + 2 * s) * points[first] + s * slopes[first]) + behind**2 * (
-            (3 - 2 * s) * points[second] - ahead * slopes[second]
-        )
+        ahead = (1 + 2 * s) * points[first] + s * slopes[first]
+        behind = (3 - 2 * s) * points[second] - (1 - s) * slopes[second]
+        return (1 - s) ** 2 * ahead + s**2 * behind
 
     return at
-
-
-def slope_equations(n: int, closed: bool) -> Tensor:
-    """The matrix (n, n) that turns the spline's slopes at the points into `slope_sums`."""
-    one = torch.eye(n, dtype=torch.float64)
-    if closed:
-        return 4 * one + one.roll(1, dims=0) + one.roll(-1, dims=0)
-    matrix = 3 * one + torch.ones_like(one).tril(1).triu(-1)
-    matrix[0, 0] = matrix[-1, -1] = 2
-    return matrix
-
-
-def slope_sums(points: Tensor, closed: bool) -> Tensor:
-    """Three times the difference between the neighbours of each point, (N, ...)."""
-    if closed:
-        return 3 * (points.roll(-1, dims=0) - points.roll(1, dims=0))
-    padded = torch.cat([points[:1], points, points[-1:]])
-    return 3 * (padded[2:] - padded[:-2])
 
 
 def neighbours(t: Tensor, n: int, closed: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,8 +73,6 @@ def neighbours(t: Tensor, n: int, closed: bool) -> tuple[Tensor, Tensor, Tensor]
     t = t.double()
     if closed:
         t = t.remainder(n)
-    elif t.numel() and not (t.min() >= 0 and t.max() <= n - 1):
-        raise ValueError(f"places of a path through {n} points are from 0 to {n - 1}")
     first = t.floor().long().clamp_max(n - 1 if closed else n - 2)
     return first, (first + 1) % n, t - first
 
@@ -94,7 +80,5 @@ def neighbours(t: Tensor, n: int, closed: bool) -> tuple[Tensor, Tensor, Tensor]
 def places(frames: int, points: int, *, closed: bool) -> Tensor:
     """Places of evenly spread frames, float64 (frames,). After the last frame a closed path is back
     at the first; an open one ends at its last point."""
-    if frames < 1:
-        raise ValueError(f"a path has at least 1 frame, not {frames}")
     steps = torch.arange(frames, dtype=torch.float64)
     return steps * points / frames if closed else steps * (points - 1) / max(frames - 1, 1)
