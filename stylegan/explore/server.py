@@ -32,7 +32,10 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-STATUSES = {PermissionError: HTTPStatus.FORBIDDEN, FileNotFoundError: HTTPStatus.NOT_FOUND}
+STATUSES: Mapping[type[Exception], HTTPStatus] = {
+    PermissionError: HTTPStatus.FORBIDDEN,
+    FileNotFoundError: HTTPStatus.NOT_FOUND,
+}
 Place = TypeVar("Place")
 
 
