@@ -1,9 +1,7 @@
 """Configurations: strict names and types, round trips, and the bundled files."""
 
-import dataclasses
 import json
 import tomllib
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -172,6 +170,7 @@ def test_data_sets_of_the_paper():
         ("r1_gamma=nan", "option r1_gamma is nan: input should be a finite number"),
         ("network.resolution=48", "network: resolution 48 is not a power of two from 4 to 1024"),
         ("schedule.batch_size={16=4}", "schedule: batch_size has no entry for resolution 8"),
+        ("schedule.batch_size={4=1e13}", "schedule.batch_size must be at most 1e+12, but is 1"),
         ("batch_gpu=3", "batch_gpu 3 does not divide the 128 images of each"),
         ("network.deviation_group=3", "128 images at once do not split into groups of 3"),
     ],
@@ -192,6 +191,7 @@ def test_wrong_options_are_refused_by_name(override, message):
         ),
         (b"seed = \n", "is not valid TOML: .*line 1"),
         (b"data.include = " + 3000 * b"[", "is not valid TOML"),
+        (3000 * b"a." + b"a = 1\n", "(is nested too deeply|unknown option)"),
     ],
 )
 def test_a_file_that_is_refused_is_named(tmp_path, text, message):
@@ -246,27 +246,22 @@ def test_later_options_win_and_sections_are_merged():
     assert not config.network.blur
 
 
-def changed(config: TrainConfig) -> Iterator[tuple[str, TrainConfig]]:
-    """A configuration for every option, in which only that option has another value."""
-    for name in option_names():
-        section, _, key = name.rpartition(".")
-        owner = getattr(config, section) if section else config
-        value = getattr(owner, key)
-        other = {int: 7, float: 0.5, str: "other", tuple: ("x",), dict: {4: 2}}
-        new = not value if isinstance(value, bool) else other[type(value)]
-        copy = dataclasses.replace(owner)
-        object.__setattr__(copy, key, new)  # some combinations would be refused
-        yield name, dataclasses.replace(config, **{section: copy}) if section else copy
-
-
 def test_differences_name_every_option_that_matters():
-    config = dataclasses.replace(TrainConfig(), seed=1)
-    assert differences(config, config) == []
-    for name, other in changed(config):
-        found = differences(config, other)
-        assert [text.split(":")[0] for text in found] == ([] if name in HARMLESS else [name])
-    text = differences(config, dataclasses.replace(config, seed=2, precision="bf16"))
-    assert text == ["seed: 1 there, 2 asked", 'precision: "fp32" there, "bf16" asked']
+    config = load_config("quickstart")
+    assert set(option_names()) > HARMLESS
+    options = [
+        "seed=2",
+        'precision="bf16"',
+        "network.blur=false",
+        "data.mirror=true",
+        "batch_gpu=8",
+    ]
+    assert differences(config, load_config("quickstart", options)) == [
+        "seed: 0 there, 2 asked",
+        'precision: "fp32" there, "bf16" asked',
+        "network.blur: true there, false asked",
+        "data.mirror: false there, true asked",
+    ]
 
 
 def test_a_plain_number_is_a_table_for_every_resolution():
@@ -275,25 +270,9 @@ def test_a_plain_number_is_a_table_for_every_resolution():
     assert plan.d_lr == load_config("ffhq-256").schedule.d_lr
 
 
-@pytest.mark.parametrize(
-    "override",
-    ["schedule.total_kimg=1e308", "log_kimg=1e13", "schedule.batch_size={4=10000000000000}"],
-)
-def test_numbers_beyond_any_use_are_refused(override):
-    with pytest.raises(ValueError, match=r"must be at most 1e\+12"):
-        load_config("quickstart", [override])
-
-
 def test_a_run_with_an_option_that_is_gone_can_be_read_but_not_continued(tmp_path):
     file = tmp_path / "config.toml"
     file.write_text("lecam_weight = 0.1\ndata.holdout = 0.2\n")
     assert read_stored_config(file) == load_config(None)
     with pytest.raises(ValueError, match="is gone"):
-        load_config(str(file))
-
-
-def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path):
-    file = tmp_path / "deep.toml"
-    file.write_text(".".join("a" * 3000) + " = 1\n")
-    with pytest.raises(ValueError, match=r"deep\.toml.* (is nested too deeply|unknown option)"):
         load_config(str(file))
