@@ -143,12 +143,11 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name not in SECTIONS:
             flat[name] = value
-        elif isinstance(value, Mapping):
-            flat |= {f"{name}.{key}": v for key, v in value.items()}
+        elif not isinstance(value, Mapping):
+            example = f"{name}.{SECTIONS[name][0]}"
+            raise ValueError(f"{name} is a section, not a value: give its options, as {example}")
         else:
-            raise ValueError(
-                f"{name} is a section, not a value: give its options, as {name}.{SECTIONS[name][0]}"
-            )
+            flat |= {f"{name}.{key}": v for key, v in value.items()}
     return flat
 
 
@@ -175,10 +174,8 @@ def check_batches(config: TrainConfig, processes: int) -> None:
     """Each batch must divide among the processes, into parts that the networks can take."""
     group = config.network.deviation_group
     for _, _, stage in phases(config.schedule):
-        batch = stage.batch_size
-        share = batch // processes
+        batch, share, fault = stage.batch_size, stage.batch_size // processes, ""
         at_once = min(config.batch_gpu or share, share)
-        fault = ""
         if batch % processes:
             fault = "a batch must divide among them"
         elif share % at_once:
@@ -194,11 +191,10 @@ def check_batches(config: TrainConfig, processes: int) -> None:
 
 def bundled(name: str) -> Path:
     """A file or folder that ships with the package: in it once installed, beside it in a clone."""
-    inside, beside = PACKAGE / name, PACKAGE.parent / name
-    path = inside if inside.exists() else beside
-    if not path.exists():
-        raise FileNotFoundError(f"{name} is missing from this installation of stylegan")
-    return path
+    for path in (PACKAGE / name, PACKAGE.parent / name):
+        if path.exists():
+            return path
+    raise FileNotFoundError(f"{name} is missing from this installation of stylegan")
 
 
 def config_names() -> list[str]:
@@ -325,13 +321,11 @@ def to_toml(config: TrainConfig, comments: Callable[[str], Sequence[str]] = lamb
     """The complete configuration as TOML text, with comments above options if there are any.
     Defaults are written as the code has them, also where a file that was read makes 0.0 of 0."""
     lines, section = [], ""
-    defaults = flatten(to_dict(TrainConfig()))
-    for name, value in flatten(to_dict(config)).items():
-        if name == DERIVED:
-            continue
+    values, defaults = (flatten(to_dict(c)) for c in (config, TrainConfig()))
+    for name in option_names():
         head, _, key = name.rpartition(".")
         lines += [] if head == section else ["", f"[{head}]"]
-        section = head
+        section, value = head, values[name]
         lines += comments(name)
         lines.append(f"{key} = {toml_value(defaults[name] if value == defaults[name] else value)}")
     return "\n".join(lines) + "\n"

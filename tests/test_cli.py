@@ -121,25 +121,17 @@ def test_sigterm_ends_a_command_without_leaving_a_part_of_a_file(tmp_path):
 # prepare and check
 
 
-def test_prepare_makes_the_store_of_the_library_and_names_what_it_skipped(photos, tmp_path):
+def test_prepare_makes_a_store_as_asked_and_names_what_it_skipped(photos, tmp_path):
     out = tmp_path / "store"
-    text = told("prepare", photos, out, "--resolution", 16, "--crop", "center")
+    text = told("prepare", photos, out, "--resolution", 8, "--crop", "pad", "--channels", 1)
     store = Store(out)
-    assert (store.num_images, store.resolution, store.label_names) == (4, 16, ["cats", "dogs"])
-    assert text.startswith(f"{out}: 4 images of 16x16, 3 channels, 2 labels\n")
+    assert (store.num_images, store.channels, store.label_names) == (4, 1, ["cats", "dogs"])
+    assert tuple(store.active_rectangle) == (1, 7, 0, 8)
+    assert text.startswith(f"{out}: 4 images of 8x8, 1 channel, 2 labels\n")
     assert "left out: 1 image: not a PNG" in text and "damaged: cats/broken.png\n" in text
     assert f"stylegan train --data {out}" in text
-
-
-def test_prepare_passes_its_options_on(photos, tmp_path):
-    out = tmp_path / "store"
-    told(
-        *["prepare", photos, out, "--resolution", 8, "--crop", "pad", "--channels", 1],
-        *["--include", "dogs", "--workers", 1, "--strict"],
-    )
-    store = Store(out)
-    assert (store.num_images, store.channels, store.label_names) == (2, 1, ["dogs"])
-    assert tuple(store.active_rectangle) == (1, 7, 0, 8)
+    told("prepare", photos, tmp_path / "dogs", "--include", "dogs", "--workers", 1, "--strict")
+    assert Store(tmp_path / "dogs").label_names == ["dogs"]
 
 
 def test_check_counts_sizes_modes_and_labels_and_lists_the_bad(photos):
@@ -160,25 +152,18 @@ def test_check_counts_sizes_modes_and_labels_and_lists_the_bad(photos):
 
 def test_check_strict_fails_with_the_same_report(photos):
     result = stylegan("check", photos, "--strict")
-    assert result.exit_code == 1
-    assert result.stdout == told("check", photos)
-    (photos / "cats" / "broken.png").unlink()
-    told("check", photos, "--strict")
+    assert (result.exit_code, result.stdout) == (1, told("check", photos))
 
 
 # info
-
-
-def facts(source):
-    lines = told("info", source).splitlines()
-    return {line[:12].strip(): line[13:] for line in lines}
 
 
 def test_info_of_a_generator_file(tmp_path):
     path = tmp_path / "mine.pt"
     generator = Generator(TINY)
     save_generator(path, generator, images_seen=1234567, resolution=8, alpha=0.25, cutoff=None)
-    found = facts(path)
+    lines = told("info", path).splitlines()
+    found = {line[:12].strip(): line[13:] for line in lines}
     number = sum(p.numel() for p in generator.parameters())
     assert found["kind"] == f"generator file {path}"
     expected = "16x16, 3 channels, trained up to 8x8 (fading in, alpha 0.25)"
@@ -193,9 +178,6 @@ def test_info_of_a_generator_file(tmp_path):
 
 def test_info_of_what_is_nothing_of_the_kind_is_an_error(tmp_path):
     assert "accepted are a run folder" in refused("info", tmp_path / "gone")
-    (tmp_path / "words.pt").write_text("words")
-    message = refused("info", tmp_path / "words.pt")
-    assert "words.pt is not a checkpoint of this project, or a truncated one" in message
     assert "neither generator-*.pt nor state-*.pt" in refused("info", tmp_path)
 
 
@@ -238,10 +220,7 @@ def test_a_source_is_a_regular_file_or_a_folder(tmp_path):
     os.mkfifo(pipe)
     for words in [
         ("info", pipe),
-        ("generate", pipe),
         ("generate", "emoji32", "--latents", pipe),
-        ("project", "emoji32", pipe),
-        ("train", "--data", pipe),
         ("check", "/dev/zero"),
     ]:
         assert "neither a regular file nor a folder" in refused(*words, exit_code=2)

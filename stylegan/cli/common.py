@@ -25,11 +25,10 @@ LARGEST = (2**30, 2**25)  # blocks that are kept; some versions of glibc refuse 
 
 
 class Command(click.Command):
-    """A command whose user's mistakes are one line and exit code 1, unless `--debug` is given.
+    """A command that reports the user's mistakes in one line, unless `--debug` is given.
 
-    The library raises ValueError and OSError for them; everything else is a fault of ours and
-    keeps its traceback. An error may have an `exit_code` of its own; docs/running.md lists them. A
-    command may have a `--debug` of its own.
+    The library raises ValueError and OSError for them; other errors keep their traceback. An error
+    may have an `exit_code` of its own (docs/running.md), a command a `--debug` of its own.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -68,10 +67,10 @@ def one_line(error: Exception) -> str:
 
 
 def keep_memory() -> None:
-    """Tensors take the memory of those before them again, in huge pages where there are any.
+    """Keep freed memory for the next tensors, in huge pages where there are any.
 
     glibc gives big blocks back to the system, which clears them page by page at their next use.
-    Settings of the user stay. Without effect where the C library is another.
+    The user's own settings stay; other C libraries are left as they are.
     """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
         return
@@ -94,7 +93,7 @@ def use_device(name: str) -> "torch.device":
 
 @contextmanager
 def fitting_memory(images: int, resolution: int) -> Iterator[None]:
-    """A full device is an error of one line, about that many images at once."""
+    """Report a full device in one line, with the number of images at once."""
     import torch
 
     try:
@@ -116,7 +115,7 @@ def data_option(default: str) -> Any:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Says on stderr what a command is at, if that takes a while and has no bar."""
+    """Say on stderr what a command is doing, if that takes a while."""
     timer = threading.Timer(BAR_SECONDS, note, [f"{what} ..."])
     timer.daemon = True
     timer.start()
@@ -128,7 +127,7 @@ def working(what: str) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(unit: str, what: str | None = None) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr for what is told (done, total), shown if it takes a while."""
+    """A function that shows (done, total) as a bar on stderr, if it takes a while."""
     from tqdm import tqdm
 
     bar: tqdm[Any] | None = None

@@ -1,4 +1,4 @@
-"""What `train` says to lead: what was found, what is chosen, what helps, and what comes next."""
+"""What `train` tells a user: what was found, what is chosen, what helps, and what comes next."""
 
 import shlex
 from typing import TYPE_CHECKING
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from stylegan.run_folder import RunFolder
 
 HANDFUL, FEW = 10, 2000  # pictures
-MANY_PASSES = 5000  # times that a training shows each picture; 1,000 are a kimg for each
 
 
 def found_lines(findings: "Findings") -> list[str]:
@@ -39,52 +38,38 @@ def chosen_lines(choice: "Choice") -> list[str]:
     """What is chosen for pictures and machine."""
     config = choice.config
     plan, resolution = config.schedule, config.network.resolution
-    chosen = [
-        f"--resolution {resolution}",
-        f"--width {config.network.max_channels}",
-        f"--kimg {plan.total_kimg:g}",
-        f"-o schedule.batch_size={batch_size_at(resolution, plan)}",
-        f"-o r1_gamma={config.r1_gamma:g}",
-        f"-o 'augment.kind=\"{config.augment.kind}\"'",
-        *([f"--batch-gpu {config.batch_gpu}"] if config.batch_gpu else []),
-    ]
-    lines = [f"chosen for them and this machine: {' '.join(chosen)}; what you ask for stays"]
+    chosen = (
+        f"--resolution {resolution} --width {config.network.max_channels} "
+        f"--kimg {plan.total_kimg:g} -o schedule.batch_size={batch_size_at(resolution, plan)} "
+        f"-o r1_gamma={config.r1_gamma:g} -o 'augment.kind=\"{config.augment.kind}\"'"
+    )
+    chosen += f" --batch-gpu {config.batch_gpu}" if config.batch_gpu else ""
+    lines = [f"chosen for them and this machine: {chosen}; what you ask for stays"]
     return lines + ([f"not a larger resolution: {choice.hindrance}"] if choice.hindrance else [])
 
 
 def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
-    """What too few pictures lead to, and what helps; `started` from other weights already."""
+    """What helps if pictures are few; `started` from other weights already."""
     from stylegan.fitting import LEAST_AUGMENTED_KIMG
 
-    pictures, kimg = count(images, "picture"), config.schedule.total_kimg
+    pictures = count(images, "picture")
     if images < HANDFUL:
         return [f"WARNING: {pictures}: the network will learn them by heart and show little else"]
-    lines = [
-        "half of them are shown mirrored; if that is wrong: -o data.mirror=false"
-        if config.data.mirror
-        else "--mirror doubles them, if left and right may be exchanged"
-    ]
-    if images >= FEW:
-        return lines
-    lines.insert(0, f"{pictures} are few: more would help most; stop when samples get worse")
-    if config.augment.kind == "none" and kimg >= LEAST_AUGMENTED_KIMG:
-        lines.append(
-            "-o 'augment.kind=\"ada\"' keeps the discriminator from learning them by heart"
-        )
-    passes = 1000 * kimg / images
-    if config.augment.kind == "none" and passes > MANY_PASSES:
-        lines.append(f"each would be shown {passes:,.0f} times; --kimg {images} is a better start")
-    if not started:
-        lines.append(
-            "trained weights of a similar kind help, too: --init-from, see docs/training.md"
-        )
+    mirrored = "half of them are shown mirrored; if that is wrong: -o data.mirror=false"
+    doubled = "--mirror doubles them, if left and right may be exchanged"
+    lines = [mirrored if config.data.mirror else doubled]
+    if images < FEW:
+        lines.insert(0, f"{pictures} are few: more would help most; stop when samples get worse")
+        if config.augment.kind == "none" and config.schedule.total_kimg >= LEAST_AUGMENTED_KIMG:
+            lines.append("-o 'augment.kind=\"ada\"' keeps the network from learning them by heart")
+        if not started:
+            lines.append("trained weights of a similar kind help: --init-from, docs/training.md")
     return lines
 
 
 def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) -> list[str]:
     """How to look at a finished run, use it, go on and measure; how good it is."""
-    path = shlex.quote(str(run.path))
-    kimg = config.schedule.total_kimg
+    path, longer = shlex.quote(str(run.path)), f"{2 * config.schedule.total_kimg:.10g}"
     of_class = f" --class {shlex.quote(label)}" if label else ""
     page = run.report_file if run.report_file.exists() else run.samples
     return [
@@ -92,7 +77,7 @@ def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) ->
         f"generate:  stylegan generate {path} --seeds 0-31{of_class} --out pictures/",
         f"film:      stylegan video walk {path} --out walk.mp4",
         f"play:      stylegan explore {path}",
-        f"go on:     stylegan train --out {path} --kimg {2 * kimg:.10g}",
+        f"go on:     stylegan train --out {path} --kimg {longer}",
         f"measure:   stylegan metrics {path}",
         "No loss tells how good it is: compare samples/ with reals.png, or measure.",
     ]

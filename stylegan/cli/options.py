@@ -93,10 +93,8 @@ CLASS = click.option(
     help="Label, if the network has labels; several with weights are like smile=0.7,sad=0.3.  "
     "[default: of seeds, each class in turn]",
 )
-RESOLUTION = click.option(
-    "--resolution",
-    type=click.IntRange(0, values.LARGEST),
-    help="Resolution of the images, from 4 up to the network's.",
+RESOLUTION = count_option(
+    "--resolution", "Resolution of the images, from 4 up to the network's.", least=0
 )
 LAYERS = click.option(
     "--layers",
@@ -136,8 +134,7 @@ LOOK = (LATENTS, PSI, CUTOFF, CENTERS, EDIT, NOISE, CLASS, RESOLUTION)
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """A generator and points of its latent space, as options choose them; None: as the file says,
-    or the command."""
+    """A generator and points of its latent space, as options choose them. None: as in the file."""
 
     source: str
     device: str
@@ -166,8 +163,7 @@ class Selection:
         """The same of a file in a run."""
         from stylegan.files.loading import load_source
 
-        device = use_device(self.device)
-        loaded = load_source(path or self.source, map_location=device)
+        loaded = load_source(path or self.source, map_location=use_device(self.device))
         full = loaded.generator.config.resolution
         if self.resolution is not None and loaded.resolution < self.resolution <= full:
             note(
@@ -176,20 +172,25 @@ class Selection:
             )
         psi = 1.0 if self.psi is None and self.latents is not None else self.psi
         loaded = loaded.adjusted(psi=psi, cutoff=self.cutoff, resolution=self.resolution)
+        edits: list[Edit] = []
+        if self.edits:
+            from stylegan.directions import read_edits  # and what it needs: a tenth of a second
+
+            edits = read_edits(self.edits, loaded, self.source, tell=note_once)
         return loaded.adjusted(
-            edits=edits_of(self.source, loaded, self.edits),
-            centers=centers_of(loaded, self.centers, self.class_name),
+            edits=edits, centers=centers_of(loaded, self.centers, self.class_name)
         )
 
     def points(self, loaded: "LoadedGenerator | None" = None) -> "Points":
-        """The seeds, or the latents of the file, of which all if none are chosen; in the generator
-        of the source or another."""
+        """The seeds, or the chosen latents of the file, in the source's generator or another."""
         from stylegan.figures import of_latents, of_seeds
 
         loaded = loaded or self.loaded
         if self.latents is None:
             return of_seeds(loaded, self.chosen_seeds, self.labels(loaded), self.noise or "const")
-        return of_latents(loaded, self.latents, self.seeds, self.label(loaded), self.noise)
+        # only latents z need a class
+        label = None if self.class_name is None else loaded.label(self.class_name)
+        return of_latents(loaded, self.latents, self.seeds, label, self.noise)
 
     @property
     def chosen_seeds(self) -> list[int]:
@@ -200,8 +201,7 @@ class Selection:
         return dataclasses.replace(self, seeds=seeds, default_seeds=values.seeds(default))
 
     def labels(self, loaded: "LoadedGenerator") -> "Tensor | None":
-        """The class of all seeds (1, label_dim); unless one is chosen, a class for each
-        (N, label_dim): of k classes that of number seed modulo k."""
+        """The chosen class (1, label_dim), else class seed modulo k for each seed (N, k)."""
         import torch
 
         classes = loaded.generator.config.label_dim
@@ -211,11 +211,6 @@ class Selection:
         shown = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
         note_once(f"classes in turn, as no --class is given: {listed(shown, 4, ', ')}")
         return torch.eye(classes)[[seed % classes for seed in self.chosen_seeds]]
-
-    def label(self, loaded: "LoadedGenerator") -> "Tensor | None":
-        """The class (1, label_dim); latents of a file need one only if they are z."""
-        without = self.latents is not None and self.class_name is None
-        return None if without else loaded.label(self.class_name)
 
 
 def centers_of(
@@ -232,15 +227,6 @@ def centers_of(
     return find_centers(loaded.generator, centers, label)
 
 
-def edits_of(source: str, loaded: "LoadedGenerator", texts: tuple[str, ...]) -> "list[Edit]":
-    """What `--edit` says."""
-    if not texts:
-        return []
-    from stylegan.directions import read_edits
-
-    return read_edits(texts, loaded, source, tell=note_once)
-
-
 def note_once(text: str) -> None:
     """Say what several parts of one command would say."""
     said = click.get_current_context().meta
@@ -253,8 +239,8 @@ FIELDS = {field.name for field in dataclasses.fields(Selection)}
 
 
 def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]:
-    """Gives a command SOURCE, `--seeds` of that default (if any), `options` and `--device`; those
-    that a Selection has reach it as one `selection`."""
+    """Give a command SOURCE, `--seeds` with that default (if any), `options` and `--device`.
+    Those that a Selection has reach it as one `selection`."""
     also = "; with --latents their numbers, from 0" if LATENTS in options else ""
     default = f"{seeds}, or all latents" if LATENTS in options else seeds
     seeds_option = click.option(

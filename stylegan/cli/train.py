@@ -1,9 +1,7 @@
 """`stylegan train`: from a folder of images to a generator."""
 
 import os
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -151,18 +149,18 @@ def train(
         machine = chosen.type, *memory_and_cores(chosen)
         request = TrainRequest(run, config_name, data, overrides, options, *machine)
         setup = on_all_ranks(partial(resolve_setup, request))
-        lead(*setup.lines)
+        print_hint(*setup.lines)
         if dry_run:
             show_plan(setup, run, chosen)
             return
         with progress_bar("img") as progress:
             begun = run.saved()
             store = open_store(
-                setup.source, setup.config, strict=strict, progress=progress, tell=lead
+                setup.source, setup.config, strict=strict, progress=progress, tell=print_hint
             )
         config = fit_to_data(setup.config, store)
         if setup.own and not begun:
-            lead(*advice(store.num_images, config, started=setup.start is not None))
+            print_hint(*advice(store.num_images, config, started=setup.start is not None))
         measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
         try:
             with status_line(config) as report:
@@ -173,7 +171,7 @@ def train(
                     device=chosen,
                     init_from=setup.start or options["init_from"],
                     evaluation=evaluation_of(names, every_kimg, *measured) if names else None,
-                    tell=lead,
+                    tell=print_hint,
                     report=report,
                     preflight=preflight,
                     workers=workers,
@@ -181,14 +179,14 @@ def train(
                     hang_minutes=hang_minutes,
                 )
         except Stopped as stopped:
-            lead(str(stopped))
+            print_hint(str(stopped))
             sys.exit(stopped.exit_code)
         made = run.report_file.exists() and state.images_seen == begun
         if distributed.rank() == 0 and not made:
             write_page(run.path, chosen)
         label = store.label_names[0] if config.network.label_dim else None
-        lead(f"{run.path} is finished, with {state.images_seen} images seen")
-        lead(*closing_lines(run, config, label))
+        print_hint(f"{run.path} is finished, with {state.images_seen} images seen")
+        print_hint(*closing_lines(run, config, label))
 
 
 def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> None:
@@ -203,14 +201,16 @@ def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> 
 
     found = looked_at(setup.source, setup.config, decode=True)
     config = fit_to_data(setup.config, found)
-    lead(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
+    print_hint(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
     if setup.own:
-        lead(*advice(found.num_good, config, started=setup.start is not None))
+        print_hint(*advice(found.num_good, config, started=setup.start is not None))
     begun = run.saved()
     with backend_flags(config):
         kept = keep_threads(newest_state(run)[1] if begun else {}, device)
         trial = Trial(config, device).run(coming(config.schedule, 0), choose_threads=not begun)
-    lead(*plan_lines(config, trial.costs, device), *kept, *trial.threads, *outlook(trial, begun))
+    print_hint(
+        *plan_lines(config, trial.costs, device), *kept, *trial.threads, *outlook(trial, begun)
+    )
 
 
 def write_page(out: Path, device: "torch.device") -> None:
@@ -224,20 +224,15 @@ def write_page(out: Path, device: "torch.device") -> None:
         say(f"the report of {out} could not be written: {error}")
 
 
-def lead(*lines: str) -> None:
-    """What helps a user, in lines of the terminal's width; commands and tables begin with a blank
-    and stay whole."""
-    width = shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else 0
-    for line in lines:
-        long = 0 < width < len(line) and not line.startswith(" ")
-        with suppress(OSError):  # that nobody can read it any more must not end a training
-            say(*(textwrap.wrap(line, width, subsequent_indent="  ") if long else [line]))
+def print_hint(*lines: str) -> None:
+    """What helps a user; that nobody can read it any more must not end a training."""
+    with suppress(OSError):
+        say(*lines)
 
 
 @contextmanager
 def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress], None]]":
-    """A progress bar with speed, time left, stage, meters of overfitting and losses, as far as they
-    fit into the line; the first process shows it."""
+    """A progress bar with speed, time left, stage, meters of overfitting and losses."""
     from tqdm import tqdm
 
     from stylegan.messages import duration
@@ -271,19 +266,19 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
             bar.close()
 
 
-SHORT = {
+SHORT = {  # what comes first, in this order
     "d/real_signs": "r_t",
     "augment/probability": "p",
-    "data": "data",
+    "data": "data",  # waiting for it
     "d/real_logits": "D(real)",
     "d/fake_logits": "D(fake)",
-}  # names of what comes first, in this order
+}
 
 
 def short_values(progress: "TrainingProgress", *, augmented: bool) -> list[str]:
     """Names and values: whether the discriminator overfits, waiting for data, logits, losses."""
     values = {name: f"{value:.2f}" for name, value in progress.metrics.items()}
-    values["data"] = f"{100 * progress.data_wait:.0f}%"  # waiting for it
+    values["data"] = f"{100 * progress.data_wait:.0f}%"
     if not augmented:
         values.pop("augment/probability", None)
     losses = {name: name.partition("/")[2] for name in sorted(values.keys() - SHORT)}

@@ -143,7 +143,7 @@ def walk(
     if space == "w":
         styles = walk_in_w(knots, closed=loop)
     else:
-        styles = walk_in_z(loaded, knots, selection.label(loaded), closed=loop)
+        styles = walk_in_z(loaded, knots, loaded.label(selection.class_name), closed=loop)
     t = places(frames(each), each, closed=loop)
     return film(loaded, styles, t, columns=grid[0], noise=points.noise)
 
