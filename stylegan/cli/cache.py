@@ -33,7 +33,8 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     stylegan cache --clear --older 30
     """
     from stylegan.data import default_cache_dir
-    from stylegan.data.cache import cached_stores, mib
+    from stylegan.data.cache import cached_stores
+    from stylegan.data.prepare import mib
 
     folder = default_cache_dir()
     stores = {store.path.name: store for store in cached_stores(folder)}

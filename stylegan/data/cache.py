@@ -14,17 +14,10 @@ from typing import Any
 from stylegan import distributed
 from stylegan.disk import write_text
 from stylegan.distributed import on_all_ranks
-from stylegan.messages import count, readable
+from stylegan.messages import readable
 
 from .images import Crop, Fit
-from .prepare import (
-    ProgressCallback,
-    check_settings,
-    mib,
-    offered_resolution,
-    prepare,
-    store_bytes,
-)
+from .prepare import ProgressCallback, check_settings, offered_resolution, prepare, space_for
 from .sources import Source, open_source, reasons_of
 from .store import META, Store, StoreMeta, is_store
 
@@ -83,7 +76,8 @@ def cached_store(
         store = sound_store(path)
         if store is None:
             if first:
-                tell(f"preparing {cost(source, path, resolution, crop, channels)}")
+                full = resolution or offered_resolution(source, crop)
+                tell(f"preparing {space_for(path, len(source.names), full, channels)}")
             settings = asked | {"workers": workers, "progress": progress if first else None}
             try:
                 store = prepare(source, path, strict=strict, **settings)
@@ -135,16 +129,6 @@ def sound_store(path: Path) -> Store | None:
         if not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         return None
-
-
-def cost(source: Source, path: Path, resolution: int | None, crop: Crop, channels: int) -> str:
-    """What preparing a source takes, for a user."""
-    images, resolution = len(source.names), resolution or offered_resolution(source, crop)
-    existing = next(folder for folder in path.absolute().parents if folder.is_dir())
-    free = mib(shutil.disk_usage(existing).free)
-    what = f"{count(images, 'image')} of {readable(source.path.resolve().name)}"
-    size = mib(store_bytes(images, resolution, channels))
-    return f"{what} at {resolution}x{resolution}: {size} in {readable(path)} ({free} free)"
 
 
 def check_matching(

@@ -64,8 +64,8 @@ def prepare(
         square = planes(fit.square(image, full))
         return pyramid(premultiplied(square) if premultiply else square)
 
+    space_for(out.parent, len(source.names), full, channels)
     out.parent.mkdir(parents=True, exist_ok=True)
-    require_space(out.parent, len(source.names), full, channels)
     with atomic_folder(out) as folder, quiet_decoding():
         loaded = ordered_map(load, source.names, workers, progress)
         kept, skipped, hashes = write_levels(folder, loaded, full, channels)
@@ -182,23 +182,21 @@ def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
     return levels
 
 
-def store_bytes(num_images: int, resolution: int, channels: int) -> int:
-    """Disk space that a store takes, nearly."""
+def space_for(folder: Path, num_images: int, resolution: int, channels: int) -> str:
+    """The disk space that a store in this folder takes, for a message; OSError if it does not
+    fit."""
     pixels = sum(r * r for r in resolutions(resolution))
-    return num_images * (pixels * channels + 128) + 65536  # with names, label and meta
-
-
-def require_space(folder: Path, num_images: int, resolution: int, channels: int) -> None:
-    """OSError if the store would not fit on the disk of this folder."""
-    needed = store_bytes(num_images, resolution, channels)
-    free = shutil.disk_usage(folder).free
+    needed = num_images * (pixels * channels + 128) + 65536  # with names, label and meta
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(existing).free
+    what = f"{count(num_images, 'image')} at {resolution}x{resolution}"
     if free < needed:
         raise OSError(
-            f"no disk space: {count(num_images, 'image')} at {resolution}x{resolution} need "
-            f"{mib(needed)} in {readable(folder)}, {mib(free)} are free; free some (stylegan cache "
-            "lists stores that can be cleared), choose another folder (of the cache: "
-            "STYLEGAN_CACHE) or a smaller resolution"
+            f"no disk space: {what} need {mib(needed)} in {readable(folder)}, {mib(free)} are "
+            "free; free some (stylegan cache lists stores that can be cleared), choose another "
+            "folder (of the cache: STYLEGAN_CACHE) or a smaller resolution"
         )
+    return f"{what}: {mib(needed)} in {readable(folder)} ({mib(free)} free)"
 
 
 def mib(size: int) -> str:
