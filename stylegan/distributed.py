@@ -127,7 +127,8 @@ def gather(value: Value) -> list[Value]:
 
 
 def from_rank0(make: Callable[[], Value]) -> Value:
-    """`make()` of rank 0, in every process."""
+    """`make()` of rank 0, in every process. What files or clocks decide, one process decides for
+    all: others may see them later or otherwise, and collectives of unlike steps would hang."""
     made, error = attempt(make) if rank() == 0 else (None, None)
     raise_on_all_ranks(error)
     value: Value = gather(made)[0]  # type: ignore[assignment]

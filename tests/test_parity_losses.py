@@ -70,7 +70,7 @@ class Step:
 
     def fakes(self):
         with torch.no_grad():
-            return training_images(self.state.generator, self.draws, None, self.stage)[0]
+            return training_images(self.state.generator, self.draws, self.stage)[0]
 
     def discriminator_loss(self):
         """Weighted sum of the terms, as `update_discriminator` propagates them."""

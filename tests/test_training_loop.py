@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -87,9 +89,11 @@ def test_a_run_that_stopped_after_its_last_step_still_writes_its_generator(store
     assert differing(state.to_payload(), whole[1].to_payload()) == []
 
 
-def test_a_run_of_other_images_is_refused(whole, tmp_path):
-    with pytest.raises(ValueError, match="trained on other images"):
-        run(tiny_config(), tiny_store(tmp_path, seed=1), whole[0])
+def test_a_run_of_other_images_is_refused_and_told_which_are_usable_now(whole, tmp_path):
+    out = Path(shutil.copytree(whole[0], tmp_path / "run"))
+    (out / "skipped.txt").write_text("a.heic\tpillow-heif is missing\n")
+    with pytest.raises(ValueError, match=r"trained on other images .*no longer left out: a\.heic"):
+        run(tiny_config(), tiny_store(tmp_path, seed=1), out)
 
 
 def test_the_number_of_workers_does_not_change_a_run(store, tmp_path):

@@ -58,7 +58,7 @@ def test_ours_is_a_buffer_that_keeps_nothing_and_equals_the_closed_form(generato
     means = []
     for call in range(CALLS):
         draws = draw(config, 4 * call, now, None, Share(dtype=torch.float64)).generator
-        images, w_mean = replica_of(GeneratorPass(generator))(draws, None, now)
+        images, w_mean = replica_of(GeneratorPass(generator))(draws, now)
         images.square().mean().backward()
         update_w_avg(generator, w_mean, DECAY)
         assert w_mean.grad_fn is None

@@ -20,7 +20,7 @@ class PassDraws:
     """What one pass through the generator consumes, for the images of one process."""
 
     latents: Tensor  # (n, z_dim)
-    labels: Tensor | None = None  # (n, label_dim); None in the discriminator's: the reals' labels
+    labels: Tensor | None = None  # (n, label_dim); drawn for the generator's update alone
     mixing_latents: Tensor | None = None  # (n, z_dim); None: no mixing
     mixing_cutoff: int = 0  # the first layer that `mixing_latents` style
     noise: Noise = "const"
@@ -111,21 +111,23 @@ def placed(draws: Draws, device: torch.device) -> Draws:
     if device.type == "cpu":
         return draws
     tensors: list[Tensor] = []
-    mapped(draws, tensors.append)  # only to list them; the copy is thrown away
+    map_tensors(draws, tensors.append)  # only to list them; the copy is thrown away
     flat = distributed.sent(torch.cat([x.flatten() for x in tensors]), device)
     parts = iter(flat.split([x.numel() for x in tensors]))
-    there: Draws = mapped(draws, lambda x: next(parts).view(x.shape))
+    there: Draws = map_tensors(draws, lambda x: next(parts).view(x.shape))
     return there
 
 
-def mapped(value: Any, change: Callable[[Tensor], Any]) -> Any:
+def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
     """A dataclass of tensors and dataclasses with every tensor changed. Lists are not touched:
     noise is on the device already."""
     if isinstance(value, Tensor):
         return change(value)
     if not hasattr(value, "__dataclass_fields__"):
         return value
-    fields = {f.name: mapped(getattr(value, f.name), change) for f in dataclasses.fields(value)}
+    fields = {
+        f.name: map_tensors(getattr(value, f.name), change) for f in dataclasses.fields(value)
+    }
     return dataclasses.replace(value, **fields)
 
 
@@ -140,7 +142,7 @@ def draw_transforms(
     drawn = augment.draw(shape, config.augment, probability, rng)
     own = share.slice_of(n)
     shares = [slice(start + own.start, start + own.stop) for start in (0, n, 2 * n)]
-    return [mapped(augment.part(drawn, rows), lambda x: x.to(share.dtype)) for rows in shares]
+    return [map_tensors(augment.part(drawn, rows), lambda x: x.to(share.dtype)) for rows in shares]
 
 
 def draw_pass(

@@ -16,10 +16,9 @@ from stylegan.schedule import Stage
 from stylegan.training.draws import PassDraws
 
 
-def training_images(
-    generator: Generator, draws: PassDraws, labels: Tensor | None, stage: Stage
-) -> tuple[Tensor, Tensor]:
+def training_images(generator: Generator, draws: PassDraws, stage: Stage) -> tuple[Tensor, Tensor]:
     """Images (n, C, r, r) with mixed styles (section 3.1), and the mean of their unmixed w."""
+    labels = draws.labels
     if draws.mixing_latents is None:
         w = generator.mapping(draws.latents, labels)
         ws = generator.broadcast(w)
@@ -42,10 +41,8 @@ class GeneratorPass(nn.Module):
         super().__init__()
         self.generator = generator
 
-    def forward(
-        self, draws: PassDraws, labels: Tensor | None, stage: Stage
-    ) -> tuple[Tensor, Tensor]:
-        return training_images(self.generator, draws, labels, stage)
+    def forward(self, draws: PassDraws, stage: Stage) -> tuple[Tensor, Tensor]:
+        return training_images(self.generator, draws, stage)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from stylegan.config import TrainConfig, check_batches, differences, from_dict
 from stylegan.data import Store
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
-from stylegan.messages import readable
+from stylegan.messages import listed, readable
 from stylegan.run_folder import RunFolder
 from stylegan.training.state import TrainState
 
@@ -81,10 +81,12 @@ def check_same_data(
     known = {store.training_identity(resolution, labels=labels)}
     trained = payload.get("data")
     if trained not in known | ({store.identity(resolution)} if older else set()):
+        usable = folder.skipped() - {readable(name, 4096) for name, _ in store.skipped}
+        moved = f" (no longer left out: {listed(sorted(usable), 3, ', ')})" if usable else ""
         raise ValueError(
             f"{readable(folder.path)} was trained on other images or classes than "
-            f"{readable(store.meta.source)} holds now; continue with the same data, or begin "
-            f"another run from its weights: --init-from {readable(folder.path)} --out OTHER"
+            f"{readable(store.meta.source)} holds now{moved}; continue with the same data, or "
+            f"begin another run from its weights: --init-from {readable(folder.path)} --out OTHER"
         )
 
 

@@ -1,5 +1,6 @@
 """One training step: the discriminator, the average generator, then the generator."""
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -82,22 +83,25 @@ def update_discriminator(
     r1_gamma = lazy_r1_gamma(config, state.images_seen, stage)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(generator.w_avg)
+    # Each fake has the label of the real beside it.
+    draws_of_fakes = dataclasses.replace(draws.discriminator, labels=labels)
     state.d_optimizer.zero_grad(set_to_none=True)
     for rows in micro_batches(len(reals), config.batch_gpu):
         weight, end = (rows.stop - rows.start) / len(reals), rows.stop == len(reals)
-        own, part_labels = draws.discriminator.part(rows), None if labels is None else labels[rows]
+        own = draws_of_fakes.part(rows)
         with torch.no_grad(), autocast(config, reals.device):
-            fakes, part_mean = training_images(generator, own, part_labels, stage)
+            fakes, part_mean = training_images(generator, own, stage)
         w_mean += part_mean * weight
         mix = None if draws.penalty_mix is None else draws.penalty_mix[rows]
         transforms = augment.part(draws.real_transform, rows), own.transform
         passes = discriminator_passes(config, reals[rows], fakes, mix, transforms, r1_gamma)
-        for i, (terms_of, images, transform, gamma) in enumerate(passes, 1):
-            with local_gradients(network, last=end and i == len(passes)):
+        for one in passes:
+            penalized = one.penalty_weight > 0
+            with local_gradients(network, last=end and one is passes[-1]):
                 logits, leaf = discriminator_logits(
-                    config, network, images, part_labels, stage, transform, penalized=gamma > 0
+                    config, network, one.images, own.labels, stage, one.transform, penalized
                 )
-                terms = terms_of(config, logits, leaf, stage, gamma)
+                terms = one.terms(config, logits, leaf, stage, one.penalty_weight)
                 backward(state.d_scaler, terms, weight, networks.d_trained)
             add_to(metrics, terms, weight)
     if config.augment.adaptive:
@@ -126,7 +130,7 @@ def update_generator(
         weight, own = (rows.stop - rows.start) / n, draws.part(rows)
         with local_gradients(networks.generator, last=rows.stop == n):
             with autocast(config, w_mean.device):
-                fakes, part_mean = networks.generator(own, own.labels, stage)
+                fakes, part_mean = networks.generator(own, stage)
                 seen = augment.apply(fakes, own.transform)
                 logits = state.discriminator(seen, own.labels, alpha=stage.alpha)
             terms = generator_terms(config, logits)
@@ -164,7 +168,7 @@ def add_to(metrics: Metrics, terms: list[Term], weight: float) -> None:
 
 def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
     """Move the average of w toward the mean over the whole batch, in place: in both updates of a
-    step and over all labels together, as officially."""
+    step. As officially one average serves all labels, so truncation draws each class toward it."""
     w_avg, mean = generator.w_avg, distributed.mean(w_mean)
     # An overflow in float16 skips an update of the weights; in the average it would stay for ever.
     w_avg.lerp_(torch.where(mean.isfinite(), mean, w_avg), 1 - decay)

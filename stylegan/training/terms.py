@@ -22,8 +22,8 @@ class Term(NamedTuple):
     value: Tensor  # a single number
 
 
-def term(name: str, weight: float, value: Tensor) -> Term:
-    """A term that may come from a function of the user; ValueError says what is wrong with it."""
+def loss_term(name: str, value: Tensor) -> Term:
+    """The value of a loss, perhaps a user's own; ValueError says what is wrong with it."""
     if not isinstance(value, Tensor):
         what = f"a {type(value).__name__}"
     elif value.shape != ():
@@ -33,7 +33,7 @@ def term(name: str, weight: float, value: Tensor) -> Term:
     elif not value.requires_grad:
         what = "a tensor without a gradient (by detach, item, numpy or no_grad?)"
     else:
-        return Term(name, weight, value)
+        return Term(name, 1.0, value)
     raise ValueError(
         f"the loss {name} returned {what}; a loss returns its mean over the batch: a tensor with "
         "a single number (shape ()), through which gradients flow to the logits"
@@ -43,12 +43,16 @@ def term(name: str, weight: float, value: Tensor) -> Term:
 def generator_terms(config: TrainConfig, fake_logits: Tensor) -> list[Term]:
     """The loss of the generator."""
     name = config.generator_loss
-    return [term(f"g/{name}", 1.0, GENERATOR_LOSSES[name](fake_logits))]
+    return [loss_term(f"g/{name}", GENERATOR_LOSSES[name](fake_logits))]
 
 
-# config, logits, the images that they came from, stage, weight of the penalty on gradients
-TermsOf = Callable[[TrainConfig, Tensor, Tensor, Stage, float], list[Term]]
-Pass = tuple[TermsOf, Tensor, Transform | None, float]  # terms, images, transform, penalty's weight
+class Pass(NamedTuple):
+    """Images on their way through the discriminator."""
+
+    terms: Callable[[TrainConfig, Tensor, Tensor, Stage, float], list[Term]]  # such as `real_terms`
+    images: Tensor
+    transform: Transform | None  # of the images
+    penalty_weight: float  # of the gradient penalty; 0: none
 
 
 def discriminator_passes(
@@ -66,14 +70,14 @@ def discriminator_passes(
     penalty does not reach the biases and comes first.
     """
     of_reals, of_fakes = transforms
-    passes: list[Pass] = [
-        (fake_terms, fakes, of_fakes, config.r2_gamma),
-        (real_terms, reals, of_reals, r1_gamma),
+    passes = [
+        Pass(fake_terms, fakes, of_fakes, config.r2_gamma),
+        Pass(real_terms, reals, of_reals, r1_gamma),
     ]
     if DISCRIMINATOR_LOSSES[config.discriminator_loss].gradient_penalty and config.gp_weight > 0:
         assert mix is not None
         mixed = torch.lerp(reals, fakes, mix[:, None, None, None])
-        passes.insert(0, (mixed_terms, mixed, of_reals, config.gp_weight))
+        passes.insert(0, Pass(mixed_terms, mixed, of_reals, config.gp_weight))
     return passes
 
 
@@ -84,8 +88,7 @@ def discriminator_logits(
     labels: Tensor | None,
     stage: Stage,
     transform: Transform | None = None,
-    *,
-    penalized: bool,
+    penalized: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Logits of the transformed images, and the untransformed images, by which a penalty
     differentiates the logits.
@@ -105,7 +108,7 @@ def fake_terms(
     name = config.discriminator_loss.removesuffix("_gp")
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
     terms = [Term("d/fake_logits", 0.0, logits.mean())]
-    terms.append(term(f"d/{name}_fake", 1.0, loss.fake(logits)))
+    terms.append(loss_term(f"d/{name}_fake", loss.fake(logits)))
     if r2_gamma > 0:
         weight = r2_gamma / 2 * full_size_factor(config, stage) ** 2
         terms.append(Term("d/r2_penalty", weight, losses.r2_penalty(logits, fakes)))
@@ -122,7 +125,7 @@ def real_terms(
     terms.append(Term("d/real_signs", 0.0, logits.sign().mean()))
     wgan = loss.real is losses.wgan_real
     value = losses.wgan_real(logits, config.drift) if wgan else loss.real(logits)
-    terms.append(term(f"d/{name}_real", 1.0, value))
+    terms.append(loss_term(f"d/{name}_real", value))
     if r1_gamma > 0:
         weight = r1_gamma / 2 * full_size_factor(config, stage) ** 2
         terms.append(Term("d/r1_penalty", weight, losses.r1_penalty(logits, reals)))
