@@ -88,6 +88,8 @@ def noise_components(loaded: LoadedGenerator, points: Points) -> Image.Image:
     alone. Figure 5 of the paper."""
     config = loaded.generator.config
     check_noise(config)
+    if isinstance(points.noise, str) and points.noise == "none":
+        raise ValueError("noise has no components without noise: choose const or random")
     first_fine = fine_from(loaded.resolution)
     maps: Sequence[Tensor | None]
     if points.noise == "random":

@@ -14,7 +14,6 @@ from stylegan.disk import atomic_file, check_file
 
 # By ending: frames per second at most; programs show a .gif's frame of less than 1/50 s as 1/10 s.
 FORMATS = {".mp4": 240, ".gif": 50, ".webp": 240}
-LARGEST_SIDE = 16_383  # pixels of a frame, of WebP; H.264 has one more
 # Constant quality. One thread, because the bytes depend on their number, and no macroblock tree,
 # because with it x264 wrote other bytes in one of ten films of the same small frames.
 X264_OPTIONS = {"crf": "16", "preset": "medium", "threads": "1", "x264-params": "mbtree=0"}
@@ -48,7 +47,7 @@ def write_video(
     At most one frame is kept in memory, but Pillow gathers a .gif with one byte per pixel and a
     .webp compressed. The same frames give the same bytes. `path` is never half a file. Frames of
     an .mp4 with an odd width or height are extended by a column or row, as H.264 needs. ValueError
-    for fewer or more frames, or too large ones.
+    for fewer or more frames.
     """
     check_video(path, fps)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,17 +66,11 @@ def write_video(
 def checked_frames(
     frames: Iterator[np.ndarray], count: int, progress: Callable[[int, int], None]
 ) -> Iterator[np.ndarray]:
-    """The frames; ValueError for another number of them, or for one that is too large."""
+    """The frames; ValueError for another number of them."""
     made = 0
     for made, pixels in enumerate(frames, start=1):
         if made > count:
             break
-        height, width = pixels.shape[:2]
-        if max(height, width) > LARGEST_SIDE:
-            raise ValueError(
-                f"frames of {width}x{height} pixels are too large for a film: choose a smaller "
-                "scale or resolution, or fewer pictures at once"
-            )
         yield pixels
         progress(made, count)
     if made != count:

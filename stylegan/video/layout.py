@@ -10,6 +10,7 @@ from stylegan.figures.layout import PAPER, captioned, filling, paste, tiled
 from stylegan.sampling import picture
 
 SMALLEST_SIDE = 256  # of a picture, unless a scale is chosen
+LARGEST_SIDE = 16_383  # pixels of a frame, of WebP; H.264 has one more
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,15 @@ class FrameLayout:
         return width * scale, height * scale
 
     def frame(self, pictures: np.ndarray, caption: str = "") -> np.ndarray:
-        """Pictures uint8 (cells, H, W, C) as a frame uint8 (height, width, 3)."""
+        """Pictures uint8 (cells, H, W, C) as a frame uint8 (height, width, 3). ValueError, before
+        anything is drawn, if that is too large for a film."""
+        columns = min(self.columns, len(pictures))
+        width, height = self.cell[0] * columns, self.cell[1] * -(-len(pictures) // columns)
+        if max(width, height) > LARGEST_SIDE:
+            raise ValueError(
+                f"frames of {width}x{height} pixels are too large for a film: choose a smaller "
+                "scale or resolution, or fewer pictures at once"
+            )
         cells = [filling(picture(pixels), self.cell) for pixels in pictures]
         if len(cells) == 1 and not self.labels:
             image = Image.new("RGB", self.cell, PAPER)
