@@ -14,7 +14,7 @@ from commands import refused, told
 from official import SETTINGS, generator_variables
 from torch.testing import assert_close
 
-from stylegan.files.formats import export
+from stylegan.files.formats import export, program
 from stylegan.files.loading import LoadedGenerator, load_generator, load_source, save_generator
 from stylegan.interop import generator_from_official
 from stylegan.networks import Generator, NetworkConfig
@@ -145,10 +145,9 @@ def test_official_variables_with_their_arguments_are_read_and_meta_says_more(tmp
     assert_close(dict(loaded.generator.state_dict()), dict(expected), rtol=0, atol=0)
     assert (loaded.resolution, loaded.alpha, loaded.psi, loaded.cutoff) == (8, 0.75, -0.3, 8)
     assert (loaded.images_seen, loaded.lineage[0].source) == (None, "official.npz")
-    meta = {"images_seen": 1200, "psi": -0.3, "discriminator_kwargs": {"mbstd_group_size": 2}}
+    meta = {"images_seen": 1200, "psi": -0.3}
     np.savez(path, **arrays, meta=np.array(json.dumps(meta)))
-    loaded = load_source(path)
-    assert (loaded.images_seen, loaded.generator.config.deviation_group) == (1200, 2)
+    assert load_source(path).images_seen == 1200
 
 
 @pytest.mark.parametrize(
@@ -173,7 +172,7 @@ def tensors_file(tmp_path):
     return tmp_path / "mine.safetensors"
 
 
-def test_a_wrong_bit_or_length_other_numbers_or_no_metadata_are_errors(tensors_file):
+def test_a_wrong_length_other_numbers_or_no_metadata_are_errors(tensors_file):
     data = tensors_file.read_bytes()
     for other in (data[:-4], data + b"1234"):
         tensors_file.write_bytes(other)
@@ -182,10 +181,6 @@ def test_a_wrong_bit_or_length_other_numbers_or_no_metadata_are_errors(tensors_f
     tensors_file.write_bytes(data)
     with_header(tensors_file, lambda header: header["w_avg"].update(dtype="I32"))
     with pytest.raises(ValueError, match=r"w_avg holds torch\.int32, not plain real"):
-        load_source(tensors_file)
-    tensors_file.write_bytes(data)
-    tensors_file.write_bytes(data[:-3] + b"\xff" + data[-2:])
-    with pytest.raises(ValueError, match="do not have the SHA-256"):
         load_source(tensors_file)
     safetensors.numpy.save_file({"weight": np.zeros(3, np.float32)}, tensors_file)
     with pytest.raises(ValueError, match="without the metadata of this project"):
@@ -225,12 +220,17 @@ def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_file_that_makes_other_images_takes_no_place(tmp_path):
+def test_a_file_that_makes_other_images_takes_no_place(tmp_path, monkeypatch):
     pytest.importorskip("onnxscript")
     path, source = tmp_path / "mine.onnx", random_source()
     path.write_text("precious")
-    source.generator.register_forward_hook(lambda module, args, images: images + 0.01)
-    with pytest.raises(ValueError, match=r"mine\.onnx is not written: .* differ by 1\.0e-02"):
+    right = program.exported_program
+
+    def wrong(loaded, noise):
+        return right(dataclasses.replace(loaded, cutoff=1), noise)
+
+    monkeypatch.setattr(program, "exported_program", wrong)
+    with pytest.raises(ValueError, match=r"mine\.onnx is not written: .* differ by"):
         export(source, path, overwrite=True)
     assert path.read_text() == "precious"
 
@@ -244,7 +244,7 @@ def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noi
     source = random_source({"cutoff": 3, "active_rectangle": [2, 14, 0, 16]}, label_dim=2)
     export(source, tmp_path / "mine.pt2", noise=noise)
     extra = {"stylegan.json": ""}
-    program = torch.export.load(tmp_path / "mine.pt2", extra_files=extra).module()
+    images_of = torch.export.load(tmp_path / "mine.pt2", extra_files=extra).module()
     assert json.loads(extra["stylegan.json"])["cutoff"] == 3
     stored = source.generator.synthesis.noise_maps(1, 16, "const")
     for n in (1, 2, 5):
@@ -252,7 +252,7 @@ def test_a_program_makes_any_number_of_images_without_this_package(tmp_path, noi
         maps = [torch.randn(n, *m.shape[1:]) for m in stored]
         given = {"noise": maps} if noise == "input" else {}
         with torch.no_grad():
-            found = program(z, torch.tensor(-0.5), labels=labels, **given)
+            found = images_of(z, torch.tensor(-0.5), labels=labels, **given)
         expected = images(source, z, psi=-0.5, labels=labels, noise=maps if given else "const")
         assert_close(found, expected[:, :, 2:14], rtol=1e-5, atol=1e-4)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_generators import TINY, assert_same_weights, random_generator
 
-from stylegan.files.huggingface import Card, push_to_hub, save_folder, shared_file
+from stylegan.files.huggingface import Card, save_folder
 from stylegan.files.loading import LoadedGenerator, load_source
 from stylegan.networks import Generator
 
@@ -23,11 +23,10 @@ def source():
 
 def test_a_saved_folder_is_a_source_with_every_number_and_all_that_is_told(source, tmp_path):
     save_folder(source, tmp_path, CARD)
-    for place in (tmp_path, shared_file(tmp_path)):
-        back = load_source(place)
-        assert_same_weights(back.generator, source.generator)
-        for name in ("psi", "cutoff", "resolution", "alpha", "images_seen", "label_names"):
-            assert getattr(back, name) == getattr(source, name)
+    back = load_source(tmp_path)
+    assert_same_weights(back.generator, source.generator)
+    for name in ("psi", "cutoff", "resolution", "alpha", "images_seen", "label_names"):
+        assert getattr(back, name) == getattr(source, name)
 
 
 def test_the_card_tells_licence_and_metrics_to_the_hub_and_to_people(source, tmp_path):
@@ -53,7 +52,7 @@ def test_the_code_of_the_card_makes_the_pictures_that_the_file_specifies(source,
     text = (tmp_path / "README.md").read_text()
     code = text.partition("```python\n")[2].partition("```")[0]
     found = {}
-    exec(code.replace("THIS REPOSITORY OR A FOLDER", str(tmp_path)), found)
+    exec(code.replace("THIS FOLDER", str(tmp_path)), found)
     label = torch.eye(2)[[0, 1, 0, 1]] if labels else None
     expected = np.stack(list(source.pictures(range(4), labels=label)))
     assert np.array_equal(found["pictures"].permute(0, 2, 3, 1), expected)
@@ -62,15 +61,11 @@ def test_the_code_of_the_card_makes_the_pictures_that_the_file_specifies(source,
 def test_nothing_is_shared_without_a_licence_or_overwritten_unless_asked(source, tmp_path):
     with pytest.raises(ValueError, match="under which licence"):
         save_folder(source, tmp_path / "mine", Card())
-    with pytest.raises(ValueError, match="under which licence"):
-        push_to_hub(source, "someone/mine", Card())
     assert not list(tmp_path.iterdir())
     (tmp_path / "README.md").write_text("precious")
     with pytest.raises(ValueError, match=r"holds README\.md already"):
         save_folder(source, tmp_path, CARD)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     assert (tmp_path / "README.md").read_text() == "precious"
-    with pytest.raises(FileNotFoundError, match=r"holds no model\.safetensors"):
-        shared_file(tmp_path)
     save_folder(source, tmp_path, CARD, overwrite=True)
     assert "cc-by-nc-4.0" in (tmp_path / "README.md").read_text()

@@ -45,7 +45,6 @@ DISCRIMINATOR_SETTINGS = IMAGE_SETTINGS | {
     "mbstd_num_features": "deviation_features",
 }
 GENERATOR_SETTINGS = MAPPING_SETTINGS | SYNTHESIS_SETTINGS
-TRANSLATED = GENERATOR_SETTINGS | DISCRIMINATOR_SETTINGS
 
 # Understood, but not a property of the weights: they act at run time or in training, or need no
 # translation because one path computes the same.
@@ -66,7 +65,8 @@ WITHOUT_EFFECT = {
     "truncation_psi",
     "truncation_psi_val",
 }
-KNOWN = {*TRANSLATED, *WITHOUT_EFFECT, "blur_filter", "fused_scale"}
+TRANSLATED = {*GENERATOR_SETTINGS, *DISCRIMINATOR_SETTINGS}
+KNOWN = TRANSLATED | WITHOUT_EFFECT | {"blur_filter", "fused_scale"}
 
 
 def config_from_official(settings: Mapping[str, Any], own: Mapping[str, str]) -> NetworkConfig:
@@ -91,13 +91,11 @@ def converted(name: str, value: Any, default: Any) -> Any:
     kind = type(default)
     try:
         result = kind(value)
+        if result == value and (kind is str or math.isfinite(result)):
+            return result
     except (TypeError, ValueError, OverflowError):
-        result = None
-    if isinstance(result, float) and not math.isfinite(result):
-        raise ValueError(f"{name} must be a finite number, not {result}")
-    if result is None or result != value:
-        raise ValueError(f"{name} must be of type {kind.__name__}, not {readable(repr(value))}")
-    return result
+        pass
+    raise ValueError(f"{name} must be of type {kind.__name__}, not {readable(repr(value))}")
 
 
 def truncation_defaults(settings: Mapping[str, Any]) -> tuple[float, int | None]:

@@ -7,11 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from stylegan.files import checkpoint
-from stylegan.files.formats.correspondence import (
-    TRANSLATED,
-    config_from_official,
-    truncation_defaults,
-)
+from stylegan.files.formats.correspondence import truncation_defaults
 from stylegan.files.formats.official import generator_from_official, reached
 from stylegan.files.formats.own import HEAD, from_json, snapshot_of
 from stylegan.files.snapshot import Snapshot
@@ -44,12 +40,10 @@ def load_npz(path: Path) -> Snapshot:
         )
     settings = from_json(texts["static_kwargs"], path, "static_kwargs")
     meta = from_json(texts["meta"], path, "meta") if texts["meta"] else {}
-    discriminator = meta.pop("discriminator_kwargs", {})
     try:
-        config = config_from_official(settings | discriminator, TRANSLATED)
         generator = generator_from_official(arrays, settings)
         psi, cutoff = truncation_defaults(settings)
-        resolution, alpha = reached(arrays, config.resolution)
+        resolution, alpha = reached(arrays, generator.config.resolution)
     except (ArithmeticError, TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be used: {error}") from error
     payload = {
@@ -61,7 +55,7 @@ def load_npz(path: Path) -> Snapshot:
         "images_seen": None,
         "lineage": () if meta else to_plain([source_of(path)]),
         **meta,
-        "config": dataclasses.asdict(config),
+        "config": dataclasses.asdict(generator.config),
         "weights": generator.state_dict(),
     }
     return snapshot_of(checkpoint.checked(payload, path), path)

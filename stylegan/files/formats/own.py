@@ -109,9 +109,9 @@ def save_discriminator(path: Path, network: Discriminator, lineage: Lineage = ()
     checkpoint.save(path, "discriminator", about | {"weights": weights_on_cpu(network)})
 
 
-def about(loaded: LoadedGenerator, **more: Any) -> str:
+def about(loaded: LoadedGenerator) -> str:
     """What a file of another format says beside the weights, as JSON."""
-    return json.dumps(HEAD | loaded.description() | more, allow_nan=False)
+    return json.dumps(HEAD | loaded.description(), allow_nan=False)
 
 
 def from_json(text: str, path: Path, what: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import dataclasses
 import importlib.util
 import io
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +49,10 @@ class Images(nn.Module):
             ws, noise=self.noise if noise is None else noise, **self.stage
         )
         images = sampling.unpremultiply(images) if generator.config.premultiplied else images
-        return unpadded(images, self.rectangle)
-
-
-def unpadded(images: Tensor, rectangle: Sequence[int] | None) -> Tensor:
-    """The active part of images (N, C, r, r)."""
-    if rectangle is None:
-        return images
-    rows, columns = sampling.active_part(rectangle, *images.shape[2:])
-    return images[:, :, rows, columns]
+        if self.rectangle is None:
+            return images
+        rows, columns = sampling.active_part(self.rectangle, *images.shape[2:])
+        return images[:, :, rows, columns]
 
 
 def example_inputs(loaded: LoadedGenerator, noise: str) -> dict[str, Any]:
@@ -140,21 +134,14 @@ def difference(content: bytes, loaded: LoadedGenerator, noise: str) -> float:
     options.log_severity_level = 3  # else it warns of inputs that have a default
     session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
     given = example_inputs(loaded, noise)
-    maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(given.pop("noise", ()))}
+    stored = given.pop("noise", None)
+    maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(stored or ())}
     arrays = {name: tensor.numpy() for name, tensor in (given | maps).items()}
     (images,) = map(torch.from_numpy, session.run(["images"], arrays))
-    expected = loaded.generator(
-        **given,
-        psi=loaded.psi,
-        cutoff=loaded.cutoff,
-        resolution=loaded.resolution,
-        alpha=loaded.alpha,
-        noise="none" if noise == "none" else "const",
-    )
-    premultiplied = loaded.generator.config.premultiplied
-    expected = sampling.unpremultiply(expected) if premultiplied else expected
-    expected = unpadded(expected, loaded.active_rectangle)
+    psi = loaded.generator.w_avg.new_tensor(loaded.psi)
+    expected = Images(loaded, noise)(given["z"], psi, given.get("labels"), stored)
     differences = (images - expected).abs()
-    if premultiplied:  # a colour counts as far as it is seen: it was divided by alpha
+    if loaded.generator.config.premultiplied:
+        # a colour counts as far as it is seen: it was divided by alpha
         differences[:, :3] *= ((expected[:, 3:] + 1) / 2).clamp(1 / 255, 1)
     return float(differences.max())
