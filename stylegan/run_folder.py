@@ -104,13 +104,6 @@ class RunFolder:
             elif not (path.is_file() and path.read_bytes() == os.fsencode(text)):
                 write_text(path, text)
 
-    def skipped(self) -> set[str]:
-        """Names of the images that the run left out, as `skipped_file` has them."""
-        if not self.skipped_file.is_file():
-            return set()
-        text = self.skipped_file.read_text(encoding="utf-8", errors="surrogateescape")
-        return {line.partition("\t")[0] for line in text.splitlines()}
-
     def data(self) -> Path | None:
         """Where the images of the run were; None if an older version did not write it."""
         if not self.data_file.is_file():

@@ -97,10 +97,12 @@ def test_clearing_removes_what_the_cache_made_and_nothing_else(tmp_path, monkeyp
     folder(tmp_path / "other", {"meta.json": b"", "0001.npy": b""})
     made.symlink_to(made.rename(tmp_path / "elsewhere"))
     (tmp_path / ".x.unfinished-mine").mkdir()
-    before = {*tmp_path.rglob("*")}
-    cached_store(source, resolution=8)
+    second = cached_store(source, resolution=8).path
+    (second / "notes.txt").write_text("mine")
+    (second / "origin.json").write_text(100_000 * "[")  # damaged
+    before = {path for path in tmp_path.rglob("*") if path.parent != second}
     assert told("cache", "--clear").startswith("removed 1 store")
-    assert {*tmp_path.rglob("*")} == before
+    assert {*tmp_path.rglob("*")} == before | {second / "notes.txt"}
     assert made.is_symlink()
 
 

@@ -3,10 +3,11 @@
 import io
 
 import pytest
-from pictures import png, store_of
+from pictures import folder, png, store_of
 from PIL import Image
 from tiny_training import run, tiny_config
 
+from stylegan.data import Store, cached_store, images, sources
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 
@@ -50,3 +51,33 @@ def test_a_run_on_the_averages_of_larger_pictures_knows_them_from_the_same_made_
     with pytest.raises(ValueError, match="on other images or classes"):
         run(config, other, tmp_path / "run")
     assert run(config, large, tmp_path / "run").finished
+
+
+def test_the_store_before_stays_and_a_refusal_names_what_changed(tmp_path):
+    source = folder(tmp_path / "in", {f"{i}.png": png(seed=i) for i in range(4)})
+    cache, config = tmp_path / "cache", tiny_config(schedule={"total_kimg": 0.036})
+    before = cached_store(source, resolution=16, cache_dir=cache)
+    run(config, before, tmp_path / "run", stop_at=20)
+    folder(source, {"1.png": png(seed=9), "new.png": png()})
+    (source / "2.png").unlink()
+    after = cached_store(source, resolution=16, cache_dir=cache, begun=True)
+    changes = r"\(added: new\.png; removed: 2\.png; changed: 1\.png\).* --init-from"
+    with pytest.raises(ValueError, match=changes):
+        run(config, after, tmp_path / "run")
+    assert run(config, Store(before.path), tmp_path / "run").finished
+
+
+def test_pictures_that_become_readable_do_not_stop_a_run(tmp_path, monkeypatch):
+    source = folder(tmp_path / "in", {"0.png": png(), "1.heic": png(seed=1)})
+    cache, told = tmp_path / "cache", []
+    for module in (images, sources):
+        monkeypatch.setattr(module, "extensions", lambda: (".png",))
+    before = cached_store(source, cache_dir=cache)
+    for module in (images, sources):
+        monkeypatch.setattr(module, "extensions", lambda: (".png", ".heic"))
+    kept = cached_store(source, cache_dir=cache, begun=True, tell=told.append)
+    assert (kept.path, told) == (
+        before.path,
+        ["HEIC pictures stay left out, as they were when the run began"],
+    )
+    assert cached_store(source, cache_dir=cache).names == ["0.png", "1.heic"]

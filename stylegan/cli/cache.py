@@ -1,6 +1,5 @@
 """`stylegan cache`: what is kept between calls, because making it again takes time."""
 
-import shutil
 import time
 from pathlib import Path
 
@@ -35,6 +34,7 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     from stylegan.data import default_cache_dir
     from stylegan.data.cache import cached_stores
     from stylegan.data.prepare import mib
+    from stylegan.data.store import remove_files
 
     folder = default_cache_dir()
     stores = {store.path.name: store for store in cached_stores(folder)}
@@ -48,7 +48,7 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     size = mib(sum(store.size_bytes for store in chosen))
     if clear:
         for store in chosen:
-            shutil.rmtree(store.path)
+            remove_files(store.path)
         say(f"removed {count(len(chosen), 'store')}, {size}, from {readable(folder)}")
         return
     say(f"{readable(folder)}: {count(len(chosen), 'store')}, {size}")

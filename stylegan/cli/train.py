@@ -156,7 +156,12 @@ def train(
         with progress_bar("img") as progress:
             begun = run.saved()
             store = open_store(
-                setup.source, setup.config, strict=strict, progress=progress, tell=print_hint
+                setup.source,
+                setup.config,
+                strict=strict,
+                begun=begun > 0,
+                progress=progress,
+                tell=print_hint,
             )
         config = fit_to_data(setup.config, store)
         if setup.own and not begun:

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +13,14 @@ from typing import Any
 from stylegan import distributed
 from stylegan.disk import write_text
 from stylegan.distributed import on_all_ranks
-from stylegan.messages import readable
+from stylegan.messages import listed, readable
 
-from .images import Crop, Fit
+from .images import HEIF, Crop, Fit
 from .prepare import ProgressCallback, check_settings, offered_resolution, prepare, space_for
 from .sources import Source, open_source, reasons_of
-from .store import META, Store, StoreMeta, is_store
+from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
 
 NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
-ORIGIN = (
-    "origin.json"  # in a cached store: its source; the time of the file is that of its last use
-)
 
 
 def default_cache_dir() -> Path:
@@ -44,6 +40,7 @@ def cached_store(
     include: Sequence[str] = (),
     strict: bool = False,
     labels: bool = False,
+    begun: bool = False,
     cache_dir: str | Path | None = None,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
@@ -53,7 +50,8 @@ def cached_store(
 
     `data` may be a store itself; then its settings must be the ones asked for, except that a
     higher resolution serves a lower one, since it holds all below. `labels` refuses, before any
-    work, files whose labels cannot be read.
+    work, files whose labels cannot be read. With `begun`, HEIC pictures that could not be read when
+    a run began stay left out.
 
     All processes call it; the first of each machine prepares. The first of all shows its progress,
     and calls `tell` with files that are not taken and with what is written where. Of programs that
@@ -72,8 +70,16 @@ def cached_store(
         if first:
             for note in source.notes():
                 tell(note)
-        path = path_of(source, Path(cache_dir or default_cache_dir()), **asked)
+        folder = Path(cache_dir or default_cache_dir())
+        path = path_of(source, folder, **asked)
         store = sound_store(path)
+        if begun and store is None:
+            others = [n for n in source.names if not n.lower().endswith(HEIF["HEIF"])]
+            before = path_of(source, folder, **asked, names=others)
+            if (store := sound_store(before)) is not None:
+                path = before
+                if first:
+                    tell("HEIC pictures stay left out, as they were when the run began")
         if store is None:
             if first:
                 full = resolution or offered_resolution(source, crop)
@@ -112,10 +118,11 @@ def path_of(
     crop: Crop,
     channels: int,
     premultiply: bool = False,
+    names: Sequence[str] | None = None,
 ) -> Path:
-    """Where the store of a source is in the cache, or will be."""
+    """Where the store of a source, or of `names` alone, is in the cache, or will be."""
     alpha = ("premultiplied",) if premultiply else ()  # the names of other stores stay
-    settings = (source.fingerprint(), 1, resolution, crop, channels, *alpha)
+    settings = (source.fingerprint(names), 1, resolution, crop, channels, *alpha)
     key = hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.-]+", "-", source.path.resolve().stem)[:40].lstrip(".-")
     return folder / f"{name or 'data'}-{resolution or 'auto'}-{key}"
@@ -127,8 +134,31 @@ def sound_store(path: Path) -> Store | None:
         return Store(path) if path.is_dir() else None
     except (FileNotFoundError, ValueError):
         if not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
+            remove_files(path)
         return None
+
+
+def changes_since(store: Store, known: str, resolution: int, *, labels: bool) -> str:
+    """Which images of `store` are others than those of the cached store that training knows as
+    `known`; empty if that is there no more."""
+    for one in cached_stores(store.path.parent):
+        with contextlib.suppress(OSError, ValueError):
+            before = Store(one.path)
+            if before.training_identity(resolution, labels=labels) == known:
+                small = [s.images(min(16, s.resolution)) for s in (before, store)]
+                old = dict(zip(before.names, map(bytes, small[0]), strict=True))
+                new = dict(zip(store.names, map(bytes, small[1]), strict=True))
+                groups = {
+                    "added": new.keys() - old.keys(),
+                    "removed": old.keys() - new.keys(),
+                    "changed": {name for name in new.keys() & old.keys() if new[name] != old[name]},
+                }
+                return "; ".join(
+                    f"{what}: {listed([*map(readable, sorted(names))], 3, ', ')}"
+                    for what, names in groups.items()
+                    if names
+                )
+    return ""
 
 
 def check_matching(
@@ -195,6 +225,9 @@ def cached(path: Path) -> Cached:
     meta = None
     with contextlib.suppress(OSError, ValueError):
         meta = StoreMeta.read(path / META)
-    source = json.loads((path / ORIGIN).read_text(encoding="utf-8"))["source"]
+    try:
+        source = str(json.loads((path / ORIGIN).read_text(encoding="utf-8"))["source"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # damaged
+        source = "unknown"
     size = sum(file.stat().st_size for file in path.iterdir())
     return Cached(path, source, meta, size, (path / ORIGIN).stat().st_mtime)

@@ -38,7 +38,7 @@ class SequenceSource(Source):
         classes = [None] * len(self.images) if self.classes is None else map(str, self.classes)
         return of_classes(list(classes))
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
+    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield (len(self.images),)
 
 

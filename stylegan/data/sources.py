@@ -74,8 +74,8 @@ class Source(ABC):
         """A decoded image, in its own mode; ValueError or OSError if it cannot be read."""
 
     @abstractmethod
-    def listing(self) -> Iterator[tuple[Any, ...]]:
-        """What shows that one of the files has changed."""
+    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """What shows that one of these files has changed."""
 
     def head(self, name: str) -> tuple[int, int, str]:
         """Upright width and height, and Pillow's mode, of an image that need not be sound."""
@@ -114,10 +114,11 @@ class Source(ABC):
             lines.append(f"{pictures} left out; pip install pillow-heif to read them")
         return lines
 
-    def fingerprint(self) -> str:
-        """A hash that changes when an image is added, removed, renamed or written again."""
+    def fingerprint(self, names: Sequence[str] | None = None) -> str:
+        """A hash that changes when an image, or one of `names`, is added, removed, renamed or
+        written again."""
         digest = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape"))
-        for line in self.listing():
+        for line in self.listing(self.names if names is None else names):
             digest.update(repr(line).encode())
         return digest.hexdigest()
 
@@ -164,8 +165,8 @@ class FolderSource(FileSource):
             raise ValueError(f"{name}: not a regular file")
         return open(path, "rb")
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
-        for name in [*self.names, *self.label_files]:
+    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        for name in [*names, *self.label_files]:
             try:
                 status = status_of(self.path / name)
             except OSError as error:  # a dangling link; reading it fails with the reason
@@ -202,9 +203,9 @@ class ZipSource(FileSource):
                 raise ValueError(f"larger than {MAX_FILE_BYTES} bytes")
             return self.archive.open(self.members[name])
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
+    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield status_of(self.path)
-        for name in [*self.names, *self.label_files]:
+        for name in [*names, *self.label_files]:
             yield name, self.members[name].file_size, self.members[name].CRC
 
 
@@ -242,7 +243,7 @@ class TFRecordSource(Source):
             return tfrecords.read_labels(Path(file), len(self.names))
         return of_classes([None] * len(self.names))
 
-    def listing(self) -> Iterator[tuple[Any, ...]]:
+    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         for file in (self.file, *map(Path, self.label_files)):
             yield file.name, *status_of(file)
 

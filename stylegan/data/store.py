@@ -1,5 +1,6 @@
 """The store: one plain NumPy file per resolution, memory-mapped, that training reads."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -20,6 +21,7 @@ from .labels import Labels
 
 META = "meta.json"
 CLASSES, VECTORS = "labels.npy", "label_vectors.npy"  # a store has one of these, or neither
+ORIGIN = "origin.json"  # only in the cache: the source; the file's time is that of the last use
 LEVEL = re.compile(r"\d{4}\.npy")
 NO_LABELS = (
     "the images of {} do not all lie in sub-folders; put each kind into its own, or train without "
@@ -91,6 +93,17 @@ def file_name(resolution: int) -> str:
 def is_store(path: str | Path) -> bool:
     """Whether the folder is a store, sound or damaged."""
     return (Path(path) / META).is_file() and any(map(LEVEL.fullmatch, os.listdir(path)))
+
+
+def remove_files(folder: Path) -> None:
+    """Remove the files of a store: nothing that has another name, and no link. The folder goes too
+    unless something is left in it."""
+    known = {META, CLASSES, VECTORS, "names.txt", ORIGIN}
+    for file in folder.iterdir():
+        if (file.name in known or LEVEL.fullmatch(file.name)) and not file.is_symlink():
+            file.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 class Store:

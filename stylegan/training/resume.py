@@ -10,9 +10,10 @@ import torch
 from stylegan import distributed
 from stylegan.config import TrainConfig, check_batches, differences, from_dict
 from stylegan.data import Store
+from stylegan.data.cache import changes_since
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
-from stylegan.messages import listed, readable
+from stylegan.messages import readable
 from stylegan.run_folder import RunFolder
 from stylegan.training.state import TrainState
 
@@ -81,12 +82,12 @@ def check_same_data(
     known = {store.training_identity(resolution, labels=labels)}
     trained = payload.get("data")
     if trained not in known | ({store.identity(resolution)} if older else set()):
-        usable = folder.skipped() - {readable(name, 4096) for name, _ in store.skipped}
-        moved = f" (no longer left out: {listed(sorted(usable), 3, ', ')})" if usable else ""
+        changed = changes_since(store, str(trained), resolution, labels=labels)
+        now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
         raise ValueError(
-            f"{readable(folder.path)} was trained on other images or classes than "
-            f"{readable(store.meta.source)} holds now{moved}; continue with the same data, or "
-            f"begin another run from its weights: --init-from {readable(folder.path)} --out OTHER"
+            f"{readable(folder.path)} was trained on other images or classes than {now}; continue "
+            "with the same data, or begin another run from its weights: --init-from "
+            f"{readable(folder.path)} --out OTHER"
         )
 
 

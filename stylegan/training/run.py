@@ -65,7 +65,9 @@ def start(
     with nothing_to_save(), group, backend_flags(config), folder.alone():
         say = tell if distributed.rank() == 0 else lambda text: None
         store = (
-            data if isinstance(data, Store) else open_store(data, config, strict=strict, tell=say)
+            data
+            if isinstance(data, Store)
+            else open_store(data, config, strict=strict, begun=folder.saved() > 0, tell=say)
         )
         config = fit_to_data(config, store)
         check_same_options(folder, config)
@@ -104,10 +106,11 @@ def open_store(
     config: TrainConfig,
     *,
     strict: bool = False,
+    begun: bool = False,
     progress: Callable[[int, int], None] | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Store:
-    """The images, prepared as `config` wants them."""
+    """The images, prepared as `config` wants them; `begun`: for a run that has begun."""
     return cached_store(
         data,
         resolution=config.network.resolution,
@@ -116,6 +119,7 @@ def open_store(
         premultiply=config.network.premultiplied,
         include=config.data.include,
         strict=strict,
+        begun=begun,
         labels=config.data.labels,
         progress=progress,
         tell=tell,
