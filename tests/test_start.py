@@ -70,7 +70,7 @@ def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
         assert RunFolder(tmp_path / name).data() == (data.path if name == "store" else data)
     states = [torch.load(tmp_path / name / "state-000000012.pt") for name in ("folder", "store")]
     assert differing(*states) == []
-    assert told[0].startswith("preparing 14 images of")
+    assert told[0].startswith("preparing 14 images at 16x16")
     assert [line.partition(";")[0] for line in told[1:3]] == [
         "14 images of pictures",
         "2 labels found, ignored",
