@@ -88,6 +88,7 @@ def test_a_csv_of_columns_gives_vectors_with_names(tmp_path):
     (with_json([0, 1, 2], label_names=["a", "b"]), "class 2 has no name: there are 2"),
     (with_json([[0.5, 1], [1, 1], [2]]), "00001/img2.png has 1 numbers, the first image 2"),
     (with_json([[0.5], [float("nan")], [2]]), "00000/img1.png has nan, not finite numbers"),
+    (with_json([[0.5], [1e39], [2]]), "00000/img1.png has 1e+39, not finite numbers"),
     (with_json([0, 1, 2], ["00000/img0.png"] * 3), "00000/img0.png has two labels"),
     (IMAGES | {"dataset.json": b"[1, 2"}, "Expecting"),
     (with_csv("file,a,b", "00000/img0.png,1,2", "00000/img1.png,1"), "2 columns, not 3: 00000"),
