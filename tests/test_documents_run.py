@@ -25,7 +25,7 @@ CODE = [page for page in PAGES if page.suffix == ".md" and blocks(page)]
 NAMES = sorted(str(page.relative_to(ROOT)) for page in CODE)
 NAMES = [*READING, *(name for name in NAMES if name not in READING)]
 PROGRAMS = re.compile(
-    r"\b(apt-get|git|npm|pip|pytest|ruff|sphinx-build|torchrun|venv|explore)\b|\.ci/"
+    r"\b(apt-get|git|npm|pip|pytest|ruff|sphinx-build|torchrun|venv|explore)\b|\.ci/|people\.py"
 )
 INPUT = re.compile(r"runs/|.*(/|\.(csv|pkl|pth|ttf|zip|pt|npz))$")
 WRITTEN = ("--out", "--zip", "--discriminator", "--figure")  # options whose value is an output
@@ -64,8 +64,8 @@ def clone(tmp_path_factory):
 
 
 def is_left_out(command: str, folder: Path) -> bool:
-    """True for programs that install, need more machines or serve a page; for trainings of days;
-    and for what reads a file that a reader does not have."""
+    """True for programs that install, need Node.js or more machines, or serve a page; for trainings
+    of days; and for what reads a file that a reader does not have."""
     words = shlex.split(command, comments=True)
     line = " ".join(words)
     if PROGRAMS.search(line) or HOURS.search(line):
