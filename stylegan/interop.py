@@ -1,8 +1,8 @@
 """Weights of other programs -> our networks: the official ones, without TensorFlow and without
 running pickles, and those of four in PyTorch. The code is in `stylegan.files.formats`."""
 
-from stylegan.files.formats import import_weights
 from stylegan.files.formats.correspondence import config_from_official
+from stylegan.files.formats.foreign import import_weights
 from stylegan.files.formats.official import (
     discriminator_from_official,
     generator_from_official,

@@ -1,20 +1,16 @@
 """Every format of a file of weights: which files are of it, how they are read and written."""
 
 import importlib.util
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from stylegan.disk import check_file
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENCE, bundled_name
-from stylegan.files.formats.genforce import is_genforce, read_genforce
-from stylegan.files.formats.huangzh13 import is_huangzh13, read_huangzh13
-from stylegan.files.formats.mmgeneration import is_mmgeneration, read_mmgeneration
+from stylegan.files.formats.foreign import import_weights
 from stylegan.files.formats.npz import is_npz, load_npz
 from stylegan.files.formats.official import load_official
 from stylegan.files.formats.own import snapshot_of
-from stylegan.files.formats.rosinality import is_rosinality, read_rosinality
 from stylegan.files.formats.safetensors import is_safetensors, load_safetensors, save_safetensors
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
@@ -25,15 +21,6 @@ PROGRAMS = (".onnx", ".pt2")  # run elsewhere; they cannot be read back
 WRITTEN = (".safetensors", *PROGRAMS)
 NEEDED = {".safetensors": "safetensors", ".onnx": "onnxscript"}  # packages to write them
 NoiseInput = Literal["input", "const", "none"]
-
-# checkpoints of other PyTorch programs: their name, how they are recognised and read
-Content = Mapping[str, Any]
-LAYOUTS: tuple[tuple[str, Callable[[Content], bool], Callable[[Content], Snapshot]], ...] = (
-    ("rosinality/style-based-gan-pytorch", is_rosinality, read_rosinality),
-    ("genforce/genforce", is_genforce, read_genforce),
-    ("huangzh13/StyleGAN.pytorch", is_huangzh13, read_huangzh13),
-    ("open-mmlab/mmgeneration", is_mmgeneration, read_mmgeneration),
-)
 
 
 def read_snapshot(path: Path) -> Snapshot:
@@ -75,27 +62,6 @@ def load_torch(path: Path) -> Snapshot:
         return import_weights(content).of_file(path, (source_of(path),))
     except ValueError as error:
         raise ValueError(f"{path} {error}") from error
-
-
-def import_weights(content: object) -> Snapshot:
-    """The networks of a file of another PyTorch program, from its `content`, safely loaded.
-
-    ValueError says what does not fit, or that no layout known here has such names; what it says
-    goes on from the name of the file.
-    """
-    if isinstance(content, Mapping) and all(isinstance(name, str) for name in content):
-        for program, recognised, read in LAYOUTS:
-            if recognised(content):
-                try:
-                    return read(content)
-                except ValueError as error:
-                    raise ValueError(
-                        f"looks like a checkpoint of {program}, but {error}"
-                    ) from error
-    raise ValueError(
-        "is a PyTorch file, but not a checkpoint of this project, nor of one of "
-        + ", ".join(program for program, *_ in LAYOUTS)
-    )
 
 
 def export(

@@ -1,127 +1,221 @@
-"""What the importers of other PyTorch programs share: shapes -> configuration, what files lack."""
+"""Checkpoints of other PyTorch programs -> our networks.
 
+Each layout is a table: our tensors, their names in a file, and how the numbers differ. All four are
+compared with the publishers' programs, which computed the numbers in `tests/foreign/`. Where a
+program differs from the official one, weights are scaled so that our network computes the same.
+"""
+
+import dataclasses
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from stylegan.files.checkpoint import FLOATS, check_weights, without_prefix
-from stylegan.files.formats.matching import Match, filled
+from stylegan.files.checkpoint import FLOATS, check_weights
+from stylegan.files.formats.matching import FUSED_FROM, Match, filled
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.snapshot import Snapshot
+from stylegan.messages import readable
 from stylegan.networks import Generator, MappingNetwork, NetworkConfig, SynthesisNetwork
+from stylegan.schedule import resolutions
 
 Weights = Mapping[str, Tensor]
+Said = dict[str, Any]  # fields of a LoadedGenerator
 
 AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
 CHUNK = 1024  # of them at once
 # Instance normalization divides by sqrt(variance + epsilon). On features f times as large, our
 # epsilon, 1e-8, acts as 1e-8 / f**2: with this f, as the 1e-5 of torch.nn.InstanceNorm2d.
-NORM_FACTOR = math.sqrt(1e-8 / 1e-5)
-TRANSPOSED = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it
-HE_FACTOR = math.sqrt(2)  # their He constant has sqrt(2) where ours has 1
+NORM = math.sqrt(1e-8 / 1e-5)
+HE = math.sqrt(2)  # their He constant has sqrt(2) where ours has 1
+UP = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it
 
 
-def normed(name: str, path: str, **layout: Any) -> Match:
-    """A match of what an instance norm follows."""
-    return Match(name, path, factor=NORM_FACTOR, **layout)
+@dataclass(frozen=True)
+class Layout:
+    """How a program stores a generator."""
+
+    program: str
+    needed: tuple[str, ...]  # names that no other layout has
+    # `name` is a part (see `parts`), `path` a pattern; of several for a part, the first that the
+    # file has is taken. A part without a row is 0, drawn or computed.
+    rows: tuple[Match, ...]
+    blur: str  # names of the low-pass filters
+    blurs: int = 1  # of them in each block
+    optional: tuple[str, ...] = ()  # "average", "blur": not in every file
+    ignored: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)  # fields that no shape tells
+    fused: bool = False  # from 128x128 on the enlarging kernels are used unturned
+    latent_norm: float = 1.0  # root mean square of their normalized latents; ours have 1
+    shared_noise: bool = False  # one map for both layers of a resolution
+    psi: float = 0.7
+    cutoff: int | None = None
+    # what else a checkpoint says of its generator, from all that it holds and the weights
+    said: Callable[[Mapping[str, Any], Weights, NetworkConfig], Said] = lambda *_: {}
+    notes: tuple[str, ...] = ()
+
+    def match(self, part: str, i: int, j: int, weights: Weights, name: str = "") -> Match | None:
+        """Of a part in the mapping layer or block `i`, layer `j` of it; None if there is no row."""
+        block = "init_block" if i == 0 else f"blocks.{i - 1}"
+        numbers = {"i": i, "next": i + 1, "odd": 2 * i + 1, "layer": 2 * i + j, "j": j + 1}
+        fused = self.fused and part == "conv0" and 4 * 2**i >= FUSED_FROM
+        latent = self.latent_norm if (part, i) == ("dense.weight", 0) else 1
+        rows = [
+            dataclasses.replace(
+                row,
+                name=name,
+                path=row.path.format(block=block, **numbers),
+                factor=row.factor * latent,
+                rotated=row.rotated or fused,
+            )
+            for row in self.rows
+            if row.name == part
+        ]
+        return next((row for row in rows if row.path in weights), rows[0] if rows else None)
+
+    def shapes(self, part: str, weights: Weights) -> list[tuple[int, ...]]:
+        """The shapes of a part in layer or block 0, 1, ... as far as there are such weights."""
+        rows = (self.match(part, i, 0, weights) for i in itertools.count())
+        paths = itertools.takewhile(weights.__contains__, (row.path if row else "" for row in rows))
+        return [shape(weights, path) for path in paths]
 
 
-def layer(ours: str, theirs: str) -> Iterator[Match]:
-    """Weight and bias of a layer."""
-    yield Match(f"{ours}.weight", f"{theirs}.weight")
-    yield Match(f"{ours}.bias", f"{theirs}.bias")
+def parts(config: NetworkConfig) -> Iterator[tuple[str, str, int, int]]:
+    """The tensors of a generator: part, our name, mapping layer or block, layer of the block."""
+    yield "average", "w_avg", 0, 0
+    if config.label_dim:
+        yield "labels", "mapping.label_embedding", 0, 0
+    for i, kind in itertools.product(range(config.mapping_layers), ("weight", "bias")):
+        yield f"dense.{kind}", f"mapping.layers.{i}.{kind}", i, 0
+    for i, r in enumerate(resolutions(config.resolution)):
+        ours = f"synthesis.blocks.{r}" if i else "synthesis.input"
+        first = "conv0" if i else "const"
+        yield first, f"{ours}.conv0.weight" if i else f"{ours}.const", i, 0
+        yield "conv1", f"{ours}.conv1.weight" if i else f"{ours}.conv.weight", i, 1
+        for j, before in enumerate((first, "conv1")):
+            yield f"{before}.bias", f"{ours}.epilogue{j}.bias", i, j
+            for part in ("noise.strength", "noise.const", "style.affine.weight"):
+                yield part, f"{ours}.epilogue{j}.{part}", i, j
+            yield "style.affine.bias", f"{ours}.epilogue{j}.style.affine.bias", i, j
+        for kind in ("weight", "bias"):
+            yield f"rgb.{kind}", f"synthesis.to_rgb.{r}.{kind}", i, 0
 
 
-def convolved(ours: str, theirs: str, place: int, **layout: Any) -> Iterator[Match]:
-    """Convolution `place` (0 or 1) of a block, of which 4x4 has one, and the bias after it."""
-    name = "conv" if ours.endswith("input") else f"conv{place}"
-    yield normed(f"{ours}.{name}.weight", f"{theirs}.weight_orig", **layout)
-    yield normed(f"{ours}.epilogue{place}.bias", f"{theirs}.bias")
+def import_weights(content: object) -> Snapshot:
+    """The networks of a file of another PyTorch program, from its `content`, safely loaded.
+
+    ValueError says what does not fit, or that no layout known here has such names; what it says
+    goes on from the name of the file.
+    """
+    if isinstance(content, Mapping):
+        for weights, layout in itertools.product(generators_in(content), LAYOUTS):
+            if weights.keys() >= set(layout.needed):
+                try:
+                    return read(layout, weights, content)
+                except ValueError as error:
+                    raise ValueError(
+                        f"looks like a checkpoint of {layout.program}, but {error}"
+                    ) from error
+    raise ValueError(
+        "is a PyTorch file, but not a checkpoint of this project, nor of one of "
+        + ", ".join(layout.program for layout in LAYOUTS)
+    )
 
 
-def styled(ours: str, theirs: str) -> Iterator[Match]:
-    """The style of a layer, where its bias has a scale about 1 in the first half; ours about 0."""
-
-    def about_zero(bias: Tensor) -> Tensor:
-        return torch.cat([bias.chunk(2)[0] - 1, bias.chunk(2)[1]])
-
-    affine = f"{ours}.style.affine"
-    yield Match(f"{affine}.weight", f"{theirs}.weight_orig", factor=HE_FACTOR)
-    yield Match(f"{affine}.bias", f"{theirs}.bias", change=about_zero)
-
-
-def has_names(weights: Any, needed: Collection[str]) -> bool:
-    """Whether these are among the names of weights."""
-    found = weights if isinstance(weights, Mapping) else ()
-    return set(needed) <= {str(name).removeprefix("module.") for name in found}
+def generators_in(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What may be the weights of a generator, the average one first."""
+    models, state = content.get("models", content), content.get("state_dict", content)
+    if isinstance(models, Mapping):
+        for name in ("g_running", "generator_smooth", "generator"):
+            if isinstance(found := models.get(name), Mapping):
+                yield starting(found, "")
+    if isinstance(state, Mapping):
+        yield from (starting(state, start) for start in ("generator_ema.", "generator.", ""))
 
 
-def plain_weights(weights: Any) -> dict[str, Tensor]:
-    """Tensors by name, without the prefix of DataParallel; ValueError if they are others."""
-    check_weights(weights)
-    return without_prefix(weights)
+def starting(weights: Mapping[Any, Any], start: str) -> dict[str, Any]:
+    """Those whose names begin so, without that and the prefix of DataParallel."""
+    named = {str(name): value for name, value in weights.items()}
+    return {
+        name.removeprefix(start).removeprefix("module."): value
+        for name, value in named.items()
+        if name.startswith(start)
+    }
 
 
-def shape(weights: Weights, name: str, dimensions: int) -> tuple[int, ...]:
+def read(layout: Layout, given: Mapping[str, Any], content: Mapping[str, Any]) -> Snapshot:
+    """The generator whose weights are `given`, in eval mode."""
+    check_weights(given)
+    kernels = [name for name in given if re.fullmatch(layout.blur, name)]
+    weights = {n: t for n, t in given.items() if n not in kernels and n not in layout.ignored}
+    config = config_of(layout, weights, blur=bool(kernels) or "blur" not in layout.optional)
+    blocks = len(resolutions(config.resolution)) - 1
+    if len(kernels) != (layout.blurs * blocks if config.blur else 0):
+        raise ValueError(f"{len(kernels)} low-pass filters are there for {blocks} blocks")
+    for name in kernels:
+        check_blur(name, given[name])
+    said = layout.said(content, given, config)
+    found = [
+        match
+        for part, name, i, j in parts(config)
+        if (match := layout.match(part, i, j, weights, name)) is not None
+        and (match.path in weights or part not in layout.optional)
+    ]
+    network, names = filled(lambda: Generator(config), found, weights), {m.name for m in found}
+    if "synthesis.input.epilogue0.noise.const" not in names:
+        draw_noise_maps(network.synthesis, shared=layout.shared_noise)
+    psi, cutoff, notes = layout.psi, layout.cutoff, layout.notes
+    if "w_avg" not in names:
+        network.w_avg.copy_(mean_w(network.mapping))
+        if "average" in layout.optional:  # trained without truncation
+            psi, cutoff, notes = 1.0, None, notes[:1]
+    said = {"resolution": 0, "psi": psi, "cutoff": cutoff} | said
+    said["resolution"] = said["resolution"] or trained_resolution(network.synthesis)
+    origin = f"checkpoint of {layout.program}"
+    return Snapshot(origin, LoadedGenerator(network, origin, **said), network, notes=notes)
+
+
+def config_of(layout: Layout, weights: Weights, *, blur: bool) -> NetworkConfig:
+    """The configuration that the shapes of weights imply."""
+    dense, labels = layout.shapes("dense.weight", weights), layout.match("labels", 0, 0, weights)
+    if not dense:
+        raise ValueError("there are no layers of a mapping network")
+    inputs, label_dim = dense[0][1], 0
+    if labels is not None and labels.path in weights:
+        label_dim = shape(weights, labels.path)[0]
+        if inputs % 2:
+            raise ValueError(f"the mapping network has {inputs} inputs, not a latent and a label")
+    rgb = layout.match("rgb.weight", 0, 0, weights)
+    assert rgb is not None
+    return NetworkConfig(
+        **width_fields([found[0] for found in layout.shapes("conv1", weights)]),
+        label_dim=label_dim,
+        z_dim=inputs // 2 if label_dim else inputs,
+        w_dim=dense[-1][0],
+        mapping_layers=len(dense),
+        mapping_width=dense[0][0],
+        image_channels=shape(weights, rgb.path)[0],
+        blur=blur,
+        **layout.config,
+    )
+
+
+def shape(weights: Weights, name: str) -> tuple[int, ...]:
     """The shape of a tensor that the configuration is read from."""
     if name not in weights:
         raise ValueError(f"{name} is missing")
     found = tuple(weights[name].shape)
-    if len(found) != dimensions or 0 in found:
-        raise ValueError(f"{name} has shape {found}, where {dimensions} dimensions are due")
+    if len(found) not in (2, 4) or 0 in found:
+        raise ValueError(f"{name} has shape {found}, where 2 or 4 dimensions are due")
     return found
 
 
-def names(weights: Weights, pattern: str, start: int = 0, step: int = 1) -> list[str]:
-    """`pattern` with start, start + step, ... in place of {}, as long as there are such weights."""
-    numbered = (pattern.format(n) for n in itertools.count(start, step))
-    return list(itertools.takewhile(weights.__contains__, numbered))
-
-
-def built(
-    config: NetworkConfig,
-    matches: Iterable[Match],
-    weights: Weights,
-    *,
-    blurs: Collection[str],
-    unused: Collection[str] = (),
-    shared_noise: bool = False,
-) -> Generator:
-    """The generator of a file, whose low-pass filters are called `blurs`.
-
-    Where the file has no noise maps or no average w, they are drawn and computed, the same each
-    time; `shared_noise`: one map for both layers of a resolution.
-    """
-    table, without_match = list(matches), {*unused, *blur_kernels(weights, blurs)}
-    network = filled(lambda: Generator(config), table, weights, without_match)
-    in_file = {match.name for match in table}
-    if not any(name.endswith("noise.const") for name in in_file):
-        draw_noise_maps(network.synthesis, shared=shared_noise)
-    if "w_avg" not in in_file:
-        network.w_avg.copy_(mean_w(network.mapping))
-    return network
-
-
-def mapping_fields(weights: Weights, layers: Sequence[str], label_dim: int = 0) -> dict[str, Any]:
-    """The fields of a configuration that weights (out, in) of the mapping layers imply."""
-    shapes = [shape(weights, name, 2) for name in layers]
-    if not shapes:
-        raise ValueError("there are no layers of a mapping network")
-    inputs = shapes[0][1]
-    if label_dim and inputs % 2:
-        raise ValueError(f"{layers[0]} has {inputs} inputs, not a latent and a label")
-    return {
-        "label_dim": label_dim,
-        "z_dim": inputs // 2 if label_dim else inputs,
-        "w_dim": shapes[-1][0],
-        "mapping_layers": len(layers),
-        "mapping_width": shapes[0][0],
-    }
-
-
-def width_fields(channels: Sequence[int]) -> dict[str, Any]:
+def width_fields(channels: list[int]) -> dict[str, Any]:
     """resolution, channel_base and max_channels of layers so wide at 4x4, 8x8, ..."""
     if not 1 <= len(channels) <= 20:
         raise ValueError(f"the network has {len(channels)} blocks")
@@ -131,7 +225,7 @@ def width_fields(channels: Sequence[int]) -> dict[str, Any]:
     wanted = below[0][0] * below[0][1] // 2 if below else max(8192, cap * sizes[-1] // 2)
     for base in (8192, wanted):
         config = NetworkConfig(sizes[-1], channel_base=base, max_channels=cap)
-        if [config.channels(r) for r in sizes] == list(channels):
+        if [config.channels(r) for r in sizes] == channels:
             return {"resolution": sizes[-1], "channel_base": base, "max_channels": cap}
     raise ValueError(
         f"the layers have {', '.join(map(str, channels))} channels from 4x4 on; only widths that "
@@ -139,17 +233,14 @@ def width_fields(channels: Sequence[int]) -> dict[str, Any]:
     )
 
 
-def blur_kernels(weights: Weights, names: Collection[str]) -> set[str]:
-    """The names of stored low-pass filters. ValueError if one is not the filter that we have."""
+def check_blur(name: str, kernel: Tensor) -> None:
+    """ValueError unless a stored low-pass filter is the one that we have."""
     row = torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64)
     expected = torch.outer(row, row) / 16
-    for name in names:
-        kernel = weights.get(name, torch.empty(0))
-        kernel = kernel.double() if kernel.dtype in FLOATS else torch.empty(0)
-        right = (kernel.shape[1:] == (1, 3, 3) and kernel.numel() > 0) or kernel.shape == (3, 3)
-        if not right or not torch.allclose(kernel, expected.expand_as(kernel), atol=1e-4):
-            raise ValueError(f"{name} is not the low-pass filter [1, 2, 1]; only that is supported")
-    return set(names)
+    right = kernel.dtype in FLOATS and kernel.numel() > 0
+    right = right and (kernel.shape[1:] == (1, 3, 3) or kernel.shape == (3, 3))
+    if not right or not torch.allclose(kernel.double(), expected.expand_as(kernel), atol=1e-4):
+        raise ValueError(f"{name} is not the low-pass filter [1, 2, 1]; only that is supported")
 
 
 def trained_resolution(synthesis: SynthesisNetwork) -> int:
@@ -166,11 +257,10 @@ def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> None:
     """Fill the stored noise maps from seed 0; `shared`: one map for both layers of a resolution."""
     random = torch.Generator().manual_seed(0)
     stored = [m for n, m in synthesis.named_buffers() if n.endswith("noise.const")]
-    first = torch.empty(0)
-    for i, noise_map in enumerate(stored):
-        drawn = torch.randn(noise_map.shape, generator=random)
-        first = first if i % 2 else drawn
-        noise_map.copy_(first if shared else drawn)
+    for first, second in zip(stored[::2], stored[1::2], strict=True):
+        maps = [torch.randn(first.shape, generator=random) for _ in range(2)]
+        first.copy_(maps[0])
+        second.copy_(maps[0 if shared else 1])
 
 
 @torch.no_grad()
@@ -186,3 +276,187 @@ def mean_w(mapping: MappingNetwork) -> Tensor:
             labels = torch.eye(config.label_dim)[torch.arange(CHUNK) % config.label_dim]
         total += mapping(z, labels).double().sum(dim=0)
     return total / AVERAGED
+
+
+def about_zero(bias: Tensor) -> Tensor:
+    """Biases of a style whose first half are scales about 1; ours are about 0."""
+    return torch.cat([bias.chunk(2)[0] - 1, bias.chunk(2)[1]])
+
+
+def he_scaled(strength: Tensor) -> Tensor:
+    """Noise strengths (1, channels, 1, 1) that have a He constant."""
+    return strength.flatten().double() * (NORM * math.sqrt(2 / strength.numel()))
+
+
+def bgr(rgb: Tensor) -> Tensor:
+    """Blue, green, red <-> red, green, blue."""
+    return rgb.flip(0)
+
+
+def said_by_genforce(content: Mapping[str, Any], weights: Weights, config: NetworkConfig) -> Said:
+    """Growth by the level of detail; images seen, where the file says it."""
+    if "synthesis.lod" not in weights:
+        raise ValueError("synthesis.lod is missing")
+    lod = weights["synthesis.lod"].reshape(-1).tolist()
+    if len(lod) != 1 or not 0 <= lod[0] < len(resolutions(config.resolution)):
+        raise ValueError(f"synthesis.lod is {readable(str(lod))}, not a level of this network")
+    metadata = content.get("running_metadata")
+    seen = metadata.get("seen_img") if isinstance(metadata, Mapping) else None
+    return {
+        "resolution": config.resolution >> math.floor(lod[0]),
+        "alpha": 1 - lod[0] % 1,
+        "images_seen": seen if type(seen) is int and seen >= 0 else None,
+    }
+
+
+def said_by_mmgeneration(
+    content: Mapping[str, Any], weights: Weights, config: NetworkConfig
+) -> Said:
+    """Growth and images seen, where the file says them."""
+    state = content.get("state_dict")
+    others = {**content, **state} if isinstance(state, Mapping) else {}
+
+    def scalar(name: str) -> float:
+        value = others.get(name)
+        plain = isinstance(value, Tensor) and value.numel() == 1
+        return float(value.item()) if plain else math.nan
+
+    resolution, seen = scalar("_curr_scale_int"), scalar("shown_nkimg")
+    alpha = scalar("_curr_transition_weight")
+    return {
+        "resolution": int(resolution) if resolution in resolutions(config.resolution) else 0,
+        "alpha": alpha if 0 <= alpha <= 1 else 1.0,
+        "images_seen": round(1000 * seen) if 0 <= seen < 1e9 else None,
+    }
+
+
+RB, RS = "generator.progression.{i}", "generator.progression.{i}.adain{j}.style.linear"
+RN = "generator.progression.{i}.noise{j}.weight_orig"
+ROSINALITY = Layout(
+    "rosinality/style-based-gan-pytorch",
+    needed=("generator.progression.0.conv1.input",),
+    rows=(
+        Match("dense.weight", "style.{odd}.linear.weight_orig", factor=100),  # our multiplier: 0.01
+        Match("dense.bias", "style.{odd}.linear.bias", factor=100),
+        Match("const", f"{RB}.conv1.input", factor=NORM),
+        # enlarges by a transposed convolution; a quarter: ours are summed, theirs averaged
+        Match("conv0", f"{RB}.conv1.0.weight", rotated=True, factor=NORM / 4),
+        Match("conv0", f"{RB}.conv1.1.conv.weight_orig", UP, factor=NORM),
+        Match("conv0.bias", f"{RB}.conv1.0.bias", factor=NORM),
+        Match("conv0.bias", f"{RB}.conv1.1.conv.bias", factor=NORM),
+        Match("conv1", f"{RB}.conv2.conv.weight_orig", factor=NORM),
+        Match("conv1.bias", f"{RB}.conv2.conv.bias", factor=NORM),
+        Match("noise.strength", RN, change=he_scaled, shape=(1, 0, 1, 1)),
+        Match("style.affine.weight", f"{RS}.weight_orig", factor=HE),
+        Match("style.affine.bias", f"{RS}.bias", change=about_zero),
+        Match("rgb.weight", "generator.to_rgb.{i}.conv.weight_orig", factor=HE),
+        Match("rgb.bias", "generator.to_rgb.{i}.conv.bias"),
+    ),
+    blur=r"generator\.progression\.\d+\.conv1\.[12]\.weight(_flip)?",
+    blurs=2,
+    config={"bias_before_blur": True},
+    shared_noise=True,
+    notes=(
+        "the discriminator has other layer widths than ours and is not converted",
+        "with noise drawn at random, our two layers of a resolution get a map each; theirs "
+        "share one (the stored maps are shared here too)",
+    ),
+)
+GL = "synthesis.layer{layer}"
+GENFORCE = Layout(  # the official networks; its training, or converted from official snapshots
+    "genforce/genforce",
+    needed=("mapping.dense0.weight", "synthesis.layer0.style.weight"),
+    rows=(
+        Match("average", "truncation.w_avg"),
+        Match("labels", "mapping.label_weight"),
+        Match("dense.weight", "mapping.dense{i}.weight"),
+        Match("dense.bias", "mapping.dense{i}.bias"),
+        Match("const", f"{GL}.const"),
+        Match("conv0", f"{GL}.weight", UP),
+        Match("conv1", "synthesis.layer{odd}.weight"),
+        *(Match(f"{part}.bias", f"{GL}.bias") for part in ("const", "conv0", "conv1")),
+        Match("noise.strength", f"{GL}.apply_noise.weight"),
+        Match("noise.const", f"{GL}.apply_noise.noise"),
+        Match("style.affine.weight", f"{GL}.style.weight"),
+        Match("style.affine.bias", f"{GL}.style.bias"),
+        Match("rgb.weight", "synthesis.output{i}.weight"),
+        Match("rgb.bias", "synthesis.output{i}.bias"),
+    ),
+    blur=r"synthesis\.layer\d+\.blur\.kernel",
+    ignored=("synthesis.lod",),
+    fused=True,
+    cutoff=8,
+    said=said_by_genforce,
+    notes=(
+        "not specified by the file, taken as published: fused_scale auto, use_wscale, "
+        "mapping_lr_mul 0.01, final_tanh off",
+    ),
+)
+HB, HS = "g_synthesis.{block}", "g_synthesis.{block}.epi{j}"
+HUANGZH13 = Layout(
+    "huangzh13/StyleGAN.pytorch",
+    needed=("g_synthesis.init_block.conv.weight",),
+    rows=(
+        Match("average", "truncation.avg_latent"),
+        Match("labels", "class_embedding.weight"),
+        Match("dense.weight", "g_mapping.map.dense{i}.weight"),
+        Match("dense.bias", "g_mapping.map.dense{i}.bias"),
+        Match("const", f"{HB}.const", factor=NORM),
+        Match("const.bias", f"{HB}.bias", factor=NORM),
+        Match("conv0", f"{HB}.conv0_up.weight", UP, factor=NORM),
+        Match("conv0.bias", f"{HB}.conv0_up.bias", factor=NORM),
+        Match("conv1", f"{HB}.conv1.weight", factor=NORM),
+        Match("conv1", f"{HB}.conv.weight", factor=NORM),
+        Match("conv1.bias", f"{HB}.conv1.bias", factor=NORM),
+        Match("conv1.bias", f"{HB}.conv.bias", factor=NORM),
+        Match("noise.strength", f"{HS}.top_epi.noise.weight", factor=NORM),
+        Match("style.affine.weight", f"{HS}.style_mod.lin.weight"),
+        Match("style.affine.bias", f"{HS}.style_mod.lin.bias"),
+        Match("rgb.weight", "g_synthesis.to_rgb.{i}.weight"),
+        Match("rgb.bias", "g_synthesis.to_rgb.{i}.bias"),
+    ),
+    blur=r"g_synthesis\.blocks\.\d+\.conv0_up\.intermediate\.kernel",
+    optional=("average", "blur"),
+    fused=True,
+    cutoff=8,
+    notes=(
+        "not specified by the file, taken as published: leaky ReLU, use_wscale, normalized "
+        "latents, mapping_lrmul 0.01, instance norm without pixel norm, truncation 0.7 of 8 layers",
+        "their training truncates, and their sampling script does not: pass psi 1 to see what the "
+        "latter shows",
+    ),
+)
+MB = "convs.{i}"
+MMGENERATION = Layout(  # and its successor mmagic: StyleGANV1
+    "open-mmlab/mmgeneration",
+    needed=("convs.0.conv1.input", "style_mapping.1.linear.weight_orig"),
+    rows=(
+        # their He constant is 1 here, ours sqrt(2)
+        Match("dense.weight", "style_mapping.{next}.linear.weight_orig", factor=math.sqrt(0.5)),
+        Match("dense.bias", "style_mapping.{next}.bias"),
+        Match("const", f"{MB}.conv1.input", factor=NORM),
+        Match("conv0", f"{MB}.conv1.0.conv.weight_orig", UP, factor=NORM),
+        Match("conv0.bias", f"{MB}.conv1.0.conv.bias", factor=NORM),
+        Match("conv1", f"{MB}.conv2.conv.weight_orig", factor=NORM),
+        Match("conv1.bias", f"{MB}.conv2.conv.bias", factor=NORM),
+        # one strength for all channels
+        Match("noise.strength", f"{MB}.noise_injector{{j}}.weight", factor=NORM, shape=(1,)),
+        Match("noise.const", "injected_noise_{layer}"),
+        Match("style.affine.weight", f"{MB}.adain{{j}}.affine.weight_orig", factor=HE),
+        Match("style.affine.bias", f"{MB}.adain{{j}}.affine.bias", change=about_zero),
+        Match("rgb.weight", "to_rgbs.{i}.conv.weight_orig", factor=HE, change=bgr),
+        Match("rgb.bias", "to_rgbs.{i}.conv.bias", change=bgr),
+    ),
+    blur=r"convs\.\d+\.conv1\.1\.kernel",
+    ignored=("steps",),  # the updates of mmagic's average
+    config={"activation_before_blur": True},
+    latent_norm=1 / (1 + 1e-6),  # to 1e-7: they add 1e-6 to the norm of a latent
+    psi=1.0,
+    said=said_by_mmgeneration,
+    notes=(
+        "not specified by the file, taken as published: lr_mlp 0.01, images in the order blue, "
+        "green, red",
+        "the discriminator has RGB layers of 3x3 and another head than ours and is not converted",
+    ),
+)
+LAYOUTS = ROSINALITY, GENFORCE, HUANGZH13, MMGENERATION

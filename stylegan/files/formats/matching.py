@@ -1,6 +1,6 @@
 """Tensors of a foreign file -> ours: how their layouts differ, and that none is missing or left."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ class Match:
     rotated: bool = False  # ... and then turned by 180 degrees in its last two axes
     factor: float = 1.0  # ... and multiplied
     change: Callable[[Tensor], Tensor] | None = None  # applied after axes and rotation
-    shape: Shape = ()  # in the file, where `change` makes another of it
+    shape: Shape = ()  # in the file, where it is another; 0 = as long as ours
 
     def to_ours(self, theirs: Tensor) -> Tensor:
         ours = theirs.permute(self.axes) if self.axes else theirs
@@ -36,27 +36,22 @@ class Match:
     def shape_in_file(self, ours: Shape) -> Shape:
         """What the shape of the tensor in the file must be for ours to have the shape `ours`."""
         back = [self.axes.index(i) for i in range(len(self.axes))]
-        return self.shape or tuple(ours[i] for i in back) or ours
+        return tuple(n or ours[0] for n in self.shape) or tuple(ours[i] for i in back) or ours
 
 
 def filled(
     make: Callable[[], N],
     matches: Iterable[Match],
     tensors: Mapping[str, Tensor],
-    unused: Collection[str] = (),
 ) -> N:
-    """The network that `make` makes, with the `tensors` of a file, in eval mode.
-
-    It is float64 if any of them is, which is exact, and float32 otherwise. `unused` are names of
-    tensors that may be without a match; ours without one are 0.
-    """
+    """The network that `make` makes, with the `tensors` of a file, in eval mode; ours without a
+    match are 0. It is float64 if any of them is, which is exact, and float32 otherwise."""
     table = list(matches)
     with torch.device("meta"):  # shapes only: absurd sizes fail before they cost memory
         network = make()
         state = network.state_dict()
         wanted = {m.path: torch.empty(m.shape_in_file(tuple(state[m.name].shape))) for m in table}
-    given = {path: t for path, t in tensors.items() if path in wanted or path not in unused}
-    refuse(misfits(wanted, given))
+    refuse(misfits(wanted, tensors))
     exact = any(tensors[match.path].dtype == torch.float64 for match in table)
     dtype = torch.float64 if exact else torch.float32
     filled = {name: torch.zeros(like.shape, dtype=dtype) for name, like in state.items()}

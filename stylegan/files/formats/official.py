@@ -6,7 +6,7 @@ Names and layouts are in `correspondence.py`, the safe reading of the file in `p
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def synthesis_from_official(variables: Variables, settings: Arguments) -> Synthe
     """`4x4/Conv/weight`, ... -> synthesis network."""
     config = config_from_official(settings, SYNTHESIS_SETTINGS)
     matches = synthesis_matches(config, fusion_from_official(settings))
-    return taken(lambda: SynthesisNetwork(config), matches, variables, LODS[:1])
+    return taken(lambda: SynthesisNetwork(config), matches, variables)
 
 
 def generator_from_official(
@@ -70,7 +70,7 @@ def generator_from_official(
     `config`: that of the settings, unless what it shares with a discriminator is known."""
     own = config or config_from_official(settings, GENERATOR_SETTINGS)
     matches = generator_matches(own, fusion_from_official(settings))
-    return taken(lambda: Generator(own), matches, variables, LODS)
+    return taken(lambda: Generator(own), matches, variables)
 
 
 def discriminator_from_official(
@@ -78,22 +78,18 @@ def discriminator_from_official(
 ) -> Discriminator:
     """`4x4/Conv/weight`, ... -> discriminator."""
     own = config or config_from_official(settings, DISCRIMINATOR_SETTINGS)
-    return taken(lambda: Discriminator(own), discriminator_matches(own), variables, LODS[:1])
+    return taken(lambda: Discriminator(own), discriminator_matches(own), variables)
 
 
-def taken(
-    make: Callable[[], N],
-    matches: Iterable[Match],
-    variables: Variables,
-    lods: Collection[str] = (),
-) -> N:
-    """As `filled`, from official arrays; `lods` are the names of levels of detail."""
-    tensors = {path: tensor(path, np.asarray(value)) for path, value in variables.items()}
-    return filled(make, matches, tensors, lods)
+def taken(make: Callable[[], N], matches: Iterable[Match], variables: Variables) -> N:
+    """As `filled`, from official arrays without the levels of detail."""
+    tensors = {path: tensor(path, v) for path, v in variables.items() if path not in LODS}
+    return filled(make, matches, tensors)
 
 
-def tensor(path: str, array: np.ndarray) -> Tensor:
+def tensor(path: str, value: Any) -> Tensor:
     """A copy of an official variable."""
+    array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{readable(path)} holds {array.dtype} instead of real numbers")
     return torch.from_numpy(array.astype(np.float64 if array.dtype == np.float64 else np.float32))
