@@ -8,8 +8,7 @@ from tiny_training import SCHEDULE, tiny_config
 
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import coming
-from stylegan.training.cost import Cost
-from stylegan.training.preflight import disk_warning, seconds_between, try_out
+from stylegan.training.preflight import disk_warning, seconds_left, try_out
 
 CPU = torch.device("cpu")
 
@@ -41,11 +40,10 @@ def test_a_preflight_tells_time_and_memory(tmp_path):
 
 
 def test_the_time_left_is_that_of_each_resolution_at_its_own_speed():
-    costs = {r: Cost(seconds, 0, True) for r, seconds in ((4, 1.0), (8, 2.0), (16, 4.0))}
+    seconds = {4: 1.0, 8: 2.0, 16: 4.0}.get
     plan = tiny_config().schedule  # 4x4 for 24 images, 8x8 for 64, 16x16 for 72
-    ends = [(0, 160, 24 + 128 + 288), (20, 24, 4), (20, 50, 4 + 52), (150, 160, 40)]
-    for first, end, seconds in ends:
-        assert seconds_between(plan, costs, first, end) == pytest.approx(seconds)
+    for images_seen, left in [(0, 24 + 128 + 288), (20, 4 + 128 + 288), (150, 40), (170, 0)]:
+        assert seconds_left(plan, images_seen, seconds) == pytest.approx(left)
 
 
 def test_more_memory_than_is_installed_is_refused_with_what_helps(tmp_path):

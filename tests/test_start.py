@@ -2,9 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -102,17 +99,3 @@ def test_data_that_is_not_there_is_refused_and_nothing_is_made(tmp_path):
     with pytest.raises(FileNotFoundError, match="gone"):
         training.start(tiny_config(), tmp_path / "gone", tmp_path / "run", device="cpu")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_every_name_of_the_package_is_there_and_none_is_hidden_by_a_module():
-    modules = {path.stem for path in Path(training.__path__[0]).glob("*.py")}
-    assert not modules & training.HOME.keys()
-    assert all(callable(getattr(training, name)) for name in training.HOME)
-
-
-def test_the_step_is_imported_without_the_loop_and_the_data():
-    code = "import sys, stylegan.training.step; print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = set(found.stdout.split())
-    assert "stylegan.training.step" in modules
-    assert not {"stylegan.training.loop", "stylegan.training.run", "stylegan.data"} & modules

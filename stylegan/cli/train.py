@@ -201,8 +201,7 @@ def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> 
     from stylegan.training.cost import Trial
     from stylegan.training.kernels import backend_flags
     from stylegan.training.preflight import outlook, plan_lines
-    from stylegan.training.resume import newest_state
-    from stylegan.training.run import fit_to_data, keep_threads
+    from stylegan.training.run import fit_to_data, keep_threads, newest_state
 
     found = looked_at(setup.source, setup.config, decode=True)
     config = fit_to_data(setup.config, found)

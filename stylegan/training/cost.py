@@ -27,6 +27,8 @@ LONG_STEP_SECONDS = 0.5  # by the first guess: a step of a wide network, for whi
 WORTH_A_THREAD = 1.1  # more threads must be faster by this, as they suffer when others come
 TRIED_PROBABILITY = 0.5  # of each transform of an adaptive augmentation
 CPU_RATE = 2e11  # operations per second of a step; a first guess, too high so that steps are tried
+# of a step, for each number that a layer gives; counted in the configurations that ship
+ACTIVATION_BYTES = {"fp32": 27, "tf32": 27, "bf16": 17, "fp16": 17}
 
 
 def step_flops(config: TrainConfig, resolution: int) -> float:
@@ -38,59 +40,50 @@ def step_flops(config: TrainConfig, resolution: int) -> float:
     return 10 * sum(18 * c * (c + lower) * r**2 for r, c, lower in pairs)
 
 
-# of a step, for each number that a layer gives; counted in the configurations that ship
-ACTIVATION_BYTES = {"fp32": 27, "tf32": 27, "bf16": 17, "fp16": 17}
-
-
 def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
     """Bytes that a step takes, to a factor of 1.3: activations, inputs, weights with their average,
     gradients and moments. What kernels take for themselves is not in it."""
     network, n = config.network, stage.batch_size // processes
     outputs = sum(network.channels(r) * r**2 for r in resolutions(stage.resolution))
     activations = ACTIVATION_BYTES[config.precision] * min(config.batch_gpu or n, n) * outputs
-    return activations + 36 * n * stage.resolution**2 + round(1.3 * state_bytes(config))
-
-
-def state_bytes(config: TrainConfig) -> int:
-    """Size of the weights, the average and the second moments in a state file."""
-    g, d = weight_counts(config.network)
-    return 4 * (3 * g + 2 * d)
+    return activations + 36 * n * stage.resolution**2 + round(1.3 * state_bytes(network))
 
 
 @functools.lru_cache
-def weight_counts(config: NetworkConfig) -> list[int]:
-    """Numbers of the generator and of the discriminator that are trained."""
+def state_bytes(config: NetworkConfig) -> int:
+    """Size of the weights, the average and the second moments in a state file."""
     with torch.device("meta"):
         networks = make_generator(config), make_discriminator(config)
-    return [sum(p.numel() for p in network.parameters()) for network in networks]
+    g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
+    return 4 * (3 * g + 2 * d)
 
 
-def one_step(state: TrainState, stage: Stage) -> None:
-    """A training step with random images, augmented as those of a run."""
+def largest_step(config: TrainConfig) -> int:
+    """Bytes that each process is expected to need for the largest step."""
+    processes = config.schedule.num_processes
+    stages = (stage for _, _, stage in phases(config.schedule))
+    return max(memory_estimate(config, stage, processes) for stage in stages)
+
+
+def timed_step(state: TrainState, stage: Stage) -> float:
+    """Seconds of a training step with random images, augmented as those of a run; averaged over the
+    processes, as all must plan the same."""
     config, network, like = state.config, state.config.network, state.generator.w_avg
-    share = Share.of_process(state.device, like.dtype)
+    share = Share.of_process(like.device, like.dtype)
     n = stage.batch_size // share.world_size
-    shape = n, network.image_channels, stage.resolution, stage.resolution
     labels = like.new_zeros(n, network.label_dim) if network.label_dim else None
     pool = None if labels is None else torch.zeros(1, network.label_dim)
     adaptive = config.augment.adaptive  # begins without any augmentation
     probability = TRIED_PROBABILITY if adaptive else state.strength.probability
-    with explained(state, stage):
-        reals = torch.rand(shape, device=like.device, dtype=like.dtype) * 2 - 1
-        draws = draw(config, 0, stage, pool, share, probability)
-        train_step(state, reals, labels, stage, draws)
-
-
-def timed_step(state: TrainState, stage: Stage) -> float:
-    """Seconds of one step, averaged over the processes: all must plan the same."""
-    device = state.device
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    wait = torch.cuda.synchronize if like.is_cuda else lambda device: None
+    wait(like.device)
     started = time.perf_counter()
-    one_step(state, stage)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return distributed.mean(torch.tensor(time.perf_counter() - started, device=device)).item()
+    with explained(state, stage):
+        reals = like.new_empty(n, network.image_channels, stage.resolution, stage.resolution)
+        draws = draw(config, 0, stage, pool, share, probability)
+        train_step(state, reals.uniform_(-1, 1), labels, stage, draws)
+    wait(like.device)
+    return distributed.mean(like.new_tensor(time.perf_counter() - started)).item()
 
 
 def installed_memory() -> int:
@@ -106,13 +99,6 @@ def memory_and_cores(device: torch.device) -> tuple[float, int]:
         memory = installed_memory() / distributed.processes_of_machine()
     memories, cores = zip(*distributed.gather((memory, torch.get_num_threads())), strict=True)
     return min(memories), min(cores)
-
-
-def largest_step(config: TrainConfig) -> int:
-    """Bytes that each process is expected to need for the largest step."""
-    processes = config.schedule.num_processes
-    stages = (stage for _, _, stage in phases(config.schedule))
-    return max(memory_estimate(config, stage, processes) for stage in stages)
 
 
 def threads_are_free(device: torch.device) -> bool:
@@ -136,9 +122,8 @@ class Trial:
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         self.config, self.device = config, device
-        self.processes = distributed.world_size()
         # under torchrun the siblings are at work, too
-        self.shared = device.type == "cpu" and self.processes == 1 and busy()
+        self.shared = device.type == "cpu" and distributed.world_size() == 1 and busy()
         self.state: TrainState | None = None  # made for the first step
         self.seconds_per_image: dict[int, float] = {}  # with the chosen threads, by resolution
         self.threads: list[str] = []  # what was chosen, and why
@@ -148,7 +133,7 @@ class Trial:
         """Try steps of these stages. Nothing is left behind but the number of threads."""
         cuda = self.device.type == "cuda"
         with torch.random.fork_rng([self.device.index] if cuda else []):
-            if choose_threads and threads_are_free(self.device):
+            if choose_threads and stages and threads_are_free(self.device):
                 self.choose_threads(stages)
             self.measure(stages)
         self.state = None
@@ -172,7 +157,7 @@ class Trial:
     def choose_threads(self, stages: list[Stage]) -> None:
         """Train on one thread from here on unless all of torch's are clearly faster."""
         most = torch.get_num_threads()
-        if most == 1 or not stages:
+        if most == 1:
             return
         stage = max(stages, key=lambda stage: step_flops(self.config, stage.resolution))
         flops = stage.batch_size * step_flops(self.config, stage.resolution)
@@ -180,40 +165,39 @@ class Trial:
             self.threads = [f"{most} threads: with long steps every core pays"]
             return
         all_threads, one = self.median_step(stage, (most, 1))
-        chosen = most if WORTH_A_THREAD * all_threads < one else 1
+        chosen, why = most, f"{one / all_threads:.1f} times as fast as one"
+        if one <= WORTH_A_THREAD * all_threads:
+            chosen, why = 1, f"{most} are {'hardly faster' if all_threads < one else 'slower'}"
+            why += " while other programs use the cores" * self.shared
         torch.set_num_threads(chosen)
         seconds = one if chosen == 1 else all_threads
         self.seconds_per_image[stage.resolution] = seconds / stage.batch_size
-        why = f"{one / all_threads:.1f} times as fast as one"
-        if chosen == 1:
-            why = f"{most} are hardly faster" if all_threads < one else f"{most} are slower"
-            why += " while other programs use the cores" * self.shared
         self.threads = [f"{count(chosen, 'thread')}: {why}"]
 
     def measure(self, stages: list[Stage]) -> None:
         """The costs: measured by steps with the whole batch, on a CPU with few images where those
         would take long; estimated from the steps before where both would, or where the machine
         has too little memory."""
-        config, device, processes = self.config, self.device, self.processes
-        if device.type == "cuda":
+        config, device, processes = self.config, self.device, distributed.world_size()
+        cpu, cuda = device.type == "cpu", device.type == "cuda"
+        if cuda:
             torch.cuda.reset_peak_memory_stats(device)
-        few = processes * max(config.network.deviation_group, 1)
+        few = processes * max(config.network.deviation_group, 1) if cpu else math.inf
+        rate = CPU_RATE if cpu else math.inf  # operations per second of a process
         most_memory = installed_memory() / distributed.processes_of_machine()
-        rate = CPU_RATE if device.type == "cpu" else math.inf  # operations per second of a process
         for stage in stages:
+            whole = stage.batch_size
             flops = step_flops(config, stage.resolution) / processes
             memory = memory_estimate(config, stage, processes)
             known = self.seconds_per_image.get(stage.resolution)
-            seconds_per_image, measured = known or flops / rate, stage.batch_size if known else 0
-            sizes = [few, stage.batch_size] if device.type == "cpu" else [stage.batch_size]
+            seconds_per_image, measured = known or flops / rate, whole if known else 0
             too_large = distributed.largest(memory > most_memory)  # a step needs every process
-            for n in dict.fromkeys([] if too_large or known else sizes):
+            for n in () if too_large or known else sorted({int(min(few, whole)), whole}):
                 if n * seconds_per_image < MOST_SECONDS:
                     tried = dataclasses.replace(stage, batch_size=n)
                     (seconds,) = self.median_step(tried, [torch.get_num_threads()])
                     seconds_per_image, measured = seconds / n, n
-                    if device.type == "cuda":
+                    if cuda:
                         memory = torch.cuda.max_memory_reserved(device)
             rate = flops / seconds_per_image
-            whole = measured == stage.batch_size
-            self.costs[stage.resolution] = Cost(seconds_per_image, memory, whole)
+            self.costs[stage.resolution] = Cost(seconds_per_image, memory, measured == whole)

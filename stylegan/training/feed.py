@@ -16,8 +16,7 @@ class Feed:
     """Processed batches, of one endless loader per resolution, and the draws beside them."""
 
     def __init__(self, state: TrainState, store: Store, workers: int) -> None:
-        self.state, self.config, self.store = state, state.config, store
-        self.workers = workers
+        self.state, self.config, self.store, self.workers = state, state.config, store, workers
         self.share = Share.of_process(state.device, state.generator.w_avg.dtype)
         self.loader: Iterator[Batch] = iter(())
         self.loading: tuple[int, int, int] | None = None  # resolution, batch size, next position
@@ -28,12 +27,23 @@ class Feed:
 
     def next(self, images_seen: int, stage: Stage) -> tuple[Tensor, Tensor | None]:
         """Images (n, C, r, r) in [-1, 1] and labels of this process."""
-        started, config, share = perf_counter(), self.config, self.share
-        images, labels = next(self.loader_at(images_seen, stage))
-        self.loading = (stage.resolution, stage.batch_size, images_seen + stage.batch_size)
-        mirror = None
-        if config.data.mirror:
-            mirror = mirror_flags(config.seed, images_seen, stage.batch_size, share)
+        started, config, share, n = perf_counter(), self.config, self.share, stage.batch_size
+        if self.loading != (stage.resolution, n, images_seen):
+            self.loader = batches(
+                self.store,
+                stage.resolution,
+                batch_size=n,
+                start=images_seen,
+                seed=config.seed,
+                rank=share.rank,
+                world_size=share.world_size,
+                workers=self.workers,
+                device=share.device,
+                labels=config.data.labels,
+            )
+        images, labels = next(self.loader)
+        self.loading = stage.resolution, n, images_seen + n
+        mirror = mirror_flags(config.seed, images_seen, n, share) if config.data.mirror else None
         reals = process_reals(images, alpha=stage.alpha, mirror=mirror, dtype=share.dtype)
         self.waited = perf_counter() - started
         return reals, labels
@@ -42,20 +52,3 @@ class Feed:
         """The random numbers of the step; labels of generated images are those of the data."""
         probability = self.state.strength.probability
         return draw(self.config, images_seen, stage, self.label_pool, self.share, probability)
-
-    def loader_at(self, images_seen: int, stage: Stage) -> Iterator[Batch]:
-        """The loader in use, or a new one where it does not come next to what is asked for."""
-        if self.loading != (stage.resolution, stage.batch_size, images_seen):
-            self.loader = batches(
-                self.store,
-                stage.resolution,
-                batch_size=stage.batch_size,
-                start=images_seen,
-                seed=self.config.seed,
-                rank=self.share.rank,
-                world_size=self.share.world_size,
-                workers=self.workers,
-                device=self.share.device,
-                labels=self.config.data.labels,
-            )
-        return self.loader

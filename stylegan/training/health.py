@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
-
 from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.messages import count
@@ -24,6 +22,7 @@ ADVICE = (
     "schedule.d_lr) or precision fp32, from a state whose samples were still good (--init-from); "
     "see docs/diagnostics.md"
 )
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 
 
 class Diverged(ValueError):
@@ -46,21 +45,23 @@ class Health:
     saturated_images: int = 0  # length of the stretch that lasts until now
 
     @property
+    def skipped(self) -> int:
+        """The longest row of skipped updates that lasts until now."""
+        return max(self.state.skipped_in_a_row_g, self.state.skipped_in_a_row_d)
+
+    @property
     def in_doubt(self) -> bool:
         """Something seems wrong at the moment, which is not the time for a checkpoint."""
-        state = self.state
-        skipped = max(state.skipped_in_a_row_g, state.skipped_in_a_row_d)
-        return skipped >= DOUBTFUL_SKIPS or self.saturated_images > 0
+        return self.skipped >= DOUBTFUL_SKIPS or self.saturated_images > 0
 
     def check_updates(self) -> None:
         """Diverged if too many updates in a row were skipped."""
         state = self.state
-        skipped = max(state.skipped_in_a_row_g, state.skipped_in_a_row_d)
-        if skipped >= state.config.max_skipped:
-            network = "generator" if skipped == state.skipped_in_a_row_g else "discriminator"
+        if self.skipped >= state.config.max_skipped:
+            network = "generator" if self.skipped == state.skipped_in_a_row_g else "discriminator"
             raise Diverged(
-                f"the gradients of the {network} were not finite in {skipped} updates in a row "
-                f"(max_skipped), at image {state.images_seen}; {ADVICE}"
+                f"the gradients of the {network} were not finite in {self.skipped} updates in a "
+                f"row (max_skipped), at image {state.images_seen}; {ADVICE}"
             )
 
     def check_logits(self, progress: TrainingProgress) -> None:
@@ -91,7 +92,7 @@ class Overfitting:
 
     config: TrainConfig
     num_images: int
-    windows: int = 0  # at full resolution
+    first: bool = True  # window at full resolution
     images: int = 0  # of the present window
     signs: float = 0.0  # their r_t, summed
     said: bool = False
@@ -100,18 +101,18 @@ class Overfitting:
         """What to tell, once, if it looks overfitted over the last window."""
         stage, config, metrics = progress.stage, self.config, progress.metrics
         if (stage.resolution, stage.alpha) != (config.network.resolution, 1):
-            self.windows, self.images, self.signs = 0, 0, 0.0
+            self.first, self.images, self.signs = True, 0, 0.0
             return None
         self.images += progress.images
         self.signs += metrics["d/real_signs"] * progress.images
         if self.said or self.images < max(WINDOW_IMAGES, WINDOW_PASSES * self.num_images):
             return None
-        signs, images = self.signs / self.images, self.images
-        self.windows, self.images, self.signs = self.windows + 1, 0, 0.0
+        signs, images, first = self.signs / self.images, self.images, self.first
+        self.first, self.images, self.signs = False, 0, 0.0
         # logits of the WGAN losses have no zero between reals and fakes, nor perhaps a user's
         comparable = config.discriminator_loss.startswith(("logistic", "hinge"))
         rising = config.augment.adaptive and metrics["augment/probability"] < LEAKING_PROBABILITY
-        self.said = self.windows > 1 and signs >= OVERFITTED_SIGNS and comparable and not rising
+        self.said = signs >= OVERFITTED_SIGNS and comparable and not (first or rising)
         if not self.said:
             return None
         return (
@@ -129,36 +130,21 @@ def explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if is_out_of_memory(error):
-            message = out_of_memory(state.config, stage or state.stage, error)
-            raise ValueError(message) from error
-        if distributed.world_size() > 1 and distributed.is_lost_contact(error):
+        text, processes = str(error).strip().split("\n")[0], distributed.world_size()
+        # libraries and the machine itself have no class of their own for it
+        if any(sign in str(error).lower() for sign in OUT_OF_MEMORY):
+            stage = stage or state.stage
+            own = stage.batch_size // processes
+            raise ValueError(
+                f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
+                f"{count(processes, 'process')}, {min(state.config.batch_gpu or own, own)} images "
+                "at once; try a smaller --batch-gpu, -o checkpoint_activations=true, --precision "
+                f"bf16 or, in a new run, a smaller schedule.batch_size ({text})"
+            ) from error
+        if processes > 1 and distributed.is_lost_contact(error):
             raise LostContact(
-                f"process {distributed.rank()} of {distributed.world_size()} has lost contact with "
-                f"another, at image {state.images_seen}; the same command continues "
-                f"({first_line(error).partition('. ')[0]})"
+                f"process {distributed.rank()} of {processes} has lost contact with another, at "
+                f"image {state.images_seen}; the same command continues "
+                f"({text.partition('. ')[0]})"
             ) from error
         raise
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """On a GPU, or of a library or the machine itself, whose errors have no class of their own."""
-    signs = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
-    text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or any(sign in text for sign in signs)
-
-
-def out_of_memory(config: TrainConfig, stage: Stage, error: RuntimeError) -> str:
-    """The batch that did not fit, and the options that make it smaller."""
-    processes = distributed.world_size()
-    own = stage.batch_size // processes
-    return (
-        f"out of memory at resolution {stage.resolution}, batch {stage.batch_size} on "
-        f"{count(processes, 'process')}, {min(config.batch_gpu or own, own)} images at once; try "
-        "a smaller --batch-gpu, -o checkpoint_activations=true, --precision bf16 or, in a new run, "
-        f"a smaller schedule.batch_size ({first_line(error)})"
-    )
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

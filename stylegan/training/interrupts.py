@@ -2,11 +2,10 @@
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
 
 from stylegan import distributed
 from stylegan.training.state import TrainState
@@ -26,15 +25,13 @@ class Stopped(KeyboardInterrupt):
 
 @dataclass
 class Requests:
-    """What signals have asked for."""
+    """Signals that were received and not yet answered."""
 
     received: list[int] = field(default_factory=list)
-    handled: int = 0
 
     def agree(self, save_is_due: bool) -> tuple[int, bool]:
         """The signal to stop for (0: none), and whether to save; the same in all processes."""
-        new = self.received[self.handled :]
-        self.handled += len(new)
+        new = [self.received.pop() for _ in range(len(self.received))]
         new += [signal.SIGTERM] if distributed.is_orphan() else []  # as torchrun would have sent
         stop = max((number for number in new if number != SAVE), default=0)
         # one MAX-reduce carries the signal and the wish to save
@@ -45,32 +42,31 @@ class Requests:
 @contextmanager
 def requests() -> Iterator[Requests]:
     """Collects signals instead of dying of them; a second one of those that stop kills as usual."""
-    asked = Requests()
-    before: dict[int, Any] = {}
+    asked, usual = Requests(), {number: signal.getsignal(number) for number in STOP}
 
     def remember(number: int, frame: FrameType | None) -> None:
         asked.received.append(number)
-        if number in STOP:
-            signal.signal(number, before[number])
+        if number in usual:
+            signal.signal(number, usual[signal.Signals(number)])
 
-    if threading.current_thread() is threading.main_thread():
-        for number in (*STOP, SAVE):
-            before[number] = signal.signal(number, remember)
-    try:
+    with handled((*STOP, SAVE), remember):
         yield asked
-    finally:
-        for caught, handler in before.items():
-            signal.signal(caught, handler)
+
+
+def nothing_to_save() -> AbstractContextManager[None]:
+    """The signal that asks for a save is ignored: there is nothing to save yet."""
+    return handled([SAVE], signal.SIG_IGN)
 
 
 @contextmanager
-def nothing_to_save() -> Iterator[None]:
-    """The signal that asks for a save is ignored: there is nothing to save yet."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(SAVE, signal.SIG_IGN)
+def handled(
+    numbers: Sequence[int], handler: Callable[[int, FrameType | None], None] | signal.Handlers
+) -> Iterator[None]:
+    """`handler` gets these signals inside; without effect in all threads but the main one."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in (numbers if main else ())}
     try:
         yield
     finally:
-        signal.signal(SAVE, before)
+        for number, usual in before.items():
+            signal.signal(number, usual)

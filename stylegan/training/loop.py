@@ -2,8 +2,7 @@
 
 import faulthandler
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stylegan import distributed
@@ -14,7 +13,6 @@ from stylegan.training.feed import Feed
 from stylegan.training.health import Health, Overfitting, explained
 from stylegan.training.interrupts import Requests, Stopped, requests
 from stylegan.training.recorder import Recorder
-from stylegan.training.snapshots import Snapshots
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
@@ -40,64 +38,66 @@ class Evaluation:
         return all(sign * last[self.best_by] < value for value in values)
 
 
-def train(
-    state: TrainState,
-    store: Store,
-    recorder: Recorder,
-    evaluation: Evaluation | None = None,
-    *,
-    workers: int = 1,
-    hang_minutes: float = 30.0,
-) -> None:
-    """Train from where `state` is to the end of its schedule; files go into the run's folder, which
-    must be held alone.
-
-    Stopped if a signal asked for it. Every error (Diverged, LostContact, out of memory, no room for
-    the last files) leaves the last good state.
-    """
-    feed, snapshots, health = Feed(state, store, workers), Snapshots(store, recorder), Health(state)
-    overfitting = Overfitting(state.config, store.num_images)
-    with requests() as asked, watchdog(hang_minutes) as alive:
-        watches = health, overfitting, asked, alive
-        loop = Loop(state, feed, recorder, snapshots, *watches, evaluation)
-        try:
-            with explained(state):
-                loop.run()
-        except Exception as error:
-            recorder.tell(f"stopped at image {state.images_seen}; {recorder.last_state()}")
-            recorder.end("failed", reason=str(error))
-            raise
-
-
-@contextmanager
-def watchdog(minutes: float) -> Iterator[Callable[[], None]]:
-    """Yields a function to call at every step. If `minutes` pass without a call, the process prints
-    the stack of each thread and ends; torchrun ends the others. One process, or 0 minutes: off."""
-    seconds = minutes * 60 if distributed.world_size() > 1 else 0.0
-
-    def alive() -> None:
-        if seconds:
-            faulthandler.dump_traceback_later(seconds, exit=True)
-
-    try:
-        yield alive
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-
-
-@dataclass
 class Loop:
     """Step after step, and what is done between them."""
 
-    state: TrainState
-    feed: Feed
-    recorder: Recorder
-    snapshots: Snapshots
-    health: Health
-    overfitting: Overfitting
-    asked: Requests
-    alive: Callable[[], None]  # no step for too long ends the process
-    evaluation: Evaluation | None
+    def __init__(
+        self,
+        state: TrainState,
+        store: Store,
+        recorder: Recorder,
+        evaluation: Evaluation | None,
+        *,
+        workers: int,
+        hang_minutes: float,
+    ) -> None:
+        self.state, self.recorder, self.evaluation = state, recorder, evaluation
+        self.feed = Feed(state, store, workers)
+        self.health, self.overfitting = Health(state), Overfitting(state.config, store.num_images)
+        # of one step, which ends the process; one process alone may take any time
+        self.most_seconds = 60 * hang_minutes if distributed.world_size() > 1 else 0.0
+
+    def train(self) -> None:
+        """Train from where the state is to the end of its schedule. Stopped if a signal asked for
+        it. Every error (Diverged, LostContact, out of memory, no room for the last files) leaves
+        the last good state."""
+        state, recorder = self.state, self.recorder
+        last = recorder.folder.generator_file(state.images_seen)
+        if state.finished and from_rank0(last.exists):  # called again
+            return
+        with requests() as asked:
+            try:
+                with explained(state):
+                    recorder.begin()
+                    while not state.finished:
+                        self.step(asked)
+                    self.finish(state.stage)
+            except Exception as error:
+                recorder.tell(f"stopped at image {state.images_seen}; {recorder.last_state()}")
+                recorder.end("failed", reason=str(error))
+                raise
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+
+    def step(self, asked: Requests) -> None:
+        """One step, what is due after it, and an answer to what was asked by signals."""
+        state, before = self.state, self.state.images_seen
+        stage = state.position.next_stage(state.config.schedule)
+        if self.most_seconds:  # else prints the stack of each thread and ends; torchrun the others
+            faulthandler.dump_traceback_later(self.most_seconds, exit=True)
+        reals, labels = self.feed.next(before, stage)
+        metrics = train_step(state, reals, labels, stage, self.feed.draws(before, stage))
+        self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
+        self.health.check_updates()
+        periodic = self.periodic(stage.tick_kimg)
+        # After the last step only a due log is written here; `finish` writes the files.
+        for kimg, action in periodic[:1] if state.finished else periodic:
+            images = max(round(1000 * kimg), 1)
+            if state.images_seen // images > before // images:
+                action(stage)
+        # Agreeing is a collective: several processes do it when the schedule is read.
+        if distributed.world_size() == 1 or state.repeats_left == 0:
+            self.answer(asked)
 
     def periodic(self, tick_kimg: float) -> list[tuple[float, Callable[[Stage], object]]]:
         """What is done every so many thousand images. The state comes last, so that whatever a kill
@@ -107,35 +107,9 @@ class Loop:
             (self.state.config.log_kimg, self.log),
             (tick_kimg, self.recorder.write_samples),
             ((self.evaluation and self.evaluation.every_kimg) or files_kimg, self.evaluate),
-            (files_kimg, self.snapshots.write_generator),
+            (files_kimg, self.recorder.write_generator),
             (tick_kimg, self.save),
         ]
-
-    def run(self) -> None:
-        """Train until the schedule ends. Stopped if a signal asked for it."""
-        state = self.state
-        last = self.recorder.folder.generator_file(state.images_seen)
-        if state.finished and from_rank0(last.exists):  # called again
-            return
-        self.recorder.begin()
-        while not state.finished:
-            before = state.images_seen
-            stage = state.position.next_stage(state.config.schedule)
-            self.alive()
-            reals, labels = self.feed.next(before, stage)
-            metrics = train_step(state, reals, labels, stage, self.feed.draws(before, stage))
-            self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
-            self.health.check_updates()
-            periodic = self.periodic(stage.tick_kimg)
-            # After the last step only a due log is written here; `finish` writes the files.
-            for kimg, action in periodic[:1] if state.finished else periodic:
-                images = max(round(1000 * kimg), 1)
-                if state.images_seen // images > before // images:
-                    action(stage)
-            # Agreeing is a collective: several processes do it when the schedule is read.
-            if distributed.world_size() == 1 or state.repeats_left == 0:
-                self.answer_requests()
-        self.finish(state.stage)
 
     def log(self, stage: Stage) -> None:
         progress = self.recorder.write_progress(stage)
@@ -153,7 +127,7 @@ class Loop:
                 "or logits saturated"
             )
         else:
-            self.snapshots.write_state()
+            self.recorder.write_state()
 
     def evaluate(self, stage: Stage) -> bool:
         """Measure the average generator, and write it if it is the best so far. False if a file
@@ -167,42 +141,43 @@ class Loop:
         self.recorder.write_scores(scores)
         written = True
         if self.evaluation.is_best(self.state.scores):
-            written = self.snapshots.write_generator(stage, self.recorder.folder.best_generator)
+            written = self.recorder.write_generator(stage, self.recorder.folder.best_generator)
         if not written:
             self.state.scores.pop()  # a best one must not hide that it was never written
         self.recorder.meter.since += time.perf_counter() - started  # not part of training's speed
         return written
 
-    def answer_requests(self) -> None:
+    def answer(self, asked: Requests) -> None:
         """Save the state if the clock or a signal asks for it; Stopped after saving it."""
-        due = self.snapshots.minutes_are_over() and not self.health.in_doubt
-        stop, save = self.asked.agree(due)
-        if save and not stop and self.snapshots.write_state():
-            self.recorder.line("saved", images_seen=self.state.images_seen)
+        recorder = self.recorder
+        stop, save = asked.agree(recorder.minutes_are_over() and not self.health.in_doubt)
+        saved = (stop or save) and recorder.write_state()
+        if saved and not stop:
+            recorder.line("saved", images_seen=self.state.images_seen)
         if not stop:
             return
-        saved = self.snapshots.write_state()
-        self.recorder.end("stopped", signal=stop)
+        recorder.end("stopped", signal=stop)
         if not saved:
             raise OSError(
-                f"stopped, but the state of {self.recorder.folder.path} could not be written, see "
-                f"above; {self.recorder.last_state()}, from which the same command continues"
+                f"stopped, but the state of {recorder.folder.path} could not be written, see "
+                f"above; {recorder.last_state()}, from which the same command continues"
             )
         raise Stopped(stop, self.state)
 
     def finish(self, stage: Stage) -> None:
         """The last files. OSError if they cannot be written."""
-        if self.recorder.meter.images:  # since the last line of the log
+        recorder = self.recorder
+        if recorder.meter.images:  # since the last line of the log
             self.log(stage)
-        self.recorder.write_samples(stage)
+        recorder.write_samples(stage)
         written = (
             self.evaluate(stage),
-            self.snapshots.write_generator(stage),
-            self.snapshots.write_state(),
+            recorder.write_generator(stage),
+            recorder.write_state(),
         )
         if not all(written):
             raise OSError(
-                f"the end of {self.recorder.folder.path} could not be written, see above; "
-                f"{self.recorder.last_state()}. Make room and give the same command again"
+                f"the end of {recorder.folder.path} could not be written, see above; "
+                f"{recorder.last_state()}. Make room and give the same command again"
             )
-        self.recorder.end("finished")
+        recorder.end("finished")

@@ -1,4 +1,4 @@
-"""What a run records as it goes: log.jsonl, events, grids of samples, progress."""
+"""What a run writes as it goes: log.jsonl, events, grids of samples, states and generators."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +14,8 @@ from torch import Tensor
 from stylegan import distributed, sampling
 from stylegan.data import Store
 from stylegan.disk import atomic_file
+from stylegan.files import checkpoint
+from stylegan.files.loading import save_generator
 from stylegan.lineage import to_plain
 from stylegan.messages import reason_of
 from stylegan.records import append_line, device_name, hardware, to_line, versions
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 SAMPLE_IMAGES = 32  # in the grids that a run writes
 GRID_COLUMNS = 8
+RETRY_SECONDS = 60  # until a state that the disk refused is written again
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,13 @@ class Meter:
 
     def read(self) -> dict[str, float]:
         """Averages over the steps that had them, and processes."""
-        if not self.sums:
-            return {}
         names = sorted(self.sums)
         averages = distributed.mean(torch.stack([self.sums[n] / self.counts[n] for n in names]))
         return dict(zip(names, averages.tolist(), strict=True))
 
 
 class Recorder:
-    """Writes the log, the events and the samples of a run; only the first process does.
+    """Writes the files of a run; only the first process does.
 
     What the disk refuses is reported, and training goes on.
     """
@@ -93,26 +94,38 @@ class Recorder:
         self.began = state.images_seen
         self.tensorboard = tensorboard and self.writes
         self.curves: SummaryWriter | None = None  # opened when first written to
+        config, rectangle = state.config, store.active_rectangle
+        self.save_seconds = config.save_minutes * 60
+        self.saved_at = time.monotonic()  # when the state was last saved, or could not be
+        self.identity = state.data or store.training_identity(
+            config.network.resolution, labels=config.data.labels
+        )
+        self.about_data: dict[str, Any] = {
+            "label_names": list(store.label_names) if config.data.labels else [],
+            "active_rectangle": None if rectangle is None else list(rectangle),
+        }
 
     def begin(self) -> None:
         """Where this part of the run starts; the first one shows the data, and weights from
         elsewhere as they came."""
-        device, first = self.state.device, self.state.images_seen == 0
-        lineage = self.state.lineage
+        state, first = self.state, self.state.images_seen == 0
         self.line(
             "start" if first else "resume",
-            images_seen=self.state.images_seen,
-            device=str(device),
-            device_name=device_name(device),
+            images_seen=state.images_seen,
+            device=str(state.device),
+            device_name=device_name(state.device),
             processes=distributed.world_size(),
             hardware=hardware(),
             versions=versions(),
-            **({"lineage": to_plain(lineage)} if lineage else {}),
+            **({"lineage": to_plain(state.lineage)} if state.lineage else {}),
         )
-        if first and lineage:
-            self.write_samples(self.state.stage)
+        if first and state.lineage:
+            self.write_samples(state.stage)
         if self.writes and not self.folder.reals_file.exists():
-            self.write_grid(self.folder.reals_file, self.real_pictures(), "reals")
+            images = self.store.images(state.config.network.resolution)
+            some = images[:: max(len(images) // SAMPLE_IMAGES, 1)][:SAMPLE_IMAGES]
+            reals = self.store.pictures(np.array(some)).transpose(0, 2, 3, 1)
+            self.write_grid(self.folder.reals_file, reals, "reals")
 
     def line(self, event: str, **values: Any) -> None:
         """Append one JSON object to log.jsonl; a number that is not finite becomes null."""
@@ -181,7 +194,6 @@ class Recorder:
         that, and training goes on."""
         if not self.tensorboard:
             return
-        seen = self.state.images_seen
         try:
             if self.curves is None:
                 from torch.utils.tensorboard import SummaryWriter
@@ -190,10 +202,9 @@ class Recorder:
                 folder = str(self.folder.tensorboard)
                 self.curves = SummaryWriter(folder, purge_step=self.began + 1)
             for name, value in values.items():
-                if isinstance(value, Tensor):
-                    self.curves.add_image(name, value, seen)
-                else:
-                    self.curves.add_scalar(name, value, seen)
+                picture = isinstance(value, Tensor)
+                add = self.curves.add_image if picture else self.curves.add_scalar
+                add(name, value, self.state.images_seen)
         except OSError as error:
             self.tensorboard = False
             self.tell(f"no more curves in TensorBoard: {reason_of(error)}; going on without")
@@ -204,17 +215,13 @@ class Recorder:
         self.show({f"metrics/{name}": value for name, value in scores.items()})
 
     def write_samples(self, stage: Stage) -> None:
-        """A grid of samples."""
-        if self.writes:
-            path = self.folder.sample_file(self.state.images_seen)
-            self.write_grid(path, self.sample_pictures(stage), "samples")
-
-    def sample_pictures(self, stage: Stage) -> Tensor:
-        """Pictures of fixed seeds by the average generator, uint8 (N, C, r, r)."""
-        generator = self.state.generator_ema
-        kinds = generator.config.label_dim
-        labels = torch.from_numpy(self.store.sample_labels(SAMPLE_IMAGES)) if kinds else None
-        pictures = sampling.generate(
+        """A grid of pictures of fixed seeds by the average generator."""
+        if not self.writes:
+            return
+        generator, labels = self.state.generator_ema, None
+        if generator.config.label_dim:
+            labels = torch.from_numpy(self.store.sample_labels(SAMPLE_IMAGES))
+        rows = sampling.generate(
             generator,
             range(SAMPLE_IMAGES),
             psi=1.0,
@@ -223,24 +230,19 @@ class Recorder:
             alpha=stage.alpha,
             batch=GRID_COLUMNS,
         )
-        return torch.cat([torch.from_numpy(row) for row in pictures]).permute(0, 3, 1, 2)
+        path = self.folder.sample_file(self.state.images_seen)
+        self.write_grid(path, np.concatenate(list(rows)), "samples")
 
-    def real_pictures(self) -> Tensor:
-        images = self.store.images(self.state.config.network.resolution)
-        step = max(len(images) // SAMPLE_IMAGES, 1)
-        return torch.from_numpy(self.store.pictures(np.array(images[::step][:SAMPLE_IMAGES])))
-
-    def write_grid(self, path: Path, pictures: Tensor, name: str) -> None:
-        """A plain grid, small pictures enlarged to the full resolution, written and logged, without
-        padding; what is transparent shows a chequered ground."""
+    def write_grid(self, path: Path, pictures: np.ndarray, name: str) -> None:
+        """A grid of pictures (N, r, r, C), small ones enlarged to the full resolution, written and
+        logged, without padding; what is transparent shows a chequered ground."""
         from PIL import Image
         from torchvision.utils import make_grid
 
-        factor = self.state.config.network.resolution // pictures.shape[-1]
-        pictures = pictures.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
-        shown = sampling.crop(pictures.permute(0, 2, 3, 1).numpy(), self.store.active_rectangle)
-        shown = np.ascontiguousarray(sampling.over_squares(shown).transpose(0, 3, 1, 2))
-        image = make_grid(torch.from_numpy(shown), nrow=GRID_COLUMNS, padding=0)
+        factor = self.state.config.network.resolution // pictures.shape[1]
+        pictures = pictures.repeat(factor, 1).repeat(factor, 2)
+        shown = sampling.over_squares(sampling.crop(pictures, self.store.active_rectangle))
+        image = make_grid(torch.from_numpy(shown).permute(0, 3, 1, 2), GRID_COLUMNS, padding=0)
 
         def write() -> None:
             path.parent.mkdir(exist_ok=True)
@@ -249,6 +251,53 @@ class Recorder:
 
         self.attempt(path, write)
         self.show({name: image})
+
+    def minutes_are_over(self) -> bool:
+        """The last state is older than `save_minutes`, by the first process's clock."""
+        passed = time.monotonic() - self.saved_at
+        return distributed.rank() == 0 and 0 < self.save_seconds < passed
+
+    def write_state(self) -> bool:
+        """Everything that a later call needs to continue; then older files may go."""
+        self.saved_at = time.monotonic()
+        state, config = self.state, self.state.config
+        path = self.folder.state_file(state.images_seen)
+
+        def write() -> None:
+            payload = {
+                **state.to_payload(),
+                **self.about_data,
+                "data": self.identity,
+                "processes": distributed.world_size(),
+                "threads": torch.get_num_threads(),
+            }
+            checkpoint.save(path, "state", payload)
+            milestone = round(config.milestone_kimg * 1000)
+            self.folder.retain_states(state.images_seen, config.keep_states, milestone)
+
+        saved = self.written(path, write)
+        if not saved:  # tried again in a minute
+            self.saved_at -= max(self.save_seconds - RETRY_SECONDS, 0)
+        return saved
+
+    def write_generator(self, stage: Stage, path: Path | None = None) -> bool:
+        """The average generator alone, for users."""
+        state = self.state
+        path = path or self.folder.generator_file(state.images_seen)
+
+        fields = {
+            "images_seen": state.images_seen,
+            "resolution": stage.resolution,
+            "alpha": stage.alpha,
+            "lineage": state.lineage,
+            **self.about_data,
+        }
+        return self.written(path, lambda: save_generator(path, state.generator_ema, **fields))
+
+    def written(self, path: Path, write: Callable[[], None]) -> bool:
+        """Write in the first process; whether it could be done, in every process."""
+        done = distributed.rank() > 0 or self.attempt(path, write)
+        return not distributed.largest(not done)
 
     def end(self, event: str, **values: Any) -> None:
         """The last line of this part of the run."""

@@ -3,30 +3,37 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from stylegan import distributed
-from stylegan.config import TrainConfig
+from stylegan.config import TrainConfig, check_batches, differences, from_dict
 from stylegan.data import Findings, Store, cached_store
-from stylegan.distributed import from_rank0
-from stylegan.messages import count
+from stylegan.data.cache import changes_since
+from stylegan.distributed import from_rank0, on_all_ranks
+from stylegan.files import checkpoint
+from stylegan.messages import count, readable
 from stylegan.run_folder import RunFolder
 from stylegan.training.cost import threads_are_free
 from stylegan.training.interrupts import nothing_to_save
 from stylegan.training.kernels import backend_flags
-from stylegan.training.loop import Evaluation, train
+from stylegan.training.loop import Evaluation, Loop
 from stylegan.training.preflight import try_out
 from stylegan.training.recorder import Recorder, TrainingProgress
-from stylegan.training.resume import check_same_options, newest_state, open_run
 from stylegan.training.state import TrainState
 
 if TYPE_CHECKING:
     from stylegan.training.transfer import Start
 
+Tell = Callable[[str], None]  # what a user should know
 WEEK_MINUTES = 7 * 24 * 60
+
+
+def silent(text: str) -> None:
+    """A `Tell` that nobody hears."""
 
 
 def start(
@@ -37,7 +44,7 @@ def start(
     device: str | torch.device = "auto",
     init_from: "str | Path | Start | None" = None,
     evaluation: Evaluation | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Tell = silent,
     report: Callable[[TrainingProgress], None] = lambda progress: None,
     strict: bool = False,
     preflight: bool = True,
@@ -61,39 +68,40 @@ def start(
     """
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
-    group = processes(device, hang_minutes)
-    with nothing_to_save(), group, backend_flags(config), folder.alone():
-        say = tell if distributed.rank() == 0 else lambda text: None
-        store = (
-            data
-            if isinstance(data, Store)
-            else open_store(data, config, strict=strict, begun=folder.saved() > 0, tell=say)
-        )
+    with nothing_to_save(), processes(device, hang_minutes), backend_flags(config), folder.alone():
+        say = tell if distributed.rank() == 0 else silent
+        if isinstance(data, Store):
+            store = data
+        else:
+            store = open_store(data, config, strict=strict, begun=folder.saved() > 0, tell=say)
         config = fit_to_data(config, store)
-        check_same_options(folder, config)
-        newest, payload = saved = newest_state(folder, say)
+        check_batches(config, distributed.world_size())
+        stored = folder.stored_config()
+        if stored is not None and (different := differences(stored, config)):
+            raise ValueError(
+                f"{folder.path} is a run of another configuration ({'; '.join(different)}); "
+                "choose another --out, or the options of that run"
+            )
+        newest, payload = newest_state(folder, say)
         tried = keep_threads(payload, device)
         tried += try_out(config, device, folder) if preflight else []
-        state = open_run(folder, config, store, device, saved, init_from=init_from, tell=say)
-        for line in [*announcement(state, store, folder, newest), *tried]:
+        state = TrainState.create(config, device=device)
+        if newest is None:
+            begin(state, folder, init_from, say)
+        else:
+            check_same_data(payload, config, store, folder)
+            restore(state, payload, newest)
+            tell_changes(payload, folder.config(), config, say)
+            if init_from is not None:
+                say(f"the run has begun already, so the weights of {init_from} are not used")
+        del payload  # as large as the networks and their moments
+        announce(state, store, folder, newest, say)
+        for line in tried:
             say(line)
-        del payload, saved  # as large as the networks and their moments
         from_rank0(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
         recorder = Recorder(state, store, folder, tell=say, report=report, tensorboard=tensorboard)
-        train(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes)
+        Loop(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes).train()
     return state
-
-
-def keep_threads(payload: Mapping[str, Any], device: torch.device) -> list[str]:
-    """A run goes on with the threads of the state in `payload`, on which the last bits depend, if
-    one process saved it; older files do not know their number. What was chosen, if it changed."""
-    most, threads = torch.get_num_threads(), payload.get("threads")
-    if payload.get("processes") != 1 or threads is None or threads >= most:
-        return []
-    if not threads_are_free(device):
-        return []
-    torch.set_num_threads(threads)
-    return [f"{count(threads, 'thread')}, as before; OMP_NUM_THREADS={most} changes it"]
 
 
 def processes(device: torch.device, hang_minutes: float) -> AbstractContextManager[None]:
@@ -108,7 +116,7 @@ def open_store(
     strict: bool = False,
     begun: bool = False,
     progress: Callable[[int, int], None] | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    tell: Tell = silent,
 ) -> Store:
     """The images, prepared as `config` wants them; `begun`: for a run that has begun."""
     return cached_store(
@@ -140,17 +148,121 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
     return dataclasses.replace(config, network=network)
 
 
-def announcement(
-    state: TrainState, store: Store, folder: RunFolder, resumed: Path | None
-) -> list[str]:
-    """What is about to be trained on what, where."""
-    labels, skipped = len(store.label_names), len(store.skipped)
-    conditional = state.config.data.labels
-    images = f"{store.num_images} images of {store.meta.source}"
-    images += f", {labels} labels" if conditional else ""
-    lines = [f"{images}; run {folder.path} on {state.device}"]
+def newest_state(folder: RunFolder, tell: Tell = silent) -> tuple[Path | None, dict[str, Any]]:
+    """The newest state file that every process can read, and its payload; None before the first.
+
+    `tell` is called with the damaged ones. ValueError if none of the files, which all processes
+    must see, can be read: starting anew would overwrite the run.
+    """
+    damaged: list[str] = []
+    for path in reversed(from_rank0(folder.states)):
+        try:
+            payload = on_all_ranks(partial(checkpoint.load_kind, path, "state"))
+        except (ValueError, OSError) as error:
+            damaged.append(str(error))
+            continue
+        if damaged:
+            tell(f"{'; '.join(damaged)}; continuing from {path.name} instead")
+        return path, payload
+    if damaged:
+        raise ValueError(
+            f"no state of {folder.path} can be read ({'; '.join(damaged)}); put a sound copy back, "
+            "or choose another --out to begin anew"
+        )
+    if folder.has_lost_its_states():
+        raise ValueError(
+            f"{folder.path} holds results of a run, but no state-*.pt to continue from; put one "
+            "back, or choose another --out to begin anew"
+        )
+    return None, {}
+
+
+def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
+    """Put the payload of `path` into the state; ValueError if it does not fit."""
+    try:
+        different = differences(from_dict(payload["config"]), state.config)
+        if different:
+            raise ValueError(f"it is of a run of another configuration ({'; '.join(different)})")
+        state.restore(payload)
+        state.data = payload["data"]
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path} cannot be continued: {reason}") from error
+
+
+def keep_threads(payload: Mapping[str, Any], device: torch.device) -> list[str]:
+    """A run goes on with the threads of the state in `payload`, on which the last bits depend, if
+    one process saved it; older files do not know their number. What was chosen, if it changed."""
+    most = torch.get_num_threads()
+    threads: int = payload.get("threads") or most
+    if payload.get("processes") != 1 or threads >= most or not threads_are_free(device):
+        return []
+    torch.set_num_threads(threads)
+    return [f"{count(threads, 'thread')}, as before; OMP_NUM_THREADS={most} changes it"]
+
+
+def begin(
+    state: TrainState, folder: RunFolder, init_from: "str | Path | Start | None", tell: Tell
+) -> None:
+    """Give a new state the weights of `init_from` that fit, and tell which do."""
+    lost = on_all_ranks(folder.lineage)
+    if init_from is not None:
+        from stylegan.training.transfer import initialize_from
+
+        for line in initialize_from(state, init_from):
+            tell(line)
+    elif lost:
+        raise ValueError(
+            f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no "
+            "state yet: give --init-from again, or choose another --out"
+        )
+
+
+def check_same_data(
+    payload: dict[str, Any], config: TrainConfig, store: Store, folder: RunFolder
+) -> None:
+    """ValueError unless the store holds what the state of `payload` was trained on."""
+    resolution, labels, trained = config.network.resolution, config.data.labels, payload.get("data")
+    known = [store.training_identity(resolution, labels=labels)]
+    # states of older versions know the images at full resolution and the names of classes only
+    if not labels or payload.get("label_names") == store.label_names:
+        known.append(store.identity(resolution))
+    if trained in known:
+        return
+    changed = changes_since(store, str(trained), resolution, labels=labels)
+    now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
+    raise ValueError(
+        f"{readable(folder.path)} was trained on other images or classes than {now}; continue "
+        "with the same data, or begin another run from its weights: --init-from "
+        f"{readable(folder.path)} --out OTHER"
+    )
+
+
+def tell_changes(
+    payload: dict[str, Any], stored: TrainConfig, config: TrainConfig, tell: Tell
+) -> None:
+    """Tell what may change within a run although it changes results; older files lack some."""
+    pairs = {
+        "processes": (payload.get("processes"), distributed.world_size()),
+        "threads": (payload.get("threads"), torch.get_num_threads()),
+        "batch_gpu": (stored.batch_gpu, config.batch_gpu),
+    }
+    changed = [f"{name} {a} -> {b}" for name, (a, b) in pairs.items() if a not in (None, b)]
+    if changed:
+        tell(f"the run goes on with {', '.join(changed)}: its last bits are no longer the same")
+
+
+def announce(
+    state: TrainState, store: Store, folder: RunFolder, resumed: Path | None, tell: Tell
+) -> None:
+    """Tell what is about to be trained on what, where."""
+    labels, conditional = len(store.label_names), state.config.data.labels
+    with_labels = f", {labels} labels" if conditional else ""
+    images = f"{store.num_images} images of {store.meta.source}{with_labels}"
+    tell(f"{images}; run {folder.path} on {state.device}")
     if labels > 1 and not conditional:
-        lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
+        tell(f"{labels} labels found, ignored; pass --cond to train on them")
     if resumed is not None:
-        return [*lines, f"continuing from {resumed}"]
-    return [*lines, *([f"{skipped} left out; see {folder.skipped_file}"] if skipped else [])]
+        tell(f"continuing from {resumed}")
+    elif store.skipped:
+        tell(f"{len(store.skipped)} left out; see {folder.skipped_file}")

@@ -31,9 +31,8 @@ class Start:
     """Weights to start from."""
 
     source: str | Path  # as it was given
-    path: Path
     snapshot: Snapshot
-    own: Source  # that of this file
+    own: Source  # the lineage of this file
 
     def __str__(self) -> str:
         return str(self.source)
@@ -71,17 +70,16 @@ def opened(source: str | Path) -> Start:
     snapshot = read_snapshot(path)
     if snapshot.generator is None:
         raise ValueError(f"{path} holds a discriminator; a state or generator is needed here")
-    own = source_of(path, licence_of(snapshot.lineage), name=public_name(source, path))
-    return Start(source, path, snapshot, own)
+    name = public_name(str(source), path)
+    return Start(source, snapshot, source_of(path, licence_of(snapshot.lineage), name=name))
 
 
-def public_name(source: str | Path, path: Path) -> str:
+def public_name(given: str, path: Path) -> str:
     """What was given, without the folders that lead to it."""
-    given = str(source)
     if given in BUNDLED or "://" in given:
         return given if given in BUNDLED else public_address(given)
     folder, file = path.resolve().parent, path.name
-    in_run = Path(source).is_dir() or RunFolder.at(folder)
+    in_run = Path(given).is_dir() or RunFolder.at(folder)
     return f"{folder.name}/{file}" if in_run else file
 
 
@@ -119,9 +117,8 @@ def initialize_from(state: TrainState, source: str | Path | Start) -> list[str]:
         wanted = network.state_dict()
         # noise maps and single biases fit every network
         fitting += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
-        count = f"{len(wanted.keys() - set(refused))} of {len(wanted)}"
-        counts.append(f"{name} {count}")
-        lines.append(f"{name}: {count} tensors copied from {start}")
+        counts.append(f"{name} {len(wanted.keys() - set(refused))} of {len(wanted)}")
+        lines.append(f"{counts[-1].replace(' ', ': ', 1)} tensors copied from {start}")
         lines += [f"  not copied: {part} {problems[part]}" for part in refused[:NAMED_AT_MOST]]
         if len(refused) > NAMED_AT_MOST:
             lines.append(f"  not copied: {len(refused) - NAMED_AT_MOST} more")
