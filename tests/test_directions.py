@@ -13,9 +13,6 @@ from torch.testing import assert_close
 
 from stylegan import sampling
 from stylegan.directions import (
-    Examples,
-    closed_form_factors,
-    covariance,
     default_path,
     draw_directions,
     find_directions,
@@ -23,9 +20,9 @@ from stylegan.directions import (
     load_directions,
     read_edits,
     save_directions,
-    spectrum,
-    style_matrix,
 )
+from stylegan.directions.finding import covariance, spectrum, style_matrix
+from stylegan.directions.learning import Examples
 from stylegan.edits import Edit, EditText, edited, parsed, text_of, total_move
 from stylegan.files.loading import LoadedGenerator, load_source, save_generator
 from stylegan.ops import truncate
@@ -59,14 +56,6 @@ def test_components_of_a_linear_map_are_its_left_singular_vectors():
     assert_close(values, scales[:4].square())
     assert_close(aligned(vectors, basis.T[:4]), torch.ones(4, dtype=torch.float64))
     assert_close(spectrum(covariance(-w), 4)[1], vectors)  # signs do not depend on the samples'
-
-
-def test_factors_of_a_matrix_are_its_right_singular_vectors():
-    left, right = orthogonal(7, 1)[:, :5], orthogonal(5, 2)
-    singular = torch.tensor([4.0, 3, 2, 1, 0.5], dtype=torch.float64)
-    values, vectors = closed_form_factors(left * singular @ right.T, 3)
-    assert_close(values, singular[:3].square())
-    assert_close(aligned(vectors, right.T[:3]), torch.ones(3, dtype=torch.float64))
 
 
 def test_covariance_within_groups_ignores_what_differs_between_them():
@@ -231,10 +220,10 @@ def test_the_normal_of_a_plane_points_to_the_positive_side():
     pytest.importorskip("sklearn")
     normal = normalize(torch.tensor([1.0, -2.0, 0.5, 0.0]), dim=0)
     examples = cloud(normal)
-    plane = fit_hyperplane(examples)
-    assert_close(plane.normal.norm(), torch.tensor(1.0))
-    assert plane.normal @ normal > 0.99 and plane.accuracy > 0.98
-    assert fit_hyperplane(Examples(examples.w, ~examples.present)).normal @ normal < -0.99
+    found, accuracy = fit_hyperplane(examples)
+    assert_close(found.norm(), torch.tensor(1.0))
+    assert found @ normal > 0.99 and accuracy > 0.98
+    assert fit_hyperplane(Examples(examples.w, ~examples.present))[0] @ normal < -0.99
     with pytest.raises(ValueError, match="2 examples with the attribute and 4 without it; at"):
         fit_hyperplane(Examples(examples.w[:6], np.arange(6) < 2))
 

@@ -116,11 +116,11 @@ def directions(
         )
     if examples and learnt:
         rows = library.examples_of(loaded, *examples, class_name)
-        plane = library.fit_hyperplane(rows)
-        found = [library.to_directions(loaded.generator, learnt, plane, samples)]
+        normal, accuracy = library.fit_hyperplane(rows)
+        found = [library.to_directions(loaded.generator, learnt, normal, accuracy, samples)]
         frequent = max(rows.present.mean(), 1 - rows.present.mean())
         say(
-            f"svm:{learnt}: held-out accuracy {plane.accuracy:.1%} on {len(rows.w)} examples, of "
+            f"svm:{learnt}: held-out accuracy {accuracy:.1%} on {len(rows.w)} examples, of "
             f"which the larger side has {frequent:.1%}"
         )
     else:

@@ -10,17 +10,5 @@ from .files import (
     save_directions,
     updated,
 )
-from .finding import (
-    AMOUNTS,
-    COUNT,
-    METHODS,
-    Directions,
-    Method,
-    closed_form_factors,
-    covariance,
-    draw_directions,
-    find_directions,
-    spectrum,
-    style_matrix,
-)
-from .learning import Examples, check_name, examples_of, fit_hyperplane, to_directions
+from .finding import COUNT, METHODS, Directions, Method, draw_directions, find_directions
+from .learning import check_name, examples_of, fit_hyperplane, to_directions

@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,7 +19,7 @@ from stylegan.files.formats.own import from_json
 from stylegan.files.latents import checked_numbers
 from stylegan.files.loaded import LoadedGenerator, fits, hashes
 from stylegan.messages import readable
-from stylegan.networks import Generator, NetworkConfig
+from stylegan.networks import Generator
 
 FORMAT, VERSION = "stylegan-directions", 1
 PARTS = {
@@ -27,6 +28,7 @@ PARTS = {
     "svm": ("vectors", "deviations", "accuracies"),
 }
 QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
+CALLED = re.compile(rf"((?P<file>.+?\.npz):)?(?P<method>{'|'.join(KNOWN)}):(?P<name>.+)", re.S)
 REMOVED = ("label",)  # a method of earlier versions; its directions are not read
 
 
@@ -34,11 +36,9 @@ def default_path(source: str | Path) -> Path:
     """Where the directions of a source are kept: in a run folder or beside a file; of a bundled
     name or an address, in the current folder. `directions.npz` or `NAME.directions.npz`."""
     path, name = Path(source), str(source)
-    if name not in BUNDLED and path.is_dir():
-        return path / "directions.npz"
-    if name not in BUNDLED and path.is_file():
-        return path.with_suffix(".directions.npz")
-    return Path(f"{PurePosixPath(name.partition('#')[0]).stem}.directions.npz")
+    if name in BUNDLED or not path.exists():
+        return Path(f"{PurePosixPath(name.partition('#')[0]).stem}.directions.npz")
+    return path / "directions.npz" if path.is_dir() else path.with_suffix(".directions.npz")
 
 
 def save_directions(path: Path, found: Sequence[Directions], generator: Generator) -> None:
@@ -63,7 +63,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with directions")
-    arrays = npz_arrays(path)
+    arrays, config = npz_arrays(path), generator.config
     about = from_json(str(arrays.get("meta", "{}")), path, "meta")
     if about.get("format") != FORMAT or about.get("version") != VERSION:
         raise ValueError(
@@ -74,34 +74,26 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
             f"{path} has directions of other weights; stylegan directions makes those of this "
             "generator"
         )
+    found = []
     try:
-        return [
-            directions_of(method, entry, arrays, generator.config)
-            for method, entry in about["methods"].items()
-            if method not in REMOVED
-        ]
+        for method, entry in about["methods"].items():
+            if method in REMOVED:
+                continue
+            names = {part: f"{method}_{part}" for part in PARTS[method]}
+            numbers = {part: checked_numbers(name, arrays[name]) for part, name in names.items()}
+            vectors, *others = numbers.values()
+            k = len(vectors)
+            if vectors.shape != (k, config.w_dim) or any(o.shape != (k,) for o in others):
+                raise ValueError(f"{k} directions {method} do not fit w of {config.w_dim} numbers")
+            called = tuple(map(str, entry["names"])) if method == "svm" else ()
+            if called and len(set(called)) != k:
+                raise ValueError(f"its {k} directions {method} do not have as many names")
+            layers = check_layers(range(*map(int, entry["layers"])), config)
+            found.append(Directions(method, layers, int(entry["samples"]), **numbers, names=called))
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{path} is damaged: {readable(reason, 1000)}") from error
-
-
-def directions_of(
-    method: Any, entry: Mapping[str, Any], arrays: Mapping[str, np.ndarray], config: NetworkConfig
-) -> Directions:
-    """The directions of one method of a file."""
-    if method not in PARTS:
-        raise ValueError(f"unknown method {readable(repr(method))}")
-    names = {part: f"{method}_{part}" for part in PARTS[method]}
-    numbers = {part: checked_numbers(name, arrays[name]) for part, name in names.items()}
-    vectors, *others = numbers.values()
-    count = len(vectors)
-    if vectors.shape != (count, config.w_dim) or any(o.shape != (count,) for o in others):
-        raise ValueError(f"{count} directions {method} do not fit w of {config.w_dim} numbers")
-    called = tuple(map(str, entry["names"])) if method == "svm" else ()
-    if called and len(set(called)) != count:
-        raise ValueError(f"its {count} directions {method} do not have as many names")
-    layers = check_layers(range(*map(int, entry["layers"])), config)
-    return Directions(method, layers, int(entry["samples"]), **numbers, names=called)
+    return found
 
 
 def updated(kept: Sequence[Directions], found: Sequence[Directions]) -> list[Directions]:
@@ -159,25 +151,22 @@ def read_edits(
     """The move of each text `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`, such as `pca:2=+3@0-3` or
     `svm:smile`. FILE (.npz) holds directions; without it those of `source` are used. STRENGTH
     counts standard deviations of w and is 1 unless given."""
-    known: dict[tuple[Path | None, Method], Directions] = {}
+    known: dict[tuple[str | None, str], Directions] = {}
     moves: list[Edit] = []
     for text in texts:
         called, strength, layers = parsed(text)
-        before, ending, name = called.partition(".npz:")
-        file = Path(f"{before}.npz") if ending else None
-        kind, _, member = (name if ending else called).partition(":")
-        method = next((m for m in KNOWN if m == kind), None)
-        if method is None or not member:
+        parts = CALLED.fullmatch(called)
+        if parts is None:
             raise ValueError(f"{readable(text, 60)} is not an edit like {FORM}")
-        if layers is not None:
-            check_layers(layers, loaded.generator.config)
+        file, method, name = parts["file"], parts["method"], parts["name"]
         if (file, method) not in known:
-            found = known_directions(source, loaded, file, methods=[method], tell=tell)
-            known |= {(file, d.method): d for d in found if d.method == method}
+            path = Path(file) if file else None
+            found = known_directions(source, loaded, path, methods=[method], tell=tell)
+            known |= {(file, d.method): d for d in found}
         if (file, method) not in known:
             raise ValueError(
                 f"{file or default_path(source)} has no directions of {method}; stylegan "
                 "directions finds those that the network has, with --from for svm"
             )
-        moves.append(known[file, method].edit(member, strength, layers))
+        moves.append(known[file, method].edit(name, strength, layers))
     return moves

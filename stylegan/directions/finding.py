@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import numpy as np
 import torch
 from PIL.Image import Image
 from torch import Tensor
@@ -88,10 +87,16 @@ def covariance(w: Tensor, groups: int = 1) -> Tensor:
     return total / len(w)
 
 
-def closed_form_factors(styles: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Orthogonal unit vectors v (K, D) with the largest |A v|^2 (K,), for the matrix A (S, D) that
-    turns w into styles: eigenvectors of A^T A. Equation 6 of Shen and Zhou."""
-    return spectrum(styles.T @ styles, count)
+def covariance_of_w(generator: Generator, samples: int) -> Tensor:
+    """Covariance of w (w_dim, w_dim) within classes, float64 on the CPU."""
+    w = sampling.mapped_samples(generator, samples)
+    return covariance(w, max(generator.config.label_dim, 1)).cpu()
+
+
+def deviations_along(vectors: Tensor, covariance_: Tensor) -> Tensor:
+    """Standard deviation along unit vectors (K, D), given the covariance (D, D): float32 (K,)."""
+    vectors = vectors.double()
+    return torch.einsum("kd,de,ke->k", vectors, covariance_, vectors).clamp_min(0).sqrt().float()
 
 
 def style_matrix(generator: Generator, layers: range) -> Tensor:
@@ -99,17 +104,6 @@ def style_matrix(generator: Generator, layers: range) -> Tensor:
     epilogues = generator.synthesis.noise_layers(generator.config.resolution)
     affines = [epilogues[i].style.affine for i in layers]  # type: ignore[union-attr]
     return torch.cat([a.weight.detach().double() * a.weight_scale for a in affines])
-
-
-def deviations_along(vectors: Tensor, covariance_: Tensor) -> Tensor:
-    """Standard deviation along unit vectors (K, D), given the covariance (D, D)."""
-    return torch.einsum("kd,de,ke->k", vectors, covariance_, vectors).clamp_min(0).sqrt()
-
-
-def spread_of(generator: Generator, samples: int) -> Tensor:
-    """Covariance of w (w_dim, w_dim) within classes, float64 on the CPU."""
-    w = sampling.mapped_samples(generator, samples)
-    return covariance(w, max(generator.config.label_dim, 1)).cpu()
 
 
 def find_directions(
@@ -126,15 +120,15 @@ def find_directions(
     layers = check_layers(range(config.num_styles()) if layers is None else layers, config)
     if "sefa" in methods and not config.styles:
         raise ValueError("the network has no style layers, so only pca finds directions in it")
-    spread = spread_of(generator, samples)
+    of_w = covariance_of_w(generator, samples)
     found = []
     for method in methods:
-        if method == "pca":
-            eigenvalues, vectors = spectrum(spread, count)
-        else:
-            eigenvalues, vectors = closed_form_factors(style_matrix(generator, layers).cpu(), count)
-        deviations = deviations_along(vectors, spread).float()
-        numbers = vectors.float(), deviations, eigenvalues.float()
+        matrix = of_w
+        if method == "sefa":  # |A v|^2 is largest for eigenvectors of A^T A: equation 6
+            styles = style_matrix(generator, layers).cpu()
+            matrix = styles.T @ styles
+        eigenvalues, vectors = spectrum(matrix, count)
+        numbers = vectors.float(), deviations_along(vectors, of_w), eigenvalues.float()
         found.append(Directions(method, layers, samples, *numbers))
     return found
 
@@ -151,15 +145,13 @@ def draw_directions(
 
     `psi` truncates before the move, by default as the file says; `labels` are (1, label_dim).
     """
-
-    def moved(name: str, amount: float) -> np.ndarray:
-        edits = [directions.edit(name, amount)]
-        (picture,) = loaded.pictures([seed], psi=psi, labels=labels, edits=edits)
-        return picture
-
-    called = directions.called()
+    called, rows = directions.called(), []
+    for name in called:
+        moves = [[directions.edit(name, amount)] for amount in AMOUNTS]
+        how = {"psi": psi, "labels": labels}
+        rows.append([next(loaded.pictures([seed], edits=edits, **how)) for edits in moves])
     return chart(
-        [[moved(name, amount) for amount in AMOUNTS] for name in called],
+        rows,
         columns=[f"{amount:+g}" if amount else "0" for amount in AMOUNTS],
         names=[f"{directions.method} {name}" for name in called],
         title="standard deviations",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.directions.finding import Directions, deviations_along, spread_of
+from stylegan.directions.finding import Directions, covariance_of_w, deviations_along
 from stylegan.files.latents import read_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import listed, readable
@@ -24,7 +24,7 @@ from stylegan.networks import Generator
 FOLDS = 5  # each holds out a fifth of the examples, of both sides in turn
 FEWEST = 5  # examples of each side
 PICTURES = (".png", ".webp", ".jpg")
-LONGEST_NAME = 60
+NAME = re.compile(r"[^:=@/\\]{1,60}")
 SEED = re.compile(r"seed(\d{1,10})")
 
 
@@ -35,28 +35,23 @@ class Examples(NamedTuple):
     present: np.ndarray  # bool (N,)
 
 
-class Hyperplane(NamedTuple):
-    """What separates examples with an attribute from those without it."""
-
-    normal: Tensor  # (w_dim,) of unit length, towards the examples with the attribute
-    accuracy: float  # share of examples on their own side of planes fitted to the others
-
-
 def check_name(name: str) -> str:
     """A name that a learnt direction may have. ValueError if `--edit` would misread it."""
-    plain = name.isprintable() and name.strip() == name and 0 < len(name) <= LONGEST_NAME
-    if not plain or any(c in ":=@/\\" for c in name):
+    if not NAME.fullmatch(name) or name.strip() != name or not name.isprintable():
         raise ValueError(
-            f"the name of a direction has 1 to {LONGEST_NAME} characters, none of them "
+            "the name of a direction has 1 to 60 characters, none of them "
             f": = @ / or \\, not {readable(name, 80)}"
         )
     return name
 
 
-def fit_hyperplane(examples: Examples) -> Hyperplane:
-    """The plane fitted to all examples, with its accuracy by five-fold cross-validation."""
+def fit_hyperplane(examples: Examples) -> tuple[Tensor, float]:
+    """The plane fitted to all examples: its unit normal (w_dim,), towards those with the attribute,
+    and the share of examples on their own side of planes fitted without them."""
     if importlib.util.find_spec("sklearn") is None:
         raise ValueError("directions from examples need scikit-learn: pip install '.[metrics]'")
+    from sklearn.model_selection import PredefinedSplit, cross_val_predict
+
     present = examples.present
     counts = int(present.sum()), int((~present).sum())
     if min(counts) < FEWEST:
@@ -66,27 +61,23 @@ def fit_hyperplane(examples: Examples) -> Hyperplane:
         )
     rows = examples.w.double().cpu().numpy()
     rows = rows - rows.mean(axis=0)
-    turns = np.empty(len(present), int)
+    folds = np.empty(len(present), int)
     for side in (present, ~present):
-        turns[side] = np.arange(side.sum()) % FOLDS
-    right = 0
-    for fold in range(FOLDS):
-        plane = best_plane(rows[turns != fold], present[turns != fold])
-        held_out = turns == fold
-        right += int((plane.predict(rows[held_out]) == present[held_out]).sum())
-    normal = best_plane(rows, present).coef_[0]
-    unit = torch.from_numpy(normal / np.linalg.norm(normal)).float()
-    return Hyperplane(unit, right / len(present))
+        folds[side] = np.arange(side.sum()) % FOLDS
+    plane = best_plane(rows, present)
+    held_out = cross_val_predict(plane, rows, present, cv=PredefinedSplit(folds))
+    normal = plane.coef_[0] / np.linalg.norm(plane.coef_[0])
+    return torch.from_numpy(normal).float(), float((held_out == present).mean())
 
 
-def to_directions(generator: Generator, name: str, plane: Hyperplane, samples: int) -> Directions:
+def to_directions(
+    generator: Generator, name: str, normal: Tensor, accuracy: float, samples: int
+) -> Directions:
     """The normal as a direction, with the standard deviation of w along it."""
-    vectors, spread = plane.normal[None], spread_of(generator, samples)
-    deviations = deviations_along(vectors.double(), spread).float()
-    layers, accuracies = range(generator.config.num_styles()), torch.tensor([plane.accuracy])
-    return Directions(
-        "svm", layers, samples, vectors, deviations, accuracies=accuracies, names=(name,)
-    )
+    vectors, layers = normal[None], range(generator.config.num_styles())
+    deviations = deviations_along(vectors, covariance_of_w(generator, samples))
+    scores = {"accuracies": torch.tensor([accuracy]), "names": (name,)}
+    return Directions("svm", layers, samples, vectors, deviations, **scores)
 
 
 def examples_of(
@@ -94,17 +85,13 @@ def examples_of(
 ) -> Examples:
     """The latents of two folders or files, see `latents_of`. ValueError if some are in both."""
     sides = [latents_of(loaded, place, class_name) for place in (positive, negative)]
-    both = sides[0].keys() & sides[1].keys()
-    if both:
+    if both := sides[0].keys() & sides[1].keys():
         raise ValueError(f"{listed(sorted(both))} is in both {positive} and {negative}")
-    w = torch.cat([row for side in sides for row in side.values()])
-    sizes = [sum(map(len, side.values())) for side in sides]
-    return Examples(w, np.repeat([True, False], sizes))
+    w = [torch.cat(list(side.values())) for side in sides]
+    return Examples(torch.cat(w), np.repeat([True, False], [len(rows) for rows in w]))
 
 
-def latents_of(
-    loaded: LoadedGenerator, place: Path, class_name: str | None = None
-) -> dict[str, Tensor]:
+def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> dict[str, Tensor]:
     """w (n, w_dim) by name, of a file of latents or a folder.
 
     A folder holds pictures that `stylegan generate` named by seed, files of latents, or folders of
@@ -123,13 +110,11 @@ def latents_of(
             f"{place} needs pictures named by seed as stylegan generate does (seed0012.png), or "
             f"latents (.npz); found {listed(others, 3, ', ') if others else 'neither'}"
         )
+    generator, config = loaded.generator, loaded.generator.config
     found = {
-        str(file.resolve()): read_latents(file, loaded.generator, labels).ws.mean(dim=1)
-        for file in files
+        str(file.resolve()): read_latents(file, generator, labels).ws.mean(dim=1) for file in files
     }
-    if pictures:
-        seeds = sorted({int(p.stem.removeprefix("seed")) for p in pictures})
-        config = loaded.generator.config
+    if seeds := sorted({int(p.stem.removeprefix("seed")) for p in pictures}):
         if config.label_dim and labels is None:
             labels = torch.eye(config.label_dim)[[seed % config.label_dim for seed in seeds]]
         rows = loaded.styles(sampling.latents(seeds, config.z_dim), labels)[:, :1].cpu()

@@ -16,7 +16,7 @@ from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
 from stylegan.ops import downsample
 from stylegan.sampling import Rectangle, active_part
 
-LARGEST = 256  # pixels a side, that LPIPS looks at; larger images are averaged down to it
+LARGEST = 256  # pixels a side, that LPIPS looks at
 LAST_OF_SIZE = (0, 1, 2, 4, 6)  # stages of EfficientNet whose maps the next one makes smaller
 COARSEST = 4  # pixels a side, where the pyramid of pixel distances ends
 BEST_PSNR = 100.0  # dB; what is nearer is equal in any picture
@@ -51,12 +51,13 @@ class PixelDistance:
 
 @dataclass(frozen=True)
 class PerceptualDistance:
-    """LPIPS of images of at most 256x256."""
+    """LPIPS of images, averaged down to 256x256 if they are larger."""
 
     lpips: Lpips = field(repr=False)
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
-        return self.lpips.distance(at_most(images, LARGEST), at_most(targets, LARGEST))
+        factor = max(images.shape[2] // LARGEST, 1)
+        return self.lpips.distance(*(F.avg_pool2d(x, factor) for x in (images, targets)))
 
     def about(self) -> dict[str, Any]:
         about = self.lpips.about()
@@ -71,22 +72,16 @@ class EfficientNetDistance:
     network: EfficientNetLite0 = field(repr=False)
     sha256: str
 
-    def features(self, images: Tensor) -> list[Tensor]:
-        stages = self.network.stages(as_rgb(images.float() * 127.5 + 127.5))
-        return [F.normalize(stages[i], dim=1) for i in LAST_OF_SIZE]
-
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
-        pairs = zip(self.features(images), self.features(targets), strict=True)
-        levels = [(a - b).square().sum(dim=1).mean(dim=(1, 2)) for a, b in pairs]
+        both = [self.network.stages(as_rgb(x.float() * 127.5 + 127.5)) for x in (images, targets)]
+        levels = []
+        for i in LAST_OF_SIZE:
+            a, b = (F.normalize(stages[i], dim=1) for stages in both)
+            levels.append((a - b).square().sum(dim=1).mean(dim=(1, 2)))
         return torch.stack(levels).mean(dim=0)
 
     def about(self) -> dict[str, Any]:
         return {"name": "eff", "what": "features of EfficientNet-Lite0", "sha256": self.sha256}
-
-
-def at_most(images: Tensor, side: int) -> Tensor:
-    """Images (N, C, r, r) averaged down to `side`, if they are larger."""
-    return F.avg_pool2d(images, images.shape[2] // side) if images.shape[2] > side else images
 
 
 def choose_distance(
@@ -109,21 +104,21 @@ def choose_distance(
     problem = None
     if channels not in (1, 3):  # alpha is searched, too
         problem = f"it looks at gray or RGB, not at images of {channels} channels"
-    if name == "eff":
-        if problem := problem or efficientnet_obstacle():
-            raise ValueError(f"EfficientNet cannot be used: {problem}; use --distance pixels")
-        return EfficientNetDistance(*load_efficientnet(device)), "as asked"
-    if problem is None and resolution < SMALLEST:
+    elif name == "eff":
+        problem = efficientnet_obstacle()
+    elif resolution < SMALLEST:
         problem = f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
-    if problem is None and importlib.util.find_spec("torchmetrics") is None:
+    elif importlib.util.find_spec("torchmetrics") is None:
         problem = "the library torchmetrics is missing (pip install -e '.[metrics]')"
-    if name == "lpips" and problem:
-        raise ValueError(f"LPIPS cannot be used: {problem}; use --distance pixels")
-    if name == "auto":
-        if problem is None and weights is None and not in_hub_cache(WEIGHTS):
-            problem = f"weights of VGG16 are not here, see --weights ({WEIGHTS})"
-        if problem:
-            return PixelDistance(), f"no LPIPS: {problem}"
+    elif name == "auto" and weights is None and not in_hub_cache(WEIGHTS):
+        problem = f"weights of VGG16 are not here, see --weights ({WEIGHTS})"
+    if problem and name == "auto":
+        return PixelDistance(), f"no LPIPS: {problem}"
+    if problem:
+        network = "EfficientNet" if name == "eff" else "LPIPS"
+        raise ValueError(f"{network} cannot be used: {problem}; use --distance pixels")
+    if name == "eff":
+        return EfficientNetDistance(*load_efficientnet(device)), "as asked"
     why = "as asked" if name == "lpips" else "its weights are here"
     return PerceptualDistance(load_lpips(weights, device)), why
 

@@ -1,16 +1,17 @@
 """Projects image files, tunes a generator to them, and writes all that comes of it."""
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.data import Crop
+from stylegan.data.images import Crop, Fit, decode, planes, premultiplied, quiet_decoding
 from stylegan.disk import check_file, check_folder, name_of, write_text
 from stylegan.figures import save_picture
 from stylegan.files.formats.own import save_loaded
@@ -20,20 +21,41 @@ from stylegan.lineage import Lineage
 from stylegan.messages import count
 from stylegan.projection.distance import Distance, psnr
 from stylegan.projection.search import SearchOptions, SearchState, project
-from stylegan.projection.target import read_target
 from stylegan.projection.tuning import TuningOptions, tune
 
 LATENTS, TARGET, PICTURE, RESULT = "latents.npz", "target.png", "projection.png", "result.json"
 TUNED, TUNED_PICTURE = "tuned.pt", "tuned.png"
 
 
-class Projection(NamedTuple):
-    """The nearest result of the search for one picture."""
+def read_target(path: Path, **how: Any) -> Tensor:
+    """The picture of a file as an image: see `target_of`.
 
-    ws: Tensor  # (1, num_styles, w_dim), not truncated
-    noise: list[Tensor] | None  # fitted maps (1, 1, r, r), if any
-    image: Tensor  # (1, C, r, r), made of these
-    distances: list[float]  # that each start reached
+    ValueError or FileNotFoundError, naming the file, if it cannot be read.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no image file {path}")
+    return target_of(path.read_bytes(), **how, name=str(path))
+
+
+def target_of(
+    content: bytes,
+    *,
+    resolution: int,
+    channels: int,
+    premultiply: bool = False,
+    crop: Crop = "center",
+    name: str = "image",
+) -> Tensor:
+    """The picture of an image file as (1, channels, resolution, resolution) in [-1, 1].
+
+    It is read and cropped as training data are, but smaller pictures are enlarged. Errors call it
+    `name`.
+    """
+    with quiet_decoding():
+        image = decode(content, channels=channels, name=name)
+        pixels = planes(Fit.of(crop).square(image, resolution))
+        pixels = premultiplied(pixels) if premultiply else pixels
+    return torch.from_numpy(pixels.copy()).float()[None] / 127.5 - 1
 
 
 def default_batch(resolution: int) -> int:
@@ -46,13 +68,12 @@ def check_free(images: Sequence[Path], out: Path, *, tuned: bool, overwrite: boo
     check_folder(out)
     names: dict[str, Path] = {}
     for path in images:
-        name = name_of(path)
-        if name in names:
+        other = names.setdefault(name_of(path), path)
+        if other is not path:
             raise ValueError(
-                f"{names[name]} and {path} would both be written to {out / name}; rename one, or "
-                "project it with another --out"
+                f"{other} and {path} would both be written to {out / name_of(path)}; rename one, "
+                "or project it with another --out"
             )
-        names[name] = path
     of_each = [LATENTS, TARGET, PICTURE, RESULT, *([TUNED_PICTURE] if tuned else [])]
     files = [LATENTS, *([TUNED] if tuned else []), *(f"{n}/{f}" for n in names for f in of_each)]
     for file in files:
@@ -65,16 +86,16 @@ def project_files(
     out: Path,
     distance: Distance,
     options: SearchOptions,
-    tuning: TuningOptions | None = None,
+    tuning: TuningOptions | None,
     *,
-    lineage: Lineage = (),
-    crop: Crop | None = None,
-    class_name: str | None = None,
-    seed: int = 0,
-    batch: int | None = None,
-    starts: int = 1,
-    tell: Callable[[str], None] = lambda text: None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    lineage: Lineage,
+    crop: Crop | None,
+    class_name: str | None,
+    seed: int,
+    batch: int,
+    starts: int,
+    tell: Callable[[str], None],
+    progress: Callable[[int, int], None],
 ) -> tuple[int, list[Exception]]:
     """Search each image, `batch` at a time, from each of `starts`; write a folder for each below
     `out`, and the latents of all to `out`. With `tuning`, then tune the generator to all of them
@@ -84,13 +105,25 @@ def project_files(
     done, and of how many. Returns the number of projections, and the errors of images that cannot
     be read.
     """
+    network = loaded.generator.config
     if crop is None or (crop == "pad" and loaded.active_rectangle is not None):
         crop = loaded.crop  # which knows the aspect
     rectangle = loaded.active_rectangle if crop.startswith("pad") else None
-    batch = batch or default_batch(loaded.resolution)
-    targets, errors = read_targets(loaded, images, crop)
+    like = {"channels": network.image_channels, "premultiply": network.premultiplied, "crop": crop}
+    targets, errors = dict[Path, Tensor](), list[Exception]()
+    for path in images:
+        try:
+            targets[path] = read_target(path, resolution=loaded.resolution, **like)
+        except (ValueError, OSError) as error:
+            errors.append(error)
     if not targets:
         return 0, errors
+
+    def write_image(path: Path, image: Tensor) -> None:
+        """One image (1, C, r, r) without its padding."""
+        pixels = sampling.to_uint8(image, premultiplied=network.premultiplied)
+        save_picture(path, sampling.picture(sampling.crop(pixels, rectangle)[0]), overwrite=True)
+
     growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
     how = growth | {"labels": loaded.label(class_name), "seed": seed}
     about = {
@@ -103,80 +136,54 @@ def project_files(
         "crop": crop,
     }
     done, total = 0, len(targets) * starts * options.steps + (tuning.steps if tuning else 0)
-    paths, projections = iter(targets), list[Projection]()
-    for some in torch.cat(list(targets.values())).split(batch):
+    wanted, left = torch.cat(list(targets.values())), iter(targets.items())
+    found: list[SearchState] = []  # of each image
+    for some in wanted.split(batch):
         ends = []  # the last state from each start
         for start in range(starts):
             for state in project(loaded.generator, some, distance, options, start=start, **how):
                 progress(done + len(some) * state.step, total)
             ends.append(state)
             done += len(some) * options.steps
-        for i, target in enumerate(some.split(1)):
-            path, one = next(paths), nearest(ends, i)
-            projections.append(one)
-            near = float(psnr(one.image, target.to(one.image), rectangle))
+        for i, (path, target) in enumerate(itertools.islice(left, len(some))):
+            distances = [float(end.distances[i]) for end in ends]
+            best = one_of(ends[distances.index(min(distances))], i)
+            found.append(best)
+            near = float(psnr(best.images, target.to(best.images), rectangle))
             result: dict[str, Any] = {"image": str(path), **about}
-            result |= {"final_distance": min(one.distances), "psnr_db": near}
-            result |= {"starts": one.distances} if starts > 1 else {}
+            result |= {"final_distance": min(distances), "psnr_db": near}
+            result |= {"starts": distances} if starts > 1 else {}
             folder = out / name_of(path)
             folder.mkdir(parents=True, exist_ok=True)
-            write_latents(folder / LATENTS, one.ws, one.noise)
-            write_image(folder / TARGET, target, loaded, rectangle)
-            write_image(folder / PICTURE, one.image, loaded, rectangle)
+            write_latents(folder / LATENTS, best.ws, best.noise)
+            write_image(folder / TARGET, target)
+            write_image(folder / PICTURE, best.images)
             write_text(folder / RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
-            tell(f"{path}: distance {min(one.distances):.4g}, PSNR {near:.1f} dB")
-    ws = torch.cat([one.ws for one in projections])
-    layers = zip(*(one.noise for one in projections if one.noise), strict=True)
-    noise = [torch.cat(maps) for maps in layers] or None
+            tell(f"{path}: distance {min(distances):.4g}, PSNR {near:.1f} dB")
+    ws = torch.cat([one.ws for one in found])
+    maps = zip(*(one.noise for one in found if one.noise), strict=True)
+    noise = [torch.cat(of_layer) for of_layer in maps] or None
     write_latents(out / LATENTS, ws, noise)
     if tuning is None:
-        return len(projections), errors
-    wanted, how = torch.cat(list(targets.values())), how | {"noise": noise, "batch": batch}
+        return len(found), errors
+    how |= {"noise": noise, "batch": batch}
     for tuned in tune(loaded.generator, wanted, ws, distance, tuning, **how):
         progress(done + tuned.step, total)
-    network = tuned.generator.eval()
-    for (path, target), one in zip(targets.items(), projections, strict=True):
+    generator = tuned.generator.eval()
+    for (path, target), one in zip(targets.items(), found, strict=True):
         with torch.no_grad(), sampling.repeatable():
-            image = network.synthesis(one.ws, noise=one.noise or "const", **growth)
-        write_image(out / name_of(path) / TUNED_PICTURE, image, loaded, rectangle)
+            image = generator.synthesis(one.ws, noise=one.noise or "const", **growth)
+        write_image(out / name_of(path) / TUNED_PICTURE, image)
         near = float(psnr(image, target.to(image), rectangle))
         tell(f"{path}: PSNR {near:.1f} dB after tuning")
-    origin = f"{loaded.origin}, tuned to {count(len(projections), 'picture')}"
-    new = dataclasses.replace(loaded, generator=network, origin=origin, lineage=lineage)
+    origin = f"{loaded.origin}, tuned to {count(len(found), 'picture')}"
+    new = dataclasses.replace(loaded, generator=generator, origin=origin, lineage=lineage)
     save_loaded(out / TUNED, new)
-    return len(projections), errors
+    return len(found), errors
 
 
-def read_targets(
-    loaded: LoadedGenerator, images: Sequence[Path], crop: Crop
-) -> tuple[dict[Path, Tensor], list[Exception]]:
-    """The images that can be read (1, C, r, r), and the errors of the others."""
-    targets, errors, network = {}, list[Exception](), loaded.generator.config
-    for path in images:
-        try:
-            targets[path] = read_target(
-                path,
-                resolution=loaded.resolution,
-                channels=network.image_channels,
-                premultiply=network.premultiplied,
-                crop=crop,
-            )
-        except (ValueError, OSError) as error:
-            errors.append(error)
-    return targets, errors
-
-
-def nearest(ends: Sequence[SearchState], i: int) -> Projection:
-    """The nearest result for picture `i` of a batch that was searched from several starts."""
-    distances = [float(state.distances[i]) for state in ends]
-    best, row = ends[distances.index(min(distances))], slice(i, i + 1)
-    noise = best.noise and [noise_map[row] for noise_map in best.noise]
-    return Projection(best.ws[row], noise, best.images[row], distances)
-
-
-def write_image(
-    path: Path, image: Tensor, loaded: LoadedGenerator, rectangle: sampling.Rectangle | None
-) -> None:
-    """One image (1, C, r, r) without its padding."""
-    pixels = sampling.to_uint8(image, premultiplied=loaded.generator.config.premultiplied)
-    save_picture(path, sampling.picture(sampling.crop(pixels, rectangle)[0]), overwrite=True)
+def one_of(state: SearchState, i: int) -> SearchState:
+    """The state of picture i alone."""
+    row, noise = slice(i, i + 1), state.noise
+    noise = noise and [noise_map[row] for noise_map in noise]
+    return SearchState(state.step, state.ws[row], noise, state.images[row], state.distances[row])

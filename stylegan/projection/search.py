@@ -44,8 +44,7 @@ class SearchOptions:
     def __post_init__(self) -> None:
         if self.space not in get_args(Space):
             raise ValueError(f"the space is {' or '.join(get_args(Space))}, not {self.space!r}")
-        positive = ("steps", "samples", "learning_rate", "rise", "fall", "search_time")
-        check_numbers(self, positive, ("search_noise", "noise_weight"))
+        check_numbers(self, from_0=("search_noise", "noise_weight"))
 
     def rate_at(self, step: int) -> float:
         """The learning rate of a step: a linear rise, a plateau, half a cosine down."""
@@ -58,13 +57,13 @@ class SearchOptions:
         return self.search_noise * max(1 - step / self.steps / self.search_time, 0) ** 2
 
 
-def check_numbers(options: object, positive: Sequence[str], from_0: Sequence[str]) -> None:
-    """ValueError unless the options of these names are finite, and positive or not negative."""
-    for name in (*positive, *from_0):
-        value = getattr(options, name)
-        if not 0 <= value < math.inf or (value == 0 and name in positive):
-            least = "positive and finite" if name in positive else "finite, from 0 on"
-            raise ValueError(f"{name} must be {least}, not {value}")
+def check_numbers(options: object, *, from_0: Sequence[str]) -> None:
+    """ValueError unless all numbers among the options are finite and positive; some may be 0."""
+    for name, value in vars(options).items():
+        if isinstance(value, str | bool) or 0 < value < math.inf or (value == 0 and name in from_0):
+            continue
+        least = "finite, from 0 on" if name in from_0 else "positive and finite"
+        raise ValueError(f"{name} must be {least}, not {value}")
 
 
 class SearchState(NamedTuple):
@@ -75,11 +74,6 @@ class SearchState(NamedTuple):
     noise: list[Tensor] | None  # fitted maps (N, 1, r, r), None: the stored ones
     images: Tensor  # (N, C, r, r), made of `ws` with the noise of the search, at the end without
     distances: Tensor  # (N,) from the images to the targets
-
-
-class Spread(NamedTuple):
-    average: Tensor  # (w_dim,)
-    deviation: float  # root of the mean squared distance from the average
 
 
 def project(
@@ -103,51 +97,35 @@ def project(
     as it is. ValueError at the first distance that is not finite.
     """
     options, config = options or SearchOptions(), generator.config
-    full = config.resolution
+    check_noise(options, config)
+    check_labels(labels, config.label_dim, 1)
+    full, styles = config.resolution, config.num_styles()
     size = check_resolution(full if resolution is None else resolution, full)
     shape = (config.image_channels, size, size)
     if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != shape:
         expected = f"(N, {', '.join(map(str, shape))})"
         raise ValueError(f"targets must be {expected}, not {tuple(targets.shape)}")
-    check_noise(options, config)
-    check_labels(labels, config.label_dim, 1)
-    return search(generator, targets, distance, options, labels, size, alpha, seed, start)
-
-
-def check_noise(options: SearchOptions, config: NetworkConfig) -> None:
-    """ValueError if noise is to be fitted that the network does not have."""
-    if options.fit_noise and not config.noise:
-        raise ValueError("this network has no noise inputs, so there is no noise to fit")
-
-
-def search(
-    generator: Generator,
-    targets: Tensor,
-    distance: Distance,
-    options: SearchOptions,
-    labels: Tensor | None,
-    resolution: int,
-    alpha: float,
-    seed: int,
-    start: int,
-) -> Iterator[SearchState]:
-    """What `project` yields; that one checks the arguments."""
-    styles = generator.config.num_styles()
     targets = targets.to(generator.w_avg)
     rng = torch.Generator().manual_seed(seed)
-    spread = spread_of_w(generator, options.samples, rng, labels)
-    first = first_w(generator, spread.average, labels, seed, start)
+    first, spread = spread_of_w(generator, options.samples, rng, labels)
+    if start:
+        z = torch.randn(1, config.z_dim, generator=streams.start(seed, start))
+        first = first.lerp(mapped(generator, z, labels)[0], START_PSI)
     w = first.repeat(len(targets), styles if options.space == "w+" else 1, 1)
-    maps = noise_to_fit(generator, len(targets), resolution) if options.fit_noise else []
-    fitted = [w.requires_grad_(), *maps]
+    maps: list[Tensor] = []
+    if options.fit_noise:
+        for stored in generator.synthesis.noise_maps(len(targets), size, "const"):
+            assert stored is not None
+            maps.append(normalize_(stored.detach().repeat(len(targets), 1, 1, 1)))
+    fitted = [tensor.requires_grad_() for tensor in (w, *maps)]
     optimizer = torch.optim.Adam(fitted)
     synthesis = copy.deepcopy(generator.synthesis).requires_grad_(False)
     for step in range(options.steps + 1):
-        deviation = options.search_noise_at(step) * spread.deviation
+        deviation = options.search_noise_at(step) * spread
         offset = deviation * torch.randn(w.shape[1:], generator=rng).to(w)
         with torch.enable_grad(), sampling.repeatable():
             ws = (w + offset).expand(-1, styles, -1)
-            images = synthesis(ws, resolution=resolution, alpha=alpha, noise=maps or "const")
+            images = synthesis(ws, resolution=size, alpha=alpha, noise=maps or "const")
             distances = distance(images, targets)
         check_finite(distances, "the search", step, "less noise on w (--search-noise)")
         yield SearchState(
@@ -173,16 +151,10 @@ def search(
             normalize_(noise_map)
 
 
-@torch.no_grad()
-def first_w(
-    generator: Generator, average: Tensor, labels: Tensor | None, seed: int, start: int
-) -> Tensor:
-    """Where a search begins: (w_dim,)."""
-    if start == 0:
-        return average
-    z = torch.randn(1, generator.config.z_dim, generator=streams.start(seed, start)).to(average)
-    of_z = None if labels is None else labels.to(average)
-    return average.lerp(generator.mapping(z, of_z)[0], START_PSI)
+def check_noise(options: SearchOptions, config: NetworkConfig) -> None:
+    """ValueError if noise is to be fitted that the network does not have."""
+    if options.fit_noise and not config.noise:
+        raise ValueError("this network has no noise inputs, so there is no noise to fit")
 
 
 def check_finite(distances: Tensor, what: str, step: int, advice: str) -> None:
@@ -195,29 +167,23 @@ def check_finite(distances: Tensor, what: str, step: int, advice: str) -> None:
 
 
 @torch.no_grad()
+def mapped(generator: Generator, z: Tensor, labels: Tensor | None) -> Tensor:
+    """w (N, w_dim) of latents z (N, z_dim), all of the class `labels` (1, label_dim)."""
+    average = generator.w_avg
+    rows = None if labels is None else labels.to(average).expand(len(z), -1)
+    return generator.mapping(z.to(average), rows)
+
+
 def spread_of_w(
     generator: Generator, samples: int, rng: torch.Generator, labels: Tensor | None = None
-) -> Spread:
-    """Average and deviation of w, of that many latents; of the class `labels` (1, label_dim)."""
-    average = generator.w_avg
-    parts = []
-    for start in range(0, samples, CHUNK):
-        z = torch.randn(min(CHUNK, samples - start), generator.config.z_dim, generator=rng)
-        of_z = None if labels is None else labels.expand(len(z), -1).to(average)
-        parts.append(generator.mapping(z.to(average), of_z))
-    w = torch.cat(parts)
+) -> tuple[Tensor, float]:
+    """The average of w (w_dim,), and the root of the mean squared distance from it, of that many
+    latents of the class `labels` (1, label_dim)."""
+    chunks = [min(CHUNK, samples - start) for start in range(0, samples, CHUNK)]
+    z = (torch.randn(n, generator.config.z_dim, generator=rng) for n in chunks)
+    w = torch.cat([mapped(generator, some, labels) for some in z])
     mean = w.mean(dim=0)
-    return Spread(mean, float((w - mean).square().sum(dim=1).mean().sqrt()))
-
-
-def noise_to_fit(generator: Generator, n: int, resolution: int) -> list[Tensor]:
-    """The stored maps up to `resolution`, one for each of n pictures, normalized."""
-    stored = generator.synthesis.noise_maps(n, resolution, "const")
-    maps = [m.detach().repeat(n, 1, 1, 1) for m in stored if m is not None]
-    for noise_map in maps:
-        normalize_(noise_map)
-        noise_map.requires_grad_()
-    return maps
+    return mean, float((w - mean).square().sum(dim=1).mean().sqrt())
 
 
 def autocorrelation_penalty(noise_map: Tensor) -> Tensor:
@@ -237,8 +203,9 @@ def autocorrelation_penalty(noise_map: Tensor) -> Tensor:
         noise_map = 2 * downsample(noise_map)
 
 
-def normalize_(noise_map: Tensor) -> None:
+@torch.no_grad()
+def normalize_(noise_map: Tensor) -> Tensor:
     """Give each map (N, 1, r, r) mean 0 and variance 1, in place."""
-    with torch.no_grad():
-        noise_map -= noise_map.mean(dim=(1, 2, 3), keepdim=True)
-        noise_map *= noise_map.square().mean(dim=(1, 2, 3), keepdim=True).rsqrt()
+    noise_map -= noise_map.mean(dim=(1, 2, 3), keepdim=True)
+    noise_map *= noise_map.square().mean(dim=(1, 2, 3), keepdim=True).rsqrt()
+    return noise_map

@@ -17,7 +17,7 @@ from stylegan import sampling, streams
 from stylegan.networks import Generator
 from stylegan.networks.config import check_labels
 from stylegan.projection.distance import Distance
-from stylegan.projection.search import check_finite, check_numbers, spread_of_w
+from stylegan.projection.search import check_finite, check_numbers, mapped, spread_of_w
 
 SAMPLES = 10_000  # of w, for its spread
 
@@ -33,8 +33,7 @@ class TuningOptions:
     locality_radius: float = 1.0  # from the pivot to those, in units of the spread of w
 
     def __post_init__(self) -> None:
-        positive = ("steps", "learning_rate", "locality_radius")
-        check_numbers(self, positive, ("pixel_weight", "locality"))
+        check_numbers(self, from_0=("pixel_weight", "locality"))
 
 
 class TuningState(NamedTuple):
@@ -77,12 +76,10 @@ def tune(
     targets, ws = targets.to(average), ws.detach().to(average)
     maps = None if noise is None else [m.detach().to(average) for m in noise]
     rng = streams.tuning(seed)
-    radius = options.locality_radius * spread_of_w(generator, SAMPLES, rng, labels).deviation
-    of_z = None if labels is None else labels.expand(n, -1).to(average)
+    radius = options.locality_radius * spread_of_w(generator, SAMPLES, rng, labels)[1]
     tuned = copy.deepcopy(generator).requires_grad_(False)
     tuned.synthesis.requires_grad_(True)
     optimizer = torch.optim.Adam(tuned.synthesis.parameters(), lr=options.learning_rate)
-    parts = [slice(i, i + (batch or n)) for i in range(0, n, batch or n)]
     growth = {"resolution": resolution, "alpha": alpha}
 
     def fit(
@@ -98,28 +95,22 @@ def tune(
         return far.detach(), loss.detach()
 
     for step in range(options.steps + 1):
-        z = torch.randn(n, generator.config.z_dim, generator=rng).to(average)
-        with torch.no_grad():
-            near = toward(ws, generator.mapping(z, of_z), radius)
+        z = torch.randn(n, config.z_dim, generator=rng)
+        near = toward(ws, mapped(generator, z, labels), radius)
         optimizer.zero_grad()
-        distances, kept = [], []
-        for part in parts:
-            own = None if maps is None else [m[part] if len(m) > 1 else m for m in maps]
+        distances, kept = torch.zeros(2, n).to(average)
+        for rows in torch.arange(n).split(batch or n):
+            own = maps and [m[rows] if len(m) > 1 else m for m in maps]
             with torch.set_grad_enabled(step < options.steps), sampling.repeatable():
-                far, _ = fit(ws[part], own, targets[part], 1.0)
-                elsewhere = torch.zeros_like(far)
+                distances[rows], _ = fit(ws[rows], own, targets[rows], 1.0)
                 if options.locality:
                     with torch.no_grad():
-                        before = generator.synthesis(near[part], noise="const", **growth)
-                    _, elsewhere = fit(near[part], None, before, options.locality)
-            distances.append(far)
-            kept.append(elsewhere)
-        state = TuningState(step, tuned, torch.cat(distances), torch.cat(kept))
-        both = torch.cat([state.distances, state.locality])
-        check_finite(both, "tuning", step, "a smaller --locality")
+                        before = generator.synthesis(near[rows], noise="const", **growth)
+                    _, kept[rows] = fit(near[rows], None, before, options.locality)
+        check_finite(torch.cat([distances, kept]), "tuning", step, "a smaller --locality")
         if step == options.steps:
             tuned.requires_grad_(True).zero_grad()
-        yield state
+        yield TuningState(step, tuned, distances, kept)
         if step < options.steps:
             optimizer.step()
 
