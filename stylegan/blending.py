@@ -7,7 +7,6 @@ then a number means the same in both.
 import copy
 import dataclasses
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_with_file
-from stylegan.lineage import Source, licence_of, source_of
+from stylegan.lineage import licence_of, source_of
 from stylegan.messages import listed
 from stylegan.networks import Generator
 from stylegan.schedule import resolutions
@@ -25,25 +24,14 @@ LAYER = re.compile(r"synthesis\.(?:(input)|(?:blocks|to_rgb)\.(\d+))\..+")
 SAMPLES = 10_000  # latents of a new average
 
 
-@dataclass(frozen=True, eq=False)
-class Parent:
-    """A generator that is blended, and the file that it is in."""
-
-    loaded: LoadedGenerator
-    file: Path
-    name: str = ""  # of its file, for the history
-
-    @classmethod
-    def of(cls, source: str, device: str | torch.device = "cpu") -> "Parent":
-        loaded, file = load_with_file(source, map_location=device)
-        inside = Path(source).is_dir()
-        return cls(loaded, file, f"{file.parent.name}/{file.name}" if inside else file.name)
-
-    def history(self) -> list[Source]:
-        """Where its weights came from, its own file last."""
-        lineage = list(self.loaded.lineage)
-        own = source_of(self.file, licence_of(lineage), name=self.name)
-        return lineage if own.sha256 in [s.sha256 for s in lineage] else [*lineage, own]
+def with_own_file(source: str, device: str | torch.device = "cpu") -> LoadedGenerator:
+    """The generator of a source, whose own file is in its lineage too, at the end."""
+    loaded, file = load_with_file(source, map_location=device)
+    name = f"{file.parent.name}/{file.name}" if Path(source).is_dir() else file.name
+    own = source_of(file, licence_of(loaded.lineage), name=name)
+    if own.sha256 in [s.sha256 for s in loaded.lineage]:
+        return loaded
+    return dataclasses.replace(loaded, lineage=(*loaded.lineage, own))
 
 
 def resolution_of(name: str) -> int | None:
@@ -104,24 +92,24 @@ def blended(
 
 
 def blend(
-    a: Parent,
-    b: Parent,
+    a: LoadedGenerator,
+    b: LoadedGenerator,
     *,
     first: int | None = None,
     last: int | None = None,
     share: float = 1.0,
 ) -> LoadedGenerator:
-    """The blended network, with all that the file of `a` says, and the history of both."""
-    network = blended(a.loaded, b.loaded, first=first, last=last, share=share)
+    """The blended network, with all that the file of `a` says, and the history of both: they are
+    made by `with_own_file`."""
+    network = blended(a, b, first=first, last=last, share=share)
     what = "all layers" if first is None else f"layers {first} to {last or 'the finest'}"
-    sources = {source.sha256: source for source in [*a.history(), *b.history()]}
-    own = sources.pop(b.history()[-1].sha256)
-    lineage = *sources.values(), dataclasses.replace(own, copied=f"{what}, share {share:g}")
+    sources = {source.sha256: source for source in [*a.lineage, *b.lineage]}
+    own = sources.pop(b.lineage[-1].sha256)
     return dataclasses.replace(
-        a.loaded,
+        a,
         generator=network,
-        origin=f"blend of {a.loaded.origin} and {b.loaded.origin}",
+        origin=f"blend of {a.origin} and {b.origin}",
         images_seen=None,
-        centers=None if first is None else a.loaded.centers,
-        lineage=lineage,
+        centers=None if first is None else a.centers,
+        lineage=(*sources.values(), dataclasses.replace(own, copied=f"{what}, share {share:g}")),
     )

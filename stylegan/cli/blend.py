@@ -49,8 +49,8 @@ def blend(
     stylegan blend runs/faces runs/cartoons --from 32 --out blend.pt
     stylegan blend runs/faces runs/cartoons --share 0.5 --out between.pt
     """
-    from stylegan.blending import Parent
     from stylegan.blending import blend as blend_parents
+    from stylegan.blending import with_own_file
     from stylegan.files.formats.own import save_loaded
 
     if from_ is None and (until is not None or share is None):
@@ -58,7 +58,7 @@ def blend(
             "pass --from RESOLUTION (then --until and --share), or --share alone"
         )
     check_file(out, overwrite=overwrite, endings=[".pt"])
-    parents = Parent.of(a), Parent.of(b)
+    parents = with_own_file(a), with_own_file(b)
     share = 1.0 if share is None else share
     blended = blend_parents(*parents, first=from_, last=until, share=share)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -113,7 +113,7 @@ def project(
     stylegan project runs/mine me.jpg --tune --out tuned
     """
     from stylegan import projection
-    from stylegan.blending import Parent
+    from stylegan.blending import with_own_file
 
     given = {"steps": tune_steps, "locality": locality}
     given = {name: value for name, value in given.items() if value is not None}
@@ -122,8 +122,8 @@ def project(
     tuning = projection.TuningOptions(**given) if tune else None  # type: ignore[arg-type]
     options = projection.SearchOptions(steps, space, noise, search_noise=search_noise)
     projection.check_free(images, out, tuned=tune, overwrite=overwrite)
-    parent = Parent.of(source, use_device(device))
-    loaded, network = parent.loaded, parent.loaded.generator
+    loaded = with_own_file(source, use_device(device))
+    network = loaded.generator
     loaded.label(class_name)  # errors come before the weights of a distance are loaded
     projection.check_noise(options, network.config)
     distance, why = projection.choose_distance(
@@ -143,7 +143,6 @@ def project(
             distance,
             options,
             tuning,
-            lineage=parent.history() if tune else (),
             crop=crop,
             class_name=class_name,
             seed=seed,

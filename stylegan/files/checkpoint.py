@@ -51,18 +51,13 @@ def is_old(path: Path) -> bool:
         return file.read(len(OLD_MAGIC)) == OLD_MAGIC
 
 
-def load(path: Path, *, mapped: bool = False) -> dict[str, Any]:
-    """The payload of one of our files, on the CPU, loaded without running code from it.
-
-    `mapped` reads tensors from the file when they are looked at, and checks no checksums: for its
-    other fields alone.
-    """
-    return checked(read_torch(path, mapped=mapped), path)
+def load(path: Path) -> dict[str, Any]:
+    """The payload of one of our files, on the CPU, loaded without running code from it."""
+    return checked(read_torch(path), path)
 
 
-def read_torch(path: Path, *, mapped: bool = False) -> object:
-    """What a file of torch.save holds, ours or not, loaded without running code from it; `mapped`
-    as in `load`."""
+def read_torch(path: Path) -> object:
+    """What a file of torch.save holds, ours or not, loaded without running code from it."""
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint file {path}")
     old = is_old(path)
@@ -70,12 +65,10 @@ def read_torch(path: Path, *, mapped: bool = False) -> object:
         raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
     try:
         if not old:
-            check_entries(path, checksums=not mapped)
+            check_entries(path, checksums=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's remarks on what no good file contains
-            content = torch.load(
-                path, map_location="cpu", weights_only=True, mmap=mapped and not old
-            )
+            content = torch.load(path, map_location="cpu", weights_only=True)
         check_tensors(content, path.stat().st_size)
     except Exception as error:  # a damaged file can raise almost anything
         refused = re.search(r"(?:GLOBAL|class|function) (\S+) was not", str(error))
@@ -171,24 +164,20 @@ def load_kind(path: Path, kind: Kind) -> dict[str, Any]:
     return payload
 
 
-def load_weights(
-    module: nn.Module, weights: Mapping[str, Tensor], *, strict: bool = True
-) -> dict[str, str]:
-    """Copy `weights` into `module`; a `module.` prefix (DataParallel's, DDP's) is dropped.
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copy `weights` into `module`; ValueError, and nothing is copied, unless all of them fit."""
+    module.load_state_dict(fitting(module.state_dict(), weights))
 
-    Returns the names that could not be copied, each with its reason; with `strict` they are an
-    error and nothing is copied.
-    """
-    given, wanted = without_prefix(weights), module.state_dict()
+
+def fitting(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights without the prefix `module.` of DataParallel and DDP; one ValueError for all
+    that are missing, surplus or not like the `wanted` ones."""
+    given = {name.removeprefix("module."): value for name, value in weights.items()}
     problems = misfits(wanted, given)
-    if strict:
-        refuse(problems)
-    module.load_state_dict({n: t for n, t in given.items() if n not in problems}, strict=False)
-    return problems
-
-
-def without_prefix(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix("module."): value for name, value in weights.items()}
+    if problems:
+        texts = [f"{readable(name)} {reason}" for name, reason in problems.items()]
+        raise ValueError(f"the weights do not fit the network: {listed(texts)}")
+    return given
 
 
 def misfits(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> dict[str, str]:
@@ -203,10 +192,3 @@ def misfits(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> dict[s
         elif tensor.dtype not in FLOATS and wanted[name].dtype in FLOATS:
             problems[name] = f"holds {tensor.dtype}, not plain real numbers"
     return problems
-
-
-def refuse(problems: Mapping[str, str]) -> None:
-    """One ValueError for all of them, if there are any."""
-    if problems:
-        texts = [f"{readable(name)} {reason}" for name, reason in problems.items()]
-        raise ValueError(f"the weights do not fit the network: {listed(texts)}")

@@ -49,29 +49,41 @@ class LoadedGenerator:
 
     def __post_init__(self) -> None:
         """ValueError names what no file should say."""
-        config, names = self.generator.config, self.label_names
-        for name in ("resolution", "cutoff", "images_seen"):
-            value = getattr(self, name)
-            optional = name != "resolution"
-            if (type(value) is not int or value < 0) and not (optional and value is None):
-                what = f"a whole number{' or None' if optional else ''}"
-                raise ValueError(f"{name} must be {what}, not {readable(repr(value))}")
-        for name in ("psi", "alpha"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float) and abs(value) <= LARGEST_PSI):
-                raise ValueError(f"{name} must be a finite number, not {readable(repr(value))}")
+        config, names, edges = self.generator.config, self.label_names, self.active_rectangle
+
+        def whole(value: Any) -> bool:
+            return type(value) is int and value >= 0
+
+        def finite(value: Any) -> bool:
+            return isinstance(value, int | float) and abs(value) <= LARGEST_PSI
+
+        for name, right, what in (
+            ("resolution", whole(self.resolution), "a whole number"),
+            ("cutoff", self.cutoff is None or whole(self.cutoff), "a whole number or None"),
+            (
+                "images_seen",
+                self.images_seen is None or whole(self.images_seen),
+                "a whole number or None",
+            ),
+            ("psi", finite(self.psi), "a finite number"),
+            ("alpha", finite(self.alpha), "a finite number"),
+            ("label_names", all(isinstance(name, str) for name in names), "texts"),
+            ("lineage", all(isinstance(source, Source) for source in self.lineage), "sources"),
+            (
+                "active_rectangle",
+                edges is None or in_the_middle(edges),
+                "top, bottom, left, right of the middle of a square",
+            ),
+        ):
+            if not right:
+                given = readable(repr(getattr(self, name)))
+                raise ValueError(f"{name} must be {what}, not {given}")
         check_resolution(self.resolution, config.resolution)
         check_alpha(self.alpha)
-        if not all(isinstance(name, str) for name in names):
-            raise ValueError(f"label_names must be texts, not {readable(repr(names))}")
         if len(names) not in (0, config.label_dim):
             raise ValueError(f"{len(names)} label_names are given for {config.label_dim} labels")
-        if self.active_rectangle is not None:
-            check_rectangle(self.active_rectangle)
         if self.centers is not None:
             object.__setattr__(self, "centers", checked_centers(self.centers, config.w_dim))
-        if not all(isinstance(source, Source) for source in self.lineage):
-            raise ValueError(f"lineage must be sources, not {readable(repr(self.lineage))}")
 
     @property
     def crop(self) -> "Crop":
@@ -178,8 +190,7 @@ class LoadedGenerator:
     def styles(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """z (N, z_dim), labels (N or 1, label_dim) -> ws (N, num_styles, w_dim), not truncated."""
         average = self.generator.w_avg
-        if labels is not None:
-            labels = labels.to(average).expand(len(z), -1)
+        labels = None if labels is None else labels.to(average).expand(len(z), -1)
         return self.generator.broadcast(self.generator.mapping(z.to(average), labels))
 
     def truncated(self, ws: Tensor, *, psi: float | None = None, cutoff: Cutoff = None) -> Tensor:
@@ -194,24 +205,23 @@ class LoadedGenerator:
         ValueError unless a class is given exactly where there are some.
         """
         count, names = self.generator.config.label_dim, list(self.label_names)
-        if count == 0:
-            if class_name is not None:
-                raise ValueError(
-                    f"the class {class_name} was given, but the {self.origin} has no labels"
-                )
+        if count == 0 and class_name is None:
             return None
+        if count == 0:
+            raise ValueError(
+                f"the class {class_name} was given, but the {self.origin} has no labels"
+            )
         known = ", ".join(map(readable, names)) if names else f"0 to {count - 1}"
         if class_name is None:
             raise ValueError(
                 f"the {self.origin} has labels: choose one, as with --class "
                 f"{readable(names[0]) if names else 0}; known: {readable(known, 1000)}"
             )
-        if class_name in names or "=" not in class_name:
-            return torch.eye(count)[[self.class_number(class_name)]]
         from stylegan.data.labels import weights
 
+        one = class_name in names or "=" not in class_name
         label = torch.zeros(1, count)
-        for name, weight in weights(class_name).items():
+        for name, weight in ({class_name: 1.0} if one else weights(class_name)).items():
             label[0, self.class_number(name)] += weight
         return label
 
@@ -230,16 +240,14 @@ def weights_sha256(generator: Generator, of: tuple[str, ...] = ("",)) -> str:
     """Hash of all weights whose names begin so, with their names, whatever file they are in."""
     digest = hashlib.sha256()
     for name, weight in sorted(generator.state_dict().items()):
-        if not name.startswith(of):
-            continue
-        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
-        digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        if name.startswith(of):
+            digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+            digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
 
 
 def hashes(generator: Generator) -> dict[str, str]:
-    """What a file of directions says about its generator: SHA-256 of its
-    weights, and of those that turn z into w."""
+    """SHA-256 of the weights, and of those that turn z into w, for a file of directions."""
     found = {"generator_sha256": weights_sha256(generator)}
     if any(True for _ in generator.mapping.parameters()):
         found["mapping_sha256"] = weights_sha256(generator, ("mapping.", "w_avg"))
@@ -247,8 +255,8 @@ def hashes(generator: Generator) -> dict[str, str]:
 
 
 def fits(about: Mapping[str, Any], generator: Generator) -> bool:
-    """Whether w of a file with these hashes mean the same to the generator: its mapping network is
-    the same, as after tuning. Older files have the hash of all weights alone."""
+    """Whether w of a file with these hashes mean the same to the generator: it has the same mapping
+    network, as after tuning. Older files have the hash of all weights alone."""
     return any(about.get(name) == found for name, found in hashes(generator).items())
 
 
@@ -265,18 +273,13 @@ def checked_centers(centers: Any, w_dim: int) -> Tensor:
     return found
 
 
-def check_rectangle(edges: Sequence[int]) -> None:
-    """ValueError unless these are edges in a square picture, whose padding is the same on opposite
-    sides. They may be measured in one of another resolution."""
-    whole = len(edges) == 4 and all(type(edge) is int for edge in edges)
-    if whole:
-        top, bottom, left, right = edges
-        if 0 <= top < bottom and 0 <= left < right and top + bottom == left + right:
-            return
-    raise ValueError(
-        "active_rectangle must be top, bottom, left, right of the middle of a square, not "
-        + readable(repr(edges))
-    )
+def in_the_middle(edges: Sequence[int]) -> bool:
+    """Whether these are edges in a square picture, of any resolution, whose padding is the same on
+    opposite sides."""
+    if len(edges) != 4 or any(type(edge) is not int for edge in edges):
+        return False
+    top, bottom, left, right = edges
+    return 0 <= top < bottom and 0 <= left < right and top + bottom == left + right
 
 
 class SeededGenerator(Generator):

@@ -17,7 +17,6 @@ from stylegan.figures import save_picture
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.lineage import Lineage
 from stylegan.messages import count
 from stylegan.projection.distance import Distance, psnr
 from stylegan.projection.search import SearchOptions, SearchState, project
@@ -88,7 +87,6 @@ def project_files(
     options: SearchOptions,
     tuning: TuningOptions | None,
     *,
-    lineage: Lineage,
     crop: Crop | None,
     class_name: str | None,
     seed: int,
@@ -99,7 +97,7 @@ def project_files(
 ) -> tuple[int, list[Exception]]:
     """Search each image, `batch` at a time, from each of `starts`; write a folder for each below
     `out`, and the latents of all to `out`. With `tuning`, then tune the generator to all of them
-    together, and write it; `lineage` is where its weights came from.
+    together, and write it.
 
     Files are replaced: see `check_free`. `tell` gets a line for each image, `progress` the steps
     done, and of how many. Returns the number of projections, and the errors of images that cannot
@@ -176,8 +174,13 @@ def project_files(
         write_image(out / name_of(path) / TUNED_PICTURE, image)
         near = float(psnr(image, target.to(image), rectangle))
         tell(f"{path}: PSNR {near:.1f} dB after tuning")
+<<<<<<< HEAD
     origin = f"{loaded.origin}, tuned to {count(len(found), 'picture')}"
     new = dataclasses.replace(loaded, generator=generator, origin=origin, lineage=lineage)
+=======
+    origin = f"{loaded.origin}, tuned to {count(len(projections), 'picture')}"
+    new = dataclasses.replace(loaded, generator=network, origin=origin)
+>>>>>>> 3f69861 (Blending: a loaded generator with its own file in its lineage instead of a class of parents; checks of weights in one function)
     save_loaded(out / TUNED, new)
     return len(found), errors
 

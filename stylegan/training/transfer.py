@@ -112,9 +112,11 @@ def initialize_from(state: TrainState, source: str | Path | Start) -> list[str]:
     full, lines, counts, fitting = state.config.network.resolution, [], [], 0
     for name, weights in start.weights().items():
         network = getattr(state, name)
-        problems = checkpoint.load_weights(network, weights, strict=False)
-        refused = [part for part in problems if not is_above(part, full)]
         wanted = network.state_dict()
+        problems = checkpoint.misfits(wanted, weights)
+        fits = {part: tensor for part, tensor in weights.items() if part not in problems}
+        network.load_state_dict(fits, strict=False)
+        refused = [part for part in problems if not is_above(part, full)]
         # noise maps and single biases fit every network
         fitting += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
         counts.append(f"{name} {len(wanted.keys() - set(refused))} of {len(wanted)}")

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from stylegan.files.checkpoint import misfits, refuse
+from stylegan.files.checkpoint import fitting
 
 N = TypeVar("N", bound=nn.Module)
 Shape = tuple[int, ...]
@@ -51,7 +51,7 @@ def filled(
         network = make()
         state = network.state_dict()
         wanted = {m.path: torch.empty(m.shape_in_file(tuple(state[m.name].shape))) for m in table}
-    refuse(misfits(wanted, tensors))
+    fitting(wanted, tensors)
     exact = any(tensors[match.path].dtype == torch.float64 for match in table)
     dtype = torch.float64 if exact else torch.float32
     filled = {name: torch.zeros(like.shape, dtype=dtype) for name, like in state.items()}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stylegan.files import checkpoint
-from stylegan.files.loaded import CUTOFF, PSI, LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.snapshot import Snapshot
 from stylegan.lineage import Lineage, from_plain, to_plain
 from stylegan.messages import readable
@@ -45,22 +45,25 @@ def networks_of(payload: Mapping[str, Any], origin: str) -> Snapshot:
     if kind == "discriminator":
         critic = network_of(make_discriminator, config, payload["weights"])
         return Snapshot(origin, None, discriminator=critic, lineage=lineage)
-    resolution, alpha = growth_of(payload)
     if kind == "generator":
-        psi, cutoff, discriminator = payload["psi"], payload["cutoff"], None
+        discriminator = None
         network = average = network_of(make_generator, config, payload["weights"])
+        said = {name: payload[name] for name in ("resolution", "alpha", "psi", "cutoff")}
     else:
-        psi, cutoff, sizes = PSI, CUTOFF, config["network"]
-        network = network_of(make_generator, sizes, payload["generator"])
-        average = network_of(make_generator, sizes, payload["generator_ema"])
-        discriminator = network_of(make_discriminator, sizes, payload["discriminator"])
+        network, average, discriminator = (
+            network_of(make, config["network"], payload[name])
+            for make, name in (
+                (make_generator, "generator"),
+                (make_generator, "generator_ema"),
+                (make_discriminator, "discriminator"),
+            )
+        )
+        stage = stage_at(payload["schedule_images"], ScheduleConfig(**config["schedule"]))
+        said = {"resolution": stage.resolution, "alpha": stage.alpha}
     loaded = LoadedGenerator(
         average,
         origin,
-        resolution=resolution,
-        alpha=alpha,
-        psi=psi,
-        cutoff=cutoff,
+        **said,
         images_seen=payload["images_seen"],
         label_names=tuple(payload.get("label_names", ())),
         active_rectangle=payload.get("active_rectangle"),
@@ -68,15 +71,6 @@ def networks_of(payload: Mapping[str, Any], origin: str) -> Snapshot:
         centers=payload.get("centers"),  # most files lack them
     )
     return Snapshot(origin, loaded, network, discriminator, lineage)
-
-
-def growth_of(payload: Mapping[str, Any]) -> tuple[int, float]:
-    """The resolution that training had reached in a generator or state file, and its alpha."""
-    if payload["kind"] == "generator":
-        return payload["resolution"], payload["alpha"]
-    schedule = ScheduleConfig(**payload["config"]["schedule"])
-    stage = stage_at(payload["schedule_images"], schedule)
-    return stage.resolution, stage.alpha
 
 
 def network_of(
@@ -88,8 +82,7 @@ def network_of(
     sizes = NetworkConfig(**config)
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
         network = make(sizes)
-    given = checkpoint.without_prefix(weights)
-    checkpoint.refuse(checkpoint.misfits(network.state_dict(), given))
+    given = checkpoint.fitting(network.state_dict(), weights)
     first = next(iter(given.values()))
     network.load_state_dict(
         {name: t.detach().to(first).contiguous() for name, t in given.items()}, assign=True
