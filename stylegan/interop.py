@@ -10,7 +10,7 @@ from stylegan.files.formats.official import (
     mapping_from_official,
     synthesis_from_official,
 )
-from stylegan.files.snapshot import Snapshot
+from stylegan.files.loaded import Snapshot
 
 __all__ = [
     "Snapshot",

@@ -13,7 +13,7 @@ from PIL import Image
 from tiny_training import tiny_config, write_pictures
 
 from stylegan.files import checkpoint
-from stylegan.files.formats import save_safetensors
+from stylegan.files.formats.own import save_safetensors
 from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator
 from stylegan.training import TrainState

@@ -13,8 +13,8 @@ import torch
 from stylegan.directions.finding import COUNT, KNOWN, METHODS, Directions, Method, find_directions
 from stylegan.disk import atomic_file
 from stylegan.edits import FORM, Edit, check_layers, parsed
+from stylegan.files.checkpoint import npz_arrays
 from stylegan.files.download import BUNDLED
-from stylegan.files.formats.npz import npz_arrays
 from stylegan.files.formats.own import from_json
 from stylegan.files.latents import checked_numbers
 from stylegan.files.loaded import LoadedGenerator, fits, hashes

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -85,6 +86,33 @@ def read_torch(path: Path) -> object:
     return content
 
 
+def is_npz(path: Path) -> bool:
+    """Whether the file is an archive of NumPy arrays and nothing else."""
+    if not is_zip(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError):
+        return False  # `load_torch` says why
+    return bool(names) and all(name.endswith(".npy") for name in names)
+
+
+def npz_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Every array of a file of NumPy's, by name, as `numpy.savez` writes them: not compressed."""
+    try:
+        check_entries(path, checksums=False)  # NumPy compares them as it reads
+        with np.load(path, allow_pickle=False) as archive:
+            found = {name: archive[name] for name in archive.files}
+        others = [name for name, value in found.items() if not isinstance(value, np.ndarray)]
+        if others:  # NumPy gives the bytes of what does not begin as its files do
+            raise ValueError(f"its entry {readable(others[0])} is no array")
+        return found
+    except Exception as error:  # a damaged file can raise almost anything
+        reason = readable(str(error).split("\n")[0] or type(error).__name__)
+        raise ValueError(f"{path} is damaged or no file of plain arrays: {reason}") from error
+
+
 def check_entries(path: Path, *, checksums: bool) -> None:
     """ValueError unless the entries of a zip archive are as large and, with `checksums`, hold the
     numbers that it was written with."""
@@ -118,14 +146,9 @@ def tensors_in(content: object) -> Iterator[Tensor]:
             waiting += value.values() if isinstance(value, dict) else value
 
 
-def is_own(content: object) -> bool:
-    """Whether what a file holds says that it is of this project."""
-    return isinstance(content, dict) and content.get("format") == FORMAT
-
-
 def checked(payload: object, path: Path) -> dict[str, Any]:
     """The content of `path` if it is a payload of ours that this version can use."""
-    if not isinstance(payload, dict) or not is_own(payload):
+    if not isinstance(payload, dict) or payload.get("format") != FORMAT:
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")
     version, kind = payload.get("version"), payload.get("kind")
     if type(version) is not int:

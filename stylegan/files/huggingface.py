@@ -12,7 +12,7 @@ except ImportError as error:
 
 from stylegan.disk import write_text
 from stylegan.files.formats import SHARED
-from stylegan.files.formats.safetensors import save_safetensors
+from stylegan.files.formats.own import save_safetensors
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.lineage import NVIDIA, described, licence_of
 from stylegan.messages import readable

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from stylegan.disk import atomic_file
-from stylegan.files.formats.npz import npz_arrays
+from stylegan.files.checkpoint import npz_arrays
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import listed, readable
 from stylegan.networks import Generator, NetworkConfig

@@ -1,9 +1,10 @@
-"""A generator with what its file says about it, and the pictures of it."""
+"""What a file of weights holds: networks, a generator with what its file says, pictures of it."""
 
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from stylegan import sampling
 from stylegan.edits import Edit, total_move
 from stylegan.lineage import Lineage, Source, to_plain
 from stylegan.messages import readable, suggestion
-from stylegan.networks import Generator, Noise
+from stylegan.networks import Discriminator, Generator, Noise
 from stylegan.networks.config import check_alpha
 from stylegan.ops import LARGEST_PSI
 from stylegan.schedule import check_resolution
@@ -280,6 +281,38 @@ def in_the_middle(edges: Sequence[int]) -> bool:
         return False
     top, bottom, left, right = edges
     return 0 <= top < bottom and 0 <= left < right and top + bottom == left + right
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The networks that a file of weights holds."""
+
+    origin: str  # what the file is, and its path
+    loaded: LoadedGenerator | None  # the average generator, to make pictures with
+    generator: Generator | None = None  # the one that training moves; the average if it is alone
+    discriminator: Discriminator | None = None
+    lineage: Lineage = ()  # where the weights came from; for a foreign file, that file
+    notes: Sequence[str] = ()  # what was assumed, what differs from the publisher's program
+
+    @property
+    def generator_ema(self) -> Generator | None:
+        """The average generator."""
+        return None if self.loaded is None else self.loaded.generator
+
+    def to_generate(self) -> LoadedGenerator:
+        """The generator to make pictures with. ValueError if there is none."""
+        if self.loaded is None:
+            raise ValueError(
+                f"{self.origin} holds no generator; pictures need one: a generator-*.pt, a "
+                "state-*.pt or the run folder"
+            )
+        return self.loaded
+
+    def of_file(self, path: Path, source: Source) -> Self:
+        """The same with the file that it was read from."""
+        said: dict[str, Any] = {"origin": f"{self.origin} {path}", "lineage": (source,)}
+        loaded = self.loaded and dataclasses.replace(self.loaded, **said)
+        return dataclasses.replace(self, loaded=loaded, **said)
 
 
 class SeededGenerator(Generator):

@@ -14,7 +14,7 @@ from stylegan.distributed import on_all_ranks
 from stylegan.files import checkpoint, loading
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats import read_snapshot
-from stylegan.files.snapshot import Snapshot
+from stylegan.files.loaded import Snapshot
 from stylegan.lineage import NVIDIA, Lineage, Source, licence_of, public_address, source_of
 from stylegan.messages import readable
 from stylegan.networks import NetworkConfig

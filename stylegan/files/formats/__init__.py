@@ -7,13 +7,10 @@ from typing import Literal
 from stylegan.disk import check_file
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENCE, bundled_name
+from stylegan.files.formats import own
 from stylegan.files.formats.foreign import import_weights
-from stylegan.files.formats.npz import is_npz, load_npz
-from stylegan.files.formats.official import load_official
-from stylegan.files.formats.own import snapshot_of
-from stylegan.files.formats.safetensors import is_safetensors, load_safetensors, save_safetensors
-from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.snapshot import Snapshot
+from stylegan.files.formats.official import load_npz, load_official
+from stylegan.files.loaded import LoadedGenerator, Snapshot
 from stylegan.lineage import source_of, to_plain
 
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
@@ -32,34 +29,22 @@ def read_snapshot(path: Path) -> Snapshot:
         )
     if not path.is_file():  # a pipe or a device would be read for ever
         raise ValueError(f"{path} is neither a file nor a folder")
-    if is_safetensors(path):
-        return load_safetensors(path)
-    if is_npz(path):
+    if own.is_safetensors(path):
+        return own.load_safetensors(path)
+    if checkpoint.is_npz(path):
         return load_npz(path)
-    if is_pickle(path):
-        return load_official(path)
-    return load_torch(path)
-
-
-def is_pickle(path: Path) -> bool:
-    """Whether the file is a bare pickle, as official snapshots are, or is called one; ours are zip
-    archives."""
     with open(path, "rb") as file:
-        first = file.read(1)
-    pickled = first == b"\x80" or (path.suffix == ".pkl" and not checkpoint.is_zip(path))
-    return pickled and not checkpoint.is_old(path)
-
-
-def load_torch(path: Path) -> Snapshot:
-    """One of our own files, or of another PyTorch program."""
+        pickled = file.read(1) == b"\x80" or (path.suffix == ".pkl" and not checkpoint.is_zip(path))
+    if pickled and not checkpoint.is_old(path):
+        return load_official(path)
     content = checkpoint.read_torch(path)
-    if checkpoint.is_own(content):
-        payload, name = checkpoint.checked(content, path), bundled_name(path)
+    if isinstance(content, dict) and content.get("format") == checkpoint.FORMAT:
+        name = bundled_name(path)
         if name is not None:
-            payload["lineage"] = to_plain([source_of(path, BUNDLED_LICENCE, name=name)])
-        return snapshot_of(payload, path)
+            content["lineage"] = to_plain([source_of(path, BUNDLED_LICENCE, name=name)])
+        return own.snapshot_of(content, path)
     try:
-        return import_weights(content).of_file(path, (source_of(path),))
+        return import_weights(content).of_file(path, source_of(path))
     except ValueError as error:
         raise ValueError(f"{path} {error}") from error
 
@@ -90,7 +75,7 @@ def export(
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if ending == ".safetensors":
-        save_safetensors(path, loaded)
+        own.save_safetensors(path, loaded)
         return None
     from stylegan.files.formats.program import save_onnx, save_program
 

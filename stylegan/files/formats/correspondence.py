@@ -65,8 +65,13 @@ WITHOUT_EFFECT = {
     "truncation_psi",
     "truncation_psi_val",
 }
-TRANSLATED = {*GENERATOR_SETTINGS, *DISCRIMINATOR_SETTINGS}
-KNOWN = TRANSLATED | WITHOUT_EFFECT | {"blur_filter", "fused_scale"}
+KNOWN = {
+    *GENERATOR_SETTINGS,
+    *DISCRIMINATOR_SETTINGS,
+    *WITHOUT_EFFECT,
+    "blur_filter",
+    "fused_scale",
+}
 
 
 def config_from_official(settings: Mapping[str, Any], own: Mapping[str, str]) -> NetworkConfig:
@@ -83,7 +88,12 @@ def config_from_official(settings: Mapping[str, Any], own: Mapping[str, str]) ->
         for name, field in own.items()
         if name in settings
     }
-    return NetworkConfig(**fields, blur=blur_from_official(settings.get("blur_filter", [1, 2, 1])))
+    blur = settings.get("blur_filter", [1, 2, 1])
+    if blur not in (None, [], (), [1, 2, 1], (1, 2, 1)):
+        raise ValueError(
+            f"blur_filter {readable(str(blur))} is not supported; only [1, 2, 1] or None is"
+        )
+    return NetworkConfig(**fields, blur=bool(blur))
 
 
 def converted(name: str, value: Any, default: Any) -> Any:
@@ -108,14 +118,6 @@ def truncation_defaults(settings: Mapping[str, Any]) -> tuple[float, int | None]
     if psi is None or cutoff is None or cutoff <= 0:
         return 1.0, None
     return psi, math.ceil(cutoff)
-
-
-def blur_from_official(blur_filter: Any) -> bool:
-    if blur_filter not in (None, [], (), [1, 2, 1], (1, 2, 1)):
-        raise ValueError(
-            f"blur_filter {readable(str(blur_filter))} is not supported; only [1, 2, 1] or None is"
-        )
-    return bool(blur_filter)
 
 
 def fusion_from_official(settings: Mapping[str, Any]) -> Callable[[int], bool]:

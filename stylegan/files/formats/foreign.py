@@ -18,8 +18,7 @@ from torch import Tensor
 
 from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.matching import FUSED_FROM, Match, filled
-from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.snapshot import Snapshot
+from stylegan.files.loaded import LoadedGenerator, Snapshot
 from stylegan.messages import readable
 from stylegan.networks import Generator, MappingNetwork, NetworkConfig, SynthesisNetwork
 from stylegan.schedule import resolutions

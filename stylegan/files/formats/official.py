@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stylegan.files.checkpoint import npz_arrays
 from stylegan.files.formats.correspondence import (
     DISCRIMINATOR_SETTINGS,
     GENERATOR_SETTINGS,
@@ -28,10 +29,10 @@ from stylegan.files.formats.correspondence import (
     truncation_defaults,
 )
 from stylegan.files.formats.matching import Match, N, filled
+from stylegan.files.formats.own import HEAD, from_json, snapshot_of
 from stylegan.files.formats.pickles import ForeignFileError, OfficialNetwork, read_networks
-from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.snapshot import Snapshot
-from stylegan.lineage import NVIDIA, source_of
+from stylegan.files.loaded import LoadedGenerator, Snapshot
+from stylegan.lineage import NVIDIA, source_of, to_plain
 from stylegan.messages import readable
 from stylegan.networks import (
     Discriminator,
@@ -125,9 +126,43 @@ def load_official(path: str | Path) -> Snapshot:
             discriminator_from_official(d.variables, d.settings, d_config),
             notes=(f"settings given: {readable(given, 1000)}; the rest is as officially",),
         )
-        return snapshot.of_file(path, (source_of(path, NVIDIA),))
+        return snapshot.of_file(path, source_of(path, NVIDIA))
     except ValueError as error:
         raise ForeignFileError(f"{path}: {error}") from error
+
+
+def load_npz(path: Path) -> Snapshot:
+    """The generator of official variables with `static_kwargs`, the JSON of the arguments of the
+    official generator. What else a generator file says is JSON in `meta`; without it, resolution
+    and truncation are those of the variables and arguments."""
+    arrays = npz_arrays(path)
+    texts = {name: str(arrays.pop(name, "")) for name in ("static_kwargs", "meta")}
+    if not texts["static_kwargs"]:
+        raise ValueError(
+            f"{path} has no entry static_kwargs, the JSON of the official generator's arguments, "
+            "which specify the network that the variables are of"
+        )
+    settings = from_json(texts["static_kwargs"], path, "static_kwargs")
+    meta = from_json(texts["meta"], path, "meta") if texts["meta"] else {}
+    try:
+        generator = generator_from_official(arrays, settings)
+        psi, cutoff = truncation_defaults(settings)
+        resolution, alpha = reached(arrays, generator.config.resolution)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} cannot be used: {error}") from error
+    payload = {
+        **HEAD,
+        "resolution": resolution,
+        "alpha": alpha,
+        "psi": psi,
+        "cutoff": cutoff,
+        "images_seen": None,
+        "lineage": () if meta else to_plain([source_of(path)]),
+        **meta,
+        "config": dataclasses.asdict(generator.config),
+        "weights": generator.state_dict(),
+    }
+    return snapshot_of(payload, path)
 
 
 def shared_configs(

@@ -1,4 +1,5 @@
-"""Our own files: what `checkpoint` reads and writes, as networks."""
+"""Our own files: `.pt` of `checkpoint`, and `.safetensors`, with all but the weights as JSON in the
+metadata."""
 
 import dataclasses
 import json
@@ -9,9 +10,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from stylegan.disk import atomic_file
 from stylegan.files import checkpoint
-from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.snapshot import Snapshot
+from stylegan.files.loaded import LoadedGenerator, Snapshot
 from stylegan.lineage import Lineage, from_plain, to_plain
 from stylegan.messages import readable
 from stylegan.networks import (
@@ -25,11 +26,13 @@ from stylegan.schedule import ScheduleConfig, stage_at
 
 Network = TypeVar("Network", Generator, Discriminator)
 HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
+LARGEST_HEADER = 2**23  # bytes; a generator at 1024x1024 has about 20,000
+HALF = torch.float16, torch.bfloat16
 
 
 def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
     """The networks of the payload of a file; any fault of it is an error that names the file."""
-    kind = payload["kind"]
+    kind = checkpoint.checked(payload, path)["kind"]
     try:
         return networks_of(payload, f"{kind} file {path}")
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -42,24 +45,20 @@ def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
 def networks_of(payload: Mapping[str, Any], origin: str) -> Snapshot:
     kind, config = payload["kind"], payload["config"]
     lineage = from_plain(payload.get("lineage", ()))  # older files lack it
+    discriminator = None
     if kind == "discriminator":
         critic = network_of(make_discriminator, config, payload["weights"])
         return Snapshot(origin, None, discriminator=critic, lineage=lineage)
     if kind == "generator":
-        discriminator = None
         network = average = network_of(make_generator, config, payload["weights"])
         said = {name: payload[name] for name in ("resolution", "alpha", "psi", "cutoff")}
     else:
-        network, average, discriminator = (
-            network_of(make, config["network"], payload[name])
-            for make, name in (
-                (make_generator, "generator"),
-                (make_generator, "generator_ema"),
-                (make_discriminator, "discriminator"),
-            )
-        )
-        stage = stage_at(payload["schedule_images"], ScheduleConfig(**config["schedule"]))
+        sizes, schedule = config["network"], ScheduleConfig(**config["schedule"])
+        stage = stage_at(payload["schedule_images"], schedule)
         said = {"resolution": stage.resolution, "alpha": stage.alpha}
+        network = network_of(make_generator, sizes, payload["generator"])
+        average = network_of(make_generator, sizes, payload["generator_ema"])
+        discriminator = network_of(make_discriminator, sizes, payload["discriminator"])
     loaded = LoadedGenerator(
         average,
         origin,
@@ -96,10 +95,58 @@ def save_loaded(path: Path, loaded: LoadedGenerator) -> None:
     checkpoint.save(path, "generator", payload)
 
 
+def save_generator(path: Path, generator: Generator, **fields: Any) -> None:
+    """As `save_loaded`, of a generator with these fields of `LoadedGenerator`."""
+    fields = {"resolution": generator.config.resolution} | fields
+    save_loaded(path, LoadedGenerator(generator, "memory", **fields))
+
+
 def save_discriminator(path: Path, network: Discriminator, lineage: Lineage = ()) -> None:
     """Write a discriminator as a file of its own."""
     about = {"config": dataclasses.asdict(network.config), "lineage": to_plain(lineage)}
     checkpoint.save(path, "discriminator", about | {"weights": weights_on_cpu(network)})
+
+
+def save_safetensors(path: Path, loaded: LoadedGenerator) -> None:
+    """Write a generator for other programs."""
+    from safetensors.torch import save
+
+    weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}
+    metadata = {"format": "pt", checkpoint.FORMAT: about(loaded)}
+    with atomic_file(path) as file:
+        file.write(save(weights, metadata))
+
+
+def is_safetensors(path: Path) -> bool:
+    """Whether the file begins as safetensors files do."""
+    with open(path, "rb") as file:
+        start = file.read(9)
+    length = int.from_bytes(start[:8], "little")
+    return start[8:] == b"{" and length <= min(LARGEST_HEADER, path.stat().st_size - 8)
+
+
+def load_safetensors(path: Path) -> Snapshot:
+    """The generator that `save_safetensors` wrote; numbers of half precision come as float32."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise ValueError(
+            '.safetensors files need safetensors: pip install -e ".[export]"'
+        ) from error
+    try:
+        with safe_open(path, framework="pt") as file:  # sizes agree with the file's
+            text = (file.metadata() or {}).get(checkpoint.FORMAT)
+            # copies: what the library gives may be the file itself, mapped into memory
+            weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged: {readable(str(error))}") from error
+    if text is None:
+        raise ValueError(
+            f"{path} is a safetensors file without the metadata of this project, which "
+            "specifies the network that the weights are of; `stylegan export` writes it"
+        )
+    wide = {name: t.float() if t.dtype in HALF else t for name, t in weights.items()}
+    return snapshot_of(from_json(text, path, "metadata") | {"weights": wide}, path)
 
 
 def about(loaded: LoadedGenerator) -> str:
@@ -120,9 +167,3 @@ def from_json(text: str, path: Path, what: str) -> dict[str, Any]:
 
 def weights_on_cpu(network: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
-
-
-def save_generator(path: Path, generator: Generator, **fields: Any) -> None:
-    """As `save_loaded`, of a generator with these fields of `LoadedGenerator`."""
-    fields = {"resolution": generator.config.resolution} | fields
-    save_loaded(path, LoadedGenerator(generator, "memory", **fields))
