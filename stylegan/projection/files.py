@@ -174,13 +174,8 @@ def project_files(
         write_image(out / name_of(path) / TUNED_PICTURE, image)
         near = float(psnr(image, target.to(image), rectangle))
         tell(f"{path}: PSNR {near:.1f} dB after tuning")
-<<<<<<< HEAD
     origin = f"{loaded.origin}, tuned to {count(len(found), 'picture')}"
-    new = dataclasses.replace(loaded, generator=generator, origin=origin, lineage=lineage)
-=======
-    origin = f"{loaded.origin}, tuned to {count(len(projections), 'picture')}"
-    new = dataclasses.replace(loaded, generator=network, origin=origin)
->>>>>>> 3f69861 (Blending: a loaded generator with its own file in its lineage instead of a class of parents; checks of weights in one function)
+    new = dataclasses.replace(loaded, generator=generator, origin=origin)
     save_loaded(out / TUNED, new)
     return len(found), errors
 

@@ -32,6 +32,7 @@ CHUNK = 1024  # of them at once
 # epsilon, 1e-8, acts as 1e-8 / f**2: with this f, as the 1e-5 of torch.nn.InstanceNorm2d.
 NORM = math.sqrt(1e-8 / 1e-5)
 HE = math.sqrt(2)  # their He constant has sqrt(2) where ours has 1
+EPILOGUE = "noise.strength", "noise.const", "style.affine.weight", "style.affine.bias"
 UP = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it
 
 
@@ -98,9 +99,8 @@ def parts(config: NetworkConfig) -> Iterator[tuple[str, str, int, int]]:
         yield "conv1", f"{ours}.conv1.weight" if i else f"{ours}.conv.weight", i, 1
         for j, before in enumerate((first, "conv1")):
             yield f"{before}.bias", f"{ours}.epilogue{j}.bias", i, j
-            for part in ("noise.strength", "noise.const", "style.affine.weight"):
+            for part in EPILOGUE:
                 yield part, f"{ours}.epilogue{j}.{part}", i, j
-            yield "style.affine.bias", f"{ours}.epilogue{j}.style.affine.bias", i, j
         for kind in ("weight", "bias"):
             yield f"rgb.{kind}", f"synthesis.to_rgb.{r}.{kind}", i, 0
 
@@ -139,11 +139,10 @@ def generators_in(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def starting(weights: Mapping[Any, Any], start: str) -> dict[str, Any]:
     """Those whose names begin so, without that and the prefix of DataParallel."""
-    named = {str(name): value for name, value in weights.items()}
     return {
-        name.removeprefix(start).removeprefix("module."): value
-        for name, value in named.items()
-        if name.startswith(start)
+        str(name).removeprefix(start).removeprefix("module."): value
+        for name, value in weights.items()
+        if str(name).startswith(start)
     }
 
 
@@ -173,10 +172,11 @@ def read(layout: Layout, given: Mapping[str, Any], content: Mapping[str, Any]) -
         network.w_avg.copy_(mean_w(network.mapping))
         if "average" in layout.optional:  # trained without truncation
             psi, cutoff, notes = 1.0, None, notes[:1]
-    said = {"resolution": 0, "psi": psi, "cutoff": cutoff} | said
-    said["resolution"] = said["resolution"] or trained_resolution(network.synthesis)
+    if "resolution" not in said:
+        said["resolution"] = trained_resolution(network.synthesis)
     origin = f"checkpoint of {layout.program}"
-    return Snapshot(origin, LoadedGenerator(network, origin, **said), network, notes=notes)
+    loaded = LoadedGenerator(network, origin, psi=psi, cutoff=cutoff, **said)
+    return Snapshot(origin, loaded, network, notes=notes)
 
 
 def config_of(layout: Layout, weights: Weights, *, blur: bool) -> NetworkConfig:
@@ -317,13 +317,13 @@ def said_by_mmgeneration(
 
     def scalar(name: str) -> float:
         value = others.get(name)
-        plain = isinstance(value, Tensor) and value.numel() == 1
-        return float(value.item()) if plain else math.nan
+        return value.item() if isinstance(value, Tensor) and value.numel() == 1 else math.nan
 
     resolution, seen = scalar("_curr_scale_int"), scalar("shown_nkimg")
     alpha = scalar("_curr_transition_weight")
+    grown = {"resolution": int(resolution)} if resolution in resolutions(config.resolution) else {}
     return {
-        "resolution": int(resolution) if resolution in resolutions(config.resolution) else 0,
+        **grown,
         "alpha": alpha if 0 <= alpha <= 1 else 1.0,
         "images_seen": round(1000 * seen) if 0 <= seen < 1e9 else None,
     }
