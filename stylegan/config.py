@@ -246,34 +246,30 @@ def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
             raise ValueError(f"option {name} is gone; only {toml_value(REMOVED[name])} is accepted")
     for name, value in flat.items():  # with larger numbers arithmetic overflows
         for number in value.values() if isinstance(value, Mapping) else [value]:
-            if plain(number) and name != "seed" and abs(number) > LARGEST:
+            if isinstance(number, int | float) and name != "seed" and abs(number) > LARGEST:
                 found = readable(str(number), 40)
                 raise ValueError(f"{name} must be at most {LARGEST:g}, but is {found}")
     values = nested(flat)
     schedule = {"num_processes": num_processes, **values.get("schedule", {})}
-    schedule |= {k: {MIN_RESOLUTION: v} for k, v in schedule.items() if k in TABLES and plain(v)}
+    plain = {name for name in TABLES & schedule.keys() if isinstance(schedule[name], int | float)}
+    schedule |= {name: {MIN_RESOLUTION: schedule[name]} for name in plain}
     resolution = values.get("network", {}).get("resolution", NetworkConfig.resolution)
     if schedule.setdefault("resolution", resolution) != resolution:
         raise ValueError(f"{DERIVED} cannot be set: it follows from network.resolution")
-    text = json.dumps({**values, "schedule": schedule}, default=str)
     try:
-        config = VALIDATOR.validate_json(text)
+        config = VALIDATOR.validate_json(json.dumps({**values, "schedule": schedule}, default=str))
     except ValidationError as error:
         raise ValueError(explain(error.errors()[0])) from error
-    processes = config.schedule.num_processes
+    plan = config.schedule
     if "batch_size" not in schedule:
-        plan = dataclasses.replace(config.schedule, batch_size=official_batch_sizes(processes))
+        plan = dataclasses.replace(plan, batch_size=official_batch_sizes(plan.num_processes))
         config = dataclasses.replace(config, schedule=plan)
-    check_batches(config, processes)
+    check_batches(config, plan.num_processes)
     return config
 
 
-def plain(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def explain(fault: Mapping[str, Any]) -> str:
-    """What pydantic found, with the name of the option and its value in TOML."""
+    """A fault that pydantic found, with the name of the option and its value in TOML."""
     where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
     message, value = str(fault["msg"]).removeprefix("Value error, "), fault["input"]
     if fault["type"] == "unexpected_keyword_argument":
@@ -302,8 +298,8 @@ def read_stored_config(path: Path) -> TrainConfig:
     """The complete configuration that `to_toml` wrote; a ValueError names the file."""
     with naming(path):
         # An option that is gone need not be known to look at its run; `restore` refuses to go on.
-        flat = flatten(read_config_file(path))
-        return from_dict(nested({name: v for name, v in flat.items() if name not in REMOVED}))
+        flat = flatten(read_config_file(path)).items()
+        return from_dict(nested({name: value for name, value in flat if name not in REMOVED}))
 
 
 @contextlib.contextmanager
@@ -311,10 +307,9 @@ def naming(origin: object) -> Iterator[None]:
     """A ValueError names the configuration that it is about."""
     try:
         yield
-    except ValueError as error:
-        raise ValueError(f"{origin}: {error}" if origin else str(error)) from error
-    except RecursionError as error:
-        raise ValueError(f"{origin or 'the configuration'} is nested too deeply") from error
+    except (ValueError, RecursionError) as error:
+        text = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ValueError(f"{origin}: {text}" if origin else text) from error
 
 
 def to_toml(config: TrainConfig, comments: Callable[[str], Sequence[str]] = lambda name: ()) -> str:

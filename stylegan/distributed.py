@@ -70,7 +70,7 @@ def sent(x: Tensor, device: torch.device) -> Tensor:
     return x.pin_memory().to(device, non_blocking=True)
 
 
-control_group: dist.ProcessGroup | None = None  # of the CPUs: agreeing never waits for a device
+control_group: Any = None  # a group of the CPUs: agreeing never waits for a device
 
 
 @contextmanager
@@ -83,15 +83,10 @@ def process_group(device: torch.device, timeout_minutes: float = 60) -> Iterator
     if launched_processes() == 1 or dist.is_initialized():
         yield
         return
-    timeout = timedelta(minutes=timeout_minutes)
-    if device.type == "cuda":
-        dist.init_process_group("nccl", device_id=device, timeout=timeout)
-    else:
-        dist.init_process_group("gloo", timeout=timeout)
+    own, timeout = device if device.type == "cuda" else None, timedelta(minutes=timeout_minutes)
+    dist.init_process_group("nccl" if own else "gloo", device_id=own, timeout=timeout)
     patient = timedelta(days=7)  # one process may prepare data or measure while others wait
-    group = dist.new_group(backend="gloo", timeout=patient)
-    assert isinstance(group, dist.ProcessGroup)
-    control_group = group
+    control_group = dist.new_group(backend="gloo", timeout=patient)
     try:
         yield
     finally:
@@ -129,41 +124,33 @@ def gather(value: Value) -> list[Value]:
 def from_rank0(make: Callable[[], Value]) -> Value:
     """`make()` of rank 0, in every process. What files or clocks decide, one process decides for
     all: others may see them later or otherwise, and collectives of unlike steps would hang."""
-    made, error = attempt(make) if rank() == 0 else (None, None)
-    raise_on_all_ranks(error)
+    made = on_all_ranks(lambda: make() if rank() == 0 else None, at_once=True)
     value: Value = gather(made)[0]  # type: ignore[assignment]
     return value
 
 
 def on_all_ranks(make: Callable[[], Value], *, at_once: bool = False) -> Value:
     """`make()` of each process, the first of a machine ahead of its others, which find its work
-    done, unless all are to work `at_once`. It must not speak to other processes."""
+    done, unless all are to work `at_once`. It must not speak to other processes.
+
+    An error that a user can cause is raised on all ranks, so that none hangs.
+    """
     in_turn = world_size() > 1 and not at_once
     if in_turn and local_rank() > 0:
         dist.barrier(control_group)
-    made, error = attempt(make)
+    error: Exception | None = None
+    try:
+        value = make()
+    except (ValueError, OSError) as caught:
+        error = caught
     if in_turn and local_rank() == 0:
         dist.barrier(control_group)
-    raise_on_all_ranks(error)
-    value: Value = made  # type: ignore[assignment]
-    return value
-
-
-def attempt(make: Callable[[], Value]) -> tuple[Value | None, Exception | None]:
-    """What `make` gives, or the error that a user can cause."""
-    try:
-        return make(), None
-    except (ValueError, OSError) as error:
-        return None, error
-
-
-def raise_on_all_ranks(error: Exception | None) -> None:
-    """Raise one rank's error on all ranks, so that none hangs."""
     problems = [text for text in gather(error and str(error)) if text is not None]
     if error is not None:
         raise error
     if problems:
         raise ValueError(problems[0])
+    return value
 
 
 def is_lost_contact(error: Exception) -> bool:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,9 +81,8 @@ def choose(
     choose it. What is `asked`, options as `-o` has them, stays, and the rest fits it. `needed` is
     the memory that a step is expected to take, in bytes for each process."""
     asked = [*implied(asked), *asked]
-    given = named(asked)
+    given, hindrance = named(asked), ""
     own = RESOLUTION in given
-    hindrance = ""
     for resolution in [None] if own else reversed(resolutions(facts.possible)):
         config = proposal(facts, asked, resolution, width)
         problem = "" if own or resolution == MIN_RESOLUTION else too_large(facts, config)
@@ -101,44 +101,41 @@ def named(asked: Sequence[str]) -> set[str]:
 
 
 def implied(asked: Sequence[str]) -> list[str]:
-    """Options without which those asked for mean nothing: a kind of augmentation for others of
-    it."""
-    names = named(asked)
-    augmented = any(name.startswith("augment.") for name in names - {"augment.kind"})
-    return [AUGMENTED] if augmented and "augment.kind" not in names else []
+    """A kind of augmentation, if options are asked for that mean nothing without one."""
+    augmented = any(name.startswith("augment.") for name in named(asked))
+    return [AUGMENTED] if augmented and "augment.kind" not in named(asked) else []
 
 
 def proposal(
     facts: Facts, asked: Sequence[str], resolution: int | None, width: int | None
 ) -> TrainConfig:
     """The configuration at a resolution, or at that asked for, with whole batches."""
-    base = CPU_BASE if facts.device == "cpu" else None
     values: dict[str, Any] = {"data.mirror": facts.images < PLENTY}
+    values["schedule.batch_size"] = whole_batches(facts)
     if resolution is not None:
         values[RESOLUTION] = resolution
+    base = CPU_BASE if facts.device == "cpu" else None
     if base:
         values |= {"schedule.stable_kimg": CPU_PHASE_KIMG, "schedule.fade_kimg": CPU_PHASE_KIMG}
 
-    def built(fits: Sequence[str] = ()) -> TrainConfig:
+    def built(*fits: str) -> TrainConfig:
         return load_config(base, [*as_options(values), *fits, *asked], facts.processes)
 
-    values["schedule.batch_size"] = whole_batches(facts)
     size = built().network.resolution
     values["schedule.total_kimg"] = length(facts, size)
     if facts.grown:
         values["schedule.initial_resolution"] = min(facts.grown, size)
     config = built()
-    if facts.images < PLENTY and config.schedule.total_kimg >= LEAST_AUGMENTED_KIMG:
+    kimg, batch = config.schedule.total_kimg, batch_size_at(size, config.schedule)
+    if facts.images < PLENTY and kimg >= LEAST_AUGMENTED_KIMG:
         values["augment.kind"] = "ada"
         config = built()
-    batch = batch_size_at(size, config.schedule)
     values["r1_gamma"] = r1_weight(size, batch)
     values["ema_half_life_kimg"] = AVERAGE_KIMG * batch / GPU_BATCH
     if config.augment.kind == "ada" and config.augment.adaptive:
         most = TRANSFER_SPEED_KIMG if facts.grown else MOST_SPEED_KIMG
-        values["augment.speed_kimg"] = min(most, config.schedule.total_kimg / 2)
-    usual = load_config(base).network.resolution
-    return built(fitted(built(), usual, width=width))
+        values["augment.speed_kimg"] = min(most, kimg / 2)
+    return built(*fitted(built(), load_config(base).network.resolution, width=width))
 
 
 def whole_batches(facts: Facts) -> dict[int, int]:
@@ -192,14 +189,12 @@ def images_at_once(
     group = min(max(config.network.deviation_group, 1), share)
     parts = [n for n in range(share - 1, group - 1, -1) if share % n == n % group == 0]
     for n in (0, *parts):
-        tried = dataclasses.replace(config, batch_gpu=n)
-        try:
+        with suppress(ValueError):  # where it does not divide the batch of another resolution
+            tried = dataclasses.replace(config, batch_gpu=n)
             check_batches(tried, facts.processes)
-        except ValueError:  # it does not divide the batch of another resolution
-            continue
-        config = tried
-        if needed(config) <= MEMORY_SHARE * facts.memory:
-            break
+            config = tried
+            if needed(config) <= MEMORY_SHARE * facts.memory:
+                break
     return config
 
 
@@ -228,13 +223,8 @@ def fitted(
         base = max(base, FINEST_CHANNELS * network.resolution // 2)
     if width is not None:
         base, most = max(round(base * width / most), 1), width
-    values = {
-        "network.channel_base": base,
-        "network.max_channels": most,
-        "schedule.stable_kimg": plan.stable_kimg,
-        "schedule.fade_kimg": plan.fade_kimg,
-        "schedule.tick_kimg": plan.tick_kimg,
-    }
+    values = {"network.channel_base": base, "network.max_channels": most}
+    values |= {f"schedule.{k}": getattr(plan, k) for k in ("stable_kimg", "fade_kimg", "tick_kimg")}
     return as_options(values)
 
 

@@ -4,8 +4,8 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -32,26 +32,13 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-@contextmanager
-def new_removed(path: Path) -> Iterator[None]:
-    """After an error a file without content goes: nothing of it could be written."""
-    try:
-        yield
-    except (OSError, ValueError):
-        if path.is_file() and path.stat().st_size == 0:
-            path.unlink()
-        raise
-
-
 def append_line(path: Path, line: str) -> None:
     """Add a line to a text file. The rest of one that a full disk cut short is removed first."""
-    with new_removed(path), open(path, "ab+") as file:
-        end = file.seek(0, os.SEEK_END)
-        start = max(end - LONGEST_LINE, 0)
+    with open(path, "ab+") as file:
+        start = max(file.seek(0, os.SEEK_END) - LONGEST_LINE, 0)
         file.seek(start)
         tail = file.read()
-        if tail and not tail.endswith(b"\n"):
-            file.truncate(start + tail.rfind(b"\n") + 1)
+        file.truncate(start + tail.rfind(b"\n") + 1)
         file.write(line.encode() + b"\n")
 
 
@@ -78,10 +65,8 @@ def versions() -> dict[str, str]:
     known = {"stylegan": __version__, "torch": torch.__version__}
     known["python"] = platform.python_version()
     for library in LIBRARIES:
-        try:
+        with suppress(PackageNotFoundError):
             known[library] = version(library)
-        except PackageNotFoundError:
-            continue
     return known
 
 

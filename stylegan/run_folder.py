@@ -49,10 +49,9 @@ class RunFolder:
         """The configuration of the run. FileNotFoundError where there is none."""
         from stylegan.config import read_stored_config  # with pydantic, which generating lacks
 
-        if self.path.is_file():
-            raise FileNotFoundError(f"{self.path} is a file, not a run folder")
         if not self.config_file.is_file():
-            why = f"holds no {self.config_file.name}" if self.path.is_dir() else "does not exist"
+            why = "is a file" if self.path.is_file() else "does not exist"
+            why = "holds no config.toml" if self.path.is_dir() else why
             raise FileNotFoundError(
                 f"{self.path} {why}, so it is not a run folder; give one that train.py has written"
             )
@@ -63,11 +62,10 @@ class RunFolder:
         check_folder(self.path)
         if self.config_file.is_file():
             return self.config()
-        left = {*self.unfinished()}
-        if self.path.is_dir() and any(path not in left for path in self.path.iterdir()):
+        if self.path.is_dir() and {*self.path.iterdir()} - {*self.unfinished()}:
             raise ValueError(
-                f"{self.path} is not empty and holds no {self.config_file.name}, so it is not a "
-                "run; choose another --out"
+                f"{self.path} is not empty and holds no config.toml, so it is not a run; choose "
+                "another --out"
             )
         return None
 
@@ -132,9 +130,8 @@ class RunFolder:
         return self.numbered("generator")
 
     def numbered(self, kind: str) -> list[Path]:
-        pattern = re.compile(rf"{kind}-(\d+)\.pt")
-        files = (path for path in self.path.glob(f"{kind}-*.pt") if pattern.fullmatch(path.name))
-        return sorted(files, key=images_of)
+        files = self.path.glob(f"{kind}-*.pt")
+        return sorted((p for p in files if p.stem[len(kind) + 1 :].isdecimal()), key=images_of)
 
     def saved(self) -> int:
         """Images seen by the newest state; 0 before the first."""
@@ -209,6 +206,7 @@ class RunFolder:
             yield
 
     def enter(self, held: ExitStack) -> None:
+        """Make the folder and hold it, until `held` ends."""
         check_folder(self.path)
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         while True:

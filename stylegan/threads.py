@@ -23,18 +23,13 @@ def wait_briefly_if_busy() -> None:
 
 def busy() -> bool:
     """True if other programs use a core now; this one sleeps for a moment to see it."""
-    return used_share() * (os.cpu_count() or 1) > BUSY
-
-
-def used_share(seconds: float = 0.06) -> float:
-    """Share of the cores' time that is used, 0 to 1; 0 if the system does not report it."""
     try:
         before = core_times()
-        time.sleep(seconds)
+        time.sleep(0.06)
         idle, total = (b - a for a, b in zip(before, core_times(), strict=True))
-    except OSError:
-        return 0.0
-    return 1 - idle / total if total else 0.0
+    except OSError:  # the system does not report it
+        return False
+    return total > 0 and (1 - idle / total) * (os.cpu_count() or 1) > BUSY
 
 
 def core_times() -> tuple[int, int]:

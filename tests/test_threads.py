@@ -29,8 +29,6 @@ def test_threads_sleep_soon_beside_other_programs(tmp_path, monkeypatch, used, s
         monkeypatch.setenv(name, "")  # so that it is undone
         monkeypatch.delenv(name)
     stat(tmp_path, monkeypatch, (500, 1000), (500 + used, 1010 - used))
-    assert threads.used_share() == pytest.approx(used / 10)
-    stat(tmp_path, monkeypatch, (500, 1000), (500 + used, 1010 - used))
     threads.wait_briefly_if_busy()
     assert threads.os.environ.get("GOMP_SPINCOUNT") == spin
 
