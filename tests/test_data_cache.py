@@ -139,7 +139,7 @@ def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path):
         ("has 3 channels, 1 are asked for", {"channels": 1}),
         ("crop center, pad is asked for", {"crop": "pad"}),
         ("prepared already; sub-folders", {"include": ["a"]}),
-        ("4 images of images could not be used", {"strict": True}),
+        ("4 of 6 images of images cannot be used", {"strict": True}),
     ]
     for words, settings in refused:
         with pytest.raises(ValueError, match=words):

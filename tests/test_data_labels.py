@@ -50,7 +50,7 @@ def test_class_numbers_of_dataset_json_are_the_labels_and_the_folders_are_not(ma
 def test_vectors_are_stored_shown_and_part_of_what_a_run_was_trained_on(tmp_path):
     numbers = [[0.25, -1], [0, 2], [1, 0.5]]
     store = store_of(tmp_path, with_json(numbers))
-    assert store.labels.dtype == np.float32 and store.vectors
+    assert (store.labels.dtype, store.labels.shape) == (np.float32, (3, 2))
     assert store.one_hot(store.labels[[2, 0]]).tolist() == [numbers[2], numbers[0]]
     assert store.sample_labels(6).tolist() == [numbers[i] for i in (0, 0, 1, 1, 2, 2)]
     batch = next(batches(store, 8, batch_size=3, start=0, seed=0, labels=True))

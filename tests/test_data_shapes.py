@@ -8,7 +8,7 @@ from PIL import Image
 from stylegan import Generator, NetworkConfig, sampling
 from stylegan.config import build_config
 from stylegan.data import Store, prepare
-from stylegan.data.channels import chosen
+from stylegan.data.check import chosen
 from stylegan.data.images import Fit, premultiplied, unpremultiply
 from stylegan.files.loaded import LoadedGenerator
 

@@ -56,8 +56,7 @@ def prepare(
     stylegan prepare photos/ photos-256/ --resolution 256
     """
     from stylegan import data
-    from stylegan.data.channels import chosen
-    from stylegan.data.check import grouped
+    from stylegan.data.check import chosen, grouped
     from stylegan.data.images import MODES
 
     settings["crop"] = values.crop(crop, aspect) or "center"
@@ -116,7 +115,7 @@ def check(
     stylegan check photos/ --resolution 256
     """
     from stylegan import data
-    from stylegan.data.channels import chosen
+    from stylegan.data.check import chosen
 
     settings["crop"] = values.crop(crop, aspect) or "center"
     if channels == "auto":

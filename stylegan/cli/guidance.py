@@ -20,8 +20,8 @@ def found_lines(findings: "Findings") -> list[str]:
     from stylegan.data.sources import kinds_of
 
     line = f"{readable(findings.path)}: {count(findings.num_good, 'picture')}"
-    if findings.smallest and findings.largest:
-        small, large = (f"{w}x{h}" for w, h in (findings.smallest, findings.largest))
+    if findings.sizes:
+        small, large = findings.ends()
         line += f" of {small}" if small == large else f" from {small} to {large}"
     lines, reach = [line], findings.reach()
     # from 32, or the largest that all reach

@@ -68,7 +68,7 @@ def resolve_setup(request: TrainRequest) -> TrainSetup:
     """
     from stylegan import distributed
     from stylegan.config import AUTO, flatten, load_config, read_config_file
-    from stylegan.data.channels import chosen
+    from stylegan.data.check import chosen
     from stylegan.fitting import Facts, as_options, choose, fitted, implied, named
     from stylegan.networks import NetworkConfig
     from stylegan.training.cost import largest_step

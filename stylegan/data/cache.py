@@ -12,12 +12,18 @@ from typing import Any
 
 from stylegan import distributed
 from stylegan.disk import write_text
-from stylegan.distributed import on_all_ranks
 from stylegan.messages import listed, readable
 
-from .images import HEIF, Crop, Fit
-from .prepare import ProgressCallback, check_settings, offered_resolution, prepare, space_for
-from .sources import Source, open_source, reasons_of
+from .images import HEIC, Crop, Fit
+from .prepare import (
+    ProgressCallback,
+    check_settings,
+    offered_resolution,
+    prepare,
+    refuse_skipped,
+    space_for,
+)
+from .sources import Source, open_source
 from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
 
 NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
@@ -60,72 +66,63 @@ def cached_store(
     """
     check_settings(resolution, crop, channels, premultiply)
     asked: dict[str, Any] = {"resolution": resolution, "crop": crop, "channels": channels}
-    asked |= {"premultiply": True} if premultiply else {}
+    named = [*asked.values(), *(["premultiplied"] if premultiply else [])]  # in a store's name
+    asked["premultiply"] = premultiply
     first = distributed.rank() == 0
+    say = tell if first else str  # which does nothing
+    folder = Path(cache_dir or default_cache_dir())
 
-    def prepared() -> Store:
-        source = open_source(data, include=include)
-        if labels and source.labels is None:
-            raise ValueError(f"labels were asked for, but {source.why_no_labels()}")
-        if first:
-            for note in source.notes():
-                tell(note)
-        folder = Path(cache_dir or default_cache_dir())
-        path = path_of(source, folder, **asked)
-        store = sound_store(path)
-        if begun and store is None:
-            others = [n for n in source.names if not n.lower().endswith(HEIF["HEIF"])]
-            before = path_of(source, folder, **asked, names=others)
-            if (store := sound_store(before)) is not None:
-                path = before
-                if first:
-                    tell("HEIC pictures stay left out, as they were when the run began")
-        if store is None:
-            if first:
-                full = resolution or offered_resolution(source, crop)
-                tell(f"preparing {space_for(path, len(source.names), full, channels)}")
-            settings = asked | {"workers": workers, "progress": progress if first else None}
-            try:
-                store = prepare(source, path, strict=strict, **settings)
-            except (OSError, ValueError):
-                store = sound_store(path)  # if another program was faster
-                if store is None:
-                    raise
-        remember(path, source, include)
-        return store
-
-    def open_or_prepare() -> Store:
+    def find_or_prepare() -> Store:
         if is_store(data):
             store = Store(data)
             check_matching(store, include=include, **asked)
-        else:
-            store = prepared()
-        if strict and store.skipped:
-            raise ValueError(
-                f"{len(store.skipped)} images of {store.meta.source} could not be used, "
-                f"and strict allows none: {reasons_of(store.skipped)}"
-            )
+            return store
+        source = open_source(data, include=include)
+        if labels and source.labels is None:
+            raise ValueError(f"labels were asked for, but {source.why_no_labels}")
+        for note in source.notes():
+            say(note)
+        path = path_of(folder, source, source.names, named)
+        found = sound_store(path)
+        if begun and found is None:
+            others = [name for name in source.names if not name.lower().endswith(HEIC)]
+            found = sound_store(path_of(folder, source, others, named))
+            if found is not None:
+                say("HEIC pictures stay left out, as they were when the run began")
+        if found is None:
+            full = resolution or offered_resolution(source, crop)
+            say(f"preparing {space_for(path, len(source.names), full, channels)}")
+            how = asked | {"workers": workers, "progress": progress if first else None}
+            try:
+                found = prepare(source, path, strict=strict, **how)
+            except (OSError, ValueError):
+                found = sound_store(path)  # if another program was faster
+                if found is None:
+                    raise
+        with contextlib.suppress(OSError):  # a cache that belongs to somebody else
+            if (origin := found.path / ORIGIN).is_file():
+                os.utime(origin)  # the time of the last use
+            else:
+                about = {"source": str(source.path.resolve()), "include": list(include)}
+                write_text(origin, json.dumps(about) + "\n")
+        return found
+
+    def opened() -> Store:
+        store = find_or_prepare()
+        if strict:
+            refuse_skipped(store.skipped, store.num_images, readable(store.meta.source))
         store.origin = Path(data)
         return store
 
-    return on_all_ranks(open_or_prepare)
+    return distributed.on_all_ranks(opened)
 
 
-def path_of(
-    source: Source,
-    folder: Path,
-    resolution: int | None,
-    crop: Crop,
-    channels: int,
-    premultiply: bool = False,
-    names: Sequence[str] | None = None,
-) -> Path:
-    """Where the store of a source, or of `names` alone, is in the cache, or will be."""
-    alpha = ("premultiplied",) if premultiply else ()  # the names of other stores stay
-    settings = (source.fingerprint(names), 1, resolution, crop, channels, *alpha)
-    key = hashlib.sha256(repr(settings).encode()).hexdigest()[:16]
+def path_of(folder: Path, source: Source, names: Sequence[str], settings: Sequence[Any]) -> Path:
+    """Where the store of these files of a source is in the cache, or will be."""
+    key = repr((source.fingerprint(names), 1, *settings))
+    digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.-]+", "-", source.path.resolve().stem)[:40].lstrip(".-")
-    return folder / f"{name or 'data'}-{resolution or 'auto'}-{key}"
+    return folder / f"{name or 'data'}-{settings[0] or 'auto'}-{digest}"
 
 
 def sound_store(path: Path) -> Store | None:
@@ -144,20 +141,22 @@ def changes_since(store: Store, known: str, resolution: int, *, labels: bool) ->
     for one in cached_stores(store.path.parent):
         with contextlib.suppress(OSError, ValueError):
             before = Store(one.path)
-            if before.training_identity(resolution, labels=labels) == known:
-                small = [s.images(min(16, s.resolution)) for s in (before, store)]
-                old = dict(zip(before.names, map(bytes, small[0]), strict=True))
-                new = dict(zip(store.names, map(bytes, small[1]), strict=True))
-                groups = {
-                    "added": new.keys() - old.keys(),
-                    "removed": old.keys() - new.keys(),
-                    "changed": {name for name in new.keys() & old.keys() if new[name] != old[name]},
-                }
-                return "; ".join(
-                    f"{what}: {listed([*map(readable, sorted(names))], 3, ', ')}"
-                    for what, names in groups.items()
-                    if names
-                )
+            if before.training_identity(resolution, labels=labels) != known:
+                continue
+            old, new = (
+                dict(zip(s.names, map(bytes, s.images(min(16, s.resolution))), strict=True))
+                for s in (before, store)
+            )
+            groups = {
+                "added": new.keys() - old.keys(),
+                "removed": old.keys() - new.keys(),
+                "changed": {name for name in new.keys() & old.keys() if new[name] != old[name]},
+            }
+            return "; ".join(
+                f"{what}: {listed([*map(readable, sorted(names))], 3, ', ')}"
+                for what, names in groups.items()
+                if names
+            )
     return ""
 
 
@@ -167,8 +166,8 @@ def check_matching(
     resolution: int | None,
     crop: Crop,
     channels: int,
+    premultiply: bool,
     include: Sequence[str],
-    premultiply: bool = False,
 ) -> None:
     """ValueError unless the store was prepared as asked."""
     problem = None
@@ -185,16 +184,6 @@ def check_matching(
         problem = f"is prepared already; sub-folders ({', '.join(include)}) are chosen before that"
     if problem:
         raise ValueError(f"the store {readable(store.path)} {problem}; prepare the images again")
-
-
-def remember(path: Path, source: Source, include: Sequence[str]) -> None:
-    """Note what the cached store is of, and that it is in use now."""
-    with contextlib.suppress(OSError):  # a cache that belongs to somebody else
-        if (path / ORIGIN).is_file():
-            os.utime(path / ORIGIN)
-        else:
-            origin = {"source": str(source.path.resolve()), "include": list(include)}
-            write_text(path / ORIGIN, json.dumps(origin) + "\n")
 
 
 @dataclass(frozen=True)
@@ -214,20 +203,14 @@ def cached_stores(cache_dir: str | Path | None = None) -> list[Cached]:
     folder = Path(cache_dir or default_cache_dir())
     stores = []
     for path in folder.iterdir() if folder.is_dir() else ():
-        if NAME.fullmatch(path.name) and not path.is_symlink() and (path / ORIGIN).is_file():
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                stores.append(cached(path))
+        origin, meta, source = path / ORIGIN, None, "unknown"
+        if not NAME.fullmatch(path.name) or path.is_symlink() or not origin.is_file():
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            meta = StoreMeta.read(path / META)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            source = str(json.loads(origin.read_text(encoding="utf-8"))["source"])
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            size = sum(file.stat().st_size for file in path.iterdir())
+            stores.append(Cached(path, source, meta, size, origin.stat().st_mtime))
     return sorted(stores, key=lambda store: store.last_used, reverse=True)
-
-
-def cached(path: Path) -> Cached:
-    """What is known of a store; FileNotFoundError if it is gone."""
-    meta = None
-    with contextlib.suppress(OSError, ValueError):
-        meta = StoreMeta.read(path / META)
-    try:
-        source = str(json.loads((path / ORIGIN).read_text(encoding="utf-8"))["source"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # damaged
-        source = "unknown"
-    size = sum(file.stat().st_size for file in path.iterdir())
-    return Cached(path, source, meta, size, (path / ORIGIN).stat().st_mtime)

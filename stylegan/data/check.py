@@ -5,17 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from stylegan.messages import aligned, count, listed, readable
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
-from .images import MODES, Crop, Fit, normalize, quiet_decoding
+from .images import MODES, Crop, Fit, normalize
 from .labels import Labels
-from .prepare import SMALL, ProgressCallback, check_settings, check_size, ordered_map, unusable
+from .prepare import SMALL, ProgressCallback, check_settings, decoded, too_small
 from .sources import kinds_of, open_source
 from .store import Skipped, Store, is_store
 
 Size = tuple[int, int]  # width, height
 MOST_NAMED, MOST_GROUPS = 12, 8  # files in one line; reasons
+MOST_SEEN = 256  # pictures of which `chosen` looks at the colours
 
 
 @dataclass
@@ -44,22 +47,16 @@ class Findings:
         """The classes, or the numbers of a vector, that a store of these images has."""
         return self.labels.names if self.labels else []
 
-    @property
-    def smallest(self) -> Size | None:
-        """The size that offers the lowest resolution."""
-        return min(self.sizes, key=self.offer, default=None)
-
-    @property
-    def largest(self) -> Size | None:
-        """The size that offers the highest resolution."""
-        return max(self.sizes, key=self.offer, default=None)
-
-    def offer(self, size: Size) -> tuple[int, Size]:
-        return Fit.of(self.crop).native_size(*size), size
+    def ends(self) -> list[str]:
+        """The sizes that offer the lowest and the highest resolution, as `640x480`."""
+        fit = Fit.of(self.crop)
+        sizes = sorted(self.sizes, key=lambda size: (fit.native_size(*size), size))
+        return [f"{width}x{height}" for width, height in (sizes[0], sizes[-1])] if sizes else []
 
     def reach(self) -> dict[int, int]:
         """Resolution -> number of images that are large enough for it, down to none."""
-        sizes = [(self.offer(size)[0], n) for size, n in self.offered.items()]
+        fit = Fit.of(self.crop)
+        sizes = [(fit.native_size(*size), n) for size, n in self.offered.items()]
         table = {r: sum(n for s, n in sizes if s >= r) for r in resolutions(MAX_RESOLUTION)}
         return {r: n for r, n in table.items() if n}
 
@@ -70,10 +67,8 @@ class Findings:
     def lines(self) -> list[str]:
         """All of it, for a user."""
         lines = [f"{self.kind} {readable(self.path)}: {count(self.num_good, 'usable image')}"]
-        if self.smallest and self.largest:
-            sizes = [f"{width}x{height}" for width, height in (self.smallest, self.largest)]
-            lines.append(f"sizes: {sizes[0]} to {sizes[1]}, {len(self.sizes)} different")
-        if self.modes:
+        if self.sizes:
+            lines.append(f"sizes: {' to '.join(self.ends())}, {len(self.sizes)} different")
             modes = (f"{n:,} {name}" for name, n in self.modes.most_common())
             lines.append(f"modes: {', '.join(modes)}")
         lines += self.labels.lines() if self.labels else []
@@ -127,41 +122,33 @@ def check(
     check_settings(resolution, crop, channels)
     if is_store(source):
         return check_store(Store(source), verify=decode)
-    opened = open_source(source, include=include)
-    findings = Findings(opened.path, opened.kind, crop, opened.why_no_labels())
+    opened, fit = open_source(source, include=include), Fit.of(crop)
+    labels, notes = opened.labels, opened.notes()
+    findings = Findings(opened.path, opened.kind, crop, opened.why_no_labels, notes=notes)
     findings.skipped, findings.ignored = list(opened.unreadable), opened.ignored
-    findings.notes = opened.notes()
-    usable = []  # places of the images
 
-    def look(name: str) -> tuple[Size, str] | Skipped:
-        try:
-            if not decode:
-                width, height, mode = opened.head(name)
-                return (width, height), mode
-            image = opened.picture(name)
-            return normalize(image, channels=channels, name=name).size, image.mode
-        except (OSError, ValueError) as error:
-            return unusable(name, error)
+    def look(name: str) -> tuple[Size, str]:
+        if not decode:
+            width, height, mode = opened.head(name)
+            return (width, height), mode
+        image = opened.picture(name)
+        return normalize(image, channels=channels, name=name).size, image.mode
 
-    def add(i: int, name: str, size: Size, mode: str) -> None:
+    usable: list[int] = []  # places of the images
+    looks = decoded(look, opened.names, workers, progress)
+    for i, (name, found) in enumerate(zip(opened.names, looks, strict=True)):
+        if isinstance(found, Skipped):
+            findings.skipped.append(found)
+            continue
+        size, mode = found
         findings.offered[size] += 1
-        try:
-            check_size(*size, Fit.of(crop), resolution or 0)
-        except ValueError as error:
-            findings.skipped.append(unusable(name, error))
-        else:
-            findings.sizes[size] += 1
-            findings.modes[mode] += 1
-            usable.append(i)
-
-    with quiet_decoding():
-        looks = ordered_map(look, opened.names, workers, progress)
-        for i, (name, found) in enumerate(zip(opened.names, looks, strict=True)):
-            if isinstance(found, Skipped):
-                findings.skipped.append(found)
-            else:
-                add(i, name, *found)
-    findings.labels = opened.labels.of(usable) if opened.labels and usable else None
+        if fault := too_small(size, fit, resolution or 0):
+            findings.skipped.append(Skipped(name, fault))
+            continue
+        findings.sizes[size] += 1
+        findings.modes[mode] += 1
+        usable.append(i)
+    findings.labels = labels.of(usable) if labels and usable else None
     return findings
 
 
@@ -174,9 +161,35 @@ def check_store(store: Store, *, verify: bool) -> Findings:
         store.path,
         "store",
         why_no_labels=store.why_no_labels,
-        labels=store.labelled,
+        labels=None if store.labels is None else Labels(store.label_names, store.labels),
         skipped=store.skipped,
         offered=Counter({size: n}),
         sizes=Counter({size: n}),
         modes=Counter({MODES[store.channels]: n}),
+    )
+
+
+def chosen(data: str | Path, include: Sequence[str] = ()) -> tuple[int, str]:
+    """The channels that pictures need: 4 if at least half of them have transparent pixels, 1 if all
+    are gray, else 3; and a line that says so. A store has its own; of many pictures 256 are looked
+    at, evenly chosen."""
+    if is_store(data):
+        channels = Store(data).channels
+        return channels, f"channels: {MODES[channels]}, as the store has"
+    source = open_source(data, include=include)
+
+    def look(name: str) -> str:
+        pixels = np.asarray(normalize(source.picture(name), channels=4, name=name))
+        if pixels[..., 3].min() < 255:
+            return "transparent"
+        return "gray" if (pixels[..., :2] == pixels[..., 1:3]).all() else "coloured"
+
+    some = source.names[:: -(-len(source.names) // MOST_SEEN)]
+    kinds: list[str | Skipped] = list(decoded(look, some))
+    clear, gray = kinds.count("transparent"), kinds.count("gray")
+    total = clear + gray + kinds.count("coloured")
+    channels = 3 if not total else 4 if 2 * clear >= total else 1 if gray == total else 3
+    return channels, (
+        f"channels: {MODES[channels]}: of {count(total, 'picture')} looked at, {clear} have "
+        f"transparent pixels, {gray} are gray"
     )

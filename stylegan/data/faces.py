@@ -44,12 +44,7 @@ class Square(NamedTuple):
 
     @property
     def down(self) -> np.ndarray:
-        return quarter_turn(self.right)
-
-
-def quarter_turn(v: np.ndarray) -> np.ndarray:
-    """To the right becomes down, down becomes to the left."""
-    return np.array([-v[1], v[0]])
+        return np.array([-self.right[1], self.right[0]])
 
 
 def eyes_and_mouth(points: np.ndarray) -> np.ndarray:
@@ -61,9 +56,7 @@ def eyes_and_mouth(points: np.ndarray) -> np.ndarray:
 
 def square_of(points: np.ndarray) -> Square:
     """The square around a face, of its points (5 or 68, 2), which are numbers of pixels from 0 on.
-
-    ValueError if they are not a face.
-    """
+    ValueError if they are not a face."""
     if points.shape not in ((5, 2), (68, 2)):
         raise ValueError(f"{FORM}, not {points.shape}")
     left, right, mouth0, mouth1 = eyes_and_mouth(points.astype(float))
@@ -71,7 +64,7 @@ def square_of(points: np.ndarray) -> Square:
     to_right, to_mouth = right - left, (mouth0 + mouth1) / 2 - eyes
     if not to_right[0] * to_mouth[1] - to_right[1] * to_mouth[0] > 0:  # NaN is not, either
         raise ValueError("the mouth is not below the eyes; points go from left to right")
-    direction = to_right - quarter_turn(to_mouth)
+    direction = to_right + np.array([to_mouth[1], -to_mouth[0]])  # this one, turned right
     half = max(2.0 * math.hypot(*to_right), 1.8 * math.hypot(*to_mouth))
     center = eyes + 0.1 * to_mouth + 0.5  # a number of a pixel is that of its middle
     return Square(center, direction / math.hypot(*direction) * half)
@@ -81,10 +74,8 @@ def aligned(image: Image.Image, points: np.ndarray, size: int = SIZE) -> Image.I
     """The face with these points, upright in a square of that many pixels a side."""
     square = square_of(points)
     if square.side > LARGEST * max(image.size) or square.side < 1:
-        raise ValueError(
-            f"the square would have {square.side:.4g} pixels a side, in a picture of {image.width}x"
-            f"{image.height}; are the points of another one?"
-        )
+        what = f"the square would have {square.side:.4g} pixels a side, in a picture of"
+        raise ValueError(f"{what} {image.width}x{image.height}; are the points of another one?")
     if (factor := int(square.side / size / 2)) > 1:  # enough is left to average
         image = image.reduce(factor)
         square = Square(square.center / factor, square.right / factor)
@@ -92,9 +83,8 @@ def aligned(image: Image.Image, points: np.ndarray, size: int = SIZE) -> Image.I
     fine = size * SAMPLES
     first = square.center - square.right - square.down
     (a, d), (b, e), (c, f) = 2 * square.right / fine, 2 * square.down / fine, first
-    found = image.transform(
-        (fine, fine), Image.Transform.AFFINE, (a, b, c, d, e, f), Image.Resampling.BILINEAR
-    )
+    affine, bilinear = Image.Transform.AFFINE, Image.Resampling.BILINEAR
+    found = image.transform((fine, fine), affine, (a, b, c, d, e, f), bilinear)
     return found.resize((size, size), Image.Resampling.LANCZOS)
 
 
@@ -115,9 +105,8 @@ def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
     if ((square.center - reach >= 0) & (square.center + reach <= size)).all():
         return image, moved
     widths = np.maximum(np.stack([-low, high - size]), math.ceil(FADE * square.side))
-    return mirrored(image, widths, BLUR * square.side), moved._replace(
-        center=moved.center + widths[0]
-    )
+    whole = mirrored(image, widths, BLUR * square.side)
+    return whole, Square(moved.center + widths[0], moved.right)
 
 
 def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image:
@@ -139,11 +128,9 @@ def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image
 
 
 def read_landmarks(path: Path) -> dict[str, list[np.ndarray]]:
-    """The points (5 or 68, 2) of the faces in pictures, by the name of the picture.
-
-    A CSV of `file,x0,y0,x1,y1,...` with a line for each face, perhaps below a line of names;
-    ValueError, in one line, for anything else.
-    """
+    """The points of each face of each picture, by its name, in the order of a CSV: a line is the
+    name of a picture and x and y of each point; the first line may be one of names. ValueError, in
+    one line, for anything else."""
     faces: dict[str, list[np.ndarray]] = {}
     try:
         for name, *numbers in csv_lines(path.read_bytes()):
@@ -152,9 +139,8 @@ def read_landmarks(path: Path) -> dict[str, list[np.ndarray]]:
                 square_of(points)
                 faces.setdefault(name.replace("\\", "/"), []).append(points)
     except (ValueError, csv.Error) as error:
-        raise ValueError(
-            f"the landmarks in {path} cannot be used: {readable(error, 400)}"
-        ) from error
+        what = f"the landmarks in {path} cannot be used"
+        raise ValueError(f"{what}: {readable(error, 400)}") from error
     if not faces:
         raise ValueError(f"{path} has no landmarks; {FORM}")
     return faces
@@ -164,7 +150,7 @@ def align_files(
     source: Path,
     landmarks: Mapping[str, Sequence[np.ndarray]],
     out: Path,
-    size: int = SIZE,
+    size: int,
     *,
     overwrite: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -183,9 +169,12 @@ def align_files(
         some = listed([readable(name) for name in missing], 3, ", ")
         raise ValueError(f"not both a picture in {folder} and landmarks: {some}")
     check_folder(out)
-    files = {name: files_of(out, name, len(landmarks[name])) for name in names}
-    uses = Counter(file for of_picture in files.values() for file in of_picture)
-    for file, times in uses.items():
+    files: dict[str, list[Path]] = {}
+    for name in names:
+        path, faces = out / name, len(landmarks[name])
+        ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
+        files[name] = [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
+    for file, times in Counter(file for of_one in files.values() for file in of_one).items():
         if times > 1:
             raise ValueError(f"two pictures would both be written to {file}")
         if out.resolve() not in file.resolve().parents:
@@ -207,10 +196,3 @@ def align_files(
             left_out.append(error)
         progress(done, len(names))
     return sides, left_out
-
-
-def files_of(out: Path, name: str, faces: int) -> list[Path]:
-    """The files of the faces of a picture."""
-    path = out / name
-    ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
-    return [path.with_name(f"{name_of(path)}{end}.png") for end in ends]

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import io
 import math
-import os
 import re
 import warnings
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ FORMATS = {  # as Pillow names them, with their endings
     "TIFF": (".tif", ".tiff"),
     "GIF": (".gif",),
 }
-AVIF, HEIF = {"AVIF": (".avif",)}, {"HEIF": (".heic", ".heif")}  # not read by every installation
+HEIC = (".heic", ".heif")  # not read by every installation
 SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -40,16 +39,14 @@ def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.
     """The pixels of an image file as uint8 (channels, H, W).
 
     - The content, not the name, decides the format: PNG, JPEG, WebP, BMP, TIFF or GIF; AVIF where
-      Pillow was built with it, HEIC with pillow-heif.
-    - The EXIF orientation is applied. Colour profiles are ignored.
-    - The first frame of an animation or first of several pages is taken.
+      Pillow was built with it, HEIC with pillow-heif. The first frame or page is taken.
+    - The EXIF orientation is applied. Colour profiles are ignored, also for CMYK.
     - Palettes are looked up. Transparency is laid over white; 4 channels keep it as alpha.
     - Gray is replicated to three channels; 1 channel is gray (luma of a colour image).
     - 16-bit gray is scaled by 1/257 and rounded; 16-bit colour keeps its high byte.
-    - CMYK is converted without a profile. 32-bit pixels are refused: their range is unknown.
-    - More than `MAX_PIXELS` pixels are refused before they are decoded.
 
-    What cannot be decoded, also a file cut short, is a ValueError naming the file and the cause.
+    A ValueError names the file and the cause: what cannot be decoded, also a file cut short; 32-bit
+    pixels, whose range is unknown; more than `MAX_PIXELS` pixels, before they are decoded.
     """
     with quiet_decoding():
         return planes(decode(content, channels=channels, name=name))
@@ -58,24 +55,23 @@ def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.
 @functools.cache
 def formats() -> dict[str, tuple[str, ...]]:
     """The formats that can be read here, with their endings."""
-    found = FORMATS | (AVIF if features.check("avif") else {})
+    found = FORMATS | ({"AVIF": (".avif",)} if features.check("avif") else {})
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
         return found
     register_heif_opener()
-    return found | HEIF
+    return found | {"HEIF": HEIC}
 
 
-@functools.cache
 def extensions() -> tuple[str, ...]:
     """Endings of the names of images that can be read here."""
-    return tuple(ending for endings in formats().values() for ending in endings)
+    return sum(formats().values(), ())
 
 
 def is_image(name: str) -> bool:
     """Whether the name ends like that of an image that can be read here."""
-    return os.path.splitext(name)[1].lower() in extensions()
+    return name.lower().endswith(extensions())
 
 
 @contextlib.contextmanager
@@ -95,7 +91,7 @@ def decode(content: bytes, *, channels: int = 3, name: str = "image") -> Image.I
     return normalize(open_image(content, name), channels=channels, name=name)
 
 
-def open_image(content: bytes, name: str = "image") -> Image.Image:
+def open_image(content: bytes, name: str) -> Image.Image:
     """The decoded first frame in its own mode and orientation."""
     with reading(name):
         image = identified(io.BytesIO(content))
@@ -104,15 +100,16 @@ def open_image(content: bytes, name: str = "image") -> Image.Image:
 
 
 def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
-    """Upright width and height, and Pillow's mode, of an image file of which only the head is read:
-    damage behind it is not found."""
+    """Upright width and height, and Pillow's mode. Only the head of the file is read: damage
+    behind it is not found."""
     with reading(name):
         image = identified(file)
         check_mode(image.mode)
         width, height = image.size
         orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation)
-        turned = orientation in SIDEWAYS and image.format != "TIFF"  # whose size is upright
-    return (height, width, image.mode) if turned else (width, height, image.mode)
+        if orientation in SIDEWAYS and image.format != "TIFF":  # whose size is upright
+            width, height = height, width
+    return width, height, image.mode
 
 
 def identified(file: IO[bytes]) -> Image.Image:
@@ -121,9 +118,9 @@ def identified(file: IO[bytes]) -> Image.Image:
         raise ValueError("the file is empty")
     file.seek(0)
     image = Image.open(file, formats=list(formats()))
-    if image.width * image.height > MAX_PIXELS:
-        size = f"{image.width}x{image.height}"
-        raise ValueError(f"{size} pixels are more than the limit of {MAX_PIXELS}")
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"{width}x{height} pixels are more than the limit of {MAX_PIXELS}")
     return image
 
 
@@ -134,8 +131,8 @@ def reading(name: str) -> Iterator[None]:
         yield
     except Image.UnidentifiedImageError:
         *known, last = formats()
-        message = f"{name}: not a {', '.join(known)} or {last} image, or damaged"
-        raise ValueError(message) from None
+        what = f"not a {', '.join(known)} or {last} image, or damaged"
+        raise ValueError(f"{name}: {what}") from None
     except Exception as error:
         raise ValueError(f"{name}: {error or type(error).__name__}") from error
 
@@ -186,10 +183,8 @@ def from_array(pixels: np.ndarray) -> Image.Image:
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or pixels.shape[2:] in ((3,), (4,))):
-        raise ValueError(
-            f"an array of an image is uint8 (height, width) or (height, width, 1, 3 or 4), not "
-            f"{pixels.dtype} {pixels.shape}"
-        )
+        wanted = "uint8 (height, width) or (height, width, 1, 3 or 4)"
+        raise ValueError(f"an array of an image is {wanted}, not {pixels.dtype} {pixels.shape}")
     return Image.fromarray(np.ascontiguousarray(pixels))
 
 
@@ -218,10 +213,8 @@ class Fit:
                 return cls("pad", (width // factor, height // factor))
         elif crop in CROPS:
             return cls(kind, (4, 3) if kind == "pad" else (1, 1))  # type: ignore[arg-type]
-        raise ValueError(
-            f"crop must be {', '.join(CROPS)} or 'pad W:H' (up to {SLIMMEST}:1), not "
-            f"{readable(repr(crop), 60)}"
-        )
+        known = f"{', '.join(CROPS)} or 'pad W:H' (up to {SLIMMEST}:1)"
+        raise ValueError(f"crop must be {known}, not {readable(repr(crop), 60)}")
 
     def __str__(self) -> str:
         if self.kind == "pad" and self.aspect != (4, 3):
@@ -235,21 +228,18 @@ class Fit:
             return min(width, height * across // down)
         return min(height, width * down // across)
 
-    def rectangle(self, resolution: int) -> tuple[int, int, int, int]:
-        """top, bottom, left, right of the part of a square that shows the picture, in its middle:
-        the rest is padding."""
+    def active_rectangle(self, resolution: int) -> tuple[int, int, int, int] | None:
+        """top, bottom, left, right of the middle part of a square that shows the picture, the rest
+        being padding; None: all of the square shows it."""
         across, down = self.aspect
+        if across == down:
+            return None
         short = resolution * min(across, down) // max(across, down)
         short = max(short - short % 2, 2)  # both margins are equal
         start = (resolution - short) // 2
-        ends = (start, start + short), (0, resolution)
-        rows, columns = ends if across >= down else ends[::-1]
-        return *rows, *columns
-
-    def active_rectangle(self, resolution: int) -> tuple[int, int, int, int] | None:
-        """The same; None if all of the square shows the picture."""
-        found = self.rectangle(resolution)
-        return None if found == (0, resolution, 0, resolution) else found
+        if across > down:
+            return start, start + short, 0, resolution
+        return 0, resolution, start, start + short
 
     def square(self, image: Image.Image, resolution: int) -> Image.Image:
         """The image brought to (resolution, resolution); see `native_size` for what that needs."""
@@ -258,7 +248,7 @@ class Fit:
             return image
         if self.kind == "stretch":
             return image.resize(whole, Image.Resampling.LANCZOS)
-        top, bottom, left, right = self.rectangle(resolution)
+        top, bottom, left, right = self.active_rectangle(resolution) or (0, resolution) * 2
         size = self.native_size(*image.size)
         width, height = size * (right - left) / resolution, size * (bottom - top) / resolution
         x, y = (image.width - width) // 2, (image.height - height) // 2

@@ -68,11 +68,11 @@ def of_classes(classes: Sequence[str | None]) -> Labels:
     return Labels(names, np.array([-1 if c is None else place[c] for c in classes], np.int64))
 
 
-def of_vectors(vectors: np.ndarray, names: Sequence[str] | None = None) -> Labels:
+def of_vectors(vectors: np.ndarray, names: list[str] | None = None) -> Labels:
     """Labels of vectors (N, numbers); of classes if in each a single 1 stands among zeros."""
-    names = list(names) if names is not None else [str(i) for i in range(vectors.shape[1])]
+    names = [str(i) for i in range(vectors.shape[1])] if names is None else names
     one_hot = ((vectors == 0) | (vectors == 1)).all() and (vectors.sum(axis=1) == 1).all()
-    return Labels(names, vectors.argmax(axis=1)) if one_hot else Labels(names, vectors)
+    return Labels(names, vectors.argmax(axis=1) if one_hot else vectors)
 
 
 def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
@@ -116,9 +116,9 @@ def in_csv(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
     head = None if is_image(lines[0][0]) else lines.pop(0)
     if wrong := [line for line in lines if len(line) != columns]:
         raise ValueError(f"{len(wrong[0])} columns, not {columns}: {wrong[0][0]}")
-    several = columns > 2
-    pairs = [(line[0], line[1:] if several else line[1]) for line in lines]
-    return pairs, head[1:] if head and several else None
+    if columns == 2:
+        return [(name, label) for name, label in lines], None
+    return [(name, numbers) for name, *numbers in lines], head[1:] if head else None
 
 
 def csv_lines(content: bytes) -> list[list[str]]:
@@ -135,38 +135,28 @@ def combined(found: Mapping[str, Any], names: list[str] | None) -> Labels:
     if names and len(set(names)) < len(names):
         raise ValueError("two labels have one name")
     if all(type(value) is int for value in values):
-        return numbered(values, names)
+        present = sorted(set(values))
+        if names is None:
+            return Labels(list(map(str, present)), np.searchsorted(present, values))
+        if wrong := [number for number in present if not 0 <= number < len(names)]:
+            raise ValueError(f"class {wrong[0]} has no name: there are {len(names)}")
+        return Labels(names, np.array(values, np.int64))
     if all(isinstance(value, str) and value for value in values):
         return of_classes(values)
-    if all(isinstance(value, list) for value in values):
-        return vectors_of(found, names)
-    raise ValueError("a label is a class for all images or a list of numbers for all")
-
-
-def numbered(numbers: Sequence[int], names: list[str] | None) -> Labels:
-    """Classes by their numbers."""
-    present = sorted(set(numbers))
-    if names is None:
-        return Labels(list(map(str, present)), np.searchsorted(present, numbers))
-    if wrong := [number for number in present if not 0 <= number < len(names)]:
-        raise ValueError(f"class {wrong[0]} has no name: there are {len(names)}")
-    return Labels(names, np.array(numbers, np.int64))
-
-
-def vectors_of(found: Mapping[str, Any], names: list[str] | None) -> Labels:
-    """A list of numbers for each image."""
-    size = len(next(iter(found.values())))
+    if not all(isinstance(value, list) for value in values):
+        raise ValueError("a label is a class for all images or a list of numbers for all")
+    size = len(values[0])
     for name, value in found.items():
         if len(value) != size:
             raise ValueError(f"{name} has {len(value)} numbers, the first image {size}")
     if names is not None and len(names) != size:
         raise ValueError(f"{size} numbers of an image need {size} names, not {len(names)}")
     try:
-        rows = np.array(list(found.values()), float)
-    except (TypeError, ValueError) as error:
+        rows = np.array(values, float)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"it has other things than numbers: {error}") from error
     for name, row in zip(found, rows, strict=True):
-        if not (np.abs(row) < MOST).all():  # NaN is not, either
+        if row.ndim > 1 or not (np.abs(row) < MOST).all():  # NaN is not, either
             raise ValueError(f"{name} has {', '.join(map(str, found[name]))}, not finite numbers")
     return of_vectors(rows.astype(np.float32), names)
 
@@ -180,7 +170,6 @@ def weights(text: str) -> dict[str, float]:
         found = {}
     fits = "" not in found and all(abs(number) < MOST for number in found.values())
     if len(found) < len(pairs) or not fits:  # NaN does not, either
-        raise ValueError(
-            f"{readable(text)!r}: labels with weights are like smile=0.7,sad=0.3, each name once"
-        )
+        what = "labels with weights are like smile=0.7,sad=0.3, each name once"
+        raise ValueError(f"{readable(text)!r}: {what}")
     return found

@@ -1,9 +1,7 @@
 """Endless batches of real images, positioned by the number of images seen."""
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +12,7 @@ from torch import Tensor
 from stylegan import streams
 from stylegan.distributed import sent
 
+from .prepare import map_ahead
 from .store import Store
 
 RANGE_SCALE = float(np.float32(2 / 255))  # a float32 number officially, also in float64
@@ -24,6 +23,10 @@ class Batch(NamedTuple):
 
     images: Tensor
     labels: Tensor | None
+
+    def on(self, device: torch.device) -> "Batch":
+        labels = None if self.labels is None else sent(self.labels, device)
+        return Batch(sent(self.images, device), labels)
 
 
 def epochs(num_images: int, seed: int, start: int) -> Iterator[np.ndarray]:
@@ -75,39 +78,28 @@ def batches(
     All processes follow one stream of indices that depends on the seed only. A global batch is the
     next `batch_size` of them, of which each rank yields its contiguous part, on `device`. Rows of a
     memory-mapped file need no decoding, so threads read them, `workers` at once and a batch or more
-    ahead; with 0 a batch is read when it is asked for. Their number changes the speed and nothing
-    else.
+    ahead; with 0 a batch is read when it is asked for.
     """
     if batch_size % world_size:
-        raise ValueError(
-            f"a batch of {batch_size} images does not divide by {world_size} processes"
-        )
-    store.images(resolution)  # raises now if there are none
-    if labels:
-        store.require_labels()
-    device = torch.device(device)
+        what = f"a batch of {batch_size} images"
+        raise ValueError(f"{what} does not divide by {world_size} processes")
+    images, device = store.images(resolution), torch.device(device)
+    classes = store.require_labels() if labels else None
+    on_gpu = device.type == "cuda"
 
     def read(indices: np.ndarray) -> Batch:
-        images = rows(store.images(resolution), indices, pinned=device.type == "cuda")
-        if not labels:
-            return Batch(images, None)
-        return Batch(images, torch.from_numpy(store.one_hot(store.require_labels()[indices])))
+        rows = torch.empty((len(indices), *images.shape[1:]), dtype=torch.uint8, pin_memory=on_gpu)
+        # in this mode it writes straight into the rows, and other threads run meanwhile
+        np.take(images, indices, axis=0, out=rows.numpy(), mode="clip")
+        if classes is None:
+            return Batch(rows, None)
+        return Batch(rows, torch.from_numpy(store.one_hot(classes[indices])))
 
     order = shares(epochs(store.num_images, seed, start), batch_size, rank, world_size)
-    ahead = read_ahead(read, order, workers) if workers else map(read, order)
-    if device.type == "cuda":
+    ahead = map_ahead(read, order, workers, workers + 1) if workers else map(read, order)
+    if on_gpu:
         return moved(ahead, device)
-    return (
-        Batch(b.images.to(device), None if b.labels is None else b.labels.to(device)) for b in ahead
-    )
-
-
-def rows(images: np.ndarray, indices: np.ndarray, *, pinned: bool) -> Tensor:
-    """A copy of some images, in memory that a GPU can fetch by itself if `pinned`."""
-    rows = torch.empty((len(indices), *images.shape[1:]), dtype=torch.uint8, pin_memory=pinned)
-    # in this mode it writes straight into the rows, and other threads run meanwhile
-    np.take(images, indices, axis=0, out=rows.numpy(), mode="clip")
-    return rows
+    return (batch.on(device) for batch in ahead)
 
 
 def shares(
@@ -123,30 +115,13 @@ def shares(
         order = order[batch_size:]
 
 
-def read_ahead(
-    read: Callable[[np.ndarray], Batch], order: Iterator[np.ndarray], workers: int
-) -> Iterator[Batch]:
-    """Batches in their order, read by threads while the last one is in use."""
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="read")
-    try:
-        pending = deque(pool.submit(read, next(order)) for _ in range(workers + 1))
-        while True:
-            yield pending.popleft().result()
-            pending.append(pool.submit(read, next(order)))
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 def moved(source: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
     """Batches on the GPU, each copied there while the one before is in use."""
     copies = torch.cuda.Stream(device)
 
     def move(batch: Batch) -> Batch:
         with torch.cuda.stream(copies):
-            images = batch.images.to(device, non_blocking=True)
-            if batch.labels is None:
-                return Batch(images, None)
-            return Batch(images, sent(batch.labels, device))
+            return batch.on(device)
 
     coming = move(next(source))
     for following in source:

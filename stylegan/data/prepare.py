@@ -6,22 +6,25 @@ import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from PIL import Image
 
 from stylegan.disk import atomic_folder, check_folder
 from stylegan.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, check_resolution, resolutions
 
 from .images import MODES, Crop, Fit, normalize, planes, premultiplied, quiet_decoding
-from .sources import Source, open_source, reasons_of
+from .sources import SequenceSource, Source, open_source, reasons_of
 from .store import CLASSES, META, VECTORS, Skipped, Store, StoreMeta, file_name
 
 ProgressCallback = Callable[[int, int], None]  # images done, images in all
 SMALL = "image smaller than the resolution"
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -41,11 +44,10 @@ def prepare(
     """Make a store of all images of a folder, zip or TFRecords, in the order of their names.
 
     Without a resolution, the largest power of two (at most 1024) that the first readable image
-    offers; its shorter side decides, with `pad` the longer side of its part: `images.Fit` has the
-    ways of cropping. `premultiply` stores the colours of images with alpha (4 channels) times their
-    alpha, so that averages of them are right. Images that cannot be read or are smaller than the
-    resolution are left out and listed in the store; `strict` refuses them. Labels are stored if
-    every image has one, of its sub-folder or of a file. `out` appears only when complete.
+    offers; `images.Fit` has the ways of cropping. `premultiply` stores the colours of images with
+    alpha (4 channels) times their alpha, so that averages of them are right. Images that cannot be
+    read or are smaller than the resolution are left out and listed in the store; `strict` refuses
+    them. Labels are stored if every image has one. `out` appears only when complete.
     """
     out, fit = Path(out), Fit.of(crop)
     check_settings(resolution, crop, channels, premultiply)
@@ -55,25 +57,30 @@ def prepare(
     fingerprint = source.fingerprint()  # now: whoever changes a file meanwhile gets a new store
     full = resolution or offered_resolution(source, crop)
 
-    def load(name: str) -> dict[int, np.ndarray] | Skipped:
-        try:
-            image = normalize(source.picture(name), channels=channels, name=name)
-            check_size(image.width, image.height, fit, full)
-        except (OSError, ValueError) as error:
-            return unusable(name, error)
+    def load(name: str) -> dict[int, np.ndarray]:
+        image = normalize(source.picture(name), channels=channels, name=name)
+        if fault := too_small(image.size, fit, full):
+            raise ValueError(fault)
         square = planes(fit.square(image, full))
         return pyramid(premultiplied(square) if premultiply else square)
 
     space_for(out.parent, len(source.names), full, channels)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_folder(out) as folder, quiet_decoding():
-        loaded = ordered_map(load, source.names, workers, progress)
+    with atomic_folder(out) as folder:
+        loaded = decoded(load, source.names, workers, progress)
         kept, skipped, hashes = write_levels(folder, loaded, full, channels)
         skipped = [*source.unreadable, *skipped]
-        check_skipped(skipped, source, strict)
+        if not kept:
+            small = all(reason.startswith(SMALL) for _, reason in skipped)
+            raise ValueError(
+                f"none of the {len(skipped)} images under {readable(source.path)} is usable: "
+                + reasons_of(skipped)
+                + ("; choose a smaller resolution" if small else "")
+            )
+        if strict:
+            refuse_skipped(skipped, len(kept), readable(source.path))
         lines = [source.names[i].replace("\n", "\\n") + "\n" for i in kept]
-        names = "".join(lines).encode("utf-8", "surrogateescape")
-        (folder / "names.txt").write_bytes(names)
+        (folder / "names.txt").write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
         labels = source.labels.of(kept) if source.labels is not None else None
         if labels is not None:
             np.save(folder / (VECTORS if labels.vectors else CLASSES), labels.rows)
@@ -94,6 +101,22 @@ def prepare(
     return Store(out)
 
 
+def prepare_images(
+    images: Sequence[Image.Image | np.ndarray],
+    out: str | Path,
+    *,
+    labels: Sequence[str] | None = None,
+    workers: int = 1,
+    **settings: Any,
+) -> Store:
+    """As `prepare`, of the images of a sequence: Pillow images, or arrays uint8 (H, W[, C]).
+
+    `images[i]` is asked for when its turn comes, by `workers` threads, so that the sequence may
+    read or draw it then. `labels` name the class of each.
+    """
+    return prepare(SequenceSource(images, labels, Path(out)), out, workers=workers, **settings)
+
+
 def write_levels(
     folder: Path,
     loaded: Iterable[dict[int, np.ndarray] | Skipped],
@@ -107,8 +130,16 @@ def write_levels(
     hashes = {r: hashlib.sha256() for r in resolutions(resolution)}
     with contextlib.ExitStack() as stack:
         files = {r: stack.enter_context(open(folder / file_name(r), "wb")) for r in hashes}
-        for r, file in files.items():
-            write_header(file, (0, channels, r, r))
+
+        def write_headers() -> None:
+            """Their length is the same for any number of images."""
+            for r, file in files.items():
+                file.seek(0)
+                shape = len(kept), channels, r, r
+                header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)
+
+        write_headers()
         for i, levels in enumerate(loaded):
             if isinstance(levels, Skipped):
                 skipped.append(levels)
@@ -117,16 +148,8 @@ def write_levels(
             for r, pixels in levels.items():
                 files[r].write(pixels.data)
                 hashes[r].update(pixels.data)
-        for r, file in files.items():
-            write_header(file, (len(kept), channels, r, r))
+        write_headers()
     return kept, skipped, {file_name(r): digest.hexdigest() for r, digest in hashes.items()}
-
-
-def write_header(file: BinaryIO, shape: tuple[int, ...]) -> None:
-    """The start of a .npy file, as long for any number of images."""
-    file.seek(0)
-    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
 
 
 def check_settings(
@@ -154,13 +177,10 @@ def offered_resolution(source: Source, crop: Crop) -> int:
         size = min(Fit.of(crop).native_size(width, height), MAX_RESOLUTION)
         if size >= MIN_RESOLUTION:
             return 1 << (size.bit_length() - 1)
-        problem = problem or (
-            f"{name} has {width}x{height} pixels; the smallest resolution is {MIN_RESOLUTION}"
-        )
-    raise ValueError(
-        f"no image under {readable(source.path)} can be used; the first problem: "
-        f"{readable(problem)}"
-    )
+        least = f"the smallest resolution is {MIN_RESOLUTION}"
+        problem = problem or f"{name} has {width}x{height} pixels; {least}"
+    what = f"no image under {readable(source.path)} can be used"
+    raise ValueError(f"{what}; the first problem: {readable(problem)}")
 
 
 def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
@@ -204,53 +224,56 @@ def mib(size: int) -> str:
     return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.1f} GiB"
 
 
-def ordered_map(
-    function: Callable[[str], Result],
-    names: Sequence[str],
-    workers: int | None,
-    progress: ProgressCallback | None = None,
+def map_ahead(
+    function: Callable[[Item], Result], items: Iterable[Item], workers: int, ahead: int
 ) -> Iterator[Result]:
-    """Like `map`, on several threads with a bounded number of results waiting.
-
-    Threads are enough: Pillow's decoders and NumPy release the interpreter lock.
-    """
-    workers = workers or min(os.cpu_count() or 1, 16)
-    waiting: deque[Future[Result]] = deque()
-    pool = ThreadPoolExecutor(workers)
+    """Like `map`, on threads: at most `ahead` results are made before they are asked for."""
+    coming, pool = iter(items), ThreadPoolExecutor(workers)
     try:
-        for done in range(len(names)):
-            for name in names[done + len(waiting) : done + 2 * workers]:
-                waiting.append(pool.submit(function, name))
+        waiting = deque(pool.submit(function, item) for item in islice(coming, ahead))
+        while waiting:
             yield waiting.popleft().result()
-            if progress is not None:
-                progress(done + 1, len(names))
+            waiting.extend(pool.submit(function, item) for item in islice(coming, 1))
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def unusable(name: str, error: Exception) -> Skipped:
-    """An image that raised an error, with the reason, which does not repeat its name."""
-    return Skipped(name, reason_of(error).removeprefix(f"{name}: "))
+def decoded(
+    function: Callable[[str], Result],
+    names: Sequence[str],
+    workers: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Iterator[Result | Skipped]:
+    """What a function that decodes an image gives for each name, or why that cannot be used: it
+    raised an OSError or ValueError.
+
+    Threads are enough: Pillow's decoders and NumPy release the interpreter lock.
+    """
+
+    def attempt(name: str) -> Result | Skipped:
+        try:
+            return function(name)
+        except (OSError, ValueError) as error:
+            return Skipped(name, reason_of(error).removeprefix(f"{name}: "))
+
+    workers = workers or min(os.cpu_count() or 1, 16)
+    with quiet_decoding():
+        for done, result in enumerate(map_ahead(attempt, names, workers, 2 * workers), start=1):
+            yield result
+            if progress is not None:
+                progress(done, len(names))
 
 
-def check_size(width: int, height: int, fit: Fit, resolution: int) -> None:
-    """ValueError for an image that is smaller than the resolution."""
-    if fit.native_size(width, height) < resolution:
-        raise ValueError(f"{SMALL} {resolution}: {width}x{height}")
+def too_small(size: tuple[int, int], fit: Fit, resolution: int) -> str:
+    """Why an image of this width and height cannot have the resolution; empty if it can."""
+    enough = fit.native_size(*size) >= resolution
+    return "" if enough else f"{SMALL} {resolution}: {size[0]}x{size[1]}"
 
 
-def check_skipped(skipped: Sequence[Skipped], source: Source, strict: bool) -> None:
-    """Refuse a store without images, or with `strict` one that lacks some."""
-    total = len(source.names) + len(source.unreadable)
-    reasons = reasons_of(skipped)
-    if len(skipped) == total:
-        if all(reason.startswith(SMALL) for _, reason in skipped):
-            reasons += "; choose a smaller resolution"
+def refuse_skipped(skipped: Sequence[Skipped], kept: int, source: str) -> None:
+    """ValueError if images are left out, and `kept` others are not."""
+    if skipped:
         raise ValueError(
-            f"none of the {total} images under {readable(source.path)} is usable: {reasons}"
-        )
-    if skipped and strict:
-        raise ValueError(
-            f"{len(skipped)} of {total} images under {readable(source.path)} cannot be used, "
-            f"and strict allows none: {reasons}"
+            f"{len(skipped)} of {len(skipped) + kept} images of {source} cannot be used, and "
+            f"strict allows none: {reasons_of(skipped)}"
         )

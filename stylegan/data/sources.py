@@ -1,4 +1,5 @@
-"""Where images come from: a folder, a zip that is read without unpacking it, or TFRecords."""
+"""Where images come from: a folder, a zip that is read without unpacking it, TFRecords, or a
+sequence that a program holds."""
 
 import functools
 import hashlib
@@ -18,11 +19,12 @@ from PIL import Image
 from stylegan.messages import count, listed, readable, reason_of
 
 from . import tfrecords
-from .images import HEIF, MODES, extensions, from_array, head, is_image, open_image, reading
+from .images import HEIC, MODES, extensions, from_array, head, is_image, open_image, reading
 from .labels import CSV, JSON, Labels, of_classes, read_labels
 from .store import NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip: as many as `MAX_PIXELS` take without compression
+SEE = "see datasets/README.md"
 
 
 class Source(ABC):
@@ -34,30 +36,27 @@ class Source(ABC):
 
     kind: ClassVar[str]
     unreadable: Sequence[Skipped] = ()  # folders that cannot be listed
-    label_fault = ""  # why labels that are there cannot be used
 
     def __init__(self, path: Path, files: Iterable[str], include: Sequence[str] = ()) -> None:
         self.path = path
+        self.why_no_labels = NO_LABELS.format(readable(path))  # for a message
         found = sorted(files)
         if not found:
-            raise ValueError(f"the {self.kind} {readable(path)} is empty; see datasets/README.md")
+            raise ValueError(f"the {self.kind} {readable(path)} is empty; {SEE}")
         history = folders_of(found, "data.txt") | folders_of(found, "log.jsonl")
         self.runs = sorted(folders_of(found, "config.toml") & history)
         if "" in self.runs:
-            raise ValueError(
-                f"{readable(path)} is a run, not a {self.kind} of pictures; give the pictures"
-            )
+            what = f"{readable(path)} is a run, not a {self.kind} of pictures"
+            raise ValueError(f"{what}; give the pictures")
         inside = tuple(f"{folder}/" for folder in self.runs)
         found = [name for name in found if not name.startswith(inside)]
         self.label_files = [name for name in (JSON, CSV) if name in found]
         if include:
-            labels = {first_folder(name) for name in found}
-            if missing := [label for label in include if label not in labels]:
-                known = listed(sorted(readable(label) for label in labels if label), 20, ", ")
-                raise ValueError(
-                    f"no sub-folder {', '.join(map(repr, missing))} in {readable(path)}; "
-                    f"available: {known or 'none'}"
-                )
+            folders = {first_folder(name) for name in found}
+            if missing := [folder for folder in include if folder not in folders]:
+                known = listed(sorted(readable(one) for one in folders if one), 20, ", ")
+                what = f"no sub-folder {', '.join(map(repr, missing))} in {readable(path)}"
+                raise ValueError(f"{what}; available: {known or 'none'}")
             found = [name for name in found if first_folder(name) in include]
         self.names = [name for name in found if is_image(name)]
         used = {*self.label_files, *self.names}
@@ -66,7 +65,7 @@ class Source(ABC):
             others = f"found {kinds_of(self.ignored)}" if found else "found no other files"
             raise ValueError(
                 f"no images under {readable(path)}: {'; '.join([others, *self.notes()])}; names of "
-                f"images end in {' '.join(extensions())}; see datasets/README.md"
+                f"images end in {' '.join(extensions())}; {SEE}"
             )
 
     @abstractmethod
@@ -77,27 +76,23 @@ class Source(ABC):
     def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """What shows that one of these files has changed."""
 
+    @abstractmethod
+    def read_labels(self) -> Labels:
+        """Labels of `names`; ValueError, in one line, for a file of labels with a fault."""
+
     def head(self, name: str) -> tuple[int, int, str]:
         """Upright width and height, and Pillow's mode, of an image that need not be sound."""
         image = self.picture(name)
         return image.width, image.height, image.mode
 
-    @abstractmethod
-    def read_labels(self) -> Labels:
-        """Labels of `names`; ValueError, in one line, for a file of labels with a fault."""
-
     @functools.cached_property
     def labels(self) -> Labels | None:
-        """Labels of `names`; None if a file of labels cannot be used, see `label_fault`."""
+        """Labels of `names`; None if a file of labels cannot be used, as `why_no_labels` says."""
         try:
             return self.read_labels()
         except (OSError, ValueError) as error:
-            self.label_fault = f"{reason_of(error)} ({readable(self.path)})"
+            self.why_no_labels = f"{reason_of(error)} ({readable(self.path)})"
             return None
-
-    def why_no_labels(self) -> str:
-        """The reason, for a message, if the images have none."""
-        return self.label_fault if self.labels is None else NO_LABELS.format(readable(self.path))
 
     def notes(self) -> list[str]:
         """What a user should know about the files, a sentence each."""
@@ -108,8 +103,8 @@ class Source(ABC):
         if self.label_files and self.names:
             of_file = f"labels are those in {self.label_files[0]}"
             of_file += ", not the sub-folders" if any("/" in name for name in self.names) else ""
-            lines.append(f"no labels: {self.label_fault}" if self.labels is None else of_file)
-        if heic := [name for name in self.ignored if name.lower().endswith(HEIF["HEIF"])]:
+            lines.append(of_file if self.labels else f"no labels: {self.why_no_labels}")
+        if heic := [name for name in self.ignored if name.lower().endswith(HEIC)]:
             pictures = count(len(heic), "HEIC picture")
             lines.append(f"{pictures} left out; pip install pillow-heif to read them")
         return lines
@@ -168,11 +163,9 @@ class FolderSource(FileSource):
     def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         for name in [*names, *self.label_files]:
             try:
-                status = status_of(self.path / name)
+                yield name, *status_of(self.path / name)
             except OSError as error:  # a dangling link; reading it fails with the reason
                 yield name, error.errno
-            else:
-                yield name, *status
 
 
 class ZipSource(FileSource):
@@ -184,11 +177,8 @@ class ZipSource(FileSource):
         try:
             self.archive = zipfile.ZipFile(path)
         except Exception as error:  # a damaged directory can raise almost anything
-            reason = readable(reason_of(error))
-            raise ValueError(
-                f"{readable(path)} is neither a folder nor a sound zip: {reason}; see "
-                "datasets/README.md"
-            ) from error
+            what = f"{readable(path)} is neither a folder nor a sound zip"
+            raise ValueError(f"{what}: {readable(reason_of(error))}; {SEE}") from error
         names = {info: info.filename.replace("\\", "/") for info in self.archive.infolist()}
         self.members = {
             name: info
@@ -248,6 +238,34 @@ class TFRecordSource(Source):
             yield file.name, *status_of(file)
 
 
+class SequenceSource(Source):
+    """Images that a program holds, by their position."""
+
+    kind = "sequence"
+
+    def __init__(
+        self,
+        images: Sequence[Image.Image | np.ndarray],
+        labels: Sequence[str] | None,
+        path: Path,
+    ) -> None:
+        self.images, self.classes = images, labels
+        if labels is not None and len(labels) != len(images):
+            raise ValueError(f"{len(labels)} labels are given for {len(images)} images")
+        super().__init__(path, (f"{i:09}.png" for i in range(len(images))))
+
+    def picture(self, name: str) -> Image.Image:
+        image = self.images[int(name.removesuffix(".png"))]
+        return image if isinstance(image, Image.Image) else from_array(image)
+
+    def read_labels(self) -> Labels:
+        none = [None] * len(self.images)
+        return of_classes(none if self.classes is None else list(map(str, self.classes)))
+
+    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        yield (len(self.images),)
+
+
 def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
     """The images of a folder, a zip, or TFRecords (a file or a folder of them); `include` keeps
     only these first-level sub-folders."""
@@ -260,9 +278,7 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
     if path.is_file():
         is_record = path.suffix == ".tfrecords"
         return TFRecordSource(path, [path], include) if is_record else ZipSource(path, include)
-    raise FileNotFoundError(
-        f"there is no folder, zip or store at {readable(path)}; see datasets/README.md"
-    )
+    raise FileNotFoundError(f"there is no folder, zip or store at {readable(path)}; {SEE}")
 
 
 def folders_of(files: Iterable[str], name: str) -> set[str]:

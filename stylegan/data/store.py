@@ -17,7 +17,6 @@ from stylegan.messages import readable
 from stylegan.schedule import check_resolution, resolutions
 
 from .images import MODES, Crop, Fit, unpremultiply
-from .labels import Labels
 
 META = "meta.json"
 CLASSES, VECTORS = "labels.npy", "label_vectors.npy"  # a store has one of these, or neither
@@ -27,7 +26,6 @@ NO_LABELS = (
     "the images of {} do not all lie in sub-folders; put each kind into its own, or train without "
     "labels"
 )
-HASHED_AT_ONCE = 2**24  # bytes
 
 
 class Skipped(NamedTuple):
@@ -109,17 +107,16 @@ def remove_files(folder: Path) -> None:
 class Store:
     """A prepared data set. Opening one checks that its files are complete.
 
-    The files: `0004.npy` ... up to the full resolution, uint8 (N, C, r, r); `labels.npy`, int64
-    (N,), where every image has a class, or `label_vectors.npy`, float32 (N, numbers), where every
-    image has numbers; `names.txt`; `meta.json`.
+    Its files: `0004.npy` ... up to the full resolution, uint8 (N, C, r, r); `labels.npy`, int64
+    (N,), or `label_vectors.npy`, float32 (N, numbers), if images have labels; `names.txt`;
+    `meta.json`.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = self.origin = Path(path)  # `origin`: what the user named, if prepared from it
         if not is_store(self.path):
-            raise FileNotFoundError(
-                f"there is no store at {readable(path)}; make one with stylegan prepare"
-            )
+            what = f"there is no store at {readable(path)}"
+            raise FileNotFoundError(f"{what}; make one with stylegan prepare")
         try:
             self.meta = meta = StoreMeta.read(self.path / META)
             self.num_images, self.channels = meta.num_images, meta.channels
@@ -157,10 +154,8 @@ class Store:
         return labels
 
     def damaged(self, fault: object) -> ValueError:
-        return ValueError(
-            f"the store {readable(self.path)} is damaged ({readable(fault)}); delete it and "
-            "prepare it again"
-        )
+        what = f"the store {readable(self.path)} is damaged ({readable(fault)})"
+        return ValueError(f"{what}; delete it and prepare it again")
 
     def __len__(self) -> int:
         return self.num_images
@@ -177,10 +172,8 @@ class Store:
     def images(self, resolution: int) -> np.memmap:
         """All images at one resolution: uint8 (N, C, r, r), read from disk where touched."""
         if resolution not in self._images:
-            known = ", ".join(map(str, self._images))
-            raise ValueError(
-                f"the store {readable(self.path)} has no resolution {resolution}; it has {known}"
-            )
+            what = f"the store {readable(self.path)} has no resolution {resolution}"
+            raise ValueError(f"{what}; it has {', '.join(map(str, self._images))}")
         return self._images[resolution]
 
     def pictures(self, images: np.ndarray) -> np.ndarray:
@@ -193,23 +186,13 @@ class Store:
 
     def training_identity(self, resolution: int, *, labels: bool) -> str:
         """Names all that a run up to `resolution` sees: the images and, with `labels`, their
-        classes and the names of those. Averages of larger images differ from averages of images
-        that were rounded at `resolution`, so every level counts unless that is the largest."""
+        labels and the names of those. Below the largest resolution every level counts: averages of
+        larger images are not those of images that were rounded at `resolution`."""
         levels = resolutions(resolution) if resolution < self.resolution else [resolution]
         seen: list[Any] = [self.identity(r) for r in levels]
         if labels:
             seen += [self.require_labels().tolist(), self.label_names]
         return seen[0] if len(seen) == 1 else hashlib.sha256(json.dumps(seen).encode()).hexdigest()
-
-    @property
-    def vectors(self) -> bool:
-        """Whether the labels are vectors, not classes."""
-        return self.labels is not None and self.labels.ndim == 2
-
-    @property
-    def labelled(self) -> Labels | None:
-        """The labels with their names."""
-        return None if self.labels is None else Labels(self.label_names, self.labels)
 
     def require_labels(self) -> np.ndarray:
         """The class of every image, or its vector; ValueError if the store has none."""
@@ -230,16 +213,16 @@ class Store:
     def sample_labels(self, n: int) -> np.ndarray:
         """Labels to show what was learned, float32 (n, label_dim): the classes in turn, or the
         vectors of images that are evenly spread over the store."""
-        if self.vectors:
-            return self.one_hot(self.require_labels()[np.arange(n) * self.num_images // n])
-        return self.one_hot(np.arange(n) % max(len(self.label_names), 1))
+        labels = self.require_labels()
+        if labels.ndim == 2:
+            return self.one_hot(labels[np.arange(n) * self.num_images // n])
+        return self.one_hot(np.arange(n) % len(self.label_names))
 
     def verify(self) -> None:
         """Read all pixels and compare them with their hashes."""
         for resolution, images in self._images.items():
             digest = hashlib.sha256()
-            step = max(HASHED_AT_ONCE // images[0].nbytes, 1)
-            for start in range(0, len(images), step):
-                digest.update(images[start : start + step].data)
+            for image in np.asarray(images):
+                digest.update(image.data)
             if digest.hexdigest() != self.identity(resolution):
                 raise self.damaged(f"{file_name(resolution)} has changed")

@@ -6,7 +6,6 @@ the pixels. Checksums are skipped: lengths must add up to that of the file, shap
 """
 
 import math
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from stylegan.messages import readable
 from .images import MODES
 from .labels import Labels, of_classes, of_vectors
 
-LENGTH = struct.Struct("<Q")
 HEAD, TAIL = 12, 4  # bytes before and behind the data
 BYTES, VARINT = 2, 0  # wire types of protobuf
 
@@ -28,12 +26,11 @@ def records(path: Path) -> Iterator[tuple[int, int]]:
     with open(path, "rb") as file:
         while offset < size:
             file.seek(offset)
-            (length,) = LENGTH.unpack(file.read(LENGTH.size).ljust(LENGTH.size, b"\xff"))
-            following = offset + HEAD + length + TAIL
-            if following > size:
-                raise ValueError(f"{readable(path)} is cut short, or not a TFRecord file")
+            length = int.from_bytes(file.read(8).ljust(8, b"\xff"), "little")
             yield offset + HEAD, length
-            offset = following
+            offset += HEAD + length + TAIL
+    if offset > size:
+        raise ValueError(f"{readable(path)} is cut short, or not a TFRecord file")
 
 
 def pixels(path: Path, begin: int, length: int) -> np.ndarray:
@@ -57,52 +54,45 @@ def pixels(path: Path, begin: int, length: int) -> np.ndarray:
 
 def parts(message: memoryview) -> Iterator[tuple[int, memoryview]]:
     """The fields of a protobuf message by their numbers: bytes, or a number's own bytes."""
-    at = 0
-    while at < len(message):
-        key, at = varint(message, at)
-        if key & 7 == BYTES:
-            length, at = varint(message, at)
-            end = at + length
+    while message:
+        key, message = varint(message)
+        number, rest = varint(message)
+        if key & 7 == BYTES and number <= len(rest):
+            yield key >> 3, rest[:number]
+            message = rest[number:]
         elif key & 7 == VARINT:
-            _, end = varint(message, at)
+            yield key >> 3, message[: len(message) - len(rest)]
+            message = rest
         else:
-            raise ValueError(f"wire type {key & 7}")
-        if end > len(message):
-            raise ValueError("cut short")
-        yield key >> 3, message[at:end]
-        at = end
+            raise ValueError(f"wire type {key & 7}, or cut short")
 
 
 def numbers(message: memoryview) -> list[int]:
     """The values of a list of whole numbers, packed or one by one."""
-    found, packed = [], b"".join(value for _, value in parts(message))
-    at = 0
-    while at < len(packed):
-        value, at = varint(memoryview(packed), at)
+    found, packed = [], memoryview(b"".join(value for _, value in parts(message)))
+    while packed:
+        value, packed = varint(packed)
         found.append(value)
     return found
 
 
-def varint(message: memoryview, at: int) -> tuple[int, int]:
-    """A whole number, and where it ends."""
+def varint(message: memoryview) -> tuple[int, memoryview]:
+    """The whole number at the beginning, and what follows it."""
     value = 0
-    for bits in range(0, 64, 7):
-        byte = message[at]
-        value |= (byte & 127) << bits
-        at += 1
+    for i, byte in enumerate(message[:10]):
+        value |= (byte & 127) << 7 * i
         if byte < 128:
-            return value, at
+            return value, message[i + 1 :]
     raise ValueError("not a number")
 
 
 def read_labels(path: Path, num_images: int) -> Labels:
     """The labels in a `.labels` file, one-hot or other numbers: a NumPy array."""
+    name = readable(path.name)
     try:
         rows = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{readable(path.name)} holds no labels: {readable(error)}") from error
+        raise ValueError(f"{name} holds no labels: {readable(error)}") from error
     if rows.ndim != 2 or len(rows) != num_images or not np.isfinite(rows).all():
-        raise ValueError(
-            f"{readable(path.name)} does not hold finite numbers for {num_images} images"
-        )
+        raise ValueError(f"{name} does not hold finite numbers for {num_images} images")
     return of_vectors(rows.astype(np.float32)) if rows.size else of_classes([None] * num_images)
