@@ -15,7 +15,7 @@ from stylegan import video as library
 from stylegan.directions import default_path, find_directions, read_edits, save_directions
 from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import NetworkConfig
-from stylegan.paths import places
+from stylegan.paths import places, spline
 
 COLOURED = NetworkConfig(resolution=8, z_dim=4, label_dim=3, max_channels=4)
 
@@ -146,7 +146,7 @@ def filmed(source, out, words):
 def walk(some, source):
     knots = figures.of_seeds(some, range(8)).ws.unflatten(0, (2, 4)).transpose(0, 1)
     t = places(5, 4, closed=True)
-    return library.film(some.adjusted(psi=0.3), library.walk_in_w(knots, closed=True), t, columns=2)
+    return library.film(some.adjusted(psi=0.3), spline(knots, closed=True), t, columns=2)
 
 
 def edit(some, source):

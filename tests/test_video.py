@@ -17,7 +17,7 @@ from stylegan.edits import Edit, edited
 from stylegan.figures import StyleRange, of_seeds
 from stylegan.files.loading import LoadedGenerator, load_source, save_generator
 from stylegan.ops import truncate
-from stylegan.paths import places
+from stylegan.paths import places, spline
 from stylegan.video import (
     FrameLayout,
     between,
@@ -26,10 +26,8 @@ from stylegan.video import (
     film,
     mixing_walk,
     noise_loop,
-    pictures_along,
     timelapse_film,
     truncation_film,
-    walk_in_w,
     walk_in_z,
     write_video,
 )
@@ -119,7 +117,7 @@ def test_without_pyav_the_error_says_what_to_install(tmp_path, monkeypatch):
 def test_walks_pass_through_the_seeds_and_close(loaded):
     points = of_seeds(loaded, range(6))
     knots, z = (x.unflatten(0, (2, 3)).transpose(0, 1) for x in (points.ws, points.z))
-    for walk in (walk_in_w(knots, closed=True), walk_in_z(loaded, z, closed=True)):  # two each
+    for walk in (spline(knots, closed=True), walk_in_z(loaded, z, closed=True)):  # two each
         found = walk(numbers(0, 1, 2, 3))
         assert_close(found[:3].float(), knots, atol=1e-5, rtol=1e-5)
         assert torch.equal(found[3], found[0])
@@ -154,8 +152,8 @@ def test_a_noise_loop_begins_at_its_seed_closes_and_stays_normal():
 
 def test_pictures_along_a_walk_are_those_of_its_styles(loaded):
     knots = of_seeds(loaded, range(6)).ws.unflatten(0, (2, 3))
-    walk = walk_in_w(knots, closed=True)
-    found = np.stack(list(pictures_along(loaded, walk, places(40, 2, closed=True))))
+    walk = spline(knots, closed=True)
+    found = np.stack([shown for shown, _ in film(loaded, walk, places(40, 2, closed=True)).frames])
     assert found.shape == (40, 3, 8, 8, 3)
     own = np.concatenate(list(sampling.generate(loaded.generator, range(3))))
     assert np.abs(found[0].astype(int) - own).max() <= 1

@@ -124,8 +124,8 @@ def walk(
     stylegan video walk emoji32 --seeds 0-7 --seconds 10 --out walk.mp4
     stylegan video walk emoji32 --space z --grid 3x2 --out walks.webp
     """
-    from stylegan.paths import places
-    from stylegan.video import film, walk_in_w, walk_in_z
+    from stylegan.paths import places, spline
+    from stylegan.video import film, walk_in_z
 
     if space == "z" and selection.latents is not None:
         raise click.UsageError("--latents are walked through in w; leave --space z out")
@@ -141,7 +141,7 @@ def walk(
     knots = points.ws if points.z is None or space == "w" else points.z
     knots = knots.unflatten(0, (walks, each)).transpose(0, 1)
     if space == "w":
-        styles = walk_in_w(knots, closed=loop)
+        styles = spline(knots.cpu(), closed=loop)
     else:
         styles = walk_in_z(loaded, knots, loaded.label(selection.class_name), closed=loop)
     t = places(frames(each), each, closed=loop)

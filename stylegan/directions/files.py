@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stylegan.directions.finding import COUNT, KNOWN, METHODS, Directions, Method, find_directions
+from stylegan.directions.finding import COUNT, KNOWN, METHODS, Directions, find_directions
 from stylegan.disk import atomic_file
 from stylegan.edits import FORM, Edit, check_layers, parsed
 from stylegan.files.checkpoint import npz_arrays
@@ -118,7 +118,7 @@ def known_directions(
     loaded: LoadedGenerator,
     file: Path | None = None,
     *,
-    methods: Sequence[Method] = METHODS,
+    methods: Sequence[str] = METHODS,
     tell: Callable[[str], None] = lambda text: None,
 ) -> list[Directions]:
     """Directions of the file; by default of the one beside the source, and those of `methods` that
@@ -132,10 +132,9 @@ def known_directions(
             found = load_directions(default_path(source), loaded.generator)
         except ValueError as error:
             tell(f"not used: {error}")
-    config = loaded.generator.config
-    there = {d.method for d in found}
-    possible = METHODS if config.styles else ("pca",)
-    if new := [m for m in methods if m in possible and m not in there]:
+    config, there = loaded.generator.config, {d.method for d in found}
+    possible = METHODS if config.styles else METHODS[:1]
+    if new := [m for m in possible if m in methods and m not in there]:
         count = min(COUNT, config.w_dim)
         found += find_directions(loaded.generator, new, count=count, samples=QUICK_SAMPLES)
     return found
@@ -158,7 +157,7 @@ def read_edits(
         parts = CALLED.fullmatch(called)
         if parts is None:
             raise ValueError(f"{readable(text, 60)} is not an edit like {FORM}")
-        file, method, name = parts["file"], parts["method"], parts["name"]
+        file, method, name = parts.group("file", "method", "name")
         if (file, method) not in known:
             path = Path(file) if file else None
             found = known_directions(source, loaded, path, methods=[method], tell=tell)

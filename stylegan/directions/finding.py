@@ -145,11 +145,10 @@ def draw_directions(
 
     `psi` truncates before the move, by default as the file says; `labels` are (1, label_dim).
     """
-    called, rows = directions.called(), []
+    called, rows, loaded = directions.called(), [], loaded.adjusted(psi=psi)
     for name in called:
         moves = [[directions.edit(name, amount)] for amount in AMOUNTS]
-        how = {"psi": psi, "labels": labels}
-        rows.append([next(loaded.pictures([seed], edits=edits, **how)) for edits in moves])
+        rows.append([next(loaded.pictures([seed], labels=labels, edits=some)) for some in moves])
     return chart(
         rows,
         columns=[f"{amount:+g}" if amount else "0" for amount in AMOUNTS],

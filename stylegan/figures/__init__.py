@@ -1,16 +1,18 @@
 """Pictures arranged for people to look at: grids, and the figures of the paper."""
 
-from stylegan.figures.layout import GAP, chart, default_columns, grid
+from stylegan.figures.layout import GAP, chart, check_picture, default_columns, grid, save_picture
 from stylegan.figures.noise import noise_components, noise_detail
 from stylegan.figures.points import (
     Points,
     classes,
+    evenly,
     labelled_grid,
+    moment,
+    nearest,
     of_latents,
     of_seeds,
     pictures,
+    timelapse,
     truncation,
 )
-from stylegan.figures.saving import check_picture, save_picture
 from stylegan.figures.style_mixing import StyleRange, check_ranges, mixed, mixing, style_ranges
-from stylegan.figures.training import evenly, moment, nearest, timelapse

@@ -1,12 +1,16 @@
 """Where pictures and their labels go."""
 
+import io
 import itertools
 import math
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
+from stylegan.disk import atomic_file, check_file
 from stylegan.figures.lettering import Font, font_of, legible
 from stylegan.sampling import over_squares, picture
 
@@ -14,7 +18,29 @@ SMALLEST_CELL, LARGEST_CELL = 96, 512  # pixels; whole factors bring pictures in
 GAP = 4
 PAPER, INK = (255, 255, 255), (60, 60, 60)
 SMALLEST_TEXT, TEXT, LARGEST_TEXT = 9, 16, 32  # pixels
-Band = tuple[str, int]  # a label beside some rows, and their number
+FORMATS: dict[str, dict[str, Any]] = {  # by ending
+    ".png": {"format": "PNG"},
+    ".webp": {"format": "WEBP", "lossless": True},
+    ".jpg": {"format": "JPEG", "quality": 95, "subsampling": 0},
+}
+
+
+def check_picture(path: Path) -> None:
+    """ValueError unless `path` is the name of a picture that can be written, or replaced."""
+    check_file(path, overwrite=True, endings=FORMATS)
+
+
+def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> None:
+    """Write the picture. ValueError if the file exists with other content, without `overwrite`."""
+    check_picture(path)
+    buffer = io.BytesIO()
+    image.save(buffer, **FORMATS[path.suffix.lower()])
+    if path.is_file() and path.read_bytes() == buffer.getvalue():
+        return
+    check_file(path, overwrite=overwrite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file:
+        file.write(buffer.getvalue())
 
 
 def grid(
@@ -58,33 +84,31 @@ def chart(
     columns: Sequence[str],
     names: Sequence[str],
     title: str = "",
-    bands: Sequence[Band] = (),
+    bands: Sequence[tuple[str, int]] = (),
     apart: bool = False,
 ) -> Image.Image:
     """Pictures (H, W, C) in a table: `columns` above, `names` of the rows at the left.
 
     None leaves a cell empty. Pictures may differ in size: each fills a cell as large as the finest
-    one needs. `title` is written above the columns, `bands` beside groups of rows, upwards. `apart`
-    separates the first column, which the title does not cover.
+    one needs. `title` is written above the columns, `bands` (text, number of rows) beside groups of
+    rows, upwards. `apart` separates the first column, which the title does not cover.
     """
     bands = bands or [("", len(rows))]
-    sizes = [size for _, size in bands]
     columns, names, (title, *sides) = (
         legible(texts) for texts in (columns, names, [title, *(label for label, _ in bands)])
     )
     cells = [[picture(x) if isinstance(x, np.ndarray) else x for x in row] for row in rows]
     finest = max((cell for row in cells for cell in row if cell is not None), key=lambda c: c.width)
     width, height = resized(finest).size
-    texts, largest = [*columns, *names], min(max(TEXT, width // 16), LARGEST_TEXT)
-    font = fitting_font(texts, width, largest, [*texts, title, *sides])
+    largest = min(max(TEXT, width // 16), LARGEST_TEXT)
+    font = fitting_font([*columns, *names], width, largest, [title, *sides])
     line = text_height(font)
-    written = [
-        wrapped(side, font, size * (height + GAP)) for side, size in zip(sides, sizes, strict=True)
-    ]
-    most = max(map(len, written))  # lines beside a band
+    ends = list(itertools.accumulate(n for _, n in bands))
+    lengths = [n * (height + GAP) - GAP for _, n in bands]
+    strips = [upwards(side, font, length) for side, length in zip(sides, lengths, strict=True)]
+    beside = max(strip.width for strip in strips)
     left = 3 * GAP + max(int(font.getlength(name)) for name in names)
-    left += most * line + 2 * GAP if most else 0
-    ends = list(itertools.accumulate(sizes))
+    left += beside + 2 * GAP if beside > 1 else 0
     xs = steps(left, width, len(columns), {1} if apart else set())
     ys = steps(GAP + line * (1 + bool(title)), height, len(rows), set(ends))
     canvas = Image.new("RGB", (xs[-1] + width + GAP, ys[-1] + height + GAP), PAPER)
@@ -97,9 +121,8 @@ def chart(
         for x, cell in zip(xs, row, strict=True):
             if cell is not None:
                 paste(canvas, filling(cell, (width, height)), (x, y))
-    for lines, size, end in zip(written, sizes, ends, strict=True):
-        first, last = ys[end - size], ys[end - 1] + height
-        canvas.paste(upwards(lines, font, last - first), (GAP, first))
+    for strip, end, (_, n) in zip(strips, ends, bands, strict=True):
+        canvas.paste(strip, (GAP, ys[end - n]))
     return canvas
 
 
@@ -114,41 +137,32 @@ def steps(start: int, size: int, n: int, wide_before: set[int]) -> list[int]:
     return [start + i * size + gap for i, gap in enumerate(itertools.accumulate(gaps))]
 
 
-def wrapped(text: str, font: Font, length: int) -> list[str]:
-    """Lines of whole words, as few as `length` pixels allow."""
+def upwards(text: str, font: Font, length: int) -> Image.Image:
+    """Text that reads upwards, centred in `length`, in as few lines of whole words as fit."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else ""
-        if longer and font.getlength(longer) <= length:
+        if longer and font.getlength(longer) <= length + GAP:
             lines[-1] = longer
         else:
             lines.append(word)
-    return lines
-
-
-def upwards(lines: Sequence[str], font: Font, length: int) -> Image.Image:
-    """Lines that read upwards, centred in `length`."""
     line = text_height(font)
     strip = Image.new("RGB", (length, max(1, len(lines) * line)), PAPER)
-    for i, text in enumerate(lines):
-        ImageDraw.Draw(strip).text((length / 2, i * line), text, fill=INK, font=font, anchor="ma")
+    for i, words in enumerate(lines):
+        ImageDraw.Draw(strip).text((length / 2, i * line), words, fill=INK, font=font, anchor="ma")
     return strip.transpose(Image.Transpose.ROTATE_90)
 
 
 def captioned(image: Image.Image, text: str) -> Image.Image:
     """An image above a line of text; the size depends on the image alone."""
     (text,) = legible([text])
-    size = image.width, image.height + text_height(caption_font(image.width)) + GAP
-    font, canvas = caption_font(image.width, text), Image.new("RGB", size, PAPER)
+    size = min(max(SMALLEST_TEXT, image.width // 12), TEXT)
+    height = image.height + text_height(font_of([], size)) + GAP
+    canvas = Image.new("RGB", (image.width, height), PAPER)
     paste(canvas, image, (0, 0))
-    place = image.width / 2, image.height
+    place, font = (image.width / 2, image.height), font_of([text], size)
     ImageDraw.Draw(canvas).text(place, text, fill=INK, font=font, anchor="ma")
     return canvas
-
-
-def caption_font(width: int, text: str = "") -> Font:
-    """The font of a line below an image of this width."""
-    return font_of([text], min(max(SMALLEST_TEXT, width // 12), TEXT))
 
 
 def paste(canvas: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:
@@ -195,12 +209,12 @@ def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def fitting_font(
-    labels: Sequence[str], width: int, largest: int = TEXT, texts: Sequence[str] | None = None
+    labels: Sequence[str], width: int, largest: int = TEXT, others: Sequence[str] = ()
 ) -> Font:
-    """A font for all `texts` (default: the labels), from 9 to `largest` pixels, as large as the
-    widest label allows."""
+    """A font for the labels and other texts, from 9 to `largest` pixels, as large as the widest
+    label allows."""
     for size in range(largest, SMALLEST_TEXT - 1, -1):
-        font = font_of(texts or labels, size)
+        font = font_of([*labels, *others], size)
         if max(font.getlength(label) for label in labels) <= width:
             break
     return font

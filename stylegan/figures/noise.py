@@ -1,7 +1,7 @@
 """Effect of the noise inputs: figures 4 and 5 of the paper."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from stylegan.networks import NetworkConfig
 from stylegan.schedule import resolutions
 
 REALIZATIONS = 100  # draws of noise to measure the deviation, as in the paper
-EXAMPLES = 4
+EXAMPLES = 5
 ZOOMED_FROM, ZOOM = 128, 4  # pictures from this resolution on have their details enlarged so much
 FINE = 64  # noise counts as fine from this resolution on, in networks that reach it
 
@@ -34,30 +34,27 @@ def noise_detail(loaded: LoadedGenerator, points: Points) -> Image.Image:
     largest = max(float(some.max()) for some in measured)
     rows = []
     for ws, varying in zip(points.ws.split(1), measured, strict=True):
-        some = with_noise(loaded, ws, range(EXAMPLES + 1))
+        first, *others = with_noise(loaded, ws, EXAMPLES)
         part = liveliest(varying, zoom)
         scaled = np.floor(varying / max(largest, 1e-9) * 255 + 0.5).astype(np.uint8)
-        first = framed(some[0], part) if zoom > 1 else some[0]
-        rows.append([first, *(picture[part] for picture in some[1:]), scaled[:, :, None]])
-    columns = [*(f"noise {n}" for n in range(EXAMPLES + 1)), f"st. dev., 0-{largest:.0f}"]
+        shown = framed(first, part) if zoom > 1 else first
+        rows.append([shown, *(picture[part] for picture in others), scaled[:, :, None]])
+    columns = [*(f"noise {n}" for n in range(EXAMPLES)), f"st. dev., 0-{largest:.0f}"]
     return chart(rows, columns=columns, names=points.names)
 
 
-def with_noise(loaded: LoadedGenerator, ws: Tensor, seeds: Sequence[int]) -> np.ndarray:
-    """Pictures uint8 (len(seeds), H, W, C) of one style ws (1, num_styles, w_dim)."""
-    several = ws.expand(len(seeds), -1, -1)
-    return np.stack(list(loaded.pictures(seeds, ws=several, noise="random")))
+def with_noise(loaded: LoadedGenerator, ws: Tensor, n: int) -> Iterator[np.ndarray]:
+    """Pictures uint8 (H, W, C) of one style ws (1, num_styles, w_dim), with noise 0, 1, ..."""
+    return loaded.pictures(ws=ws.expand(n, -1, -1), noise="random")
 
 
 def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int = REALIZATIONS) -> np.ndarray:
     """Standard deviation of each pixel (H, W) over noise, in gray levels; root mean square over
     channels."""
-    batch = sampling.default_batch(loaded.resolution)
-    total, squares = np.int64(0), np.int64(0)
-    for start in range(0, realizations, batch):
-        seeds = range(start, min(start + batch, realizations))
-        some = with_noise(loaded, ws, seeds).astype(np.int64)
-        total, squares = total + some.sum(axis=0), squares + np.square(some).sum(axis=0)
+    total, squares = np.zeros((2, 1, 1, 1), np.int64)
+    for picture in with_noise(loaded, ws, realizations):
+        levels = picture.astype(np.int64)
+        total, squares = total + levels, squares + np.square(levels)
     variance = (squares - total * total / realizations) / realizations
     found: np.ndarray = np.sqrt(variance.clip(0).mean(axis=2))
     return found
@@ -86,37 +83,30 @@ def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
 def noise_components(loaded: LoadedGenerator, points: Points) -> Image.Image:
     """A row for each point: with all noise, none, that of fine layers alone, that of coarse layers
     alone. Figure 5 of the paper."""
-    config = loaded.generator.config
+    config, size = loaded.generator.config, loaded.resolution
     check_noise(config)
     if isinstance(points.noise, str) and points.noise == "none":
         raise ValueError("noise has no components without noise: choose const or random")
-    first_fine = fine_from(loaded.resolution)
-    maps: Sequence[Tensor | None]
-    if points.noise == "random":
-        maps = sampling.seed_noise(points.seeds, config, loaded.resolution)
-    else:
-        synthesis, n = loaded.generator.synthesis, len(points.ws)
-        maps = synthesis.noise_maps(n, loaded.resolution, points.noise)
-    kept: dict[str, Callable[[int], bool]] = {
-        "all noise": lambda r: True,
-        "no noise": lambda r: False,
-        f"fine, {span(first_fine, loaded.resolution)}": lambda r: r >= first_fine,
-        f"coarse, {span(4, first_fine // 2)}": lambda r: r < first_fine,
-    }
-    columns = []
-    for keep in kept.values():
-        noise = [m * keep(m.shape[-1]) for m in maps if m is not None]
-        columns.append(pictures(loaded, replace(points, noise=noise)))
-    return chart(list(zip(*columns, strict=True)), columns=list(kept), names=points.names)
-
-
-def fine_from(resolution: int) -> int:
-    """The smallest resolution whose noise counts as fine: 64 as in the paper; in smaller networks
-    the upper half of the resolutions does."""
-    sizes = resolutions(resolution)
+    sizes = resolutions(size)
     if len(sizes) < 2:
         raise ValueError("at 4x4 all layers are coarse, none are fine")
-    return FINE if resolution >= FINE else sizes[len(sizes) // 2]
+    fine = FINE if size >= FINE else sizes[len(sizes) // 2]  # below 64 px: the upper half
+    maps: Sequence[Tensor | None]
+    if points.noise == "random":
+        maps = sampling.seed_noise(points.seeds, config, size)
+    else:
+        maps = loaded.generator.synthesis.noise_maps(len(points.ws), size, points.noise)
+    kept = {
+        "all noise": sizes,
+        "no noise": [],
+        f"fine, {span(fine, size)}": [r for r in sizes if r >= fine],
+        f"coarse, {span(4, fine // 2)}": [r for r in sizes if r < fine],
+    }
+    columns = []
+    for some in kept.values():
+        noise = [m * (m.shape[-1] in some) for m in maps if m is not None]
+        columns.append(pictures(loaded, replace(points, noise=noise)))
+    return chart(list(zip(*columns, strict=True)), columns=list(kept), names=points.names)
 
 
 def check_noise(config: NetworkConfig) -> None:

@@ -3,16 +3,14 @@
 from stylegan.video.encoding import check_video, write_video
 from stylegan.video.films import (
     Film,
+    FrameLayout,
     between,
     edit_film,
     film,
     loops_in_z,
     mixing_walk,
     noise_loop,
-    pictures_along,
     timelapse_film,
     truncation_film,
-    walk_in_w,
     walk_in_z,
 )
-from stylegan.video.layout import FrameLayout

@@ -53,13 +53,10 @@ def write_video(
     path.parent.mkdir(parents=True, exist_ok=True)
     checked = checked_frames(frames, count, progress)
     with atomic_file(path) as file:
-        match path.suffix.lower():
-            case ".mp4":
-                write_h264(file.name, checked, fps)
-            case ".gif":
-                write_gif(file, checked, durations(count, fps, unit_ms=10))
-            case ".webp":
-                write_webp(file, checked, durations(count, fps, unit_ms=1))
+        if path.suffix.lower() == ".mp4":
+            write_h264(file.name, checked, fps)
+        else:
+            write_animation(file, checked, count, fps, path.suffix.lower())
         next(checked, None)  # is there another one?
 
 
@@ -113,19 +110,18 @@ def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
     return [end - start for start, end in itertools.pairwise(times)]
 
 
-def write_gif(file: IO[bytes], frames: Iterator[np.ndarray], times: list[int]) -> None:
-    """An animation that repeats for ever, each frame with its own 256 colours."""
+def write_animation(
+    file: IO[bytes], frames: Iterator[np.ndarray], count: int, fps: float, suffix: str
+) -> None:
+    """An animation that repeats for ever; in a .gif each frame has its own 256 colours."""
     images = map(Image.fromarray, frames)
-    first = next(images)
-    first.save(file, format="GIF", save_all=True, append_images=images, duration=times, loop=0)
-
-
-def write_webp(file: IO[bytes], frames: Iterator[np.ndarray], times: list[int]) -> None:
-    """An animation that repeats for ever."""
-    images = map(Image.fromarray, frames)
-    first, rest = next(images), [cast(Image.Image, Reel(images, len(times) - 1))]
-    options: dict[str, Any] = {"duration": times, "loop": 0, "quality": 80, "method": 4}
-    first.save(file, format="WEBP", save_all=True, append_images=rest, **options)
+    first, rest = next(images), cast(Any, images)
+    options: dict[str, Any] = {"format": "GIF"}
+    if suffix == ".webp":
+        rest = [Reel(images, count - 1)]
+        options = {"format": "WEBP", "quality": 80, "method": 4}
+    times = durations(count, fps, unit_ms=10 if suffix == ".gif" else 1)
+    first.save(file, save_all=True, append_images=rest, duration=times, loop=0, **options)
 
 
 class Reel:

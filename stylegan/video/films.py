@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from stylegan import sampling, streams
@@ -26,13 +27,53 @@ from stylegan.figures import (
     nearest,
     pictures,
 )
+from stylegan.figures.layout import PAPER, captioned, filling, paste, tiled
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Noise
 from stylegan.paths import places, spherical, spline
 from stylegan.run_folder import images_of
-from stylegan.video.layout import FrameLayout
 
+SMALLEST_SIDE = 256  # of a picture, unless a scale is chosen
+LARGEST_SIDE = 16_383  # pixels of a frame, of WebP; H.264 has one more
 Styles = Callable[[Tensor], Tensor]  # places (n,) -> ws (n, cells, num_styles, w_dim)
+
+
+@dataclass(frozen=True)
+class FrameLayout:
+    """Pictures in rows of `columns`, each above its label, all of them above a caption.
+
+    Pictures of lower resolutions than `resolution` are enlarged more, so that all fill their cells.
+    """
+
+    resolution: tuple[int, int]  # height and width of the largest pictures
+    columns: int = 1
+    labels: Sequence[str] | None = None
+    scale: int | None = None  # enlargement; None: to 256 pixels at least
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """Width and height of a picture in the frame, its pixels repeated."""
+        height, width = self.resolution
+        scale = self.scale or -(-SMALLEST_SIDE // max(height, width))
+        return width * scale, height * scale
+
+    def frame(self, pictures: np.ndarray, caption: str = "") -> np.ndarray:
+        """Pictures uint8 (cells, H, W, C) as a frame uint8 (height, width, 3). ValueError, before
+        anything is drawn, if that is too large for a film."""
+        columns = min(self.columns, len(pictures))
+        width, height = self.cell[0] * columns, self.cell[1] * -(-len(pictures) // columns)
+        if max(width, height) > LARGEST_SIDE:
+            raise ValueError(
+                f"frames of {width}x{height} pixels are too large for a film: choose a smaller "
+                "scale or resolution, or fewer pictures at once"
+            )
+        cells = [filling(sampling.picture(pixels), self.cell) for pixels in pictures]
+        if len(cells) == 1 and not self.labels:
+            image = Image.new("RGB", self.cell, PAPER)
+            paste(image, cells[0], (0, 0))
+        else:
+            image = tiled(cells, self.columns, self.labels)
+        return np.asarray(captioned(image, caption) if caption else image)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,31 +95,20 @@ def film(
     captions: Sequence[str] = (),
     noise: Noise = "const",
 ) -> Film:
-    """A frame for each place t (n,), its pictures in rows of `columns`."""
-    made = pictures_along(loaded, styles, t, noise=noise)
-    layout = FrameLayout(loaded.picture_size(), columns, labels)
-    return Film(zip(made, captions or itertools.repeat(""), strict=False), len(t), layout)
-
-
-def pictures_along(
-    loaded: LoadedGenerator, styles: Styles, t: Tensor, *, noise: Noise = "const"
-) -> Iterator[np.ndarray]:
-    """The pictures uint8 (cells, H, W, C) at each place t (n,), made as they are asked for. Random
-    noise is different in every picture."""
+    """A frame for each place t (n,), its pictures in rows of `columns`. Random noise is different
+    in every picture."""
     cells = styles(t[:1]).shape[1]
     at_once = max(1, sampling.default_batch(loaded.resolution) // cells)
-    for start in range(0, len(t), at_once):
-        ws = styles(t[start : start + at_once]).flatten(0, 1)
-        seeds = range(start * cells, start * cells + len(ws))
-        made = list(loaded.pictures(seeds, ws=ws, noise=noise))
-        for i in range(0, len(made), cells):
-            yield np.stack(made[i : i + cells])
 
+    def pictures() -> Iterator[np.ndarray]:
+        for start in range(0, len(t), at_once):
+            ws = styles(t[start : start + at_once]).flatten(0, 1)
+            seeds = range(start * cells, start * cells + len(ws))
+            yield from loaded.pictures(seeds, ws=ws, noise=noise)
 
-def walk_in_w(ws: Tensor, *, closed: bool) -> Styles:
-    """Walk smoothly through styles ws (points, cells, num_styles, w_dim), each cell through its
-    own."""
-    return spline(ws.cpu(), closed=closed)
+    made, texts = pictures(), captions or [""] * len(t)
+    frames = ((np.stack(list(itertools.islice(made, cells))), text) for text in texts)
+    return Film(frames, len(t), FrameLayout(loaded.picture_size(), columns, labels))
 
 
 def walk_in_z(
@@ -156,7 +186,7 @@ def truncation_film(loaded: LoadedGenerator, points: Points, psis: Tensor) -> Fi
     def at(psis: Tensor) -> Tensor:
         return torch.stack([loaded.truncated(points.ws, psi=psi) for psi in psis.tolist()])
 
-    return morph_film(loaded, points, at, psis, [f"psi {x:.2f}" for x in rounded(psis)])
+    return morph_film(loaded, points, at, psis, [f"psi {psi:z.2f}" for psi in psis.tolist()])
 
 
 def edit_film(
@@ -172,12 +202,8 @@ def edit_film(
         move = torch.tensordot(strengths[:, None].expand(-1, len(moves)), moves, dims=1)
         return truncated + move[:, None].to(truncated)
 
-    captions = [f"{x:+.2f} x {' '.join(edits)}" for x in rounded(strengths)]
+    captions = [f"{strength:+z.2f} x {' '.join(edits)}" for strength in strengths.tolist()]
     return morph_film(loaded, points, at, strengths, captions)
-
-
-def rounded(numbers: Tensor) -> list[float]:
-    return [round(x, 2) + 0 for x in numbers.tolist()]  # + 0: no -0.00
 
 
 def morph_film(
