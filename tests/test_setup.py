@@ -6,7 +6,7 @@ import pytest
 from tiny_training import write_pictures
 
 from stylegan.cli.guidance import advice
-from stylegan.cli.setup import TrainRequest, bundled_data, resolve_setup, usual_folder
+from stylegan.cli.setup import bundled_data, resolve_setup, usual_folder
 from stylegan.config import load_config, to_toml
 from stylegan.run_folder import RunFolder
 
@@ -21,8 +21,7 @@ def pictures(tmp_path):
 
 
 def decided(data, *overrides, config=None, out="none/run", **options):
-    request = TrainRequest(RunFolder(out), config, data, overrides, options, "cpu", cores=2)
-    return resolve_setup(request)
+    return resolve_setup(RunFolder(out), config, data, overrides, options, "cpu", cores=2)
 
 
 def begin(folder, decision):

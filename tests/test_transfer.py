@@ -7,7 +7,7 @@ import torch
 from tiny_generators import random_generator
 from tiny_training import QUIET, SHORT, tiny_config, write_pictures
 
-from stylegan.cli.setup import TrainRequest, resolve_setup
+from stylegan.cli.setup import resolve_setup
 from stylegan.config import build_config, merge, to_dict, to_toml
 from stylegan.data import cached_store
 from stylegan.files import checkpoint
@@ -44,7 +44,7 @@ def train(folder, name, *, resolution=16, init_from=None, **changes):
 def decided(folder, source, *overrides, config=None, run="none", width=None):
     asked = (config and str(config), folder / "pictures", overrides)
     options = {"width": width, "init_from": source and str(source)}
-    return resolve_setup(TrainRequest(RunFolder(folder / run), *asked, options, "cpu"))
+    return resolve_setup(RunFolder(folder / run), *asked, options, "cpu")
 
 
 def sketch(path, **schedule):

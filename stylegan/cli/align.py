@@ -4,24 +4,22 @@ from pathlib import Path
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.common import Command, one_line, progress_bar
-from stylegan.cli.options import OVERWRITE, count_option
-from stylegan.cli.terminal import note, say
+from stylegan.cli import options, values
+from stylegan.cli.common import Command, note, progress_bar, refuse_left_out, say
 from stylegan.messages import count, listed
 
 
 @click.command(cls=Command)
 @click.argument("source", metavar="IN", type=values.INPUT)
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=values.OUTPUT)
 @click.option(
     "--landmarks",
     type=values.INPUT,
     required=True,
     help="CSV (file,x0,y0,x1,y1,...) with five or 68 points of each face.",
 )
-@count_option("--size", "Pixels a side of the pictures to write.", 1024, most=2048)
-@OVERWRITE
+@options.count_option("--size", "Pixels a side of the pictures to write.", 1024, most=2048)
+@options.OVERWRITE
 def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) -> None:
     """Crop the faces in the pictures of IN, a folder or one picture, as FFHQ does, to the folder
     OUT.
@@ -48,6 +46,4 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
         note(f"{count(len(small), 'face')} smaller than {size} pixels, enlarged: {listed(small)}")
     if sides:
         say(f"{count(len(sides), 'face')} in {out}, {size}x{size}")
-    if errors:
-        left_out = listed(list(map(one_line, errors)), 20)
-        raise ValueError(f"{count(len(errors), 'picture')} left out: {left_out}")
+    refuse_left_out("picture", errors)

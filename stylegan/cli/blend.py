@@ -4,10 +4,8 @@ from pathlib import Path
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.common import Command
-from stylegan.cli.options import OVERWRITE, count_option
-from stylegan.cli.terminal import say
+from stylegan.cli import options, values
+from stylegan.cli.common import Command, say
 from stylegan.disk import check_file
 
 
@@ -16,24 +14,22 @@ from stylegan.disk import check_file
 @click.argument("b", type=values.SOURCE)
 @click.option(
     "--from",
-    "from_",
+    "first",
     type=click.IntRange(1, values.LARGEST),
     help="First resolution whose layers are taken from B.  [default: whole network]",
 )
-@count_option("--until", "Last of these resolutions.  [default: the finest]")
+@options.count_option("--until", "Last of these resolutions.  [default: the finest]")
 @click.option(
     "--share",
     type=values.Number(0, 1),
     help="Share of B in these layers, from 0 to 1.  [default: 1 with --from]",
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Generator file to write, .pt."
-)
-@OVERWRITE
+@click.option("--out", type=values.OUTPUT, required=True, help="Generator file to write, .pt.")
+@options.OVERWRITE
 def blend(
     a: str,
     b: str,
-    from_: int | None,
+    first: int | None,
     until: int | None,
     share: float | None,
     out: Path,
@@ -49,18 +45,17 @@ def blend(
     stylegan blend runs/faces runs/cartoons --from 32 --out blend.pt
     stylegan blend runs/faces runs/cartoons --share 0.5 --out between.pt
     """
-    from stylegan.blending import blend as blend_parents
-    from stylegan.blending import with_own_file
+    from stylegan import blending
     from stylegan.files.formats.own import save_loaded
 
-    if from_ is None and (until is not None or share is None):
+    if first is None and (until is not None or share is None):
         raise click.UsageError(
             "pass --from RESOLUTION (then --until and --share), or --share alone"
         )
     check_file(out, overwrite=overwrite, endings=[".pt"])
-    parents = with_own_file(a), with_own_file(b)
     share = 1.0 if share is None else share
-    blended = blend_parents(*parents, first=from_, last=until, share=share)
+    parents = blending.with_own_file(a), blending.with_own_file(b)
+    blended = blending.blend(*parents, first=first, last=until, share=share)
     out.parent.mkdir(parents=True, exist_ok=True)
     save_loaded(out, blended)
     say(f"{out}: {blended.origin}; {blended.lineage[-1].copied}")

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from stylegan.cli.common import Command
-from stylegan.cli.terminal import say
+from stylegan.cli.common import Command, say
 from stylegan.messages import aligned, count, readable, suggestion
 
 
@@ -45,22 +44,17 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
             )
     latest = time.time() - (older or 0) * 24 * 60 * 60
     chosen = [stores[name] for name in names or stores if stores[name].last_used <= latest]
-    size = mib(sum(store.size_bytes for store in chosen))
+    total = f"{count(len(chosen), 'store')}, {mib(sum(store.size_bytes for store in chosen))}"
     if clear:
         for store in chosen:
             remove_files(store.path)
-        say(f"removed {count(len(chosen), 'store')}, {size}, from {readable(folder)}")
+        say(f"removed {total}, from {readable(folder)}")
         return
-    say(f"{readable(folder)}: {count(len(chosen), 'store')}, {size}")
     rows = [("name", "images", "px", "size", "last used", "source")]
     for store in chosen:
-        images, px = (
-            ("damaged", "")
-            if store.meta is None
-            else (f"{store.meta.num_images:,}", f"{store.meta.resolution}")
-        )
+        meta = store.meta
+        numbers = (f"{meta.num_images:,}", f"{meta.resolution}") if meta else ("damaged", "")
         used = time.strftime("%Y-%m-%d", time.localtime(store.last_used))
         source = readable(store.source) + ("" if Path(store.source).exists() else " (gone)")
-        rows.append((store.path.name, images, px, mib(store.size_bytes), used, source))
-    for line in aligned(rows, left=[0, 5]) if chosen else []:
-        say(line)
+        rows.append((store.path.name, *numbers, mib(store.size_bytes), used, source))
+    say(f"{readable(folder)}: {total}", *(aligned(rows, left=[0, 5]) if chosen else []))

@@ -1,27 +1,27 @@
-"""What the commands share: errors in one line, devices, progress."""
+"""What the commands share: results on stdout, all else on stderr; errors, devices, progress."""
 
 import ctypes
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.terminal import first_process, note
-from stylegan.messages import count, printable
+from stylegan.messages import count, listed, printable
 
 if TYPE_CHECKING:
     import torch
 
+    from stylegan.metrics import Tools
 
 BAR_SECONDS = 1.0  # what takes less has no bar
-DEBUG = "stylegan.debug"
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>
-LARGEST = (2**30, 2**25)  # blocks that are kept; some versions of glibc refuse the first
+LARGEST_BLOCKS = (2**30, 2**25)  # that are kept; some versions of glibc refuse the first
 
 
 class Command(click.Command):
@@ -34,24 +34,19 @@ class Command(click.Command):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.context_settings.setdefault("show_default", True)
-        if not any(parameter.name == "debug" for parameter in self.params):
-            self.params.append(
-                click.Option(
-                    ["--debug"],
-                    is_flag=True,
-                    expose_value=False,
-                    callback=lambda ctx, _, value: ctx.meta.__setitem__(DEBUG, value),
-                    help="Show where in the program an error arose.",
-                )
-            )
+        self.own_debug = any(parameter.name == "debug" for parameter in self.params)
+        if not self.own_debug:
+            text = "Show where in the program an error arose."
+            self.params.append(click.Option(["--debug"], is_flag=True, help=text))
 
     def invoke(self, ctx: click.Context) -> Any:
+        debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # nobody reads the results any more, as after `| head`
             raise
         except (ValueError, OSError) as error:
-            if ctx.params.get("debug") or ctx.meta.get(DEBUG):
+            if debug:
                 raise
             failure = click.ClickException(one_line(error))
             failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
@@ -66,6 +61,37 @@ def one_line(error: Exception) -> str:
     return printable(" ".join(text.split())) or type(error).__name__
 
 
+def refuse_left_out(noun: str, errors: Sequence[Exception]) -> None:
+    """ValueError that names what could not be read, if anything."""
+    if errors:
+        reasons = listed(list(map(one_line, errors)), 20)
+        raise ValueError(f"{count(len(errors), noun)} left out: {reasons}")
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines on stdout, or on stderr. Bars stay below, other processes than the first are
+    silent, and codes that a terminal would obey, or line breaks in names, are escaped."""
+    stream = sys.stderr if err else sys.stdout
+    if not lines or not first_process() or stream is None:  # closed, as a daemon's may be
+        return
+    text = "\n".join(map(printable, lines))
+    if "tqdm" in sys.modules:
+        sys.modules["tqdm"].tqdm.write(text, file=stream)
+        stream.flush()
+    else:
+        click.echo(text, err=err)
+
+
+def note(*lines: str) -> None:
+    """Print what is not a result."""
+    say(*lines, err=True)
+
+
+def first_process() -> bool:
+    """False in all but one of the processes that torchrun started."""
+    return int(os.environ.get("WORLD_SIZE", "1")) == 1 or os.environ.get("RANK", "0") == "0"
+
+
 def keep_memory() -> None:
     """Keep freed memory for the next tensors, in huge pages where there are any.
 
@@ -76,7 +102,7 @@ def keep_memory() -> None:
         return
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at the first big tensor
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None and any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGEST):
+    if mallopt is not None and any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGEST_BLOCKS):
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(M_TOP_PAD, 2**26)
 
@@ -105,14 +131,6 @@ def fitting_memory(images: int, resolution: int) -> Iterator[None]:
         ) from error
 
 
-def data_option(default: str) -> Any:
-    return click.option(
-        "--data",
-        type=values.INPUT,
-        help=f"Folder of images, zip, TFRecords, or prepared store.  [default: {default}]",
-    )
-
-
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Say on stderr what a command is doing, if that takes a while."""
@@ -135,14 +153,40 @@ def progress_bar(unit: str, what: str | None = None) -> Iterator[Callable[[int, 
 
     def show(done: int, total: int) -> None:
         nonlocal bar
-        if bar is None:
-            if time.monotonic() - began < BAR_SECONDS or not first_process():
-                return
+        if bar is None and first_process() and time.monotonic() - began >= BAR_SECONDS:
             bar = tqdm(total=total, unit=unit, leave=False, initial=done, desc=what)
-        bar.update(done - bar.n)
+        if bar is not None:
+            bar.update(done - bar.n)
 
     try:
         yield show
     finally:
         if bar is not None:
             bar.close()
+
+
+def image_bars() -> Callable[[str, int, int], None]:
+    """Show a bar on stderr for every pass over images, of the first process's part."""
+    # the context of the command closes them before an error is printed
+    bars, current = click.get_current_context().with_resource(ExitStack()), ""
+    show: Callable[[int, int], None]
+
+    def progress(what: str, done: int, total: int) -> None:
+        nonlocal current, show
+        if what != current:
+            bars.close()
+            current, show = what, bars.enter_context(progress_bar("img", what))
+        show(done, total)
+        if done >= total:
+            bars.close()
+            current = ""
+
+    return progress
+
+
+def measuring_tools(weights: Path | None = None, classifiers: tuple[Path, ...] = ()) -> "Tools":
+    """Tools with the cache of this user."""
+    from stylegan.data import default_cache_dir
+    from stylegan.metrics import Tools
+
+    return Tools(default_cache_dir() / "metrics", weights, classifiers, tell=note)

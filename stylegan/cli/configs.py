@@ -4,20 +4,18 @@ import inspect
 import itertools
 import re
 import textwrap
-from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args, get_origin
+from dataclasses import fields
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import click
 
-from stylegan.cli.common import Command
-from stylegan.cli.terminal import say
+from stylegan.cli.common import Command, say
 
-WIDTH = 80  # columns of a terminal
 KIMG = "kimg: thousands of real images shown, the measure of time"
+FIELD = r"((?:^    # .+\n)*)^    (\w+): .*? = .*?(?:  # (.+))?$"  # with comments above and behind
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One option of a configuration and what its comment says."""
 
     name: str  # name, or section.name
@@ -75,49 +73,35 @@ def described(name: str) -> list[str]:
 
     notes = {o.name: f"{o.meaning}; default {toml_value(o.default)}" for o in options()}
     body = to_toml(load_config(name), lambda option: commented(notes[option]))
-    head = [
-        *re.findall(r"^# *(.*)$", header(name), re.MULTILINE),
-        f"Units are in brackets; {KIMG}.",
-    ]
+    head = [line.removeprefix("#").lstrip(" ") for line in header(name).splitlines()]
+    head.append(f"Units are in brackets; {KIMG}.")
     return [*(line for text in head for line in commented(text)), *body.splitlines()]
 
 
 def commented(text: str) -> list[str]:
     """A comment of TOML in lines of a terminal's width."""
-    marks = {"initial_indent": "# ", "subsequent_indent": "# "}
-    return textwrap.wrap(text, WIDTH, **marks, break_on_hyphens=False)  # type: ignore[arg-type]
+    return [f"# {line}" for line in textwrap.wrap(text, 78, break_on_hyphens=False)]
 
 
 def options() -> list[Option]:
-    """Every option, in the order of the dataclasses."""
+    """Every option, in the order of the dataclasses, with its comment there."""
     from stylegan.config import DERIVED, SECTIONS, TrainConfig, flatten, to_dict
 
     config, found = TrainConfig(), []
     defaults = flatten(to_dict(config))
-    owners = {"": config} | {name: getattr(config, name) for name in SECTIONS}
+    owners = {"": config} | {f"{name}.": getattr(config, name) for name in SECTIONS}
     for section, owner in owners.items():
-        meanings = comments_of(type(owner))
+        source = inspect.getsource(type(owner))
+        comments = {
+            name: " ".join([*re.findall(r"# (.+)", above), *filter(None, [behind])])
+            for above, name, behind in re.findall(FIELD, source, re.MULTILINE)
+        }
         for field in fields(owner):
-            name = f"{section}.{field.name}".lstrip(".")
+            name = f"{section}{field.name}"
             if name in defaults and name != DERIVED:
-                meaning = meanings[field.name] + choices(field.type)
+                meaning = comments[field.name]
+                if get_origin(field.type) is Literal:
+                    *most, last = get_args(field.type)
+                    meaning += f" ({', '.join(most)} or {last})"
                 found.append(Option(name, meaning, defaults[name]))
     return found
-
-
-def choices(kind: Any) -> str:
-    """` (a, b or c)` for an option that is one of several words."""
-    if get_origin(kind) is not Literal:
-        return ""
-    *most, last = get_args(kind)
-    return f" ({', '.join(most)} or {last})"
-
-
-def comments_of(owner: type) -> dict[str, str]:
-    """The comment of each field of a dataclass: above it or behind it."""
-    pattern = r"((?:^    # .+\n)*)^    (\w+): .*? = .*?(?:  # (.+))?$"
-    found = re.findall(pattern, inspect.getsource(owner), re.MULTILINE)
-    return {
-        name: " ".join([*re.findall(r"# (.+)", above), *([behind] if behind else [])])
-        for above, name, behind in found
-    }

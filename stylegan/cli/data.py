@@ -6,16 +6,13 @@ from typing import Any, Literal
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.common import Command, progress_bar
-from stylegan.cli.options import SHAPE, together
-from stylegan.cli.terminal import say
+from stylegan.cli import options, values
+from stylegan.cli.common import Command, progress_bar, say
 from stylegan.messages import count, readable
 
-SOURCE = click.argument("source", type=values.INPUT)
-READING = together(
+READING = options.together(
     click.option("--resolution", type=int, help="Resolution below which images are left out."),
-    SHAPE,
+    options.SHAPE,
     click.option(
         "--channels",
         type=values.CHANNEL,
@@ -34,19 +31,28 @@ READING = together(
 )
 
 
-@click.command(cls=Command)
-@SOURCE
-@click.argument("out", type=click.Path(path_type=Path))
-@READING
-@click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
-def prepare(
+def settings_of(
     source: Path,
-    out: Path,
     crop: str | None,
     aspect: str | None,
     channels: "int | Literal['auto']",
     **settings: Any,
-) -> None:
+) -> dict[str, Any]:
+    """What the options of READING say to the library, with the channels that a source has."""
+    from stylegan.data.check import chosen
+
+    if channels == "auto":
+        channels, why = chosen(source, settings["include"])
+        say(why)
+    return settings | {"crop": options.crop_of(crop, aspect) or "center", "channels": channels}
+
+
+@click.command(cls=Command)
+@click.argument("source", type=values.INPUT)
+@click.argument("out", type=values.OUTPUT)
+@READING
+@click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
+def prepare(source: Path, out: Path, strict: bool, **reading: Any) -> None:
     """Make the store OUT of all images of SOURCE: a folder, a zip or TFRecords.
 
     `train --data FOLDER` does this by itself; a store of your own can be kept, moved and shared.
@@ -56,57 +62,38 @@ def prepare(
     stylegan prepare photos/ photos-256/ --resolution 256
     """
     from stylegan import data
-    from stylegan.data.check import chosen, grouped
+    from stylegan.data.check import grouped
     from stylegan.data.images import MODES
 
-    settings["crop"] = values.crop(crop, aspect) or "center"
-    if channels == "auto":
-        channels, why = chosen(source, settings["include"])
-        say(why)
+    settings = settings_of(source, **reading)
     opened = data.open_source(source, include=settings.pop("include"))
-    for note in opened.notes():
-        say(note)
-    settings |= {"channels": channels, "premultiply": channels == 4}
+    say(*opened.notes())
+    settings |= {"strict": strict, "premultiply": settings["channels"] == 4}
     with progress_bar("img") as progress:
         store = data.prepare(opened, out, progress=progress, **settings)
     say(
         f"{readable(out)}: {count(store.num_images, 'image')} of "
         f"{store.resolution}x{store.resolution}, "
-        f"{count(store.channels, 'channel')}, {count(len(store.label_names), 'label')}"
+        f"{count(store.channels, 'channel')}, {count(len(store.label_names), 'label')}",
+        *(f"left out: {line}" for line in grouped(store.skipped)),
     )
-    for line in grouped(store.skipped):
-        say(f"left out: {line}")
-    options = [f"-o network.resolution={store.resolution}"]
-    options += crop_options(store.meta.crop)
-    if store.channels != 3:
-        options.append(f"--channels {MODES[store.channels]}")
-    say(f"next: stylegan train --data {shlex.quote(str(out))} {' '.join(options)}")
-
-
-def crop_options(crop: str) -> list[str]:
-    """The options of train that crop so."""
-    kind, _, more = crop.partition(" ")
-    if kind == "center":
-        return []
-    return [f"--aspect {more}" if more else f"--crop {kind}"]
+    train = (
+        f"stylegan train --data {shlex.quote(str(out))} -o network.resolution={store.resolution}"
+    )
+    kind, _, aspect = store.meta.crop.partition(" ")
+    if kind != "center":
+        train += f" --aspect {aspect}" if aspect else f" --crop {kind}"
+    train += f" --channels {MODES[store.channels]}" if store.channels != 3 else ""
+    say(f"next: {train}")
 
 
 @click.command(cls=Command)
-@SOURCE
+@click.argument("source", type=values.INPUT)
 @READING
 @click.option("--strict", is_flag=True, help="End with exit code 1 if an image cannot be used.")
 @click.option("--list", "every", is_flag=True, help="Name every image that cannot be used.")
 @click.pass_context
-def check(
-    ctx: click.Context,
-    source: Path,
-    strict: bool,
-    every: bool,
-    crop: str | None,
-    aspect: str | None,
-    channels: "int | Literal['auto']",
-    **settings: Any,
-) -> None:
+def check(ctx: click.Context, source: Path, strict: bool, every: bool, **reading: Any) -> None:
     """Read every image of a folder, zip or store, and say what is there and what is wrong.
 
     The table says how many images are large enough for each resolution. Nothing is written.
@@ -115,18 +102,12 @@ def check(
     stylegan check photos/ --resolution 256
     """
     from stylegan import data
-    from stylegan.data.check import chosen
 
-    settings["crop"] = values.crop(crop, aspect) or "center"
-    if channels == "auto":
-        channels, why = chosen(source, settings["include"])
-        say(why)
+    settings = settings_of(source, **reading)
     with progress_bar("img") as progress:
-        findings = data.check(source, channels=channels, progress=progress, **settings)
-    for line in findings.lines():
-        say(line)
+        findings = data.check(source, progress=progress, **settings)
+    say(*findings.lines())
     if every:
-        for name, reason in findings.skipped:
-            say(f"  {readable(name)}: {readable(reason)}")
+        say(*(f"  {readable(name)}: {readable(reason)}" for name, reason in findings.skipped))
     if strict and findings.skipped:
         ctx.exit(1)

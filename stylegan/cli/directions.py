@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.common import Command, use_device
-from stylegan.cli.options import CLASS, DEVICE, OVERWRITE, SOURCE, count_option, path_option
-from stylegan.cli.terminal import say
+from stylegan.cli import options, values
+from stylegan.cli.common import Command, say, use_device
 from stylegan.disk import check_file
 
 if TYPE_CHECKING:
@@ -16,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@SOURCE
-@path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
+@options.SOURCE
+@options.path_option("--out", "File, .npz.  [default: where --edit and explore look for it]")
 @click.option(
     "--method",
     type=click.Choice(["pca", "sefa", "both"]),
@@ -34,23 +32,23 @@ if TYPE_CHECKING:
     "latents (.npz, or folders of project).",
 )
 @click.option("--name", help="Name of the learnt direction.  [default: that of POSITIVE]")
-@count_option("--count", "Number of directions of each method.  [default: 10]", most=1024)
+@options.count_option("--count", "Number of directions of each method.  [default: 10]", most=1024)
 @click.option("--layers", type=values.LAYERS, help="Layers to move, such as 0-3.  [default: all]")
-@count_option("--samples", "Number of latents to measure w on.", 50_000, least=2, most=10_000_000)
-@path_option(
+@options.count_option("--samples", "Number of latents to measure w on.", 50_000, 2, 10_000_000)
+@options.path_option(
     "--figure",
     "Picture to write, .png, .webp or .jpg: a row for each direction. With both methods one file "
     "for each: NAME-pca.png, NAME-sefa.png.",
 )
-@click.option("--seed", type=values.SEED, default=0, help="Seed of the picture that is moved.")
+@options.count_option("--seed", "Seed of the picture that is moved.", 0, 0, values.LARGEST_SEED)
 @click.option(
     "--psi",
     type=values.NUMBER,
     help="Truncation of that picture.  [default: as in the file, else 0.7]",
 )
-@CLASS
-@DEVICE
-@OVERWRITE
+@options.CLASS
+@options.DEVICE
+@options.OVERWRITE
 def directions(
     source: str,
     out: Path | None,
@@ -92,9 +90,9 @@ def directions(
     methods = ["svm"] if examples else methods
     path = out or library.default_path(source)
     check_file(path, overwrite=True, endings=[".npz"])
-    figures = {m: figure.with_stem(f"{figure.stem}-{m}") for m in methods} if figure else {}
-    if figure and len(methods) == 1:
-        figures = {methods[0]: figure}
+    figures = dict.fromkeys(methods, figure) if figure else {}
+    if figure and len(methods) > 1:
+        figures = {m: figure.with_stem(f"{figure.stem}-{m}") for m in methods}
     for file in figures.values():
         check_picture(file)
         check_file(file, overwrite=overwrite)
@@ -128,10 +126,13 @@ def directions(
         found = library.find_directions(
             loaded.generator, methods, count=number, layers=layers, samples=samples
         )
-    drawn = [library.draw_directions(loaded, d, seed=seed, labels=labels) for d in found if figures]
+    drawn = {
+        figures[d.method]: library.draw_directions(loaded, d, seed=seed, labels=labels)
+        for d in found
+        if figures
+    }
     library.save_directions(path, library.updated(kept, found), loaded.generator)
-    for one, image in zip(found, drawn, strict=False):
-        save_picture(figures[one.method], image, overwrite=overwrite)
+    for file, image in drawn.items():
+        save_picture(file, image, overwrite=overwrite)
     counts = " and ".join(f"{len(one.vectors)} by {one.method}" for one in found)
-    files = ", ".join(map(str, [path, *figures.values()]))
-    say(f"{counts}, of the {loaded.origin}: {files}")
+    say(f"{counts}, of the {loaded.origin}: {', '.join(map(str, [path, *drawn]))}")

@@ -5,29 +5,22 @@ from pathlib import Path
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.common import Command, use_device
-from stylegan.cli.options import DEVICE
-from stylegan.cli.terminal import note, say
+from stylegan.cli import options, values
+from stylegan.cli.common import Command, note, say, use_device
 
 
 @click.command(cls=Command)
-@click.argument("source", type=values.SOURCE)
+@options.SOURCE
 @click.option("--port", type=click.IntRange(1, 65535), help="[default: the first free from 7860]")
 @click.option("--browser/--no-browser", default=True, help="Open the page.")
 @click.option(
     "--directions",
-    "directions_file",
     type=values.INPUT,
     help="A file of `stylegan directions`.  [default: that of SOURCE, else found anew]",
 )
-@DEVICE
+@options.DEVICE
 def explore(
-    source: str,
-    port: int | None,
-    browser: bool,
-    directions_file: Path | None,
-    device: str,
+    source: str, port: int | None, browser: bool, directions: Path | None, device: str
 ) -> None:
     """Play with a generator on a page of this computer, until Ctrl-C.
 
@@ -41,9 +34,8 @@ def explore(
     from stylegan.files.loading import load_source
 
     loaded = load_source(source, map_location=use_device(device))
-    directions = known_directions(source, loaded, directions_file, tell=note)
-    page = Page(loaded, directions, Path(source).name)
-    with serving(page, port=port, browser=browser) as address:
+    known = known_directions(source, loaded, directions, tell=note)
+    with serving(Page(loaded, known, Path(source).name), port=port, browser=browser) as address:
         say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")
         try:
             while True:

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.common import Command, working
-from stylegan.cli.terminal import say
+from stylegan.cli import options, values
+from stylegan.cli.common import Command, say, working
 
 if TYPE_CHECKING:
     from stylegan.files.formats import NoiseInput
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("source", type=values.SOURCE)
-@click.argument("destination", type=click.Path(path_type=Path))
+@options.SOURCE
+@click.argument("destination", type=values.OUTPUT)
 @click.option("--psi", type=values.NUMBER, help="Default truncation.  [default: as in SOURCE]")
 @click.option(
     "--cutoff",
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     help="Noise of .onnx and .pt2: maps that are given, the stored ones, or none.  "
     "[default: const]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace DESTINATION if it exists.")
+@options.OVERWRITE
 def export(
     source: str,
     destination: Path,
@@ -49,14 +48,13 @@ def export(
     stylegan export runs/mine mine.safetensors
     stylegan export emoji32 emoji32.onnx --psi 0.5
     """
-    from stylegan.files.formats import check_request
-    from stylegan.files.formats import export as write
+    from stylegan.files import formats
     from stylegan.files.loading import load_source
 
-    check_request(destination, noise=noise, overwrite=overwrite)
+    formats.check_request(destination, noise=noise, overwrite=overwrite)
     loaded = load_source(source).adjusted(psi=psi, cutoff=cutoff)
     with working(f"writing {destination}"):
-        most = write(loaded, destination, noise=noise, overwrite=overwrite)
+        most = formats.export(loaded, destination, noise=noise, overwrite=overwrite)
     say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
     if most is not None:
         say(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")

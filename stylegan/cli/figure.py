@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.cli import options, values
-from stylegan.cli.common import Command, data_option, working
-from stylegan.cli.options import LOOK, Selection, count_option
-from stylegan.cli.terminal import say
+from stylegan.cli import common, options, values
+from stylegan.cli.options import LOOK, Selection, count_option, look_without
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Draw = Callable[..., "Image"]
 COLUMNS = "10-15"  # seeds of source B
 
 
@@ -29,13 +26,13 @@ def figure() -> None:
     """
 
 
-def figure_command(seeds: str, *own: Any, of_run: bool = False) -> Callable[[Draw], Draw]:
+def figure_command(seeds: str, *own: Any, of_run: bool = False) -> Any:
     """Turn a function from a selection and its own options to an image into a command."""
 
-    def register(draw: Draw) -> Draw:
+    def register(draw: Callable[..., "Image"]) -> click.Command:
         name = draw.__name__.replace("_", "-")
 
-        @figure.command(name, cls=Command)
+        @figure.command(name, cls=common.Command)
         @options.selecting(seeds, *own)
         @options.path_option("--out", "File: .png, .webp (both lossless) or .jpg.", f"{name}.png")
         @options.OVERWRITE
@@ -44,13 +41,13 @@ def figure_command(seeds: str, *own: Any, of_run: bool = False) -> Callable[[Dra
             from stylegan.figures import check_picture, save_picture
 
             check_picture(out)
-            with working(f"drawing {out}"):
+            with common.working(f"drawing {out}"):
                 image = draw(selection, **given)
             save_picture(out, image, overwrite=overwrite)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
-            say(f"{out}, {image.width}x{image.height}, from the {origin}")
+            common.say(f"{out}, {image.width}x{image.height}, from the {origin}")
 
-        return draw
+        return command
 
     return register
 
@@ -64,9 +61,9 @@ def grid(selection: Selection, columns: int | None) -> "Image":
     \b
     stylegan figure grid emoji32 --seeds 0-31 --columns 8 --out grid.png
     """
-    from stylegan.figures import labelled_grid
+    from stylegan import figures
 
-    return labelled_grid(selection.loaded, selection.points(), columns)
+    return figures.labelled_grid(selection.loaded, selection.points(), columns)
 
 
 @figure_command(
@@ -77,8 +74,7 @@ def grid(selection: Selection, columns: int | None) -> "Image":
         default="",
         help="Classes of the columns, by name or number.  [default: all]",
     ),
-    *(options.PSI, options.CUTOFF, options.CENTERS),
-    *(options.EDIT, options.NOISE, options.RESOLUTION),
+    *look_without(options.LATENTS, options.CLASS),
 )
 def classes(selection: Selection, classes: str) -> "Image":
     """Show the same seeds in every class (labels needed).
@@ -87,10 +83,11 @@ def classes(selection: Selection, classes: str) -> "Image":
     stylegan figure classes runs/letters --seeds 0-9 --psi 0.7 --out alphabets.png
     stylegan figure classes runs/cats --classes tabby,siamese --out breeds.png
     """
-    from stylegan.figures import classes as of_classes
+    from stylegan import figures
 
+    seeds, noise = selection.chosen_seeds, selection.noise or "const"
     chosen = [name for name in classes.split(",") if name]
-    return of_classes(selection.loaded, selection.chosen_seeds, chosen, selection.noise or "const")
+    return figures.classes(selection.loaded, seeds, chosen, noise)
 
 
 @figure_command("0-2", options.source_b_option(COLUMNS), options.LAYERS, *LOOK)
@@ -104,11 +101,11 @@ def mixing(selection: Selection, columns: list[int] | None, layers: list[range] 
     stylegan figure mixing emoji32 --seeds 0-2 --columns 10-15 --out mixing.png
     stylegan figure mixing ffhq.pt --layers 0-3,4-17 --out mixing.webp
     """
-    from stylegan.figures import StyleRange, mixing
+    from stylegan import figures
 
     others = selection.other(columns, COLUMNS).points()
-    ranges = [StyleRange(some) for some in layers] if layers else None
-    return mixing(selection.loaded, selection.points(), others, ranges)
+    ranges = [figures.StyleRange(some) for some in layers] if layers else None
+    return figures.mixing(selection.loaded, selection.points(), others, ranges)
 
 
 @figure_command(
@@ -116,8 +113,8 @@ def mixing(selection: Selection, columns: list[int] | None, layers: list[range] 
     click.option(
         "--psis", type=values.NUMBERS, default="1,0.7,0.5,0,-0.5,-1", help="Psi of each column."
     ),
-    *(options.LATENTS, options.CUTOFF_ALL, options.CENTERS, options.EDIT),
-    *(options.NOISE, options.CLASS, options.RESOLUTION),
+    options.CUTOFF_ALL,
+    *look_without(options.PSI, options.CUTOFF),
 )
 def truncation(selection: Selection, psis: list[float]) -> "Image":
     """Truncate from full variety to opposites (figure 8).
@@ -125,12 +122,12 @@ def truncation(selection: Selection, psis: list[float]) -> "Image":
     \b
     stylegan figure truncation emoji32 --seeds 0-3 --psis 1,0.5,0,-0.5,-1 --out truncation.png
     """
-    from stylegan.figures import truncation
+    from stylegan import figures
 
-    return truncation(selection.loaded, selection.points(), psis)
+    return figures.truncation(selection.loaded, selection.points(), psis)
 
 
-@figure_command("0-2", *(option for option in LOOK if option is not options.NOISE))
+@figure_command("0-2", *look_without(options.NOISE))
 def noise_detail(selection: Selection) -> "Image":
     """Show one style with different noise (figure 4).
 
@@ -139,9 +136,9 @@ def noise_detail(selection: Selection) -> "Image":
     \b
     stylegan figure noise-detail emoji32 --seeds 0-2 --out noise-detail.png
     """
-    from stylegan.figures import noise_detail
+    from stylegan import figures
 
-    return noise_detail(selection.loaded, selection.points())
+    return figures.noise_detail(selection.loaded, selection.points())
 
 
 @figure_command("0-2", *LOOK)
@@ -153,9 +150,9 @@ def noise_components(selection: Selection) -> "Image":
     \b
     stylegan figure noise-components emoji32 --seeds 0-2 --out noise-components.png
     """
-    from stylegan.figures import noise_components
+    from stylegan import figures
 
-    return noise_components(selection.loaded, selection.points())
+    return figures.noise_components(selection.loaded, selection.points())
 
 
 @figure_command(
@@ -172,17 +169,17 @@ def timelapse(selection: Selection, moments: int) -> "Image":
     \b
     stylegan figure timelapse runs/mine --seeds 0-3 --moments 6 --out timelapse.png
     """
-    from stylegan.figures import evenly, timelapse
+    from stylegan import figures
     from stylegan.run_folder import RunFolder, images_of
 
     files = RunFolder(selection.source).checkpoints()
-    chosen = evenly([images_of(path) for path in files], moments)
-    return timelapse((selection.load(files[i]) for i in chosen), selection.points)
+    chosen = figures.evenly([images_of(path) for path in files], moments)
+    return figures.timelapse((selection.load(files[i]) for i in chosen), selection.points)
 
 
 @figure_command(
     "",
-    data_option("what a run was trained on"),
+    options.data_option("what a run was trained on"),
     click.option(
         "--mirror/--no-mirror",
         default=None,
@@ -204,15 +201,16 @@ def neighbours(
     stylegan figure neighbours runs/mine --out neighbours.png
     stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
     """
-    from stylegan.cli.measuring import image_bars, open_store
     from stylegan.metrics import GeneratorSamples
     from stylegan.metrics.neighbours import comparing, samples_and_nearest
+    from stylegan.metrics.reals import store_of
     from stylegan.run_folder import RunFolder
 
-    loaded, run = selection.loaded, RunFolder.at(selection.source)
-    store = open_store(data, run, loaded)
+    loaded, run, bars = selection.loaded, RunFolder.at(selection.source), common.image_bars()
+    prepared = functools.partial(bars, "prepared")
+    store = store_of(loaded, run, data, tell=common.note, progress=prepared)
     if store is None:
         raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")
     mirrored = run.config().data.mirror if mirror is None and run else bool(mirror)
-    source = GeneratorSamples.of(loaded, store, mirror=mirrored, progress=image_bars())
+    source = GeneratorSamples.of(loaded, store, mirror=mirrored, progress=bars)
     return samples_and_nearest(source, comparing(source), samples, nearest)

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from stylegan.cli.common import Command, fitting_memory, progress_bar
+from stylegan.cli.common import Command, fitting_memory, progress_bar, say
 from stylegan.cli.options import BATCH, LOOK, OVERWRITE, Selection, path_option, selecting
-from stylegan.cli.terminal import say
 from stylegan.disk import check_folder
 from stylegan.messages import count
 
@@ -53,18 +52,17 @@ def generate(
     from stylegan.sampling import default_batch, picture
 
     check_folder(out)  # an existing picture is compared with the new one, so only then refused
-    loaded = selection.loaded
-    points = selection.points(loaded) if selection.latents else None
-    seeds = points.seeds if points else selection.chosen_seeds
-    if points:
+    loaded, kept = selection.loaded, []
+    batch = batch or default_batch(loaded.resolution)
+    if selection.latents:
+        points = selection.points()
+        seeds = points.seeds
         pictures = loaded.pictures(seeds, ws=points.ws, noise=points.noise, batch=batch)
-    else:
-        labels = selection.labels(loaded)
+    else:  # mapped in batches: seeds may be many
+        seeds, labels = selection.chosen_seeds, selection.labels(loaded)
         pictures = loaded.pictures(seeds, labels=labels, noise=selection.noise, batch=batch)
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
-    kept = []
-    at_once = batch or default_batch(loaded.resolution)
-    with fitting_memory(at_once, loaded.resolution), progress_bar("img") as progress:
+    with fitting_memory(batch, loaded.resolution), progress_bar("img") as progress:
         for i, (seed, pixels) in enumerate(zip(seeds, pictures, strict=True), 1):
             path = out / f"{selection.unit}{seed:04d}.{ending}"
             figures.save_picture(path, picture(pixels), overwrite=overwrite)

@@ -36,16 +36,16 @@ def found_lines(findings: "Findings") -> list[str]:
 
 def chosen_lines(choice: "Choice") -> list[str]:
     """What is chosen for pictures and machine."""
-    config = choice.config
-    plan, resolution = config.schedule, config.network.resolution
-    chosen = (
-        f"--resolution {resolution} --width {config.network.max_channels} "
-        f"--kimg {plan.total_kimg:g} -o schedule.batch_size={batch_size_at(resolution, plan)} "
+    config, resolution = choice.config, choice.config.network.resolution
+    line = (
+        f"chosen for them and this machine: --resolution {resolution} "
+        f"--width {config.network.max_channels} --kimg {config.schedule.total_kimg:g} "
+        f"-o schedule.batch_size={batch_size_at(resolution, config.schedule)} "
         f"-o r1_gamma={config.r1_gamma:g} -o 'augment.kind=\"{config.augment.kind}\"'"
     )
-    chosen += f" --batch-gpu {config.batch_gpu}" if config.batch_gpu else ""
-    lines = [f"chosen for them and this machine: {chosen}; what you ask for stays"]
-    return lines + ([f"not a larger resolution: {choice.hindrance}"] if choice.hindrance else [])
+    line += f" --batch-gpu {config.batch_gpu}" if config.batch_gpu else ""
+    why = [f"not a larger resolution: {choice.hindrance}"] if choice.hindrance else []
+    return [f"{line}; what you ask for stays", *why]
 
 
 def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
@@ -55,9 +55,9 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
     pictures = count(images, "picture")
     if images < HANDFUL:
         return [f"WARNING: {pictures}: the network will learn them by heart and show little else"]
-    mirrored = "half of them are shown mirrored; if that is wrong: -o data.mirror=false"
-    doubled = "--mirror doubles them, if left and right may be exchanged"
-    lines = [mirrored if config.data.mirror else doubled]
+    lines = ["--mirror doubles them, if left and right may be exchanged"]
+    if config.data.mirror:
+        lines = ["half of them are shown mirrored; if that is wrong: -o data.mirror=false"]
     if images < FEW:
         lines.insert(0, f"{pictures} are few: more would help most; stop when samples get worse")
         if config.augment.kind == "none" and config.schedule.total_kimg >= LEAST_AUGMENTED_KIMG:
@@ -71,9 +71,8 @@ def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) ->
     """How to look at a finished run, use it, go on and measure; how good it is."""
     path, longer = shlex.quote(str(run.path)), f"{2 * config.schedule.total_kimg:.10g}"
     of_class = f" --class {shlex.quote(label)}" if label else ""
-    page = run.report_file if run.report_file.exists() else run.samples
     return [
-        f"look:      {page}",
+        f"look:      {run.report_file if run.report_file.exists() else run.samples}",
         f"generate:  stylegan generate {path} --seeds 0-31{of_class} --out pictures/",
         f"film:      stylegan video walk {path} --out walk.mp4",
         f"play:      stylegan explore {path}",

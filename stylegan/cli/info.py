@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.common import Command
-from stylegan.cli.terminal import say
+from stylegan.cli import options
+from stylegan.cli.common import Command, say
 from stylegan.messages import count, readable
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ Facts = dict[str, Any]
 
 
 @click.command(cls=Command)
-@click.argument("source", type=values.SOURCE)
+@options.SOURCE
 def info(source: str) -> None:
     """Say what SOURCE is: a run folder, a checkpoint, a foreign one, a store, or a name.
 
@@ -30,8 +29,7 @@ def info(source: str) -> None:
 
 
 def print_facts(facts: Facts) -> None:
-    for name, value in facts.items():
-        say(f"{name:<12} {value}")
+    say(*(f"{name:<12} {value}" for name, value in facts.items()))
 
 
 def facts_of(source: str) -> Facts:
@@ -73,9 +71,9 @@ def generator_facts(loaded: "LoadedGenerator") -> Facts:
     cutoff = "all" if loaded.cutoff is None else loaded.cutoff
     toward = "" if loaded.centers is None else f", toward {len(loaded.centers)} centres"
     changed = [
-        f"{field.name} = {getattr(config, field.name)}"
+        f"{field.name} = {value}"
         for field in dataclasses.fields(config)
-        if getattr(config, field.name) != field.default
+        if (value := getattr(config, field.name)) != field.default
     ]
     facts = {
         "kind": loaded.origin,

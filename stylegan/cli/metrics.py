@@ -4,38 +4,27 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.common import Command, data_option, progress_bar, use_device
-from stylegan.cli.measuring import image_bars, measuring_tools, open_store
-from stylegan.cli.options import (
-    BATCH,
-    CENTERS,
-    DEVICE,
-    WEIGHTS,
-    centers_of,
-    count_option,
-    path_option,
-)
-from stylegan.cli.terminal import note, say
+from stylegan.cli import common, options, values
+from stylegan.cli.common import note, say
 from stylegan.disk import check_file
 from stylegan.messages import readable
 
 if TYPE_CHECKING:
     import torch
 
-    from stylegan.centers import Centers
-    from stylegan.metrics import GeneratorSamples, ImageSource, Pictures, Request, Result
+    from stylegan.metrics import GeneratorSamples, ImageSource, Request, Result
     from stylegan.run_folder import RunFolder
 
 
-@click.command(cls=Command)
+@click.command(cls=common.Command)
 @click.argument("sources", metavar="SOURCE...", type=values.SOURCE, nargs=-1, required=True)
-@data_option("what a run was trained on")
+@options.data_option("what a run was trained on")
 @click.option(
     "--metrics",
     "names",
@@ -43,15 +32,15 @@ if TYPE_CHECKING:
     "eff-kid, eff-pr; a number of images may follow, as in fid50k.  [default: eff-fd,eff-pr,swd; "
     "swd without stylegan\\[features\\]]",
 )
-@click.option(
+@options.count_option(
     "--resolution",
-    type=click.IntRange(0, values.LARGEST),
-    help="Resize pictures and real images to this resolution.  [default: their own]",
+    "Resize pictures and real images to this resolution.  [default: their own]",
+    least=0,
 )
 @click.option(
     "--mirror/--no-mirror", default=None, help="Flip half of the reals.  [default: as the run did]"
 )
-@CENTERS
+@options.CENTERS
 @click.option(
     "--psi",
     "psis",
@@ -70,10 +59,12 @@ if TYPE_CHECKING:
     default="random",
     help="Noise: drawn from the seed of each sample, or the stored maps.",
 )
-@count_option("--seed", "Seed of the first sample; the next one has the next seed.", 0, least=0)
-@BATCH
-@DEVICE
-@WEIGHTS
+@options.count_option(
+    "--seed", "Seed of the first sample; the next one has the next seed.", 0, least=0
+)
+@options.BATCH
+@options.DEVICE
+@options.WEIGHTS
 @click.option(
     "--classifier",
     "classifiers",
@@ -82,21 +73,24 @@ if TYPE_CHECKING:
     help="TorchScript file, images to logits, for ls; it is executed. May be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a table.")
-@path_option("--out", "File to append JSON lines to.  [default: metrics.jsonl of a run]")
+@options.path_option("--out", "File to append JSON lines to.  [default: metrics.jsonl of a run]")
 def metrics(
     sources: tuple[str, ...],
+    data: Path | None,
     names: str | None,
-    centers: "Centers | Literal['none'] | None",
+    resolution: int | None,
+    mirror: bool | None,
+    centers: values.Centers,
     psis: list[float],
     yardsticks: bool,
+    noise: str,
+    seed: int,
+    batch: int | None,
     device: str,
     weights: Path | None,
     classifiers: tuple[Path, ...],
     as_json: bool,
     out: Path | None,
-    resolution: int | None,
-    noise: str,
-    **shared: Any,
 ) -> None:
     """Measure how good the generators of SOURCE... are, and print a table.
 
@@ -113,27 +107,20 @@ def metrics(
     stylegan metrics runs/mine samples/ --data photos/ --metrics eff-fd1k,eff-pr1k
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
+    from stylegan import metrics as library
     from stylegan.config import to_toml
     from stylegan.distributed import process_group
-    from stylegan.metrics import (
-        check_results_file,
-        default_names,
-        evaluate,
-        halves,
-        holds_pictures,
-        parse,
-    )
     from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
     from stylegan.run_folder import RunFolder
 
     if out is not None:
         check_file(out, overwrite=True)
-        check_results_file(out)
+        library.check_results_file(out)
         out.parent.mkdir(parents=True, exist_ok=True)
-    wanted_names = names or default_names()
-    parse(wanted_names)  # before any work
-    chosen = use_device(device)
-    of_pictures = [source for source in sources if holds_pictures(source)]
+    wanted_names = names or library.default_names()
+    requests = library.parse(wanted_names)  # before any work
+    chosen = common.use_device(device)
+    of_pictures = [source for source in sources if library.holds_pictures(source)]
     if of_pictures and (set(psis) != {1} or noise != "random" or centers is not None):
         raise ValueError(
             f"--psi, --centers and --noise choose what a generator shows, and "
@@ -143,7 +130,8 @@ def metrics(
         raise ValueError("--resolution is for pictures; a generator has its own resolution")
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
-    tools = measuring_tools(weights, classifiers)
+    tools, bars = common.measuring_tools(weights, classifiers), common.image_bars()
+    shared: dict[str, Any] = {"seed": seed, "progress": bars} | ({"batch": batch} if batch else {})
     rows: list[Row] = []
     missing: dict[str, None] = {}
     with process_group(chosen):
@@ -151,31 +139,32 @@ def metrics(
             run, setting = RunFolder.at(source), None
             plan: list[tuple[str, ImageSource, list[Request]]]
             if source in of_pictures:
-                pictures = pictures_of(source, chosen, resolution=resolution, **shared)
-                requests = parse(wanted_names, len(pictures.pictures))
-                plan = [(source, pictures, requests)]
-            else:
-                requests = parse(wanted_names)
-                samples = samples_of(
-                    source, run, requests, chosen, noise=noise, centers=centers, **shared
+                how = shared | {"mirror": bool(mirror), "resolution": resolution, "device": chosen}
+                preparing = partial(bars, "prepared")
+                pictures = library.Pictures.of(
+                    Path(source), data, tell=note, preparing=preparing, **how
                 )
-                plan = [
-                    (source, replace(samples, psi=psi), requests) for psi in dict.fromkeys(psis)
-                ]
+                own = library.parse(wanted_names, len(pictures.pictures))
+                plan = [(source, pictures, own)]
+            else:
+                how = shared | {"mirror": mirror, "noise": noise}
+                samples = samples_of(source, run, requests, chosen, centers, data, **how)
+                each = dict.fromkeys(psis)
+                plan = [(source, replace(samples, psi=psi), requests) for psi in each]
                 setting = to_toml(replace(run.config(), seed=0)) if run else None
-            plan += halves(*plan[0]) if yardsticks else []
+            plan += library.halves(*plan[0]) if yardsticks else []
             place = out or (run.metrics_file if run else None)
             for name, variant, wanted in plan:
                 psi = getattr(variant, "psi", None)
                 shown = "" if psi is None else f"{psi:g}"
                 row = Row(name, shown, None if variant.half else setting, [])
-                for result in evaluate(variant, wanted, tools, tell=note):
+                rows.append(row)
+                for result in library.evaluate(variant, wanted, tools, tell=note):
                     row.results.append(result)
                     if as_json:
                         say(result.line())
                     if place is not None:
                         result.append_to(place)
-                rows.append(row)
                 if not variant.half:
                     known = {result.metric for result in row.results}
                     missing |= {r.name: None for r in wanted if r.name not in known}
@@ -200,59 +189,26 @@ def samples_of(
     run: "RunFolder | None",
     requests: "Sequence[Request]",
     device: "torch.device",
-    *,
+    centers: values.Centers,
     data: Path | None,
+    *,
     mirror: bool | None,
-    batch: int | None,
-    centers: "Centers | Literal['none'] | None",
-    **options: Any,
+    **how: Any,
 ) -> "GeneratorSamples":
     """The generator of a source, and the reals to compare with if a request asks for them."""
     from stylegan.distributed import on_all_ranks
     from stylegan.files.loading import load_source
     from stylegan.metrics import KINDS, GeneratorSamples
+    from stylegan.metrics.reals import store_of
 
     loaded = on_all_ranks(lambda: load_source(source, map_location=device))
-    loaded = loaded.adjusted(centers=centers_of(loaded, centers))
-    reals = any(KINDS[request.kind].reals for request in requests)
-    options |= {"batch": batch} if batch else {}
-    return GeneratorSamples.of(
-        loaded,
-        open_store(data, run, loaded) if reals or loaded.generator.config.label_dim else None,
-        mirror=run.config().data.mirror if mirror is None and run else bool(mirror),
-        cutoff=loaded.cutoff,
-        centers=loaded.centers,
-        progress=image_bars(),
-        **options,
-    )
-
-
-def pictures_of(
-    source: str,
-    device: "torch.device",
-    *,
-    data: Path | None,
-    mirror: bool | None,
-    batch: int | None,
-    resolution: int | None,
-    seed: int,
-) -> "Pictures":
-    """The pictures of a source, and what they are compared with if that is given."""
-    from stylegan.metrics import Pictures
-
-    with progress_bar("img") as preparing:
-        return Pictures.of(
-            Path(source),
-            data,
-            resolution=resolution,
-            tell=note,
-            preparing=preparing,
-            device=device,
-            mirror=bool(mirror),
-            seed=seed,
-            progress=image_bars(),
-            **({"batch": batch} if batch else {}),
-        )
+    loaded, store = options.with_centers(loaded, centers), None
+    labelled = loaded.generator.config.label_dim > 0
+    if labelled or any(KINDS[request.kind].reals for request in requests):
+        prepared = partial(how["progress"], "prepared")
+        store = store_of(loaded, run, data, tell=note, progress=prepared)
+    how["mirror"] = run.config().data.mirror if mirror is None and run else bool(mirror)
+    return GeneratorSamples.of(loaded, store, cutoff=loaded.cutoff, centers=loaded.centers, **how)
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -277,20 +233,19 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 def means(rows: Sequence[Row]) -> list[dict[str, str]]:
     """A line for runs that differ in nothing but their seed: mean and standard deviation."""
-    groups: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+    groups: dict[tuple[str, str], dict[str, dict[str, float]]] = defaultdict(dict)
     for row in rows:
         if row.setting is not None:
-            groups[row.setting, row.psi][row.name] = row
+            scores = {k: value for result in row.results for k, value in result.scores().items()}
+            groups[row.setting, row.psi][row.name] = scores
     lines = []
     for (_, psi), group in groups.items():
-        scores: dict[str, list[float]] = defaultdict(list)
-        for result in (result for row in group.values() for result in row.results):
-            for name, value in result.scores().items():
-                scores[name].append(value)
-        if len(group) > 1:
+        first, *others = group.values()
+        if others:
             lines.append({"": f"mean of {len(group)} runs", "psi": psi})
-            for name, found in scores.items():
-                if len(found) == len(group):
+            for name in first:
+                if all(name in other for other in others):
+                    found = [scores[name] for scores in group.values()]
                     mean, deviation = statistics.fmean(found), statistics.stdev(found)
                     lines[-1][name] = f"{mean:.4g} ± {deviation:.2g}"
     return lines

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from stylegan.cli import values
-from stylegan.cli.common import use_device
-from stylegan.cli.terminal import note
+from stylegan.cli.common import note, use_device
 from stylegan.messages import listed, readable
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from stylegan.centers import Centers
-    from stylegan.edits import Edit
     from stylegan.figures import Points
     from stylegan.files.loaded import Cutoff, LoadedGenerator
 
@@ -29,7 +26,7 @@ def together(*options: Any) -> Any:
 
 def path_option(name: str, help: str, default: str | None = None) -> Any:
     """An option whose value is a path to write to."""
-    return click.option(name, type=click.Path(path_type=Path), default=default, help=help)
+    return click.option(name, type=values.OUTPUT, default=default, help=help)
 
 
 def count_option(
@@ -37,6 +34,11 @@ def count_option(
 ) -> Any:
     """An option whose value is a whole number from `least` to `most`."""
     return click.option(name, type=click.IntRange(least, most), default=default, help=help)
+
+
+def data_option(default: str) -> Any:
+    text = f"Folder of images, zip, TFRecords, or prepared store.  [default: {default}]"
+    return click.option("--data", type=values.INPUT, help=text)
 
 
 def source_b_option(default: str) -> Any:
@@ -61,18 +63,11 @@ PSI = click.option(
     help="Truncation: 0 = the average image, 1 = full variety, negative = the opposite.  "
     "[default: as in the file, else 0.7; with --latents 1]",
 )
+REACH = "Number of layers that truncation reaches, from the coarsest, or 'all'."
 CUTOFF = click.option(
-    "--cutoff",
-    type=values.CUTOFF,
-    help="Number of layers that truncation reaches, from the coarsest, or 'all'.  "
-    "[default: as in the file, else 8]",
+    "--cutoff", type=values.CUTOFF, help=f"{REACH}  [default: as in the file, else 8]"
 )
-CUTOFF_ALL = click.option(
-    "--cutoff",
-    type=values.CUTOFF,
-    default="all",
-    help="Number of layers that truncation reaches, from the coarsest, or 'all'.",
-)
+CUTOFF_ALL = click.option("--cutoff", type=values.CUTOFF, default="all", help=REACH)
 CENTERS = click.option(
     "--centers",
     type=values.CENTERS,
@@ -132,6 +127,21 @@ OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that e
 LOOK = (LATENTS, PSI, CUTOFF, CENTERS, EDIT, NOISE, CLASS, RESOLUTION)
 
 
+def look_without(*left_out: Any) -> list[Any]:
+    return [option for option in LOOK if option not in left_out]
+
+
+def crop_of(crop: str | None, aspect: str | None) -> str | None:
+    """What the options of SHAPE say together, as the configuration has it."""
+    from stylegan.data.images import Fit
+
+    if aspect is None:
+        return crop
+    if crop not in (None, "pad"):
+        raise click.UsageError("--aspect belongs to --crop pad: other squares are filled")
+    return str(Fit.of(f"pad {aspect}"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Selection:
     """A generator and points of its latent space, as options choose them. None: as in the file."""
@@ -147,16 +157,20 @@ class Selection:
     class_name: str | None = None
     resolution: int | None = None
     edits: tuple[str, ...] = ()
-    centers: "Centers | Literal['none'] | None" = None
+    centers: values.Centers = None
 
     @property
     def unit(self) -> str:
         """What a number names."""
         return "seed" if self.latents is None else "latent"
 
+    @property
+    def chosen_seeds(self) -> list[int]:
+        return self.default_seeds if self.seeds is None else self.seeds
+
     @functools.cached_property
     def loaded(self) -> "LoadedGenerator":
-        """The generator of the source, truncated and grown as chosen."""
+        """The generator of the source, truncated, grown and edited as chosen."""
         return self.load()
 
     def load(self, path: Path | None = None) -> "LoadedGenerator":
@@ -172,14 +186,12 @@ class Selection:
             )
         psi = 1.0 if self.psi is None and self.latents is not None else self.psi
         loaded = loaded.adjusted(psi=psi, cutoff=self.cutoff, resolution=self.resolution)
-        edits: list[Edit] = []
         if self.edits:
             from stylegan.directions import read_edits  # and what it needs: a tenth of a second
 
             edits = read_edits(self.edits, loaded, self.source, tell=note_once)
-        return loaded.adjusted(
-            edits=edits, centers=centers_of(loaded, self.centers, self.class_name)
-        )
+            loaded = loaded.adjusted(edits=edits)
+        return with_centers(loaded, self.centers, self.class_name)
 
     def points(self, loaded: "LoadedGenerator | None" = None) -> "Points":
         """The seeds, or the chosen latents of the file, in the source's generator or another."""
@@ -191,10 +203,6 @@ class Selection:
         # only latents z need a class
         label = None if self.class_name is None else loaded.label(self.class_name)
         return of_latents(loaded, self.latents, self.seeds, label, self.noise)
-
-    @property
-    def chosen_seeds(self) -> list[int]:
-        return self.default_seeds if self.seeds is None else self.seeds
 
     def other(self, seeds: list[int] | None, default: str) -> "Selection":
         """The same selection of other seeds or latents."""
@@ -213,18 +221,16 @@ class Selection:
         return torch.eye(classes)[[seed % classes for seed in self.chosen_seeds]]
 
 
-def centers_of(
-    loaded: "LoadedGenerator",
-    centers: "Centers | Literal['none'] | None",
-    class_name: str | None = None,
-) -> "Tensor | Literal['none'] | None":
+def with_centers(
+    loaded: "LoadedGenerator", centers: values.Centers, class_name: str | None = None
+) -> "LoadedGenerator":
     """What `--centers` says; with a class the centres are of its latents alone."""
     if centers is None or centers == "none":
-        return centers
+        return loaded.adjusted(centers=centers)
     from stylegan.centers import find_centers
 
     label = None if class_name is None else loaded.label(class_name)
-    return find_centers(loaded.generator, centers, label)
+    return loaded.adjusted(centers=find_centers(loaded.generator, centers, label))
 
 
 def note_once(text: str) -> None:
@@ -241,11 +247,11 @@ FIELDS = {field.name for field in dataclasses.fields(Selection)}
 def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]:
     """Give a command SOURCE, `--seeds` with that default (if any), `options` and `--device`.
     Those that a Selection has reach it as one `selection`."""
-    also = "; with --latents their numbers, from 0" if LATENTS in options else ""
-    default = f"{seeds}, or all latents" if LATENTS in options else seeds
-    seeds_option = click.option(
-        "--seeds", type=values.SEEDS, help=f"Seeds of the images{also}.  [default: {default}]"
-    )
+    also, default = "", seeds
+    if LATENTS in options:
+        also, default = "; with --latents their numbers, from 0", f"{seeds}, or all latents"
+    text = f"Seeds of the images{also}.  [default: {default}]"
+    seeds_option = [click.option("--seeds", type=values.SEEDS, help=text)] if seeds else []
 
     def decorate(command: Callable[..., None]) -> Any:
         @functools.wraps(command)
@@ -254,7 +260,6 @@ def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]
             chosen["default_seeds"] = values.seeds(seeds) if seeds else []
             command(selection=Selection(**chosen), **given)
 
-        seeds_too = [seeds_option] if seeds else []
-        return together(SOURCE, *seeds_too, *options, DEVICE)(with_selection)
+        return together(SOURCE, *seeds_option, *options, DEVICE)(with_selection)
 
     return decorate

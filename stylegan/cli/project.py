@@ -2,32 +2,20 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.common import Command, fitting_memory, one_line, progress_bar, use_device
-from stylegan.cli.options import (
-    BATCH,
-    CLASS,
-    DEVICE,
-    OVERWRITE,
-    SOURCE,
-    WEIGHTS,
-    count_option,
-    path_option,
-)
-from stylegan.cli.terminal import say
-from stylegan.messages import count, listed
+from stylegan.cli import common, options, values
+from stylegan.cli.common import say
+from stylegan.messages import count
 
 if TYPE_CHECKING:
     from stylegan.data import Crop
-    from stylegan.projection import Space
 
 
-@click.command(cls=Command)
-@SOURCE
+@click.command(cls=common.Command)
+@options.SOURCE
 @click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=values.INPUT)
 @click.option(
     "--space",
@@ -36,16 +24,18 @@ if TYPE_CHECKING:
     help="w: one style for all layers; w+: one per layer, which is a closer match but less like "
     "what the network generates.",
 )
-@click.option("--noise/--no-noise", default=False, help="Fit the noise maps to the picture, too.")
-@count_option("--steps", "Number of search steps.", 1000)
-@count_option("--starts", "Number of starts of the search; the nearest result is kept.", 1)
+@click.option(
+    "--noise/--no-noise", "fit_noise", default=False, help="Fit the noise maps to the picture, too."
+)
+@options.count_option("--steps", "Number of search steps.", 1000)
+@options.count_option("--starts", "Number of starts of the search; the nearest result is kept.", 1)
 @click.option(
     "--search-noise",
     type=values.Number(0),
     default=0.05,
     help="Noise on w at the beginning, in units of its spread.",
 )
-@click.option("--seed", type=values.SEED, default=0, help="Seed of everything random.")
+@options.count_option("--seed", "Seed of everything random.", 0, 0, values.LARGEST_SEED)
 @click.option(
     "--distance",
     "distance_name",
@@ -54,14 +44,14 @@ if TYPE_CHECKING:
     help="LPIPS, features of EfficientNet, or squared differences of pixels at every scale; auto: "
     "LPIPS if its weights are on this machine, else pixels.",
 )
-@WEIGHTS
+@options.WEIGHTS
 @click.option(
     "--tune",
     is_flag=True,
     help="Then retrain a copy of the generator to match the pictures exactly (pivotal tuning), and "
     "write it to OUT/tuned.pt.",
 )
-@count_option("--tune-steps", "Number of steps of --tune.  [default: 350]")
+@options.count_option("--tune-steps", "Number of steps of --tune.  [default: 350]")
 @click.option(
     "--locality",
     type=values.Number(0),
@@ -73,19 +63,15 @@ if TYPE_CHECKING:
     help="center: middle square; pad: all, with bars, in the shape of the generator's pictures "
     "(else 4:3); stretch: all, squeezed.  [default: as in training]",
 )
-@CLASS
-@BATCH
-@DEVICE
-@path_option("--out", "Folder to write to.", "projected")
-@OVERWRITE
+@options.CLASS
+@options.BATCH
+@options.DEVICE
+@options.path_option("--out", "Folder to write to.", "projected")
+@options.OVERWRITE
 def project(
     source: str,
     images: tuple[Path, ...],
-    space: "Space",
-    noise: bool,
-    steps: int,
     starts: int,
-    search_noise: float,
     seed: int,
     distance_name: Literal["auto", "lpips", "eff", "pixels"],
     weights: Path | None,
@@ -98,6 +84,7 @@ def project(
     device: str,
     out: Path,
     overwrite: bool,
+    **search: Any,
 ) -> None:
     """Find the latents whose picture is nearest to IMAGE.
 
@@ -115,17 +102,17 @@ def project(
     from stylegan import projection
     from stylegan.blending import with_own_file
 
-    given = {"steps": tune_steps, "locality": locality}
+    given: dict[str, Any] = {"steps": tune_steps, "locality": locality}
     given = {name: value for name, value in given.items() if value is not None}
     if given and not tune:
         raise click.UsageError("--tune-steps and --locality require --tune")
-    tuning = projection.TuningOptions(**given) if tune else None  # type: ignore[arg-type]
-    options = projection.SearchOptions(steps, space, noise, search_noise=search_noise)
+    tuning = projection.TuningOptions(**given) if tune else None
+    search_options = projection.SearchOptions(**search)
     projection.check_free(images, out, tuned=tune, overwrite=overwrite)
-    loaded = with_own_file(source, use_device(device))
+    loaded = with_own_file(source, common.use_device(device))
     network = loaded.generator
     loaded.label(class_name)  # errors come before the weights of a distance are loaded
-    projection.check_noise(options, network.config)
+    projection.check_noise(search_options, network.config)
     distance, why = projection.choose_distance(
         distance_name,
         resolution=loaded.resolution,
@@ -135,13 +122,16 @@ def project(
     )
     say("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
     batch = batch or projection.default_batch(loaded.resolution)
-    with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
+    with (
+        common.fitting_memory(batch, loaded.resolution),
+        common.progress_bar("step") as progress,
+    ):
         found, errors = projection.project_files(
             loaded,
             images,
             out,
             distance,
-            options,
+            search_options,
             tuning,
             crop=crop,
             class_name=class_name,
@@ -155,6 +145,4 @@ def project(
         generator, latents = str(out / "tuned.pt") if tune else source, str(out / "latents.npz")
         again = shlex.join(["stylegan", "generate", generator, "--latents", latents])
         say(f"{count(found, 'projection')} in {out}. The pictures again:", f"{again} --out again")
-    if errors:
-        lines = listed([one_line(error) for error in errors], 20)
-        raise ValueError(f"{count(len(errors), 'image')} left out: {lines}")
+    common.refuse_left_out("image", errors)

@@ -4,18 +4,15 @@ from pathlib import Path
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.common import Command, data_option, use_device
-from stylegan.cli.measuring import image_bars, measuring_tools
-from stylegan.cli.options import DEVICE, path_option
-from stylegan.cli.terminal import say
+from stylegan.cli import options, values
+from stylegan.cli.common import Command, image_bars, measuring_tools, say, use_device
 
 
 @click.command(cls=Command)
 @click.argument("run", type=values.INPUT)
-@data_option("what the run was trained on")
-@path_option("--out", "File to write.  [default: report.html of RUN]")
-@DEVICE
+@options.data_option("what the run was trained on")
+@options.path_option("--out", "File to write.  [default: report.html of RUN]")
+@options.DEVICE
 def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     """Write report.html of a run, finished or not: curves, samples, truncation, neighbours.
 

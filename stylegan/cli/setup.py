@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 BUNDLED_DATA = "datasets/people-64.zip"
 DEFAULT_CONFIG = "quickstart"
-PLAIN = {  # options of the command line that are options of the configuration, before `-o`
+BEFORE = {  # options of the command line that are options of the configuration, before `-o`
     "resolution": "network.resolution",
     "kimg": "schedule.total_kimg",
 }
-SETTINGS = {  # likewise, after `-o`
+AFTER = {  # likewise, after `-o`
     "cond": "data.labels",
     "mirror": "data.mirror",
     "crop": "data.crop",
@@ -32,20 +32,6 @@ SETTINGS = {  # likewise, after `-o`
     "seed": "seed",
 }
 FITTED = {"resolution", "kimg", "width"}  # options to which others are fitted
-
-
-@dataclass(frozen=True)
-class TrainRequest:
-    """What a command line says, and the machine."""
-
-    run: "RunFolder"
-    config_name: str | None
-    data: Path | None
-    overrides: Sequence[str]  # of `-o`
-    options: Mapping[str, Any]  # all others that decide the configuration; None or False: not given
-    device: str  # its type
-    memory: float = math.inf  # of the device, for each process [bytes]
-    cores: int = 1  # that a process computes with
 
 
 @dataclass(frozen=True)
@@ -59,8 +45,20 @@ class TrainSetup:
     start: "Start | None"  # the weights that a new run begins with
 
 
-def resolve_setup(request: TrainRequest) -> TrainSetup:
+def resolve_setup(
+    run: "RunFolder",
+    config_name: str | None,
+    data: Path | None,
+    overrides: Sequence[str],
+    options: Mapping[str, Any],
+    device: str,
+    memory: float = math.inf,
+    cores: int = 1,
+) -> TrainSetup:
     """The configuration and the data: those of the run that has begun, except what is asked.
+
+    `overrides` are those of `-o`, `options` all others that decide the configuration (None or
+    False: not given). `device` is its type, `memory` in bytes and `cores` are those of a process.
 
     Without a configuration a user's own pictures are trained as `fitting.choose` says, the bundled
     ones by the quickstart. With weights to start from and no configuration asked for, the network
@@ -74,12 +72,12 @@ def resolve_setup(request: TrainRequest) -> TrainSetup:
     from stylegan.training.cost import largest_step
     from stylegan.training.transfer import GROWS_AGAIN, beginning, opened, sizes
 
-    given = {k: v for k, v in request.options.items() if v is not None and v is not False}
+    given = {k: v for k, v in options.items() if v is not None and v is not False}
     width, channels, init_from = map(given.get, ("width", "channels", "init_from"))
-    run, stored = request.run, request.run.stored_config()
-    source = request.data or (data_of(run) if stored else bundled_data())
+    stored = run.stored_config()
+    source = data or (data_of(run) if stored else bundled_data())
     own, remembered = source != bundled_data(), str(run.config_file)
-    name = request.config_name or (remembered if stored else AUTO if own else DEFAULT_CONFIG)
+    name = config_name or (remembered if stored else AUTO if own else DEFAULT_CONFIG)
     lines: list[str] = []
     if stored and (name == AUTO or (own and name == DEFAULT_CONFIG)):  # which once chose, too
         lines.append(f"{readable(run.path)} keeps the options that it began with")
@@ -87,27 +85,25 @@ def resolve_setup(request: TrainRequest) -> TrainSetup:
     start = opened(init_from) if init_from and not stored else None  # first: it may be a mistake
 
     before, after = (
-        as_options({table[k]: given[k] for k in table if k in given}) for table in (PLAIN, SETTINGS)
+        as_options({table[k]: given[k] for k in table if k in given}) for table in (BEFORE, AFTER)
     )
-    asked = [*before, *request.overrides, *after]
+    asked = [*before, *overrides, *after]
     if channels == "auto" and not stored:  # a run that has begun keeps its own
         channels, why = chosen(source, load_config(None, asked).data.include)
         lines.append(why)
     if isinstance(channels, int):
-        multiplied = stored.network.premultiplied if stored else True  # older runs are not
-        asked += as_options(
-            {
-                "network.image_channels": channels,
-                "network.premultiplied": channels == 4 and multiplied,
-            }
-        )
-    if start and request.config_name in (None, AUTO):
+        alpha = channels == 4 and (not stored or stored.network.premultiplied)  # older runs are not
+        asked += [
+            f"network.image_channels={channels}",
+            *as_options({"network.premultiplied": alpha}),
+        ]
+    if start and config_name in (None, AUTO):
         asked = [*as_options(sizes(start, width=width)), *asked]
     processes = stored.schedule.num_processes if stored else distributed.world_size()
 
     if name == AUTO:
         found = looked_at(source, load_config(None, [*implied(asked), *asked]))
-        machine = request.device, request.memory, request.cores, processes
+        machine = device, memory, cores, processes
         facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
         choice = choose(facts, asked, largest_step, width=width)
         config, file = choice.config, {}
@@ -116,7 +112,7 @@ def resolve_setup(request: TrainRequest) -> TrainSetup:
         config, file = load_config(name, asked, processes), flatten(read_config_file(name))
         if own and not stored:
             lines += found_lines(looked_at(source, config))
-        elif not (own or stored or request.config_name):
+        elif not (own or stored or config_name):
             lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
 
     grows_from = GROWS_AGAIN in file.keys() | named(asked)
@@ -127,9 +123,8 @@ def resolve_setup(request: TrainRequest) -> TrainSetup:
     elif stored and run.lineage() and not grows_from:
         begins = {GROWS_AGAIN: stored.schedule.initial_resolution}
     if name != AUTO:  # the choice begins there, and has fitted the rest
-        if begins:
-            asked = [*as_options(begins), *asked]
-            config = load_config(name, asked, processes)
+        asked = [*as_options(begins), *asked]
+        config = load_config(name, asked, processes)
         if FITTED & given.keys():
             usual = file.get("network.resolution", NetworkConfig.resolution)
             begun = stored.schedule if stored else None
@@ -142,9 +137,8 @@ def usual_folder(config_name: str | None, data: Path | None) -> Path:
     """Where a run goes without --out: `runs/<config>`."""
     from stylegan.config import AUTO
 
-    if config_name is not None:
-        return Path("runs") / name_of(Path(config_name))
-    return Path("runs") / (DEFAULT_CONFIG if data in (None, bundled_data()) else AUTO)
+    usual = DEFAULT_CONFIG if data in (None, bundled_data()) else AUTO
+    return Path("runs") / (usual if config_name is None else name_of(Path(config_name)))
 
 
 def bundled_data() -> Path:

@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.cli import values
-from stylegan.cli.common import Command, data_option, progress_bar, use_device
+from stylegan.cli import common, options, values
+from stylegan.cli.common import first_process, progress_bar, say
 from stylegan.cli.guidance import advice, closing_lines
-from stylegan.cli.measuring import image_bars, measuring_tools
-from stylegan.cli.options import DEVICE, SHAPE, WEIGHTS, count_option
-from stylegan.cli.setup import (
-    DEFAULT_CONFIG,
-    TrainRequest,
-    looked_at,
-    resolve_setup,
-    usual_folder,
-)
-from stylegan.cli.terminal import first_process, say
+from stylegan.cli.setup import DEFAULT_CONFIG, looked_at, resolve_setup, usual_folder
 
 if TYPE_CHECKING:
     import torch
@@ -33,20 +24,22 @@ if TYPE_CHECKING:
     from stylegan.training import TrainingProgress
 
 
-@click.command(cls=Command)
-@data_option("the bundled faces")
+@click.command(cls=common.Command)
+@options.data_option("the bundled faces")
 @click.option(
     "--config",
     "config_name",
+    type=values.SOURCE,
+    metavar="NAME",
     help="Name (`stylegan configs` lists them), TOML file, or auto: fitted to data and machine.  "
     f"[default: that of the run, else auto with --data, {DEFAULT_CONFIG} without]",
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Run folder.  [default: runs/<config>]"
+@options.path_option("--out", "Run folder.  [default: runs/<config>]")
+@options.count_option(
+    "--resolution", "Width and height of the pictures: 32, 64, 128, ...", None, 4, 1024
 )
-@count_option("--resolution", "Width and height of the pictures: 32, 64, 128, ...", None, 4, 1024)
 @click.option("--kimg", type=values.Number(0.001), help="Length, in thousands of pictures shown.")
-@count_option("--width", "Most channels of a layer.")
+@options.count_option("--width", "Most channels of a layer.")
 @click.option(
     "-o",
     "overrides",
@@ -56,7 +49,7 @@ if TYPE_CHECKING:
 )
 @click.option("--cond", is_flag=True, help="Condition on the label of each image.")
 @click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
-@SHAPE
+@options.SHAPE
 @click.option(
     "--channels",
     type=values.CHANNEL,
@@ -73,10 +66,10 @@ if TYPE_CHECKING:
 @click.option(
     "--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]), help="Arithmetic."
 )
-@count_option("--batch-gpu", "Number of images at once per process.")
-@count_option("--seed", "Seed of all random numbers.", least=0, most=2**63 - 1)
-@DEVICE
-@count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
+@options.count_option("--batch-gpu", "Number of images at once per process.")
+@options.count_option("--seed", "Seed of all random numbers.", least=0, most=2**63 - 1)
+@options.DEVICE
+@options.count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
 @click.option("--preflight/--no-preflight", default=True, help="Try steps before training.")
 @click.option(
@@ -93,7 +86,7 @@ if TYPE_CHECKING:
     type=values.Number(0.001),
     help="Thousands of images between two measurements.  [default: with every generator file]",
 )
-@WEIGHTS
+@options.WEIGHTS
 @click.option(
     "--debug", is_flag=True, help="Detect anomalies, launch synchronously, show tracebacks."
 )
@@ -102,18 +95,19 @@ def train(
     config_name: str | None,
     out: Path | None,
     overrides: tuple[str, ...],
-    device: str,
-    debug: bool,
-    dry_run: bool,
+    aspect: str | None,
     strict: bool,
+    device: str,
+    workers: int,
+    dry_run: bool,
+    preflight: bool,
     hang_minutes: float,
+    tensorboard: bool,
     names: str | None,
     every_kimg: float | None,
     weights: Path | None,
-    preflight: bool,
-    workers: int,
-    tensorboard: bool,
-    **options: Any,
+    debug: bool,
+    **decisive: Any,
 ) -> None:
     """Train, or continue a run: the same command does both, as does --out RUN alone.
 
@@ -126,55 +120,52 @@ def train(
     """
     import torch
 
-    from stylegan import distributed
+    from stylegan import training
     from stylegan.distributed import on_all_ranks
     from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
-    from stylegan.training import Stopped, start
     from stylegan.training.cost import memory_and_cores
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.run import fit_to_data, open_store, processes
 
-    if config_name == "":
-        raise ValueError("the name of --config is empty; `stylegan configs` lists them")
     if debug:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
         torch.autograd.set_detect_anomaly(True)
     if every_kimg and not names:
         raise ValueError("--metrics-every needs --metrics: what to measure")
-    chosen = use_device(device)
+    chosen = common.use_device(device)
     run = RunFolder(out or usual_folder(config_name, data))
-    options["crop"] = values.crop(options["crop"], options.pop("aspect"))
+    decisive["crop"] = options.crop_of(decisive["crop"], aspect)
     with nothing_to_save(), processes(chosen, hang_minutes):
+        asked = run, config_name, data, overrides, decisive
         machine = chosen.type, *memory_and_cores(chosen)
-        request = TrainRequest(run, config_name, data, overrides, options, *machine)
-        setup = on_all_ranks(partial(resolve_setup, request))
+        setup = on_all_ranks(partial(resolve_setup, *asked, *machine))
         print_hint(*setup.lines)
         if dry_run:
             show_plan(setup, run, chosen)
             return
+        begun = run.saved()
+        how: dict[str, Any] = {"strict": strict, "begun": begun > 0, "tell": print_hint}
         with progress_bar("img") as progress:
-            begun = run.saved()
-            store = open_store(
-                setup.source,
-                setup.config,
-                strict=strict,
-                begun=begun > 0,
-                progress=progress,
-                tell=print_hint,
-            )
+            store = open_store(setup.source, setup.config, progress=progress, **how)
         config = fit_to_data(setup.config, store)
         if setup.own and not begun:
             print_hint(*advice(store.num_images, config, started=setup.start is not None))
-        measured = run, config.data.mirror, store, measuring_tools(weights), image_bars()
+        measured = (
+            run,
+            config.data.mirror,
+            store,
+            common.measuring_tools(weights),
+            common.image_bars(),
+        )
         try:
             with status_line(config) as report:
-                state = start(
+                state = training.start(
                     config,
                     store,
                     run.path,
                     device=chosen,
-                    init_from=setup.start or options["init_from"],
+                    init_from=setup.start or decisive["init_from"],
                     evaluation=evaluation_of(names, every_kimg, *measured) if names else None,
                     tell=print_hint,
                     report=report,
@@ -183,11 +174,11 @@ def train(
                     tensorboard=tensorboard,
                     hang_minutes=hang_minutes,
                 )
-        except Stopped as stopped:
+        except training.Stopped as stopped:
             print_hint(str(stopped))
             sys.exit(stopped.exit_code)
         made = run.report_file.exists() and state.images_seen == begun
-        if distributed.rank() == 0 and not made:
+        if first_process() and not made:
             write_page(run.path, chosen)
         label = store.label_names[0] if config.network.label_dim else None
         print_hint(f"{run.path} is finished, with {state.images_seen} images seen")
@@ -258,7 +249,7 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
         bar.n = min(progress.images_seen, total) / 1000
         texts = [f"{bar.n:.1f}/{total / 1000:.1f} kimg", f"{speed:.0f} img/s", f"left {left}"]
-        texts.append(f"res {stage.resolution}{fade}")
+        texts += [f"res {stage.resolution}{fade}"]
         texts += short_values(progress, augmented=config.augment.kind != "none")
         with suppress(OSError):
             bar.set_description_str("  ".join(texts))
@@ -281,9 +272,9 @@ SHORT = {  # what comes first, in this order
 
 def short_values(progress: "TrainingProgress", *, augmented: bool) -> list[str]:
     """Names and values: whether the discriminator overfits, waiting for data, logits, losses."""
-    values = {name: f"{value:.2f}" for name, value in progress.metrics.items()}
-    values["data"] = f"{100 * progress.data_wait:.0f}%"
+    found = {name: f"{value:.2f}" for name, value in progress.metrics.items()}
+    found["data"] = f"{100 * progress.data_wait:.0f}%"
     if not augmented:
-        values.pop("augment/probability", None)
-    losses = {name: name.partition("/")[2] for name in sorted(values.keys() - SHORT)}
-    return [f"{text} {values[n]}" for n, text in (SHORT | losses).items() if n in values]
+        found.pop("augment/probability", None)
+    losses = {name: name.partition("/")[2] for name in sorted(found.keys() - SHORT)}
+    return [f"{text} {found[n]}" for n, text in (SHORT | losses).items() if n in found]

@@ -5,20 +5,19 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from stylegan.messages import readable
 
+Centers = int | Literal["class", "none"] | None
+
 MOST_SEEDS = 1_000_000
 LARGEST_SEED = 2**32 - 1  # of NumPy
 LARGEST = 10**9  # of other numbers
-MOST_LAYERS = 100
 SHOWN = 40  # characters of a wrong value
-CHANNELS: dict[str, int | str] = {
-    "AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4, "1": 1, "3": 3, "4": 4
-}  # fmt: skip
+CHANNELS = {"AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4, "1": 1, "3": 3, "4": 4}
 
 
 class Parsed(click.ParamType):
@@ -34,6 +33,19 @@ class Parsed(click.ParamType):
             return self.parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Number(click.FloatRange):
+    """A finite number; click's own lets nan through."""
+
+    def __init__(self, least: float = -LARGEST, most: float = LARGEST) -> None:
+        super().__init__(least, most)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 def whole_range(text: str, noun: str, most: int) -> range:
@@ -62,12 +74,12 @@ def seeds(text: str) -> list[int]:
     return list(found)
 
 
-def layer_range(text: str) -> range:
+def layers(text: str) -> range:
     """`0-7` or `3`."""
-    return whole_range(text, "layer", MOST_LAYERS - 1)
+    return whole_range(text, "layer", 99)
 
 
-def channels(text: str) -> int | str:
+def channels(text: str) -> Any:
     """`RGBA`, `4` or `auto`."""
     if text.upper() not in CHANNELS:
         raise ValueError(f"{readable(text, SHOWN)} is not auto, L (1), RGB (3) or RGBA (4)")
@@ -85,20 +97,18 @@ def like(pattern: str, what: str) -> Callable[[str], str]:
     return parse
 
 
-def grid(text: str) -> tuple[int, int]:
+def grid(text: str) -> list[int]:
     """`3x2`: columns and rows, at most 99 each."""
     shape = like(r"[1-9]\d?x[1-9]\d?", "a grid like 3x2, columns by rows")(text)
-    columns, rows = map(int, shape.split("x"))
-    return columns, rows
+    return list(map(int, shape.split("x")))
 
 
-def crop(crop: str | None, aspect: str | None) -> str | None:
-    """What --crop and --aspect say together, as the configuration has it."""
-    from stylegan.data.images import Fit
-
-    if aspect is not None and crop not in (None, "pad"):
-        raise click.UsageError("--aspect belongs to --crop pad: other squares are filled")
-    return crop if aspect is None else str(Fit.of(f"pad {aspect}"))
+def pair(text: str) -> tuple[float, float]:
+    """`1,-1`: the first and the last of some numbers."""
+    numbers: list[float] = NUMBERS.parse(text)
+    if len(numbers) != 2:
+        raise ValueError(f"{readable(text, SHOWN)} is not two numbers like 1,-1")
+    return numbers[0], numbers[1]
 
 
 def edit(text: str) -> str:
@@ -122,31 +132,18 @@ def source(text: str) -> str:
     return text
 
 
-class Number(click.FloatRange):
-    """A finite number; click's own lets nan through."""
-
-    def __init__(self, least: float = -LARGEST, most: float = LARGEST) -> None:
-        super().__init__(least, most)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value} is not a finite number", param, ctx)
-        return number
-
-
 def number_or(*words: str, least: int = 0, most: int = LARGEST) -> Callable[[str], int | str]:
     """A parser of one of the words, or of a whole number."""
     kind: click.ParamType = click.IntRange(least, most)
     return lambda text: text if text in words else kind.convert(text, None, None)
 
 
-SEED = click.IntRange(0, LARGEST_SEED)
 NUMBER = Number()
 NUMBERS = Parsed("numbers", lambda text: [NUMBER.convert(x, None, None) for x in text.split(",")])
+PAIR = Parsed("first,last", pair)
 SEEDS = Parsed("seeds", seeds)
-LAYERS = Parsed("layers", layer_range)
-LAYER_RANGES = Parsed("ranges", lambda text: list(map(layer_range, text.split(","))))
+LAYERS = Parsed("layers", layers)
+LAYER_RANGES = Parsed("ranges", lambda text: list(map(layers, text.split(","))))
 CUTOFF = Parsed("layers", number_or("all"))
 CENTERS = Parsed("n|class|none", number_or("class", "none", least=1, most=1000))
 GRID = Parsed("columns x rows", grid)
@@ -158,3 +155,4 @@ DEVICE = Parsed(
 EDIT = Parsed("edit", edit)
 SOURCE = Parsed("source", source)
 INPUT = Parsed("path", lambda text: Path(source(text)))  # a file or folder to read
+OUTPUT = click.Path(path_type=Path)  # one to write

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, progress_bar
+from stylegan.cli.common import Command, progress_bar, say
 from stylegan.cli.options import CENTERS, CUTOFF, EDIT, LATENTS, LAYERS, PSI, RESOLUTION, Selection
-from stylegan.cli.terminal import say
 from stylegan.disk import check_file
 from stylegan.messages import count
 
@@ -25,6 +24,7 @@ FrameCount = Callable[..., int]  # frames of a film, or of one through so many p
 LOOP = click.option(
     "--loop/--no-loop", default=True, help="End where the film begins, so that it can repeat."
 )
+LOOK = (PSI, CUTOFF, CENTERS, EDIT, RESOLUTION)
 
 
 @click.group()
@@ -41,10 +41,8 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
     """Turn a function from a selection, a `FrameCount` and its own options to a film into a
     command. The film lasts `length` seconds by default, for `each` of something."""
 
-    def register(make: Callable[..., "Film"]) -> Callable[..., "Film"]:
-        name = make.__name__
-
-        @video.command(name, cls=Command)
+    def register(make: Callable[..., "Film"]) -> click.Command:
+        @video.command(make.__name__, cls=Command)
         @options.selecting(seeds, *own)
         @click.option(
             "--noise",
@@ -61,7 +59,9 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
         )
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
         @options.path_option(
-            "--out", 'File: .mp4 (H.264; pip install ".[video]"), .webp or .gif.', f"{name}.mp4"
+            "--out",
+            'File: .mp4 (H.264; pip install ".[video]"), .webp or .gif.',
+            f"{make.__name__}.mp4",
         )
         @options.OVERWRITE
         @functools.wraps(make)
@@ -89,7 +89,7 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             say(f"{out}, {took}, from the {origin}")
 
-        return make
+        return command
 
     return register
 
@@ -111,12 +111,12 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
         help="Columns and rows of walks. Each walks through its part of the seeds, in their order, "
         f"by default {POINTS} of them.",
     ),
-    *(PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
+    *LOOK,
     length=2,
     each=" for each seed of a walk",
 )
 def walk(
-    selection: Selection, frames: FrameCount, space: str, loop: bool, grid: tuple[int, int]
+    selection: Selection, frames: FrameCount, space: str, loop: bool, grid: list[int]
 ) -> "Film":
     """Walk from seed to seed.
 
@@ -124,13 +124,13 @@ def walk(
     stylegan video walk emoji32 --seeds 0-7 --seconds 10 --out walk.mp4
     stylegan video walk emoji32 --space z --grid 3x2 --out walks.webp
     """
+    from stylegan import video as library
     from stylegan.paths import places, spline
-    from stylegan.video import film, walk_in_z
 
     if space == "z" and selection.latents is not None:
         raise click.UsageError("--latents are walked through in w; leave --space z out")
-    walks = grid[0] * grid[1]
-    loaded = selection.loaded
+    columns, rows = grid
+    walks, loaded = columns * rows, selection.loaded
     points = replace(selection, default_seeds=list(range(POINTS * walks))).points()
     each, left = divmod(len(points.names), walks)
     if left or each < 2:
@@ -143,16 +143,15 @@ def walk(
     if space == "w":
         styles = spline(knots.cpu(), closed=loop)
     else:
-        styles = walk_in_z(loaded, knots, loaded.label(selection.class_name), closed=loop)
+        label = loaded.label(selection.class_name)
+        styles = library.walk_in_z(loaded, knots, label, closed=loop)
     t = places(frames(each), each, closed=loop)
-    return film(loaded, styles, t, columns=grid[0], noise=points.noise)
+    return library.film(loaded, styles, t, columns=columns, noise=points.noise)
 
 
 @film_command(
     "0",
-    LATENTS,
-    options.source_b_option(OTHERS),
-    *(LAYERS, LOOP, PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
+    *(LATENTS, options.source_b_option(OTHERS), LAYERS, LOOP, *LOOK),
     length=2,
     each=" for each seed of source B",
 )
@@ -189,11 +188,13 @@ def mixing(
 @film_command(
     "0-5",
     LATENTS,
-    click.option("--psis", type=values.NUMBERS, default="1,-1", help="The first and the last psi."),
+    click.option("--psis", type=values.PAIR, default="1,-1", help="The first and the last psi."),
     *(LOOP, options.CUTOFF_ALL, CENTERS, EDIT, RESOLUTION),
     length=6,
 )
-def truncation(selection: Selection, frames: FrameCount, psis: list[float], loop: bool) -> "Film":
+def truncation(
+    selection: Selection, frames: FrameCount, psis: tuple[float, float], loop: bool
+) -> "Film":
     """Change psi from full variety to opposites, and back.
 
     \b
@@ -201,24 +202,25 @@ def truncation(selection: Selection, frames: FrameCount, psis: list[float], loop
     """
     from stylegan.video import between, truncation_film
 
-    now = between(*two("--psis", psis), frames(), closed=loop)
+    now = between(*psis, frames(), closed=loop)
     return truncation_film(selection.loaded, selection.points(), now)
 
 
 @film_command(
     "0-5",
     LATENTS,
-    EDIT,
     click.option(
         "--strengths",
-        type=values.NUMBERS,
+        type=values.PAIR,
         default="-1,1",
         help="The first and the last factor of the edits' strengths.",
     ),
-    *(LOOP, PSI, CUTOFF, CENTERS, RESOLUTION),
+    *(LOOP, *LOOK),
     length=6,
 )
-def edit(selection: Selection, frames: FrameCount, strengths: list[float], loop: bool) -> "Film":
+def edit(
+    selection: Selection, frames: FrameCount, strengths: tuple[float, float], loop: bool
+) -> "Film":
     """Change the strength of edits, there and back.
 
     \b
@@ -228,23 +230,16 @@ def edit(selection: Selection, frames: FrameCount, strengths: list[float], loop:
 
     if not selection.edits:
         raise click.UsageError("pass --edit, for instance --edit pca:1=+2")
-    now = between(*two("--strengths", strengths), frames(), closed=loop)
     edits = dict(zip(selection.edits, selection.loaded.edits, strict=True))
     loaded = selection.loaded.adjusted(edits=[])
+    now = between(*strengths, frames(), closed=loop)
     return edit_film(loaded, selection.points(loaded), edits, now)
-
-
-def two(option: str, numbers: list[float]) -> tuple[float, float]:
-    """The first and the last number of an option."""
-    if len(numbers) != 2:
-        raise click.UsageError(f"{option} takes two numbers, not {len(numbers)}")
-    return numbers[0], numbers[1]
 
 
 @film_command(
     "0-5",
     options.count_option("--waves", "Harmonics of the loop: more of them are livelier.", 2),
-    *(PSI, CUTOFF, CENTERS, EDIT, RESOLUTION),
+    *LOOK,
     length=8,
 )
 def loop(selection: Selection, frames: FrameCount, waves: int) -> "Film":
