@@ -9,7 +9,7 @@ import pytest
 from tiny_generators import random_generator
 from tiny_training import QUIET, SHORT, tiny_config, write_pictures
 
-from stylegan.cli.info import facts_of
+from stylegan.cli.files import facts_of
 from stylegan.config import load_config, read_stored_config
 from stylegan.data import cached_store
 from stylegan.files import checkpoint

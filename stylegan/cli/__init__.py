@@ -33,7 +33,10 @@ COMMANDS = {
     "align": "Crop faces as those of FFHQ.",
     "info": "Describe a file or folder and its uses.",
 }
-MODULES = {"prepare": "data", "check": "data"}  # of commands that are not in one of their own name
+MODULES = {  # of commands that are not in one of their own name
+    **dict.fromkeys(("prepare", "check", "cache", "align"), "data"),
+    **dict.fromkeys(("info", "convert", "export", "blend"), "files"),
+}
 
 
 class LazyGroup(click.Group):

@@ -167,19 +167,18 @@ def progress_bar(unit: str, what: str | None = None) -> Iterator[Callable[[int, 
 
 def image_bars() -> Callable[[str, int, int], None]:
     """Show a bar on stderr for every pass over images, of the first process's part."""
-    # the context of the command closes them before an error is printed
-    bars, current = click.get_current_context().with_resource(ExitStack()), ""
-    show: Callable[[int, int], None]
+    bars = click.get_current_context().with_resource(ExitStack())  # closed before an error is told
+    shown: dict[str, Callable[[int, int], None]] = {}
 
     def progress(what: str, done: int, total: int) -> None:
-        nonlocal current, show
-        if what != current:
+        if what not in shown:
             bars.close()
-            current, show = what, bars.enter_context(progress_bar("img", what))
-        show(done, total)
+            shown.clear()
+            shown[what] = bars.enter_context(progress_bar("img", what))
+        shown[what](done, total)
         if done >= total:
             bars.close()
-            current = ""
+            shown.clear()
 
     return progress
 

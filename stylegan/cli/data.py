@@ -1,14 +1,15 @@
-"""`stylegan prepare` and `check`: images before training."""
+"""`stylegan prepare`, `check`, `cache` and `align`: images before training."""
 
 import shlex
+import time
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, progress_bar, say
-from stylegan.messages import count, readable
+from stylegan.cli.common import Command, note, progress_bar, refuse_left_out, say
+from stylegan.messages import aligned, count, listed, readable, suggestion
 
 READING = options.together(
     click.option("--resolution", type=int, help="Resolution below which images are left out."),
@@ -111,3 +112,94 @@ def check(ctx: click.Context, source: Path, strict: bool, every: bool, **reading
         say(*(f"  {readable(name)}: {readable(reason)}" for name, reason in findings.skipped))
     if strict and findings.skipped:
         ctx.exit(1)
+
+
+@click.command(cls=Command)
+@click.argument("names", nargs=-1)
+@click.option("--clear", is_flag=True, help="Remove what would be listed.")
+@click.option(
+    "--older",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    help="List or remove only what was not used for so many days.",
+)
+def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
+    """List the stores that `train --data FOLDER` has made and keeps, or remove some.
+
+    They can be made again. They lie in the folder that the environment variable STYLEGAN_CACHE
+    names, or else below the user's cache; nothing else there is listed or removed. NAMES are those
+    of the list; without any, all.
+
+    \b
+    stylegan cache
+    stylegan cache --clear photos-256-0f3a5c7d9e1b2468
+    stylegan cache --clear --older 30
+    """
+    from stylegan.data import default_cache_dir
+    from stylegan.data.cache import cached_stores
+    from stylegan.data.prepare import mib
+    from stylegan.data.store import remove_files
+
+    folder = default_cache_dir()
+    stores = {store.path.name: store for store in cached_stores(folder)}
+    for name in names:
+        if name not in stores:
+            raise ValueError(
+                f"{readable(name)} is not in {readable(folder)}{suggestion(name, list(stores))}"
+            )
+    latest = time.time() - (older or 0) * 24 * 60 * 60
+    chosen = [stores[name] for name in names or stores if stores[name].last_used <= latest]
+    total = f"{count(len(chosen), 'store')}, {mib(sum(store.size_bytes for store in chosen))}"
+    if clear:
+        for store in chosen:
+            remove_files(store.path)
+        say(f"removed {total}, from {readable(folder)}")
+        return
+    rows = [("name", "images", "px", "size", "last used", "source")]
+    for store in chosen:
+        meta = store.meta
+        numbers = (f"{meta.num_images:,}", f"{meta.resolution}") if meta else ("damaged", "")
+        used = time.strftime("%Y-%m-%d", time.localtime(store.last_used))
+        source = readable(store.source) + ("" if Path(store.source).exists() else " (gone)")
+        rows.append((store.path.name, *numbers, mib(store.size_bytes), used, source))
+    say(f"{readable(folder)}: {total}", *(aligned(rows, left=[0, 5]) if chosen else []))
+
+
+@click.command(cls=Command)
+@click.argument("source", metavar="IN", type=values.INPUT)
+@click.argument("out", type=values.OUTPUT)
+@click.option(
+    "--landmarks",
+    type=values.INPUT,
+    required=True,
+    help="CSV (file,x0,y0,x1,y1,...) with five or 68 points of each face.",
+)
+@options.count_option("--size", "Pixels a side of the pictures to write.", 1024, most=2048)
+@options.OVERWRITE
+def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) -> None:
+    """Crop the faces in the pictures of IN, a folder or one picture, as FFHQ does, to the folder
+    OUT.
+
+    The file of landmarks names the pictures and gives five points of each face (the eyes, the
+    nose, the corners of the mouth, each from left to right in the picture) or the 68 of iBUG, in
+    pixels of the upright picture. Faces are turned upright; where the square leaves the picture,
+    the picture is mirrored and blurred. Pictures that cannot be read are left out and named at the
+    end; the exit code is then 1.
+
+    \b
+    stylegan align photos faces --landmarks photos.csv
+    stylegan project runs/faces faces/*.png --tune --out projected
+    """
+    from stylegan.data.faces import align_files, read_landmarks
+
+    faces = read_landmarks(landmarks)
+    with progress_bar("picture") as progress:
+        sides, errors = align_files(
+            source, faces, out, size, overwrite=overwrite, progress=progress
+        )
+    small = [f"{file.name} ({side:.0f})" for file, side in sides.items() if side < size]
+    if small:
+        note(f"{count(len(small), 'face')} smaller than {size} pixels, enlarged: {listed(small)}")
+    if sides:
+        say(f"{count(len(sides), 'face')} in {out}, {size}x{size}")
+    refuse_left_out("picture", errors)

@@ -16,10 +16,7 @@ from stylegan.disk import check_file
 from stylegan.messages import readable
 
 if TYPE_CHECKING:
-    import torch
-
-    from stylegan.metrics import GeneratorSamples, ImageSource, Request, Result
-    from stylegan.run_folder import RunFolder
+    from stylegan.metrics import ImageSource, Request, Result
 
 
 @click.command(cls=common.Command)
@@ -109,8 +106,10 @@ def metrics(
     """
     from stylegan import metrics as library
     from stylegan.config import to_toml
-    from stylegan.distributed import process_group
+    from stylegan.distributed import on_all_ranks, process_group
+    from stylegan.files.loading import load_source
     from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
+    from stylegan.metrics.reals import store_of
     from stylegan.run_folder import RunFolder
 
     if out is not None:
@@ -131,24 +130,30 @@ def metrics(
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
     tools, bars = common.measuring_tools(weights, classifiers), common.image_bars()
+    prepared = partial(bars, "prepared")
     shared: dict[str, Any] = {"seed": seed, "progress": bars} | ({"batch": batch} if batch else {})
     rows: list[Row] = []
     missing: dict[str, None] = {}
     with process_group(chosen):
         for source in sources:
             run, setting = RunFolder.at(source), None
+            shared["mirror"] = run.config().data.mirror if mirror is None and run else bool(mirror)
             plan: list[tuple[str, ImageSource, list[Request]]]
             if source in of_pictures:
-                how = shared | {"mirror": bool(mirror), "resolution": resolution, "device": chosen}
-                preparing = partial(bars, "prepared")
+                how = shared | {"resolution": resolution, "device": chosen}
                 pictures = library.Pictures.of(
-                    Path(source), data, tell=note, preparing=preparing, **how
+                    Path(source), data, tell=note, preparing=prepared, **how
                 )
                 own = library.parse(wanted_names, len(pictures.pictures))
                 plan = [(source, pictures, own)]
             else:
-                how = shared | {"mirror": mirror, "noise": noise}
-                samples = samples_of(source, run, requests, chosen, centers, data, **how)
+                loaded = on_all_ranks(partial(load_source, source, map_location=chosen))
+                loaded, store = options.with_centers(loaded, centers), None
+                of_reals = any(library.KINDS[request.kind].reals for request in requests)
+                if of_reals or loaded.generator.config.label_dim:
+                    store = store_of(loaded, run, data, tell=note, progress=prepared)
+                how = shared | {"noise": noise, "cutoff": loaded.cutoff, "centers": loaded.centers}
+                samples = library.GeneratorSamples.of(loaded, store, **how)
                 each = dict.fromkeys(psis)
                 plan = [(source, replace(samples, psi=psi), requests) for psi in each]
                 setting = to_toml(replace(run.config(), seed=0)) if run else None
@@ -182,33 +187,6 @@ class Row(NamedTuple):
     psi: str
     setting: str | None  # configuration of a run, but for its seed
     results: "list[Result]"
-
-
-def samples_of(
-    source: str,
-    run: "RunFolder | None",
-    requests: "Sequence[Request]",
-    device: "torch.device",
-    centers: values.Centers,
-    data: Path | None,
-    *,
-    mirror: bool | None,
-    **how: Any,
-) -> "GeneratorSamples":
-    """The generator of a source, and the reals to compare with if a request asks for them."""
-    from stylegan.distributed import on_all_ranks
-    from stylegan.files.loading import load_source
-    from stylegan.metrics import KINDS, GeneratorSamples
-    from stylegan.metrics.reals import store_of
-
-    loaded = on_all_ranks(lambda: load_source(source, map_location=device))
-    loaded, store = options.with_centers(loaded, centers), None
-    labelled = loaded.generator.config.label_dim > 0
-    if labelled or any(KINDS[request.kind].reals for request in requests):
-        prepared = partial(how["progress"], "prepared")
-        store = store_of(loaded, run, data, tell=note, progress=prepared)
-    how["mirror"] = run.config().data.mirror if mirror is None and run else bool(mirror)
-    return GeneratorSamples.of(loaded, store, cutoff=loaded.cutoff, centers=loaded.centers, **how)
 
 
 def table(rows: Sequence[Row]) -> list[str]:

@@ -101,7 +101,6 @@ EDIT = click.option(
     "--edit",
     "edits",
     metavar="DIRECTION[=STRENGTH][@LAYERS]",
-    type=values.EDIT,
     multiple=True,
     help="Move along a direction, such as pca:2=+3@0-3 (also sefa:1, svm:NAME) by so many standard "
     "deviations of w. Several are added.",
@@ -115,13 +114,13 @@ SHAPE = together(
     ),
     click.option(
         "--aspect",
-        type=values.ASPECT,
+        metavar="W:H",
         help="Width to height, as in 3:4, of what --crop pad shows; implies it.  [default: 4:3]",
     ),
 )
 BATCH = count_option("--batch", "Images at once; fewer need less memory.")
 DEVICE = click.option(
-    "--device", type=values.DEVICE, default="auto", help="Device: cpu, cuda, cuda:1, mps."
+    "--device", metavar="DEVICE", default="auto", help="Device: cpu, cuda, cuda:1, mps."
 )
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 LOOK = (LATENTS, PSI, CUTOFF, CENTERS, EDIT, NOISE, CLASS, RESOLUTION)

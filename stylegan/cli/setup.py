@@ -57,8 +57,8 @@ def resolve_setup(
 ) -> TrainSetup:
     """The configuration and the data: those of the run that has begun, except what is asked.
 
-    `overrides` are those of `-o`, `options` all others that decide the configuration (None or
-    False: not given). `device` is its type, `memory` in bytes and `cores` are those of a process.
+    `overrides` are those of `-o`, `options` all others by their names (None or False: not given).
+    `device` is its type, `memory` in bytes and `cores` are those of a process.
 
     Without a configuration a user's own pictures are trained as `fitting.choose` says, the bundled
     ones by the quickstart. With weights to start from and no configuration asked for, the network

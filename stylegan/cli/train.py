@@ -98,16 +98,13 @@ def train(
     aspect: str | None,
     strict: bool,
     device: str,
-    workers: int,
     dry_run: bool,
-    preflight: bool,
     hang_minutes: float,
-    tensorboard: bool,
     names: str | None,
     every_kimg: float | None,
     weights: Path | None,
     debug: bool,
-    **decisive: Any,
+    **given: Any,
 ) -> None:
     """Train, or continue a run: the same command does both, as does --out RUN alone.
 
@@ -135,9 +132,9 @@ def train(
         raise ValueError("--metrics-every needs --metrics: what to measure")
     chosen = common.use_device(device)
     run = RunFolder(out or usual_folder(config_name, data))
-    decisive["crop"] = options.crop_of(decisive["crop"], aspect)
+    given["crop"] = options.crop_of(given["crop"], aspect)
     with nothing_to_save(), processes(chosen, hang_minutes):
-        asked = run, config_name, data, overrides, decisive
+        asked = run, config_name, data, overrides, given
         machine = chosen.type, *memory_and_cores(chosen)
         setup = on_all_ranks(partial(resolve_setup, *asked, *machine))
         print_hint(*setup.lines)
@@ -151,13 +148,8 @@ def train(
         config = fit_to_data(setup.config, store)
         if setup.own and not begun:
             print_hint(*advice(store.num_images, config, started=setup.start is not None))
-        measured = (
-            run,
-            config.data.mirror,
-            store,
-            common.measuring_tools(weights),
-            common.image_bars(),
-        )
+        tools, bars = common.measuring_tools(weights), common.image_bars()
+        measured = run, config.data.mirror, store, tools, bars
         try:
             with status_line(config) as report:
                 state = training.start(
@@ -165,14 +157,12 @@ def train(
                     store,
                     run.path,
                     device=chosen,
-                    init_from=setup.start or decisive["init_from"],
+                    init_from=setup.start or given["init_from"],
                     evaluation=evaluation_of(names, every_kimg, *measured) if names else None,
                     tell=print_hint,
                     report=report,
-                    preflight=preflight,
-                    workers=workers,
-                    tensorboard=tensorboard,
                     hang_minutes=hang_minutes,
+                    **{name: given[name] for name in ("preflight", "workers", "tensorboard")},
                 )
         except training.Stopped as stopped:
             print_hint(str(stopped))

@@ -86,21 +86,11 @@ def channels(text: str) -> Any:
     return CHANNELS[text.upper()]
 
 
-def like(pattern: str, what: str) -> Callable[[str], str]:
-    """A check that a text matches the pattern."""
-
-    def parse(text: str) -> str:
-        if not re.fullmatch(pattern, text, re.ASCII):
-            raise ValueError(f"{readable(text, SHOWN)} is not {what}")
-        return text
-
-    return parse
-
-
 def grid(text: str) -> list[int]:
     """`3x2`: columns and rows, at most 99 each."""
-    shape = like(r"[1-9]\d?x[1-9]\d?", "a grid like 3x2, columns by rows")(text)
-    return list(map(int, shape.split("x")))
+    if not re.fullmatch(r"[1-9]\d?x[1-9]\d?", text, re.ASCII):
+        raise ValueError(f"{readable(text, SHOWN)} is not a grid like 3x2, columns by rows")
+    return list(map(int, text.split("x")))
 
 
 def pair(text: str) -> tuple[float, float]:
@@ -109,14 +99,6 @@ def pair(text: str) -> tuple[float, float]:
     if len(numbers) != 2:
         raise ValueError(f"{readable(text, SHOWN)} is not two numbers like 1,-1")
     return numbers[0], numbers[1]
-
-
-def edit(text: str) -> str:
-    """The text of an edit in the right form; what it names may not exist."""
-    from stylegan.edits import parsed
-
-    parsed(text)
-    return text
 
 
 def source(text: str) -> str:
@@ -148,11 +130,6 @@ CUTOFF = Parsed("layers", number_or("all"))
 CENTERS = Parsed("n|class|none", number_or("class", "none", least=1, most=1000))
 GRID = Parsed("columns x rows", grid)
 CHANNEL = Parsed("auto|L|RGB|RGBA", channels)
-ASPECT = Parsed("W:H", like(r"\d{1,5}:\d{1,5}", "an aspect like 3:4, width to height"))
-DEVICE = Parsed(
-    "device", like(r"auto|cpu|mps|cuda(:\d{1,3})?", "a device: auto, cpu, cuda, cuda:1 or mps")
-)
-EDIT = Parsed("edit", edit)
 SOURCE = Parsed("source", source)
 INPUT = Parsed("path", lambda text: Path(source(text)))  # a file or folder to read
 OUTPUT = click.Path(path_type=Path)  # one to write

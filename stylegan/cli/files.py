@@ -1,0 +1,287 @@
+"""`stylegan info`, `convert`, `export` and `blend`: files of weights, what they are and others."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stylegan.cli import options, values
+from stylegan.cli.common import Command, say, working
+from stylegan.disk import check_file
+from stylegan.messages import count, readable
+
+if TYPE_CHECKING:
+    from stylegan.files.formats import NoiseInput
+    from stylegan.files.loaded import Cutoff, LoadedGenerator
+    from stylegan.lineage import Lineage
+
+Facts = dict[str, Any]
+
+
+@click.command(cls=Command)
+@options.SOURCE
+def info(source: str) -> None:
+    """Say what SOURCE is: a run folder, a checkpoint, a foreign one, a store, or a name.
+
+    \b
+    stylegan info runs/mine
+    """
+    print_facts(facts_of(source))
+
+
+def print_facts(facts: Facts) -> None:
+    say(*(f"{name:<12} {value}" for name, value in facts.items()))
+
+
+def facts_of(source: str) -> Facts:
+    """Name -> value of all there is to say."""
+    from stylegan.data import is_store
+    from stylegan.files.formats import read_snapshot
+    from stylegan.files.loading import load_source
+    from stylegan.run_folder import RunFolder
+
+    path = Path(source)
+    if path.is_dir() and is_store(path):
+        return store_facts(path)
+    uses = [f"stylegan generate {source}", f"stylegan train --init-from {source}"]
+    if not path.is_file():
+        facts = generator_facts(load_source(source))
+    else:
+        size = {"file size": f"{path.stat().st_size / 2**20:.1f} MiB"}
+        snapshot = read_snapshot(path)
+        if snapshot.loaded is None:
+            facts = {"kind": snapshot.origin} | size | lineage_facts(snapshot.lineage)
+            return facts | {"use": "none by itself; pictures need a generator"}
+        facts = generator_facts(snapshot.loaded) | size
+        uses += [f"stylegan convert {source} generator.pt"] if snapshot.notes else []
+    run = RunFolder(path)
+    generators, states = len(run.generators()), len(run.states())
+    if generators + states:
+        facts["run folder"] = f"{generators} generator and {states} state files"
+    if RunFolder.at(path):
+        uses[1] = f"stylegan train --out {source} (with the options it was begun with: resumes)"
+    return facts | {"use": "; ".join(uses)}
+
+
+def generator_facts(loaded: "LoadedGenerator") -> Facts:
+    config, full = loaded.generator.config, loaded.generator.config.resolution
+    images = f"{full}x{full}, {config.image_channels} channels"
+    if loaded.resolution < full or loaded.alpha < 1:
+        images += f", trained up to {loaded.resolution}x{loaded.resolution}"
+        images += f" (fading in, alpha {loaded.alpha:.2f})" if loaded.alpha < 1 else ""
+    cutoff = "all" if loaded.cutoff is None else loaded.cutoff
+    toward = "" if loaded.centers is None else f", toward {len(loaded.centers)} centres"
+    changed = [
+        f"{field.name} = {value}"
+        for field in dataclasses.fields(config)
+        if (value := getattr(config, field.name)) != field.default
+    ]
+    facts = {
+        "kind": loaded.origin,
+        "images": images,
+        "parameters": f"{sum(p.numel() for p in loaded.generator.parameters()):,} in the generator",
+        "truncation": f"psi {loaded.psi:g}, cutoff {cutoff}{toward}",
+        "config": ", ".join(changed) or "the paper's",
+    }
+    if loaded.images_seen is not None:
+        facts["trained on"] = f"{loaded.images_seen:,} images seen"
+    if config.label_dim:
+        names = ", ".join(map(readable, loaded.label_names)) or "unnamed"
+        facts["labels"] = f"{config.label_dim}: {names}"
+    if loaded.active_rectangle is not None:
+        top, bottom, left, right = loaded.active_rectangle
+        facts["active part"] = f"rows {top} to {bottom}, columns {left} to {right}; rest is padding"
+    return facts | lineage_facts(loaded.lineage)
+
+
+def lineage_facts(lineage: "Lineage") -> Facts:
+    """Where weights came from, and the licence that goes with them."""
+    from stylegan.lineage import described, licence_of
+
+    if not lineage:
+        return {}
+    return {"weights from": "; then ".join(described(lineage)), "licence": licence_of(lineage)}
+
+
+def store_facts(path: Path) -> Facts:
+    from stylegan.data import Store
+
+    store = Store(path)
+    left_out = count(len(store.skipped), "image")
+    return {
+        "kind": f"store {path}",
+        "images": f"{store.num_images:,} of {store.resolution}x{store.resolution}, "
+        f"{store.channels} channels, crop {store.meta.crop}",
+        "labels": ", ".join(map(readable, store.label_names)) or "none",
+        "made from": f"{readable(store.meta.source)}, {left_out} left out",
+        "use": f"stylegan train --data {path} -o network.resolution={store.resolution}",
+    }
+
+
+@click.command(cls=Command)
+@options.SOURCE
+@click.argument("destination", type=values.OUTPUT)
+@options.path_option(
+    "--discriminator", "File (.pt) for the discriminator, if SOURCE has one of our form."
+)
+@click.option(
+    "--centers",
+    type=values.CENTERS,
+    help="Keep so many centres of w, or the means of classes ('class'), that truncation pulls "
+    "toward in place of the average.  [default: as in SOURCE]",
+)
+@options.OVERWRITE
+def convert(
+    source: str,
+    destination: Path,
+    discriminator: Path | None,
+    centers: values.Centers,
+    overwrite: bool,
+) -> None:
+    """Write the generator of SOURCE as a file of this project, DESTINATION (.pt).
+
+    SOURCE is an official .pkl (of which Gs is taken), a checkpoint of
+    rosinality/style-based-gan-pytorch (.model), genforce/genforce, huangzh13/StyleGAN.pytorch,
+    open-mmlab/mmgeneration (.pth), or any other source that `stylegan generate` takes. Nothing in
+    it is executed. A variable that has no place is an error. A name like ...-512x384.pkl specifies
+    that only so much of the images, in their middle, is not padding.
+
+    \b
+    stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
+    """
+    from stylegan.files.formats import own, read_snapshot
+    from stylegan.files.loading import load_discriminator, load_source, located
+    from stylegan.lineage import sha256_of
+
+    path = located(source)
+    destinations = [file for file in (destination, discriminator) if file]
+    if discriminator and discriminator.resolve() == destination.resolve():
+        raise ValueError(f"generator and discriminator cannot both be {destination}")
+    for file in destinations:
+        if file.is_file() and os.path.samefile(file, path):
+            raise ValueError(f"{file} is the source; choose another name to write")
+        if not file.is_dir() and file.suffix != ".pt":
+            raise ValueError(
+                f"{file} does not end in .pt, as what `stylegan convert` writes; `stylegan export` "
+                "writes .safetensors, .onnx and .pt2"
+            )
+        check_file(file, overwrite=overwrite)
+    snapshot = None if path.is_dir() else read_snapshot(path)
+    loaded = snapshot.to_generate() if snapshot else load_source(path)
+    critic = snapshot.discriminator if snapshot else None
+    if discriminator and critic is None:
+        critic = load_discriminator(path)
+    loaded = options.with_centers(loaded, centers)
+    say(*(f"note         {note}" for note in (snapshot.notes if snapshot else ())))
+    print_facts(generator_facts(loaded))
+    for file in destinations:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    own.save_loaded(destination, loaded)
+    if discriminator and critic:
+        own.save_discriminator(discriminator, critic, loaded.lineage)
+    for file in destinations:
+        size = f"{file.stat().st_size / 2**20:.1f} MiB, SHA-256 {sha256_of(file)[:16]}..."
+        say(f"written      {file}: {size}")
+
+
+@click.command(cls=Command)
+@options.SOURCE
+@click.argument("destination", type=values.OUTPUT)
+@click.option("--psi", type=values.NUMBER, help="Default truncation.  [default: as in SOURCE]")
+@click.option(
+    "--cutoff",
+    type=values.CUTOFF,
+    help="Number of layers that truncation reaches, or 'all'.  [default: as in SOURCE]",
+)
+@click.option(
+    "--noise",
+    type=click.Choice(["input", "const", "none"]),
+    help="Noise of .onnx and .pt2: maps that are given, the stored ones, or none.  "
+    "[default: const]",
+)
+@options.OVERWRITE
+def export(
+    source: str,
+    destination: Path,
+    psi: float | None,
+    cutoff: "Cutoff",
+    noise: "NoiseInput | None",
+    overwrite: bool,
+) -> None:
+    """Write the generator of SOURCE for other programs; DESTINATION's ending says how.
+
+    \b
+    .safetensors  weights, and all else as JSON in the metadata
+    .onnx         images from z and psi, in any runtime
+    .pt2          the same as a program of torch.export, for torch alone
+
+    \b
+    stylegan export runs/mine mine.safetensors
+    stylegan export emoji32 emoji32.onnx --psi 0.5
+    """
+    from stylegan.files import formats
+    from stylegan.files.loading import load_source
+
+    formats.check_request(destination, noise=noise, overwrite=overwrite)
+    loaded = load_source(source).adjusted(psi=psi, cutoff=cutoff)
+    with working(f"writing {destination}"):
+        most = formats.export(loaded, destination, noise=noise, overwrite=overwrite)
+    say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
+    if most is not None:
+        say(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")
+    elif destination.suffix == ".onnx":
+        say('not run: onnxruntime is not installed (pip install -e ".[export]")')
+
+
+@click.command(cls=Command)
+@click.argument("a", type=values.SOURCE)
+@click.argument("b", type=values.SOURCE)
+@click.option(
+    "--from",
+    "first",
+    type=click.IntRange(1, values.LARGEST),
+    help="First resolution whose layers are taken from B.  [default: whole network]",
+)
+@options.count_option("--until", "Last of these resolutions.  [default: the finest]")
+@click.option(
+    "--share",
+    type=values.Number(0, 1),
+    help="Share of B in these layers, from 0 to 1.  [default: 1 with --from]",
+)
+@click.option("--out", type=values.OUTPUT, required=True, help="Generator file to write, .pt.")
+@options.OVERWRITE
+def blend(
+    a: str,
+    b: str,
+    first: int | None,
+    until: int | None,
+    share: float | None,
+    out: Path,
+    overwrite: bool,
+) -> None:
+    """Write a generator with layers of B and the rest of A, or with weights between both.
+
+    Coarse layers decide pose and shape, fine ones colours and texture. It makes sense where one
+    network was trained on from the other (`train --init-from`), or both from a third. A and B are
+    sources as of generate.
+
+    \b
+    stylegan blend runs/faces runs/cartoons --from 32 --out blend.pt
+    stylegan blend runs/faces runs/cartoons --share 0.5 --out between.pt
+    """
+    from stylegan import blending
+    from stylegan.files.formats.own import save_loaded
+
+    if first is None and (until is not None or share is None):
+        raise click.UsageError(
+            "pass --from RESOLUTION (then --until and --share), or --share alone"
+        )
+    check_file(out, overwrite=overwrite, endings=[".pt"])
+    share = 1.0 if share is None else share
+    parents = blending.with_own_file(a), blending.with_own_file(b)
+    blended = blending.blend(*parents, first=first, last=until, share=share)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    save_loaded(out, blended)
+    say(f"{out}: {blended.origin}; {blended.lineage[-1].copied}")
