@@ -162,7 +162,7 @@ def test_the_level_of_detail_of_genforce_sets_resolution_and_alpha():
     found = import_weights({"models": {"generator": given}, "running_metadata": {"seen_img": 7}})
     assert (found.loaded.resolution, found.loaded.alpha, found.loaded.images_seen) == (64, 0.75, 7)
     given["synthesis.lod"] = torch.tensor(6.0)
-    with pytest.raises(ValueError, match=r"synthesis.lod is \[6.0\], not a level of this network"):
+    with pytest.raises(ValueError, match=r"synthesis.lod is \[6.0\], which is not a level"):
         import_weights(given)
 
 

@@ -66,7 +66,7 @@ def read_torch(path: Path) -> object:
         raise ValueError(f"{path} is not a checkpoint of this project, or a truncated one")
     try:
         if not old:
-            check_entries(path, checksums=True)
+            check_entries(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's remarks on what no good file contains
             content = torch.load(path, map_location="cpu", weights_only=True)
@@ -101,7 +101,7 @@ def is_npz(path: Path) -> bool:
 def npz_arrays(path: Path) -> dict[str, np.ndarray]:
     """Every array of a file of NumPy's, by name, as `numpy.savez` writes them: not compressed."""
     try:
-        check_entries(path, checksums=False)  # NumPy compares them as it reads
+        check_entries(path)
         with np.load(path, allow_pickle=False) as archive:
             found = {name: archive[name] for name in archive.files}
         others = [name for name, value in found.items() if not isinstance(value, np.ndarray)]
@@ -113,13 +113,13 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} is damaged or no file of plain arrays: {reason}") from error
 
 
-def check_entries(path: Path, *, checksums: bool) -> None:
-    """ValueError unless the entries of a zip archive are as large and, with `checksums`, hold the
-    numbers that it was written with."""
+def check_entries(path: Path) -> None:
+    """ValueError unless the entries of a zip archive are not packed and hold the numbers that they
+    were written with."""
     with zipfile.ZipFile(path) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
             raise ValueError("its entries are larger than the file")
-        damaged = archive.testzip() if checksums else None
+        damaged = archive.testzip()
     if damaged is not None:
         raise ValueError(f"its entry {damaged} does not have the CRC-32 that it was written with")
 

@@ -32,7 +32,7 @@ import torch
 from stylegan import load_generator
 
 G = load_generator("THIS FOLDER")
-pictures = G.sample(range(4){labels})  # uint8 (4, {channels}, {height}, {width})
+pictures = G.sample(range(4){labels})  # uint8 {shape}
 ```
 
 {text}
@@ -67,46 +67,42 @@ def save_folder(
 
 def licence_for(card: Card, loaded: LoadedGenerator) -> str:
     """The licence of the card, or NVIDIA's if the weights began from theirs."""
-    if licence_of(loaded.lineage) == NVIDIA:
-        licence = card.licence or NONCOMMERCIAL
-        if not licence.startswith("cc-by-nc"):
-            raise ValueError(
-                "these weights began from NVIDIA's, whose licence goes with them: it is "
-                f"{NONCOMMERCIAL}, so the card cannot say {readable(licence)}"
-            )
-        return licence
-    if not card.licence:
+    nvidia = licence_of(loaded.lineage) == NVIDIA
+    licence = card.licence or (NONCOMMERCIAL if nvidia else "")
+    if nvidia and not licence.startswith("cc-by-nc"):
+        raise ValueError(
+            "these weights began from NVIDIA's, whose licence goes with them: it is "
+            f"{NONCOMMERCIAL}, so the card cannot say {readable(licence)}"
+        )
+    if not licence:
         raise ValueError(
             'a model card says under which licence the weights are: pass Card("mit", ...)'
         )
-    return card.licence
+    return licence
 
 
 def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
     """The licence as the Hub reads it, and all else for people."""
-    licence = licence_for(card, loaded)
     data = ModelCardData(
-        license=licence,
+        license=licence_for(card, loaded),
         library_name="stylegan",
         pipeline_tag="unconditional-image-generation",
         tags=["stylegan", "gan"],
     )
-    config, seen = loaded.generator.config, loaded.images_seen
-    sources = described(loaded.lineage)
+    channels, labels = loaded.generator.config.image_channels, loaded.generator.config.label_dim
+    seen, sources = loaded.images_seen, described(loaded.lineage)
     rows = {
-        "images": f"{loaded.resolution}x{loaded.resolution}, {config.image_channels} channels",
+        "images": f"{loaded.resolution}x{loaded.resolution}, {channels} channels",
         "trained on": card.data + ("" if seen is None else f", {seen:,} images seen"),
-        "licence of the weights": licence,
+        "licence of the weights": data.license,
         **({"weights from": "; then ".join(sources)} if sources else {}),
         **{f"metric {name}": f"{value:g}" for name, value in card.metrics.items()},
     }
-    labels, (height, width) = config.label_dim, loaded.picture_size()
+    height, width = loaded.picture_size()
     text = TEXT.format(
         rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
         labels=f", labels=torch.eye({labels})[[0, 1 % {labels}] * 2]" if labels else "",
-        channels=config.image_channels,
-        height=height,
-        width=width,
+        shape=f"(4, {channels}, {height}, {width})",
         text=card.text,
     )
     return ModelCard(f"---\n{data.to_yaml()}\n---\n{text}")

@@ -26,7 +26,6 @@ from stylegan.messages import listed, readable
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.schedule import resolutions
 
-STYLES = ("ws", "w", "z")
 FORMS = "ws (N, layers, w_dim), w (N, w_dim) or z (N, z_dim)"
 NOISE = re.compile(r"noise_(0|[1-9]\d*)")
 
@@ -57,15 +56,14 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
     except ValueError as error:
         raise ValueError(f"{error}; latents are arrays that numpy.savez has written") from error
     try:
-        kind = kind_of(arrays)
-        checked = {name: checked_numbers(name, array) for name, array in arrays.items()}
-        check_shape(kind, checked[kind], generator.config)
-        noise = noise_of(checked, generator.config, len(checked[kind]))
+        numbers = {name: checked_numbers(name, array) for name, array in arrays.items()}
+        kind = kind_of(numbers, generator.config)
+        noise = noise_of(numbers, generator.config, len(numbers[kind]))
         if kind == "z" and generator.config.label_dim and labels is None:
             raise ValueError("it has latents z, and this network turns them into w by their class")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    ws = checked[kind]
+    ws = numbers[kind]
     if kind == "z":
         loaded = LoadedGenerator(generator, str(path), resolution=generator.config.resolution)
         ws = loaded.styles(ws, labels).cpu().float().clone()
@@ -74,53 +72,51 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
     return Latents(ws, noise)
 
 
-def kind_of(arrays: Mapping[str, np.ndarray]) -> str:
-    """Which of STYLES is there; ValueError unless it is one, with nothing but noise beside it."""
-    names = [name for name in arrays if not NOISE.fullmatch(name)]
-    if len(names) != 1 or names[0] not in STYLES:
-        found = listed(list(map(readable, names)), 4, ", ") if names else "none"
-        raise ValueError(f"one array of styles is needed, found {found}: {FORMS}")
-    return names[0]
-
-
 def checked_numbers(name: str, array: np.ndarray) -> Tensor:
     """The array as float32; ValueError unless it holds finite floating-point numbers."""
     if array.dtype.kind != "f":
-        raise ValueError(f"{name} holds {array.dtype}, not floating-point numbers")
+        raise ValueError(f"{readable(name)} holds {array.dtype}, not floating-point numbers")
     with np.errstate(over="ignore"):  # what becomes infinite is refused below
         numbers = torch.from_numpy(array.astype(np.float32))
     if not torch.isfinite(numbers).all():
-        raise ValueError(f"{name} has numbers that are not finite in float32")
+        raise ValueError(f"{readable(name)} has numbers that are not finite in float32")
     return numbers
 
 
-def check_shape(kind: str, styles: Tensor, config: NetworkConfig) -> None:
-    """ValueError unless there are N >= 1 rows of the network's size."""
-    row = {"ws": (config.num_styles(), config.w_dim), "w": (config.w_dim,), "z": (config.z_dim,)}
-    if styles.ndim == 0 or len(styles) == 0 or styles.shape[1:] != row[kind]:
-        expected = ", ".join(map(str, ("N", *row[kind])))
+def kind_of(arrays: Mapping[str, Tensor], config: NetworkConfig) -> str:
+    """Which form of styles is there; ValueError unless it is one, N >= 1 rows of the network's
+    size, with nothing but noise beside it."""
+    names = [name for name in arrays if not NOISE.fullmatch(name)]
+    rows = {"ws": (config.num_styles(), config.w_dim), "w": (config.w_dim,), "z": (config.z_dim,)}
+    if len(names) != 1 or names[0] not in rows:
+        found = listed(list(map(readable, names)), 4, ", ") if names else "none"
+        raise ValueError(f"one array of styles is needed, found {found}: {FORMS}")
+    kind, shape = names[0], tuple(arrays[names[0]].shape)
+    if not shape or shape[0] == 0 or shape[1:] != rows[kind]:
+        expected = ", ".join(map(str, ("N", *rows[kind])))
         raise ValueError(
-            f"{kind} is {tuple(styles.shape)}, but this network of {config.resolution}x"
-            f"{config.resolution} needs ({expected}) with N from 1; are the latents of another one?"
+            f"{kind} is {shape}, but this network of {config.resolution}x{config.resolution} needs "
+            f"({expected}) with N from 1; are the latents of another one?"
         )
+    return kind
 
 
 def noise_of(arrays: Mapping[str, Tensor], config: NetworkConfig, n: int) -> list[Tensor] | None:
     """The noise maps in the order of layers, None if there are none: two for each resolution up to
     some one, as many as pictures or one for all."""
-    count = sum(NOISE.fullmatch(name) is not None for name in arrays)
+    count = len(arrays) - 1  # all but the styles
     if not count:
         return None
     if not config.noise:
         raise ValueError("it has maps of noise, but this network has no noise inputs")
     sides = [r for r in resolutions(config.resolution) for _ in range(2)]
-    names = [f"noise_{i}" for i in range(count)]
-    if not arrays.keys() >= set(names) or count % 2 or count > len(sides):
+    maps = {name: arrays.get(name) for name in (f"noise_{i}" for i in range(count))}
+    if None in maps.values() or count % 2 or count > len(sides):
         raise ValueError(
             f"maps of noise are for layers 0 to 1, 3, 5 ... or {len(sides) - 1}, found {count}"
         )
-    for name, side in zip(names, sides, strict=False):
-        if arrays[name].shape not in ((1, 1, side, side), (n, 1, side, side)):
+    for (name, noise_map), side in zip(maps.items(), sides, strict=False):
+        if noise_map.shape not in ((1, 1, side, side), (n, 1, side, side)):
             expected = f"({n} or 1, 1, {side}, {side})" if n > 1 else f"(1, 1, {side}, {side})"
-            raise ValueError(f"{name} is {tuple(arrays[name].shape)}, not {expected}")
-    return [arrays[name] for name in names]
+            raise ValueError(f"{name} is {tuple(noise_map.shape)}, not {expected}")
+    return list(maps.values())

@@ -108,7 +108,7 @@ def converted(name: str, value: Any, default: Any) -> Any:
     raise ValueError(f"{name} must be of type {kind.__name__}, not {readable(repr(value))}")
 
 
-def truncation_defaults(settings: Mapping[str, Any]) -> tuple[float, int | None]:
+def truncation_from_official(settings: Mapping[str, Any]) -> dict[str, Any]:
     """psi and cutoff in our terms: officially None for either, or a cutoff <= 0, means none."""
     psi, cutoff = (
         value if value is None else converted(name, value, 0.0)
@@ -116,8 +116,8 @@ def truncation_defaults(settings: Mapping[str, Any]) -> tuple[float, int | None]
         for value in [settings.get(name, default)]
     )
     if psi is None or cutoff is None or cutoff <= 0:
-        return 1.0, None
-    return psi, math.ceil(cutoff)
+        return {"psi": 1.0, "cutoff": None}
+    return {"psi": psi, "cutoff": math.ceil(cutoff)}
 
 
 def fusion_from_official(settings: Mapping[str, Any]) -> Callable[[int], bool]:

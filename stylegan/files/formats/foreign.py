@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from stylegan.files.checkpoint import FLOATS, check_weights
-from stylegan.files.formats.matching import FUSED_FROM, Match, filled
+from stylegan.files.formats.matching import FUSED_FROM, Match, filled, growth
 from stylegan.files.loaded import LoadedGenerator, Snapshot
-from stylegan.messages import readable
 from stylegan.networks import Generator, MappingNetwork, NetworkConfig, SynthesisNetwork
 from stylegan.schedule import resolutions
 
@@ -296,14 +295,10 @@ def said_by_genforce(content: Mapping[str, Any], weights: Weights, config: Netwo
     """Growth by the level of detail; images seen, where the file says it."""
     if "synthesis.lod" not in weights:
         raise ValueError("synthesis.lod is missing")
-    lod = weights["synthesis.lod"].reshape(-1).tolist()
-    if len(lod) != 1 or not 0 <= lod[0] < len(resolutions(config.resolution)):
-        raise ValueError(f"synthesis.lod is {readable(str(lod))}, not a level of this network")
     metadata = content.get("running_metadata")
     seen = metadata.get("seen_img") if isinstance(metadata, Mapping) else None
     return {
-        "resolution": config.resolution >> math.floor(lod[0]),
-        "alpha": 1 - lod[0] % 1,
+        **growth("synthesis.lod", weights["synthesis.lod"].reshape(-1).tolist(), config.resolution),
         "images_seen": seen if type(seen) is int and seen >= 0 else None,
     }
 

@@ -1,13 +1,17 @@
 """Tensors of a foreign file -> ours: how their layouts differ, and that none is missing or left."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from stylegan.files.checkpoint import fitting
+from stylegan.messages import readable
+from stylegan.schedule import resolutions
 
 N = TypeVar("N", bound=nn.Module)
 Shape = tuple[int, ...]
@@ -59,3 +63,15 @@ def filled(
         filled[match.name].copy_(match.to_ours(tensors[match.path]))
     network.load_state_dict(filled, assign=True)
     return network.eval()
+
+
+def growth(name: str, lod: Any, full: int) -> dict[str, Any]:
+    """Resolution and alpha of a network of resolution `full` at an official level of detail."""
+    array = np.asarray(lod)
+    levels = len(resolutions(full))
+    if array.size != 1 or array.dtype.kind not in "fiu" or not 0 <= array.item() <= levels - 1:
+        raise ValueError(
+            f"{name} is {readable(str(lod))}, which is not a level of {full}x{full} images"
+        )
+    level = float(array.item())
+    return {"resolution": full >> math.floor(level), "alpha": 1 - level % 1}

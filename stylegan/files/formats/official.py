@@ -4,7 +4,6 @@ Names and layouts are in `correspondence.py`, the safe reading of the file in `p
 """
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -26,9 +25,9 @@ from stylegan.files.formats.correspondence import (
     generator_matches,
     mapping_matches,
     synthesis_matches,
-    truncation_defaults,
+    truncation_from_official,
 )
-from stylegan.files.formats.matching import Match, N, filled
+from stylegan.files.formats.matching import Match, N, filled, growth
 from stylegan.files.formats.own import HEAD, from_json, snapshot_of
 from stylegan.files.formats.pickles import ForeignFileError, OfficialNetwork, read_networks
 from stylegan.files.loaded import LoadedGenerator, Snapshot
@@ -42,7 +41,6 @@ from stylegan.networks import (
     SynthesisNetwork,
 )
 from stylegan.sampling import Rectangle
-from stylegan.schedule import resolutions
 
 Variables = Mapping[str, Any]  # official path, relative to its network -> array
 Arguments = Mapping[str, Any]  # official keyword arguments; official defaults where absent
@@ -107,16 +105,11 @@ def load_official(path: str | Path) -> Snapshot:
     try:
         config, d_config = shared_configs(g, d, ema)
         network = generator_from_official(ema.variables, ema.settings, config)
-        psi, cutoff = truncation_defaults(ema.settings)
-        resolution, alpha = reached(ema.variables, config.resolution)
         given = ", ".join(f"{name} {value}" for name, value in ema.settings.items())
         loaded = LoadedGenerator(
             network,
             LAYOUT,
-            psi=psi,
-            cutoff=cutoff,
-            resolution=resolution,
-            alpha=alpha,
+            **said_by(ema.variables, ema.settings, config.resolution),
             active_rectangle=rectangle_in_name(path.name, config.resolution),
         )
         snapshot = Snapshot(
@@ -146,16 +139,12 @@ def load_npz(path: Path) -> Snapshot:
     meta = from_json(texts["meta"], path, "meta") if texts["meta"] else {}
     try:
         generator = generator_from_official(arrays, settings)
-        psi, cutoff = truncation_defaults(settings)
-        resolution, alpha = reached(arrays, generator.config.resolution)
+        said = said_by(arrays, settings, generator.config.resolution)
     except (ArithmeticError, TypeError, ValueError) as error:
         raise ValueError(f"{path} cannot be used: {error}") from error
     payload = {
         **HEAD,
-        "resolution": resolution,
-        "alpha": alpha,
-        "psi": psi,
-        "cutoff": cutoff,
+        **said,
         "images_seen": None,
         "lineage": () if meta else to_plain([source_of(path)]),
         **meta,
@@ -165,15 +154,20 @@ def load_npz(path: Path) -> Snapshot:
     return snapshot_of(payload, path)
 
 
+def said_by(variables: Variables, settings: Arguments, full: int) -> dict[str, Any]:
+    """Growth of a generator, at the level of detail 0 if it has none, and truncation."""
+    lod = next((variables[name] for name in LODS if name in variables), 0.0)
+    return growth("lod", lod, full) | truncation_from_official(settings)
+
+
 def shared_configs(
     g: OfficialNetwork, d: OfficialNetwork, ema: OfficialNetwork
 ) -> tuple[NetworkConfig, NetworkConfig]:
     """Configurations of generators and discriminator, equal if their common settings are."""
-    config = config_from_official(ema.settings, GENERATOR_SETTINGS)
-    other = dataclasses.asdict(config_from_official(g.settings, GENERATOR_SETTINGS))
+    config, other = (config_from_official(n.settings, GENERATOR_SETTINGS) for n in (ema, g))
     for field, value in dataclasses.asdict(config).items():
-        if value != other[field]:
-            found = f"{other[field]} in G, {value} in Gs"
+        if value != (theirs := getattr(other, field)):
+            found = f"{theirs} in G, {value} in Gs"
             raise ValueError(f"the networks contradict each other: {field} is {found}")
     d_config = config_from_official(d.settings, DISCRIMINATOR_SETTINGS)
     own = {"deviation_group", "deviation_features"}
@@ -182,18 +176,6 @@ def shared_configs(
         return config, d_config
     both = dataclasses.replace(config, **{field: getattr(d_config, field) for field in own})
     return both, both
-
-
-def reached(variables: Variables, full: int) -> tuple[int, float]:
-    """Resolution and alpha of the level of detail of a generator."""
-    given = next((variables[name] for name in LODS if name in variables), 0.0)
-    array = np.asarray(given)
-    if array.size != 1 or array.dtype.kind not in "fiu" or not 0 <= array.item() < math.inf:
-        raise ValueError(f"lod is {readable(str(array))}, which is not a level of detail")
-    lod = float(array.item())
-    if lod > len(resolutions(full)) - 1:
-        raise ValueError(f"lod is {lod}, which is not a level of {full}x{full} images")
-    return full >> math.floor(lod), 1 - lod % 1
 
 
 def rectangle_in_name(name: str, resolution: int) -> Rectangle | None:
