@@ -9,11 +9,10 @@ import torch
 from commands import look, refused, told
 from official import dumps, network_class, snapshot_objects
 
-from stylegan.files import checkpoint
 from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
-from stylegan.files.loading import load_source
+from stylegan.files.loading import load_discriminator, load_source
 from stylegan.interop import load_official
-from stylegan.networks import Discriminator, Generator, NetworkConfig
+from stylegan.networks import Generator
 
 REFERENCE = Path(__file__).parent / "reference"
 SNAPSHOT = REFERENCE / "official_snapshot.pkl"
@@ -52,9 +51,7 @@ def test_the_converted_snapshot_computes_the_official_images_and_scores(
         images = generator(z, psi=psi, cutoff=loaded.cutoff, noise="const")
     np.testing.assert_allclose(ws, expected["dlatents"], rtol=0, atol=1e-5)
     np.testing.assert_allclose(images, expected[f"Gs_images/{case}"], rtol=0, atol=5e-5)
-    payload = checkpoint.load_kind(files[1], "discriminator")
-    discriminator = Discriminator(NetworkConfig(**payload["config"])).to(dtype)
-    checkpoint.load_weights(discriminator, payload["weights"])
+    discriminator = load_discriminator(files[1]).to(dtype)
     given = torch.from_numpy(expected[f"Gs_images/{case}"]).to(dtype)
     with torch.no_grad():
         scores = discriminator(given)[:, None]
@@ -95,12 +92,11 @@ def test_a_conditional_snapshot_keeps_its_labels(official, tmp_path):
 
 
 def test_nothing_is_overwritten_unless_asked(official, tmp_path):
-    source, target = written(tmp_path, snapshot_objects(official)), tmp_path / "deep" / "g.pt"
-    told("convert", source, target)
-    target.write_bytes(b"mine")
+    source, target, other = (tmp_path / name for name in ("network.pkl", "g.pt", "d.pt"))
+    written(tmp_path, snapshot_objects(official))
+    for path in (target, other):
+        path.write_bytes(b"mine")
     assert f"{target} exists; pass --overwrite" in refused("convert", source, target)
-    other = tmp_path / "d.pt"
-    other.write_bytes(b"mine")
     message = refused("convert", source, tmp_path / "new.pt", "--discriminator", other)
     assert f"{other} exists; pass --overwrite" in message
     assert target.read_bytes() == other.read_bytes() == b"mine"
@@ -110,24 +106,17 @@ def test_nothing_is_overwritten_unless_asked(official, tmp_path):
     before = source.read_bytes()
     assert f"{source} is the source" in refused("convert", source, source, "--overwrite")
     assert source.read_bytes() == before
-    assert "is a folder" in refused("convert", source, tmp_path, "--overwrite")
     both = refused("convert", source, tmp_path / "x.pt", "--discriminator", tmp_path / "x.pt")
     assert "generator and discriminator cannot both be" in both
 
 
-def other_average(official, **changes):
-    """A snapshot whose Gs is not G: with other settings, if any."""
-    g, d, _ = snapshot_objects(official)
-    ema = snapshot_objects(official, changes)[2]
-    return g, d, ema
-
-
 def test_the_average_generator_has_the_architecture_of_the_trained_one(official, tmp_path):
-    path = written(tmp_path, other_average(official, nonlinearity="relu"))
-    message = refused("convert", path, tmp_path / "g.pt")
+    g, d, _ = snapshot_objects(official)
+    other = snapshot_objects(official, {"nonlinearity": "relu"})[2]
+    message = refused("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
     assert "the networks contradict each other: activation is lrelu in G, relu in Gs" in message
-    path = written(tmp_path, other_average(official, truncation_psi=0.5, fused_scale=True))
-    told("convert", path, tmp_path / "g.pt")
+    other = snapshot_objects(official, {"truncation_psi": 0.5, "fused_scale": True})[2]
+    told("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
     assert load_source(tmp_path / "g.pt").psi == 0.5
 
 

@@ -50,15 +50,11 @@ chosen = torch.hub.load(clone, "generator", weights, source="local")
 for name, G in {{"local": local, "remote": remote, "chosen": chosen}}.items():
     found[name] = G(z, psi=0.7, noise="const").flatten().tolist()
 found["sample"] = chosen.sample([3, 4]).flatten().tolist()
-untrained = torch.hub.load(clone, "emoji32", source="local", pretrained=False)
-found["untrained"] = list(untrained(z).shape)
 found["kinds"] = [isinstance(local, torch.nn.Module), str(local.w_avg.device), local.training]
 found["w"] = list(local.mapping(z).shape)
 found["by parts"] = local.synthesis(local.broadcast(local.mapping(z))).shape[1:] == (3, 32, 32)
 D = torch.hub.load(clone, "discriminator", sys.argv[1] + "/critic.pt", source="local")
 found["logits"] = list(D(local(z)).shape)
-from stylegan import sampling
-found["picture"] = sampling.picture(next(sampling.generate(local, [5]))[0]).size
 print(json.dumps(found))
 """
 ABSENT = (
@@ -134,8 +130,6 @@ def test_the_entries_work_where_only_torch_numpy_and_pillow_are(found, generator
         assert_close(torch.tensor(found[route]), expected)
     assert (found["w"], found["by parts"], found["logits"]) == ([2, 8], True, [2])
     assert len(found["sample"]) == 2 * 3 * 32 * 32
-    assert found["untrained"] == [2, 3, 32, 32]
-    assert found["picture"] == [32, 32]
 
 
 # Any generator
@@ -184,12 +178,9 @@ def test_sample_takes_labels_where_there_are_any(tmp_path):
     config = dataclasses.replace(TINY, label_dim=3)
     path = tmp_path / "mine.pt"
     save_generator(path, random_generator(config), label_names=("cat", "dog", "hen"))
-    command = ["generate", path, "--seeds", "0", "--class", "dog", "--device", "cpu"]
-    told(*command, "--out", tmp_path)
     G = entry("generator", path)
     assert list(G.loaded.label_names) == ["cat", "dog", "hen"]
     dog = torch.eye(3)[1:2]
-    assert torch.equal(G.sample([0], labels=dog)[0], saved_picture(tmp_path / "seed0000.png"))
     assert not torch.equal(G.sample([0], labels=dog), G.sample([0], labels=torch.eye(3)[:1]))
     with pytest.raises(ValueError, match=r"labels of shape \(1, 3\) are needed"):
         G.sample([0])
@@ -203,9 +194,8 @@ def run(tmp_path_factory):
     """A run folder with two states, and the newer one's networks."""
     folder = tmp_path_factory.mktemp("run")
     for images_seen in (4, 8):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(images_seen)
-            state = TrainState.create(tiny_config())
+        state = TrainState.create(tiny_config())
+        state.discriminator.head.out.bias.data.fill_(images_seen)
         checkpoint.save(folder / f"state-{images_seen:09}.pt", "state", state.to_payload())
     save_generator(folder / "generator-000000012.pt", state.generator_ema)
     return folder, state

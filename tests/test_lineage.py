@@ -13,7 +13,7 @@ from stylegan.cli.files import facts_of
 from stylegan.config import load_config, read_stored_config
 from stylegan.data import cached_store
 from stylegan.files import checkpoint
-from stylegan.files.formats import export, own, read_snapshot
+from stylegan.files.formats import own, read_snapshot
 from stylegan.files.loading import load_source
 from stylegan.lineage import NVIDIA, Source, licence_of, public_address, to_plain
 from stylegan.run_folder import RunFolder
@@ -71,13 +71,10 @@ def test_the_run_folder_remains_a_configuration_and_a_run_that_resumes(tuned, st
 @pytest.mark.parametrize("ending", [".pt", ".safetensors"])
 def test_the_chain_survives_every_format(tmp_path, ending):
     path = tmp_path / f"g{ending}"
-    fields = {"resolution": 16, "lineage": (OFFICIAL, MINE)}
-    if ending == ".pt":
-        own.save_generator(path, random_generator(), **fields)
-    else:
-        export(own.LoadedGenerator(random_generator(), "memory", **fields), path)
-    loaded = load_source(path)
-    assert loaded.lineage == (OFFICIAL, MINE)
+    chain = {"resolution": 16, "lineage": (OFFICIAL, MINE)}
+    write = own.save_loaded if ending == ".pt" else own.save_safetensors
+    write(path, own.LoadedGenerator(random_generator(), "memory", **chain))
+    assert load_source(path).lineage == (OFFICIAL, MINE)
     facts = facts_of(str(path))
     assert facts["licence"] == NVIDIA
     assert f"{SNAPSHOT.name} (SHA-256 {OFFICIAL.sha256[:16]}" in facts["weights from"]
