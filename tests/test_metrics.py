@@ -27,7 +27,7 @@ from stylegan.metrics import (
     parse,
     score_name,
 )
-from stylegan.metrics.cache import Rows, cached
+from stylegan.metrics.cache import cached, gathered_rows
 from stylegan.metrics.engine import kind_of
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
@@ -62,9 +62,9 @@ def test_moments_equal_numpy_in_any_blocks_also_far_from_zero(at_once):
     rows = np.random.default_rng(0).standard_normal((50, 6)) + 1e6
     parts = [moments_of(rows[i::3], at_once) for i in range(3)]
     for moments in (moments_of(rows, at_once), pooled(parts)):
-        np.testing.assert_allclose(moments.mean(), rows.mean(axis=0), rtol=1e-14)
-        covariance = np.cov(rows, rowvar=False)
-        np.testing.assert_allclose(moments.covariance(), covariance, rtol=1e-7, atol=1e-9)
+        mean, covariance = moments.gaussian()
+        np.testing.assert_allclose(mean, rows.mean(axis=0), rtol=1e-14)
+        np.testing.assert_allclose(covariance, np.cov(rows, rowvar=False), rtol=1e-7, atol=1e-9)
 
 
 # Images, names, the cache
@@ -120,10 +120,10 @@ def test_an_array_is_made_once_and_again_when_damaged(tmp_path):
 
 
 def test_rows_wait_in_a_file(tmp_path):
-    rows, collected = torch.randn(9, 4), Rows(9, 4, tmp_path)
-    for some in rows.split(2):
-        collected.add(some)
-    np.testing.assert_array_equal(collected.gathered(), rows.numpy())
+    rows = torch.randn(9, 4)
+    batches = ([some, some[:, :1]] for some in rows.split(2))
+    for table, width in zip(gathered_rows(batches, [4, 1], 9, tmp_path), (4, 1), strict=True):
+        np.testing.assert_array_equal(table, rows[:, :width])
     assert list(tmp_path.iterdir()) == []  # it has no name, so nothing is left behind
 
 

@@ -65,12 +65,14 @@ def test_the_most_confident_are_kept(logits, kept):
 def test_logits_of_all_shapes_say_the_same():
     logits = torch.randn(5)
     pair = torch.stack([-logits, logits], dim=1)
-    for shape in (logits, logits[:, None], pair, pair + 3):
-        torch.testing.assert_close(one_logit(shape, "smile"), logits)
+    for same in (logits, logits[:, None], pair, pair + 3):
+        torch.testing.assert_close(one_logit(lambda images: images, "smile", same), logits)
     with pytest.raises(ValueError, match=r"smile must give .* not \(5, 3\)"):
-        one_logit(torch.zeros(5, 3), "smile")
+        one_logit(lambda images: images, "smile", torch.zeros(5, 3))
     with pytest.raises(ValueError, match=r"smile must give .* not finite"):
-        one_logit(torch.tensor([1.0, math.nan]), "smile")
+        one_logit(lambda images: images, "smile", torch.tensor([1.0, math.nan]))
+    with pytest.raises(ValueError, match=r"smile cannot classify \(2, 3\): "):
+        one_logit(torch.nn.Linear(5, 1), "smile", torch.zeros(2, 3))
 
 
 def direction(images):
@@ -123,14 +125,14 @@ def script(tmp_path):
 def test_a_torchscript_file_classifies_as_the_function_does(toy, script, tmp_path):
     found = measure_separability(toy, ["ls"], 500, Tools(tmp_path, classifiers=(script,)))
     expected = attribute_entropies(toy, {"bright": direction}, 500, tmp_path)
-    assert found.values["ls"] == {
+    assert found["ls"].values == {
         "ls-z": score(expected["z"]),
         "ls-w": score(expected["w"]),
         "entropy-z/bright": expected["z"]["bright"],
         "entropy-w/bright": expected["w"]["bright"],
     }
-    assert found.about["kept_per_attribute"] == 250
-    assert len(found.about["classifiers"]["bright"]) == 64
+    assert found["ls"].about["kept_per_attribute"] == 250
+    assert len(found["ls"].about["classifiers"]["bright"]) == 64
 
 
 def test_bad_classifier_files_are_named(toy, script, tmp_path):
@@ -141,7 +143,7 @@ def test_bad_classifier_files_are_named(toy, script, tmp_path):
         measure()
     with pytest.raises(ValueError, match="need different file names: bright, bright"):
         measure(script, script)
-    with pytest.raises(FileNotFoundError, match=r"none\.pt"):
+    with pytest.raises(ValueError, match=r"none\.pt"):
         measure(tmp_path / "none.pt")
     (tmp_path / "text.pt").write_text("no program")
     with pytest.raises(ValueError, match=r"text\.pt is not a TorchScript file"):

@@ -203,7 +203,7 @@ def neighbours(
     """
     from stylegan.metrics import GeneratorSamples
     from stylegan.metrics.neighbours import comparing, samples_and_nearest
-    from stylegan.metrics.reals import store_of
+    from stylegan.metrics.sources import store_of
     from stylegan.run_folder import RunFolder
 
     loaded, run, bars = selection.loaded, RunFolder.at(selection.source), common.image_bars()

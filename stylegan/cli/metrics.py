@@ -109,7 +109,7 @@ def metrics(
     from stylegan.distributed import on_all_ranks, process_group
     from stylegan.files.loading import load_source
     from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
-    from stylegan.metrics.reals import store_of
+    from stylegan.metrics.sources import store_of
     from stylegan.run_folder import RunFolder
 
     if out is not None:

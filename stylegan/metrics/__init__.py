@@ -14,14 +14,13 @@ from stylegan.metrics.engine import (
 from stylegan.metrics.features import FeatureNetwork, Tools
 from stylegan.metrics.pictures import Pictures, holds_pictures
 from stylegan.metrics.sources import GeneratorSamples, ImageSource, OtherHalf
-from stylegan.metrics.statistics import Moments, frechet_distance
+from stylegan.metrics.statistics import frechet_distance
 
 __all__ = [
     "KINDS",
     "FeatureNetwork",
     "GeneratorSamples",
     "ImageSource",
-    "Moments",
     "OtherHalf",
     "Pictures",
     "Request",

@@ -57,17 +57,20 @@ class EfficientNetLite0:
         weight, bias = self.layers[name]
         side, groups = x.shape[-1], x.shape[1] // weight.shape[1]
         padding = max((-(-side // stride) - 1) * stride + weight.shape[2] - side, 0)
-        before, after = padding // 2, (padding + 1) // 2
-        if before == after:
-            return F.conv2d(x, weight, bias, stride, before, groups=groups)
-        x = F.pad(x, (before, after, before, after))
-        return F.conv2d(x, weight, bias, stride, groups=groups)
+        if padding % 2:
+            before, after = padding // 2, padding // 2 + 1
+            x, padding = F.pad(x, (before, after, before, after)), 0
+        return F.conv2d(x, weight, bias, stride, padding // 2, groups=groups)
 
     def stages(self, images: Tensor) -> list[Tensor]:
         """What each stage makes of RGB images (n, 3, r, r) in [0, 255], the finest first: maps of
         1/2, 1/4, 1/8, 1/16, 1/16, 1/32 and 1/32 of the side."""
-        x = F.relu6(self.layer((resized(images) - MEAN) / DEVIATION, "_conv_stem", 2))
-        found, block = [], 0
+        size = SMALL if images.shape[-1] <= SMALL else LARGE
+        images = F.interpolate(
+            images, (size, size), mode="bilinear", align_corners=False, antialias=True
+        ).contiguous(memory_format=torch.channels_last)
+        x = F.relu6(self.layer((images - MEAN) / DEVIATION, "_conv_stem", 2))
+        maps, block = [], 0
         for blocks, first_stride in STAGES:
             for i in range(blocks):
                 before, name = x, f"_blocks.{block}."
@@ -77,32 +80,19 @@ class EfficientNetLite0:
                 x = self.layer(x, f"{name}_project_conv")
                 x = x + before if i else x
                 block += 1
-            found.append(x)
-        return found
+            maps.append(x)
+        return maps
 
     def features(self, images: Tensor) -> Tensor:
         """Averages of the last maps, (n, DIM), of images (n, 3, r, r) in [0, 255]."""
         return F.relu6(self.layer(self.stages(images)[-1], "_conv_head")).mean(dim=(2, 3))
 
 
-def resized(images: Tensor) -> Tensor:
-    """Float images (n, C, r, r) at the side that the network looks at, bilinear, antialiased."""
-    size = SMALL if images.shape[-1] <= SMALL else LARGE
-    return F.interpolate(
-        images, (size, size), mode="bilinear", align_corners=False, antialias=True
-    ).contiguous(memory_format=torch.channels_last)
-
-
 def weights_path() -> Path | None:
     """The file of weights, if it is installed."""
-    found = importlib.util.find_spec(PACKAGE)
-    path = Path(found.origin).parent / FILE if found and found.origin else None
+    spec = importlib.util.find_spec(PACKAGE)
+    path = Path(spec.origin).parent / FILE if spec and spec.origin else None
     return path if path and path.is_file() else None
-
-
-def obstacle() -> str | None:
-    """Why the network cannot look at images here, if so."""
-    return None if weights_path() else f"its weights are missing ({HOW_TO_GET})"
 
 
 def load_efficientnet(device: torch.device) -> tuple[EfficientNetLite0, str]:
@@ -113,10 +103,10 @@ def load_efficientnet(device: torch.device) -> tuple[EfficientNetLite0, str]:
         path = weights_path()
         if path is None:
             raise ValueError(f"the weights of EfficientNet-Lite0 are missing; {HOW_TO_GET}")
-        weights = read_weights(path)
-        if weights.sha256 != SHA256:
+        tensors, sha256 = read_weights(path)
+        if sha256 != SHA256:
             raise ValueError(f"{path} is not the published file of weights; install it again")
-        return EfficientNetLite0(weights.tensors, device), weights.sha256
+        return EfficientNetLite0(tensors, device), sha256
 
     return on_all_ranks(load)
 

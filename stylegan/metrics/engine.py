@@ -9,17 +9,16 @@ from typing import Any, NamedTuple
 
 from stylegan import distributed
 from stylegan.metrics.efficientnet import weights_path
-from stylegan.metrics.families import EFF
+from stylegan.metrics.families import EFF, INCEPTION
 from stylegan.metrics.features import Measured, Tools
-from stylegan.metrics.inception import INCEPTION
 from stylegan.metrics.path_length import measure_path_length
 from stylegan.metrics.separability import measure_separability
 from stylegan.metrics.sources import ImageSource, OtherHalf
 from stylegan.metrics.wasserstein import measure_swd
 from stylegan.records import append_line, device_name, to_line, versions
 
-# Measures several kinds of metrics in one pass over that many images.
-Measure = Callable[[ImageSource, Collection[str], int, Tools], Measured]
+# Measures several kinds of metrics in one pass over that many images; a text: why one is refused.
+Measure = Callable[[ImageSource, Collection[str], int, Tools], Mapping[str, Measured | str]]
 
 
 class Kind(NamedTuple):
@@ -51,8 +50,6 @@ KINDS: Mapping[str, Kind] = {
         EFFS, 5_000, "eff-precision", "precision, recall, EfficientNet features", True, False
     ),
 }
-DEFAULT = "eff-fd,eff-pr,swd"  # where EfficientNet's weights are installed
-WITHOUT_FEATURES = "swd"
 PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # a kind, a number of images
 
 
@@ -64,42 +61,40 @@ class Request(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Kind and number of images, thousands as k: `fid50k`, `swd16384`."""
+        """`fid50k`, `swd16384`: thousands as k."""
         n = self.images
         return f"{self.kind}{n // 1000}k" if n % 1000 == 0 else f"{self.kind}{n}"
 
 
 def parse(names: str, images: int | None = None) -> list[Request]:
-    """The requests in text such as `fid50k,kid,ppl-z-full10k`, each once.
-
-    A name without a number means `images`, or as many as usual. ValueError for unknown names.
-    """
-    found: dict[Request, None] = {}
-    for name in names.split(","):
-        match = PATTERN.fullmatch(name.strip())
-        kind = match[1] if match else ""
-        if match is None or kind not in KINDS:
+    """The requests in text such as `fid50k,kid,ppl-z-full10k`, each once. A name without a number
+    means `images`, or as many as usual."""
+    requests: dict[Request, None] = {}
+    for name in map(str.strip, names.split(",")):
+        kind = kind_of(name)
+        if kind is None:
+            known = ", ".join(KINDS)
             raise ValueError(
-                f"there is no metric {name.strip()!r}; known: {', '.join(KINDS)}, with a number "
-                "of images behind if you like, as in fid50k"
+                f"there is no metric {name!r}; known: {known}, with a number of images behind if "
+                "you like, as in fid50k"
             )
-        number = int(match[2]) * (1000 if match[3] else 1) if match[2] else images
-        request = Request(kind, KINDS[kind].images if number is None else number)
-        if request.images < 2:
-            raise ValueError(f"{name.strip()}: at least 2 images are needed")
-        found[request] = None
-    return list(found)
+        text, digits, thousands = PATTERN.fullmatch(name).groups()  # type: ignore[union-attr]
+        number = int(digits) * (1000 if thousands else 1) if digits else images or kind.images
+        if number < 2:
+            raise ValueError(f"{name}: at least 2 images are needed")
+        requests[Request(text, number)] = None
+    return list(requests)
 
 
 def kind_of(metric: str) -> Kind | None:
-    """The kind of a result by its name; None for one that this version does not know."""
+    """The kind of a metric by its name; None for one that this version does not know."""
     match = PATTERN.fullmatch(metric)
     return KINDS.get(match[1]) if match else None
 
 
 def default_names() -> str:
     """The metrics that need no download and can be measured here."""
-    return DEFAULT if weights_path() else WITHOUT_FEATURES
+    return "eff-fd,eff-pr,swd" if weights_path() else "swd"
 
 
 class Result(NamedTuple):
@@ -152,55 +147,41 @@ def evaluate(
     *,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Result]:
-    """Measure what was requested, a family of metrics at a time, and yield each result.
+    """Measure what was requested, a family of metrics at a time.
 
-    If some cannot be measured, for want of a file, a library or fitting data, `tell` is called
-    with the reason and the others are measured. Call it in all processes; all get the same results.
+    `tell` is called with the reason why some cannot be measured; the others are. Call it in all
+    processes; all get the same results.
     """
     groups: dict[tuple[Measure, int], list[Request]] = {}
     for request in requests:
         groups.setdefault((KINDS[request.kind].measure, request.images), []).append(request)
-    common = {
-        **source.about(),
-        "versions": versions(),
-        "device": device_name(source.device),
-        "processes": distributed.world_size(),
-    }
+    common = {**source.about(), "versions": versions(), "device": device_name(source.device)}
+    common["processes"] = distributed.world_size()
     for (measure, images), group in groups.items():
         started = time.perf_counter()
         names = ", ".join(request.name for request in group)
-        kinds = [request.kind for request in group]
-        measured, problem = attempt(measure, source, kinds, images, tools)
-        problems = [text for text in distributed.gather(problem) if text]
-        if problems or measured is None:
-            tell(f"{names} could not be measured: {problems[0]}")
+        try:
+            measured = measure(source, [request.kind for request in group], images, tools)
+        except (ModuleNotFoundError, ValueError, OSError) as error:
+            tell(f"{names} could not be measured: {reason_of(error)}")
             continue
         seconds = round(time.perf_counter() - started, 3)
         for request in group:
-            if request.kind in measured.refused:
-                tell(f"{request.name} was refused: {measured.refused[request.kind]}")
+            outcome = measured[request.kind]
+            if isinstance(outcome, str):
+                tell(f"{request.name} was refused: {outcome}")
                 continue
             protocol: dict[str, Any] = dict(common)
             if source.store is not None and (KINDS[request.kind].reals or source.labelled):
                 protocol |= {"reals": source.about_reals(), "data": source.store.meta.source}
-            protocol |= measured.about
-            protocol |= measured.of_kinds.get(request.kind, {})
-            protocol |= {"measured_together": names, "seconds": seconds}
-            yield Result(request.name, measured.values[request.kind], protocol)
+            protocol |= {**outcome.about, "measured_together": names, "seconds": seconds}
+            yield Result(request.name, outcome.values, protocol)
 
 
-def attempt(
-    measure: Measure, source: ImageSource, kinds: list[str], images: int, tools: Tools
-) -> tuple[Measured | None, str | None]:
-    """What was measured, or why it could not be, if the user can do something about it."""
-    try:
-        return measure(source, kinds, images, tools), None
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("stylegan"):
-            raise
-        return None, f"the library {error.name} is missing; pip install -e '.[metrics]'"
-    except (ValueError, OSError) as error:
-        return None, " ".join(str(error).split()) or type(error).__name__
+def reason_of(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"the library {error.name} is missing; pip install -e '.[metrics]'"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def halves(

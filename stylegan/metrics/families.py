@@ -1,137 +1,164 @@
-"""Metrics of features: the steps that those of Inception and of EfficientNet share, and the latter.
+"""FID and the others: metrics of the features of one network, in one pass over the images.
 
-Distances, precision and recall in features of EfficientNet-Lite0 rank generators of any data much
-as Inception's do, on a scale of their own: do not compare them with published numbers.
+The formulas of Inception's features are torch-fidelity's, but for Frechet's. Precision and recall
+use this network, too, not VGG16 as where they were defined, so they are not comparable with numbers
+from there. EfficientNet's features rank generators of any data much as Inception's do, on a scale
+of their own: do not compare them with published numbers.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from stylegan.distributed import from_rank0, on_all_ranks
-from stylegan.metrics.cache import Rows, cached
+from stylegan.distributed import from_rank0
+from stylegan.metrics.cache import cached, gathered_rows
 from stylegan.metrics.efficientnet import efficientnet
-from stylegan.metrics.features import FeatureNetwork, Measured, Tools
+from stylegan.metrics.features import FEATURES, FeatureNetwork, Measured, Tools, inception
 from stylegan.metrics.sources import ImageSource
 from stylegan.metrics.statistics import (
     GROUPS,
     LEAST_FOR_NEIGHBORHOODS,
     NEIGHBORHOOD,
-    Estimate,
+    frechet_distance,
     frechet_estimate,
     kernel_estimate,
-    precision_recall,
+    moments_of,
+    share_within,
 )
 
-# a kind, features of fakes and of reals (n, dim) -> the kind's values, and what defines them
-Compare = Callable[
-    [str, np.ndarray, np.ndarray, ImageSource], tuple[dict[str, float], dict[str, Any]]
-]
+KID_SUBSETS, KID_SUBSET_SIZE = 100, 1000
+SPLITS = 10  # of the Inception score
+SEED = 2020  # torch-fidelity's, of KID's subsets and the order within the Inception score
+DISTANCES_AT_ONCE = 2**26  # of precision and recall, in memory
+# a metric, features of fakes and of reals (n, dim) -> its values, and what defines it alone
+Compare = Callable[[str, np.ndarray, np.ndarray, ImageSource], Measured]
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Kinds of metrics that look at the features of one network, in one pass over the images."""
+    """The metrics that look at the features of one network."""
 
     name: str
     load: Callable[[Tools, ImageSource], FeatureNetwork]
     compare: Compare
-    least: Mapping[str, int]  # images of each sort that a kind needs at least
-    alone: str = ""  # the kind that does not compare with reals
+    least: Mapping[str, int]  # images of each sort that a metric needs
+    alone: str = ""  # the metric that does not compare with reals
     evenly: bool = False  # take reals from the whole data, both ways round if they are mirrored
-    of_reals: Callable[[FeatureNetwork], FeatureNetwork] = lambda network: network
+    dim_of_reals: int | None = None  # features of reals that are compared; None: all
 
     def measure(
         self, source: ImageSource, kinds: Collection[str], images: int, tools: Tools
-    ) -> Measured:
-        """Measure some kinds. Where the data has fewer than `images`, all of it is used.
-
-        Features wait in files; in memory is a batch.
-        """
-        compared, num_reals = set(kinds) != {self.alone}, images
-        if compared:
+    ) -> dict[str, Measured | str]:
+        """Where the data has fewer reals than `images`, all of it is used."""
+        num_reals = images
+        if set(kinds) != {self.alone}:
             ways = 2 if self.evenly and source.mirror else 1
             num_reals = min(images, len(source.real_images()) * ways)
-        refused = {
+        measured: dict[str, Measured | str] = {
             kind: f"found {images:,} samples and {num_reals:,} real images, at least "
             f"{self.least[kind]:,} of each are needed"
             for kind in kinds
             if num_reals < self.least[kind]
         }
-        wanted = [kind for kind in kinds if kind not in refused]
-        if not wanted:
-            return Measured({}, {}, refused=refused)
+        enough = [kind for kind in kinds if kind not in measured]
+        if not enough:
+            return measured
         network = self.load(tools, source)
-        fakes = extract_features(network, source.fakes(images), images, tools.cache)
-        reals, about_reals = fakes, {}
-        if set(wanted) != {self.alone}:
-            reals = self.features_of_reals(source, self.of_reals(network), num_reals, tools)
-            chosen = {"chosen": "evenly"} if self.evenly else {}
-            about_reals = {"reals": {**source.about_reals(), "number": num_reals, **chosen}}
+        about = {**network.about(), "images": images}
+        fakes = extract_features(network, network.dim, source.fakes(images), images, tools.cache)
+        reals, of_reals = fakes, {}
+        if set(enough) != {self.alone}:
+            of_reals = {**source.about_reals(), "number": num_reals}
+            dim = self.dim_of_reals or network.dim
+            batches = source.reals(num_reals, evenly=self.evenly)
+            reals = cached(
+                tools.cache,
+                f"{self.name}-features",
+                {**of_reals, **network.about(), "evenly": self.evenly, "torch": torch.__version__},
+                lambda: extract_features(network, dim, batches, num_reals, tools.cache),
+                tools.tell,
+            )
+            of_reals |= {"chosen": "evenly"} if self.evenly else {}
 
-        def compare() -> dict[str, tuple[dict[str, float], dict[str, Any]]]:
+        def compare() -> dict[str, Measured]:
             assert fakes is not None and reals is not None
-            return {kind: self.compare(kind, fakes, reals, source) for kind in wanted}
+            return {kind: self.compare(kind, fakes, reals, source) for kind in enough}
 
-        values, of_kinds = {}, {}
-        for kind, (numbers, about) in from_rank0(compare).items():
-            values[kind] = numbers
-            of_kinds[kind] = about if kind == self.alone else {**about_reals, **about}
-        return Measured(values, {**network.about(), "images": images}, of_kinds, refused)
-
-    def features_of_reals(
-        self, source: ImageSource, network: FeatureNetwork, num: int, tools: Tools
-    ) -> np.ndarray | None:
-        """Features of `num` reals in rank 0, from the cache if they are there."""
-        about = {**source.about_reals(), **network.about(), "number": num, "evenly": self.evenly}
-        return cached(
-            tools.cache,
-            f"{self.name}-features",
-            {**about, "torch": torch.__version__},
-            lambda: extract_features(
-                network, source.reals(num, evenly=self.evenly), num, tools.cache
-            ),
-            tools.tell,
-        )
+        for kind, (values, defined_by) in from_rank0(compare).items():
+            compared = {} if kind == self.alone else {"reals": of_reals}
+            measured[kind] = Measured(values, {**about, **compared, **defined_by})
+        return measured
 
 
 def extract_features(
-    network: FeatureNetwork, batches: Iterable[Tensor], num: int, folder: Path
+    network: FeatureNetwork, dim: int, batches: Iterable[Tensor], num: int, folder: Path
 ) -> np.ndarray | None:
-    """float32 (num, dim) in rank 0, of images whose parts the processes hold; None in others."""
-    rows = Rows(num, network.dim, folder)
-
-    def collect() -> None:
-        for images in batches:
-            rows.add(network(images))
-
-    on_all_ranks(collect, at_once=True)
-    return rows.gathered()
+    """The first `dim` features, (num, dim) in rank 0, of images whose parts the processes hold."""
+    rows = ([network(images)[:, :dim]] for images in batches)
+    return gathered_rows(rows, [dim], num, folder)[0]
 
 
-DISTANCES: dict[str, Callable[[np.ndarray, np.ndarray], Estimate]] = {
-    "eff-fd": frechet_estimate,
-    "eff-kid": kernel_estimate,
-}
-
-
-def compare_eff(
+def compare_inception(
     kind: str, fakes: np.ndarray, reals: np.ndarray, source: ImageSource
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """The values of one metric and what defines them, of features (n, dim) and (m, dim)."""
-    if kind in DISTANCES:
-        value, interval = DISTANCES[kind](fakes, reals)
-        return {kind: value}, {"interval_95": {kind: interval}}
-    precision, recall = precision_recall(fakes[: len(reals)], reals)
-    used = {"neighborhood": NEIGHBORHOOD, "images_compared": min(len(fakes), len(reals))}
-    return {"eff-precision": precision, "eff-recall": recall}, used
+) -> Measured:
+    """One metric of `fakes` (n, FEATURES + LOGITS) and `reals` (m, FEATURES)."""
+    from torch_fidelity import metric_isc, metric_kid, metric_prc
+
+    if kind == "is":
+        found = metric_isc.isc_features_to_metric(
+            torch.from_numpy(fakes[:, FEATURES:]), SPLITS, rng_seed=SEED
+        )
+        values = {"is": found["inception_score_mean"], "is_std": found["inception_score_std"]}
+        return Measured(values, {"splits": SPLITS, "order_seed": SEED})
+    fakes = fakes[:, :FEATURES]
+    if kind == "fid":
+        # batches as large as the source's: the order of summation decides the last digits
+        ours, theirs = (moments_of(rows, source.batch).gaussian() for rows in (fakes, reals))
+        return Measured({"fid": frechet_distance(*ours, *theirs)}, {})
+    both = [torch.from_numpy(rows) for rows in (fakes, reals)]
+    if kind == "kid":
+        size = min(KID_SUBSET_SIZE, len(fakes), len(reals))
+        found = metric_kid.kid_features_to_metric(
+            *both, kid_subsets=KID_SUBSETS, kid_subset_size=size, rng_seed=SEED, verbose=False
+        )
+        name = "kernel_inception_distance"
+        values = {"kid": found[f"{name}_mean"], "kid_std": found[f"{name}_std"]}
+        about = {"subsets": KID_SUBSETS, "subset_size": size, "subset_seed": SEED}
+        return Measured(values, about)
+    found = metric_prc.prc_features_to_metric(
+        *(rows.to(source.device) for rows in both),
+        prc_neighborhood=NEIGHBORHOOD,
+        prc_batch_size=max(DISTANCES_AT_ONCE // max(len(fakes), len(reals)), 1),
+        save_cpu_ram=True,
+        verbose=False,
+    )
+    values = {name: found[name] for name in ("precision", "recall")}
+    return Measured(values, {"neighborhood": NEIGHBORHOOD})
 
 
+def compare_eff(kind: str, fakes: np.ndarray, reals: np.ndarray, source: ImageSource) -> Measured:
+    if kind == "eff-pr":
+        fakes = fakes[: len(reals)]
+        precision, recall = share_within(fakes, reals), share_within(reals, fakes)
+        about = {"neighborhood": NEIGHBORHOOD, "images_compared": len(fakes)}
+        return Measured({"eff-precision": precision, "eff-recall": recall}, about)
+    estimate = frechet_estimate if kind == "eff-fd" else kernel_estimate
+    value, interval = estimate(fakes, reals)
+    return Measured({kind: value}, {"interval_95": {kind: interval}})
+
+
+INCEPTION = Family(
+    "inception",
+    lambda tools, source: inception(tools, source.device),
+    compare_inception,
+    {"fid": 2, "kid": 2, "pr": LEAST_FOR_NEIGHBORHOODS, "is": SPLITS},
+    alone="is",
+    dim_of_reals=FEATURES,
+)
 EFF = Family(
     "eff",
     lambda tools, source: efficientnet(source.device, source.size),

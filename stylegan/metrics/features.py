@@ -1,5 +1,6 @@
 """Networks that turn images into features, and files of their weights: data, never executed."""
 
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,13 @@ from stylegan.lineage import sha256_of
 from stylegan.ops import in_float32
 
 LARGEST = 256  # pixels a side that VGG16 and the attribute classifiers see at most, officially
+AVERAGED_DOWN = f"box averages down to {LARGEST}, none up"
+INCEPTION = (
+    "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
+    "weights-inception-2015-12-05-6726825d.pth"
+)
+FEATURES, LOGITS = 2048, 1008  # of Inception; the logits are without their bias, as officially
+Weights = tuple[dict[str, Tensor], str]  # the tensors in a file, and its SHA-256
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +45,10 @@ class FeatureNetwork:
 
 
 class Measured(NamedTuple):
-    """What one measurement of some kinds of metrics gives."""
+    """One metric's numbers, and what defines them beside the source, for the result."""
 
-    values: Mapping[str, Mapping[str, float]]  # named numbers of each kind
-    about: Mapping[str, Any]  # what defines them, for the result
-    of_kinds: Mapping[str, Mapping[str, Any]] = {}  # what defines one kind alone
-    refused: Mapping[str, str] = {}  # kinds that could not be measured, and why
+    values: Mapping[str, float]
+    about: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -64,17 +70,38 @@ def as_rgb(images: Tensor) -> Tensor:
     return images.expand(-1, 3, -1, -1) if channels == 1 else images
 
 
-def averaged_down(images: Tensor, largest: int = LARGEST) -> Tensor:
-    """Images reduced by box averages to `largest` pixels a side, if they have more."""
-    factor = images.shape[2] // largest
+def averaged_down(images: Tensor) -> Tensor:
+    """Images reduced by box averages to LARGEST pixels a side, if they have more."""
+    factor = images.shape[2] // LARGEST
     return F.avg_pool2d(images, factor) if factor > 1 else images
 
 
-class Weights(NamedTuple):
-    """The tensors in a file, and its SHA-256."""
+def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
+    """torch-fidelity's port of the TensorFlow network, from images to features and logits
+    (n, FEATURES + LOGITS)."""
+    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
-    tensors: dict[str, Tensor]
-    sha256: str
+    tensors, sha256 = public_weights(INCEPTION, tools.weights)
+    copy = io.BytesIO()  # torch-fidelity reads with weights_only=False: only what we have written
+    torch.save(tensors, copy)
+    copy.seek(0)
+    with torch.random.fork_rng(devices=[]):  # weights are drawn, then overwritten
+        try:
+            network = FeatureExtractorInceptionV3(
+                "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
+            ).to(device)
+        except RuntimeError as error:
+            raise not_weights_of(
+                "the Inception network", INCEPTION, tools.weights, error
+            ) from error
+    published = sha256.startswith(str(download.hash_prefix(INCEPTION)))
+    return FeatureNetwork(
+        f"Inception v3 {'of 2015-12-05' if published else 'of your own'}, torch-fidelity",
+        sha256,
+        FEATURES + LOGITS,
+        "bilinear to 299x299 as TensorFlow 1, without antialiasing",
+        lambda images: torch.cat(network(as_rgb(images).to(device)), dim=1),
+    )
 
 
 def public_weights(url: str, given: Path | None) -> Weights:
@@ -82,36 +109,42 @@ def public_weights(url: str, given: Path | None) -> Weights:
 
     Taken from `given`, the file itself or a folder that has it, else from
     $TORCH_HOME/hub/checkpoints, else downloaded to there. A file given by its own path may be any
-    that fits the network; all others must have the SHA-256. A ValueError or OSError of one process
-    is raised in all.
+    that fits the network; all others must have the SHA-256.
     """
     return on_all_ranks(lambda: read_weights(weights_file(url, given)))
 
 
-def in_hub_cache(url: str) -> bool:
-    """Whether the file has been downloaded, or put there by hand."""
-    return (download.hub_cache() / url.rpartition("/")[2]).is_file()
-
-
 def weights_file(url: str, given: Path | None) -> Path:
     """The path of the file; OSError with the place where it should be if there is none."""
-    name = url.rpartition("/")[2]
-    digits = str(download.hash_prefix(name))
-    if given is not None and not given.exists():
-        raise FileNotFoundError(f"there is no file or folder {given} with weights of networks")
-    if given is not None and given.is_file():
-        return given
-    if given is not None and (given / name).exists():
-        return download.verified(given / name, digits)
+    kept = hub_file(url)
+    digits = str(download.hash_prefix(kept.name))
+    if given is not None:
+        if given.is_file():
+            return given
+        if not given.exists():
+            raise FileNotFoundError(f"there is no file or folder {given} with weights of networks")
+        if (given / kept.name).exists():
+            return download.verified(given / kept.name, digits)
     try:
         return download.downloaded(url)
     except OSError as error:
-        reason = error.__cause__ or error
         raise OSError(
-            f"the weights of a network are missing and could not be downloaded ({reason}): get "
-            f"{url}, whose SHA-256 begins with {digits}, elsewhere and put it at "
-            f"{download.hub_cache() / name}, or give its path as --weights"
+            "the weights of a network are missing and could not be downloaded "
+            f"({error.__cause__ or error}): get {url}, whose SHA-256 begins with {digits}, "
+            f"elsewhere and put it at {kept}, or give its path as --weights"
         ) from error
+
+
+def hub_file(url: str) -> Path:
+    """Where the file at an address is, once it has been downloaded or put there by hand."""
+    return download.hub_cache() / url.rpartition("/")[2]
+
+
+def not_weights_of(network: str, url: str, given: Path | None, error: Exception) -> ValueError:
+    reason = str(error).split("\n")[-1].strip()
+    return ValueError(
+        f"{given} does not hold the weights of {network} ({reason}); the file is {url}"
+    )
 
 
 def read_weights(path: Path) -> Weights:
@@ -121,4 +154,4 @@ def read_weights(path: Path) -> Weights:
         checkpoint.check_weights(tensors)
     except ValueError as error:
         raise ValueError(f"{path} holds no weights that can be read safely: {error}") from error
-    return Weights(dict(tensors), sha256_of(path))  # type: ignore[call-overload]
+    return dict(tensors), sha256_of(path)  # type: ignore[call-overload]

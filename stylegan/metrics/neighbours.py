@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from stylegan.figures import grid
-from stylegan.metrics.efficientnet import efficientnet, obstacle
+from stylegan.metrics.efficientnet import efficientnet, weights_path
 from stylegan.metrics.features import FeatureNetwork
 from stylegan.metrics.sources import GeneratorSamples
 from stylegan.metrics.statistics import distances
@@ -44,41 +44,39 @@ def nearest(
 
     Features of the data are not kept: memory depends on n alone.
     """
-    images = source.real_images()
+    images, n = source.real_images(), len(pictures)
     references = np.linspace(0, len(images) - 1, min(len(images), REFERENCES)).astype(np.int64)
     shown = source.require_store().pictures
     known = torch.from_numpy(shown(images[references]))
     batches = (*pictures.split(source.batch), *known.split(source.batch))
     queries = torch.cat([network(some).cpu() for some in batches])
-    itself = torch.cat([torch.full((len(pictures),), -1), torch.from_numpy(references)])
+    itself = torch.cat([torch.full((n,), -1), torch.from_numpy(references)])
     best, names = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
     for indices in source.batches(len(images), "training images"):
         rows = torch.arange(indices.start, indices.stop)
         reals = torch.from_numpy(shown(images[indices.start : indices.stop]).copy())
-        found = distances(queries, network(reals).cpu())
-        flipped = torch.full_like(found, torch.inf)
+        apart = distances(queries, network(reals).cpu())
+        ways = 2 * rows.expand_as(apart)  # index and way round, (n, batch)
         if source.mirror:
             flipped = distances(queries, network(reals.flip(3)).cpu())
-        ways = 2 * rows + (flipped < found)  # index and way round, (n, batch)
-        found = found.minimum(flipped)
-        found[itself[:, None] == rows] = torch.inf
-        best, order = torch.cat([best.to(found), found], dim=1).sort(dim=1, stable=True)
+            ways, apart = ways + (flipped < apart), apart.minimum(flipped)
+        apart[itself[:, None] == rows] = torch.inf
+        best, order = torch.cat([best.to(apart), apart], dim=1).sort(dim=1, stable=True)
         names = torch.cat([names, ways], dim=1).gather(1, order[:, :k])
         best = best[:, :k]
-    n = len(pictures)
     numbers, typical = names[:n].numpy(), float(best[n:, 0].median())
     return Neighbours(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical)
 
 
 def comparing(source: GeneratorSamples) -> FeatureNetwork:
-    """EfficientNet-Lite0 if it can look at the images here, else pixels of averages."""
-    channels, size = source.require_store().channels, min(source.size, COARSE)
-    if obstacle() is None:
+    """EfficientNet-Lite0 if its weights are here, else pixels of averages."""
+    if weights_path():
         return efficientnet(source.device, min(source.size, LARGEST))
+    size = min(source.size, COARSE)
     return FeatureNetwork(
         f"pixels at {size}x{size}",
         "",
-        channels * size**2,
+        source.require_store().channels * size**2,
         "averaged down",
         lambda images: avg_pool2d(images.float() / 255, images.shape[-1] // size).flatten(1),
     )
@@ -92,15 +90,13 @@ def samples_and_nearest(
     samples = torch.cat(list(source.fakes(num)))
     found = nearest(*reduced(samples, source, LARGEST), network, k)
     pictures, shown = reduced(samples, source, LARGEST_SHOWN)
-    images = shown.real_images()
+    images, store = shown.real_images(), source.require_store()
     cells, labels = [], []
     for i, sample in enumerate(pictures):
-        cells.append(sample.numpy())
-        labels.append(f"{i}")
-        for j, index in enumerate(found.indices[i]):
-            cell = source.require_store().pictures(images[index])
-            cells.append(cell[:, :, ::-1] if found.mirrored[i, j] else cell)
-            labels.append(f"{found.relative[i, j]:.2f}")
+        reals = store.pictures(images[found.indices[i]])
+        reals = np.where(found.mirrored[i][:, None, None, None], reals[..., ::-1], reals)
+        cells += [sample.numpy(), *reals]
+        labels += [f"{i}", *(f"{relative:.2f}" for relative in found.relative[i])]
     channels_last = [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in cells]
     beside = 2 if num > LONGEST else 1
     return grid(channels_last, columns=beside * (1 + found.indices.shape[1]), labels=labels)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from stylegan import streams
 from stylegan.distributed import gather, on_all_ranks
-from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
+from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
 from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic
 from stylegan.paths import slerp
 
@@ -25,29 +25,23 @@ Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (
 
 def measure_path_length(
     source: ImageSource, kinds: Collection[str], images: int, tools: Tools
-) -> Measured:
-    """ppl-z-full, ppl-w-full, ppl-z-end and ppl-w-end, of `images` pairs.
-
-    8 bytes a pair are kept. OSError if there are no weights of VGG16.
-    """
+) -> dict[str, Measured]:
+    """ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end of `images` pairs; 8 bytes a pair are kept."""
     samples = source.require_latents()
     from stylegan.metrics.lpips import load_lpips  # with torchmetrics, slow to import
 
     lpips = load_lpips(tools.weights, samples.device)
-    values = {
-        kind: {kind: trimmed_mean(measured_lengths(samples, kind, images, lpips.distance))}
-        for kind in kinds
-    }
     about = {
         "pairs": images,
         **lpips.about(),
         "epsilon": EPSILON,
         "interpolation": "spherical in z, linear in w",
         "ends": "the same label and the same noise",
-        "resize": f"box averages down to {LARGEST}, none up",
+        "resize": AVERAGED_DOWN,
         "trim": f"lowest and highest {TRIM_PERCENT} %",
     }
-    return Measured(values, about)
+    lengths = {kind: measured_lengths(samples, kind, images, lpips.distance) for kind in kinds}
+    return {kind: Measured({kind: trimmed_mean(x)}, about) for kind, x in lengths.items()}
 
 
 def measured_lengths(
@@ -59,19 +53,13 @@ def measured_lengths(
     def own_lengths() -> np.ndarray:
         lengths = [np.empty(0)]
         for indices in samples.batches(pairs, kind):
-            sample = path(samples, indices, space, where == "end")
-            lengths.append(path_lengths(sample, distance).double().cpu().numpy())
+            image = path(samples, indices, space, where == "end")
+            of_pairs = distance(image(0), image(EPSILON)) / EPSILON**2
+            lengths.append(of_pairs.double().cpu().numpy())
         return np.concatenate(lengths)
 
     with exact_arithmetic():
         return np.concatenate(gather(on_all_ranks(own_lengths, at_once=True)))
-
-
-def path_lengths(
-    sample: Callable[[float], Tensor], distance: Distance, epsilon: float = EPSILON
-) -> Tensor:
-    """distance / epsilon^2 between the images `sample(0)` and those a step further on: (n,)."""
-    return distance(sample(0), sample(epsilon)) / epsilon**2
 
 
 def path(
@@ -90,7 +78,7 @@ def path(
     if space == "w":
         w0, w1 = (samples.mapped(z, indices).cpu().double() for z in (z0, z1))
 
-    def sample(step: float) -> Tensor:
+    def image(step: float) -> Tensor:
         if space == "z":
             z = slerp(z0, z1, t + step) * math.sqrt(z0.shape[1])
             w = samples.mapped(z, indices)
@@ -98,7 +86,7 @@ def path(
             w = torch.lerp(w0, w1, t + step).to(samples.generator.w_avg)
         return averaged_down(samples.synthesized(w, noise))
 
-    return sample
+    return image
 
 
 def latent_pairs(samples: GeneratorSamples, indices: range) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,11 +98,11 @@ def latent_pairs(samples: GeneratorSamples, indices: range) -> tuple[Tensor, Ten
     return z[:, 0], z[:, 1], t
 
 
-def trimmed_mean(lengths: np.ndarray, percent: float = TRIM_PERCENT) -> float:
+def trimmed_mean(lengths: np.ndarray) -> float:
     """Mean of the values between two percentiles, both of which are values and included."""
-    if not np.isfinite(lengths).all():
-        bad = len(lengths) - int(np.isfinite(lengths).sum())
+    bad = np.count_nonzero(~np.isfinite(lengths))
+    if bad:
         raise ValueError(f"{bad} of {len(lengths)} path lengths are not finite")
-    low = np.percentile(lengths, percent, method="lower")
-    high = np.percentile(lengths, 100 - percent, method="higher")
+    low = np.percentile(lengths, TRIM_PERCENT, method="lower")
+    high = np.percentile(lengths, 100 - TRIM_PERCENT, method="higher")
     return float(lengths[(low <= lengths) & (lengths <= high)].mean())

@@ -22,6 +22,8 @@ from stylegan.metrics.sources import FixedImages
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import MAX_RESOLUTION, check_resolution, resolutions
 
+Sizes = set[tuple[int, int]]  # width, height
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pictures(FixedImages):
@@ -48,30 +50,27 @@ class Pictures(FixedImages):
         ValueError for what cannot be compared.
         """
         given = {"pictures": source} | ({"real images": data} if data else {})
-        like = [Store(path) for path in reversed(given.values()) if is_store(path)]
         settings: dict[str, Any] = {"crop": "center"}
-        if like:
-            settings = {
-                "crop": like[0].meta.crop,
-                "channels": like[0].channels,
-                "premultiply": like[0].meta.premultiplied,
-            }
-        sizes = {what: sizes_of(path, settings["crop"]) for what, path in given.items()}
+        for path in filter(is_store, given.values()):  # a store of reals decides
+            store = Store(path)
+            settings = {"crop": store.meta.crop, "channels": store.channels}
+            settings["premultiply"] = store.meta.premultiplied
+        sizes = set().union(*(sizes_of(path, settings["crop"]) for path in given.values()))
         size = common_size(sizes) if resolution is None else resolution
         check_resolution(size)
-        read = {}
+        stores = {}
         for what, path in given.items():
-            read[what] = cached_store(
+            stores[what] = store = cached_store(
                 path, resolution=size, tell=tell, progress=preparing, **settings
             )
-            if skipped := read[what].skipped:
-                tell(f"left out: {len(skipped)} of the {what}: {reasons_of(skipped)}")
+            if store.skipped:
+                tell(f"left out: {len(store.skipped)} of the {what}: {reasons_of(store.skipped)}")
         return cls(
             name=f"pictures of {readable(source)}",
-            pictures=read["pictures"],
-            store=read.get("real images"),
+            pictures=stores["pictures"],
+            store=stores.get("real images"),
             resolution=size,
-            resized=set().union(*sizes.values()) != {(size, size)},
+            resized=sizes != {(size, size)},
             **{"batch": sampling.default_batch(size)} | options,
         )
 
@@ -115,8 +114,8 @@ def holds_pictures(source: str) -> bool:
         return any(map(is_image, archive.namelist()))
 
 
-def sizes_of(path: Path, crop: str) -> set[tuple[int, int]]:
-    """The sizes (width, height) of the images; ValueError if there are none."""
+def sizes_of(path: Path, crop: str) -> Sizes:
+    """The sizes of the images; ValueError if there are none."""
     found = from_rank0(partial(check, path, crop=crop, decode=False))
     if not found.offered:
         reasons = reasons_of(found.skipped)
@@ -124,14 +123,13 @@ def sizes_of(path: Path, crop: str) -> set[tuple[int, int]]:
     return set(found.offered)
 
 
-def common_size(sizes: dict[str, set[tuple[int, int]]]) -> int:
+def common_size(sizes: Sizes) -> int:
     """The resolution that all images have; ValueError if they differ."""
-    both = set().union(*sizes.values())
     for resolution in resolutions(MAX_RESOLUTION):
-        if both == {(resolution, resolution)}:
+        if sizes == {(resolution, resolution)}:
             return resolution
-    found = ", ".join(f"{width}x{height}" for width, height in sorted(both)[:4])
+    names = ", ".join(f"{width}x{height}" for width, height in sorted(sizes)[:4])
     raise ValueError(
         f"images are compared as squares of one size (4, 8, ... {MAX_RESOLUTION} pixels), and "
-        f"there are sizes {found}; --resolution brings all images to one size, as training does"
+        f"there are sizes {names}; --resolution brings all images to one size, as training does"
     )

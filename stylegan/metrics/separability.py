@@ -9,7 +9,7 @@ the same problem is solved in its primal form, which does neither.
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +21,8 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.lineage import sha256_of
-from stylegan.metrics.cache import Rows
-from stylegan.metrics.features import LARGEST, Measured, Tools, averaged_down
+from stylegan.metrics.cache import gathered_rows
+from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
 from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Classifier = Callable[[Tensor], Tensor]
 
 def measure_separability(
     source: ImageSource, kinds: Collection[str], images: int, tools: Tools
-) -> Measured:
+) -> dict[str, Measured]:
     """`ls`, of `images` images and the attributes of `tools.classifiers`.
 
     Latents and logits wait in a file. In memory is the half of one space that a machine is fitted
@@ -44,53 +44,39 @@ def measure_separability(
     samples = source.require_latents()
     if not tools.classifiers:
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
-    names = [path.stem for path in tools.classifiers]
-    if len(set(names)) < len(names):
-        raise ValueError(f"classifiers need different file names: {', '.join(names)}")
-    files = [
-        on_all_ranks(partial(load_classifier, path, samples.device)) for path in tools.classifiers
-    ]
-    classifiers = {name: classifier for name, (classifier, _) in zip(names, files, strict=True)}
+    files = {path.stem: path for path in tools.classifiers}
+    if len(files) < len(tools.classifiers):
+        names = ", ".join(path.stem for path in tools.classifiers)
+        raise ValueError(f"classifiers need different file names: {names}")
+    load = partial(load_classifier, device=samples.device)
+    classifiers = {name: on_all_ranks(partial(load, path)) for name, path in files.items()}
     entropies = attribute_entropies(samples, classifiers, images, tools.cache)
-    values = {"ls-z": score(entropies["z"]), "ls-w": score(entropies["w"])}
-    for space in entropies:
-        values |= {f"entropy-{space}/{name}": h for name, h in entropies[space].items()}
+    values = {f"ls-{space}": score(entropies[space]) for space in "zw"}
+    for space, of_space in entropies.items():
+        values |= {f"entropy-{space}/{name}": entropy for name, entropy in of_space.items()}
     about = {
         "images": images,
         "kept_per_attribute": images // 2,
         "entropy": "nats",
-        "resize": f"box averages down to {LARGEST}, none up",
-        "classifiers": {name: sha256 for name, (_, sha256) in zip(names, files, strict=True)},
+        "resize": AVERAGED_DOWN,
+        "classifiers": {name: sha256_of(path) for name, path in files.items()},
     }
-    return Measured(dict.fromkeys(kinds, values), about)
+    return {"ls": Measured(values, about)}
 
 
-def load_classifier(path: Path, device: torch.device) -> tuple[Classifier, str]:
-    """A TorchScript file, and its SHA-256.
+def load_classifier(path: Path, device: torch.device) -> Classifier:
+    """A TorchScript file.
 
     No pickled Python is restored, but the file is a program that is run: use only trusted ones.
     """
-    sha256 = sha256_of(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch would rather have torch.export
-            network = torch.jit.load(path, map_location=device).eval()
+            classifier: Classifier = torch.jit.load(path, map_location=device).eval()
     except RuntimeError as error:
         reason = str(error).split("\n")[0]
         raise ValueError(f"{path} is not a TorchScript file, or a damaged one: {reason}") from error
-
-    return partial(classified, network, path), sha256
-
-
-def classified(network: Classifier, path: Path, images: Tensor) -> Tensor:
-    """Logits of a TorchScript classifier; ValueError if it fails."""
-    try:
-        return network(images)
-    except RuntimeError as error:
-        reason = str(error).strip().split("\n")[-1]
-        raise ValueError(
-            f"{path} cannot classify images {tuple(images.shape)}: {reason}"
-        ) from error
+    return classifier
 
 
 def attribute_entropies(
@@ -98,16 +84,22 @@ def attribute_entropies(
 ) -> dict[str, dict[str, float]]:
     """H(Y | X) in nats, of the spaces z and w and of each attribute; equal in all processes."""
     config = samples.generator.config
+
+    def rows() -> Iterator[list[Tensor]]:
+        for indices in samples.batches(images, "classified"):
+            z = sampling.latents(samples.seeds(indices), config.z_dim)
+            w = samples.mapped(z, indices)
+            pictures = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
+            logits = [one_logit(f, name, pictures) for name, f in classifiers.items()]
+            yield [z, w, torch.stack(logits, dim=1)]
+
     widths = [config.z_dim, config.w_dim, len(classifiers)]
-    rows = Rows(images, sum(widths), folder)
     with exact_arithmetic():
-        on_all_ranks(lambda: classify_own(samples, classifiers, images, rows), at_once=True)
-    table = rows.gathered()
+        z, w, logits = gathered_rows(rows(), widths, images, folder)
 
     def fit() -> dict[str, dict[str, float]]:
-        assert table is not None
-        z, w, logits = np.split(table, np.cumsum(widths[:-1]), axis=1)
-        found: dict[str, dict[str, float]] = {"z": {}, "w": {}}
+        assert z is not None and w is not None and logits is not None
+        entropies: dict[str, dict[str, float]] = {"z": {}, "w": {}}
         for i, name in enumerate(classifiers):
             kept = most_confident(logits[:, i], images // 2)
             present = logits[kept, i] >= 0
@@ -115,27 +107,21 @@ def attribute_entropies(
                 sides = present  # with a single class all lie on one side of any plane
                 if present.any() and not present.all():
                     sides = best_plane(latents[kept], present).predict(latents[kept])
-                found[space][name] = conditional_entropy(sides, present)
+                entropies[space][name] = conditional_entropy(sides, present)
                 samples.progress(f"fitted {name} in {space}", 1, 1)
-        return found
+        return entropies
 
     return from_rank0(fit)
 
 
-def classify_own(
-    samples: GeneratorSamples, classifiers: Mapping[str, Classifier], images: int, rows: Rows
-) -> None:
-    """Add z, w and logits of this process's images to `rows`."""
-    for indices in samples.batches(images, "classified"):
-        z = sampling.latents(samples.seeds(indices), samples.generator.config.z_dim)
-        w = samples.mapped(z, indices)
-        pictures = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
-        logits = [one_logit(f(pictures), name).cpu() for name, f in classifiers.items()]
-        rows.add(torch.cat([z, w.cpu().float(), torch.stack(logits, dim=1)], dim=1))
-
-
-def one_logit(logits: Tensor, name: str) -> Tensor:
-    """The output of a classifier as float32 (n,). ValueError for what is not logits."""
+def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
+    """The output of a classifier as float32 (n,). ValueError if it fails or gives no logits."""
+    try:
+        logits = classifier(images)
+    except RuntimeError as error:
+        reason = str(error).strip().split("\n")[-1]
+        shape = tuple(images.shape)
+        raise ValueError(f"the classifier {name} cannot classify {shape}: {reason}") from error
     if logits.ndim == 2 and logits.shape[1] == 2:
         logits = (logits[:, 1] - logits[:, 0]) / 2
     elif logits.ndim == 2 and logits.shape[1] == 1:
@@ -181,5 +167,5 @@ def conditional_entropy(given: np.ndarray, classes: np.ndarray) -> float:
 
 
 def score(entropies: Mapping[str, float]) -> float:
-    """exp(sum of H); 1 if all attributes are separable, 2^n if of n none is at all."""
+    """exp(sum of H): from 1, all n attributes are separable, to 2^n, none is at all."""
     return math.exp(sum(entropies.values()))

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from stylegan import distributed, sampling, streams
-from stylegan.data import Store
+from stylegan.data import Store, cached_store
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.networks import Generator, Noise
+from stylegan.run_folder import RunFolder
 
 CPU = torch.device("cpu")
 ImageProgress = Callable[[str, int, int], None]  # called with (description, images done, images)
@@ -59,8 +61,7 @@ class ImageSource(ABC):
 
     @abstractmethod
     def about(self) -> dict[str, dict[str, Any]]:
-        """For a result: `generator`, where the images come from, and `fakes`, what else defines
-        them."""
+        """`generator`, where the images come from, and `fakes`, what else defines them."""
 
     def require_latents(self) -> "GeneratorSamples":
         """The generator and its latents; ValueError if there are only images."""
@@ -83,16 +84,15 @@ class ImageSource(ABC):
             yield range(start, stop)
             self.progress(what, stop - own.start, len(own))
 
-    def reals(self, num: int, *, evenly: bool = False) -> Iterator[Tensor]:
-        """This process's part of `num` reals of the store, uint8 (n, C, r, r) each time.
+    def reals(
+        self, num: int, *, evenly: bool = False, images: np.ndarray | None = None
+    ) -> Iterator[Tensor]:
+        """This process's part of `num` reals, or of other `images`, uint8 (n, C, r, r) each time.
 
         Officially these are the first ones. `evenly` takes them from the whole store, which may be
         sorted; a store with fewer images starts again, now mirrored the other way.
         """
-        return self.rows_of(self.real_images(), num, evenly=evenly)
-
-    def rows_of(self, images: np.ndarray, num: int, *, evenly: bool) -> Iterator[Tensor]:
-        """This process's part of `num` of the images, mirrored as reals are; see `reals`."""
+        images = self.real_images() if images is None else images
         step = max(len(images), num) if evenly else num  # over `num`: rows from one to the next
         for indices in self.batches(num, "real"):
             turns = [divmod(i * step // num, len(images)) for i in indices]
@@ -130,13 +130,9 @@ class GeneratorSamples(ImageSource):
     @classmethod
     def of(cls, loaded: LoadedGenerator, store: Store | None, **options: Any) -> Self:
         """A loaded generator as far as it has grown, untruncated."""
-        given: dict[str, Any] = {
-            "resolution": loaded.resolution,
-            "alpha": loaded.alpha,
-            "batch": sampling.default_batch(loaded.resolution),
-            "origin": loaded.origin,
-            "images_seen": loaded.images_seen,
-        }
+        names = ("resolution", "alpha", "origin", "images_seen")
+        given = {name: getattr(loaded, name) for name in names}
+        given["batch"] = sampling.default_batch(loaded.resolution)
         return cls(loaded.generator, store=store, **given | options)
 
     @property
@@ -160,14 +156,13 @@ class GeneratorSamples(ImageSource):
 
     def labels(self, indices: range) -> Tensor | None:
         """Labels of images, drawn from those of the data, as officially: float (n, label_dim)."""
-        config = self.generator.config
-        if config.label_dim == 0:
+        if not self.labelled:
             return None
-        store = self.require_store()
+        store, label_dim = self.require_store(), self.generator.config.label_dim
         classes = store.require_labels()
-        if len(store.label_names) != config.label_dim:
+        if len(store.label_names) != label_dim:
             raise ValueError(
-                f"the generator has {config.label_dim} labels, the data {len(store.label_names)}; "
+                f"the generator has {label_dim} labels, the data {len(store.label_names)}; "
                 "pass the data that it was trained on"
             )
         rows = [streams.sample_label(self.seed, i) % len(classes) for i in indices]
@@ -204,8 +199,7 @@ class GeneratorSamples(ImageSource):
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
         """w (n, w_dim) -> images (n, C, r, r), nominally in [-1, 1], not clamped."""
-        ws = self.generator.broadcast(w)
-        average = self.generator.w_avg
+        ws, average = self.generator.broadcast(w), self.generator.w_avg
         ws = sampling.truncated(ws, average, self.psi, self.cutoff, self.centers)
         images: Tensor = self.generator.synthesis(
             ws, resolution=self.size, alpha=self.alpha, noise=noise
@@ -225,7 +219,7 @@ class GeneratorSamples(ImageSource):
 class FixedImages(ImageSource):
     """Images that exist already, in place of a generator's."""
 
-    name: str = ""  # what they are, for results
+    name: str  # what they are, for results
     device: torch.device = CPU
 
     @property
@@ -254,7 +248,41 @@ class OtherHalf(FixedImages):
         return cls(resolution=source.size, **{name: getattr(source, name) for name in names})
 
     def fakes(self, num: int) -> Iterator[Tensor]:
-        return self.rows_of(self.require_store().images(self.size)[1::2], num, evenly=True)
+        others = self.require_store().images(self.size)[1::2]
+        return self.reals(num, evenly=True, images=others)
+
+
+def store_of(
+    loaded: LoadedGenerator,
+    run: RunFolder | None,
+    data: Path | None = None,
+    *,
+    tell: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Store | None:
+    """The real images to compare with, prepared as for training: `data`, or else what the run was
+    trained on; None if nothing specifies it or it is gone."""
+    known, config = (run.data(), run.config().data) if run else (None, None)
+    path = data or known
+    if path is None or (data is None and not path.exists()):
+        if path is not None:
+            tell(f"the run's images are no longer at {path}; pass --data")
+        return None
+    include = tuple(config.include) if config else ()
+    if include and path.resolve() != known:
+        tell(f"all of {path} is used, not only {', '.join(include)} as by the run")
+        include = ()
+    network = loaded.generator.config
+    return cached_store(
+        path,
+        resolution=network.resolution,
+        crop=config.crop if config else loaded.crop,
+        channels=network.image_channels,
+        premultiply=network.premultiplied,
+        include=include,
+        progress=progress,
+        tell=tell,
+    )
 
 
 def share_of(num: int, rank: int | None = None) -> range:

@@ -1,7 +1,6 @@
 """Sliced Wasserstein distance of patches of Laplacian pyramids. Karras et al. 2018, section 5.
 
-No network is involved. Each level of the pyramid shows one range of scales, so its distance shows
-at which of them the images differ: the finest level shows noise and sharpness, the coarsest
+Each level of the pyramid shows one range of scales: the finest noise and sharpness, the coarsest
 colours and layout. Each set's channels are normalized, so brightness and contrast of all its images
 together do not show.
 """
@@ -16,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import streams
-from stylegan.distributed import from_rank0, on_all_ranks
-from stylegan.metrics.cache import Rows
+from stylegan.distributed import from_rank0
+from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.sources import ImageSource, share_of
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
@@ -32,52 +31,51 @@ VALUES_AT_ONCE = 2**26  # of projections or patches in memory: few passes over t
 Shape = tuple[int, int, int, int]
 
 
-def measure_swd(source: ImageSource, kinds: Collection[str], images: int, tools: Tools) -> Measured:
-    """`swd`, the average of the levels, and each of them, as `swd-32`; all times 1000, as
-    officially. If the data has fewer images, they are used again with other patches."""
-    store = source.require_store()
+def measure_swd(
+    source: ImageSource, kinds: Collection[str], images: int, tools: Tools
+) -> dict[str, Measured]:
+    """`swd`, the average of the levels, and each of them, as `swd-32`. If the data has fewer
+    images, they are used again with other patches."""
+    shape = (images, source.require_store().channels, source.size, source.size)
     num_reals = min(images, len(source.real_images()))
-    shape = (images, store.channels, source.size, source.size)
-    found = sliced_wasserstein(
-        source.reals(images, evenly=True),
-        source.fakes(images),
-        shape,
-        seed=source.seed,
-        folder=tools.cache,
-    )
+    reals = source.reals(images, evenly=True)
+    levels = sliced_wasserstein(reals, source.fakes(images), shape, source.seed, tools.cache)
     about = {
         "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
         "directions": DIRECTIONS,
         "patch_seed": source.seed,
         "images": images,
         "reals": {**source.about_reals(), "number": num_reals, "chosen": "evenly"},
+        "interval_95": {name: one.interval for name, one in levels.items()},
     }
-    values = {name: one.value for name, one in found.items()}
-    about |= {"interval_95": {name: one.interval for name, one in found.items()}}
-    return Measured({kind: values for kind in kinds}, about)
+    return {"swd": Measured({name: one.value for name, one in levels.items()}, about)}
 
 
 def sliced_wasserstein(
-    a: Iterable[Tensor], b: Iterable[Tensor], shape: Shape, *, seed: int = 0, folder: Path
+    a: Iterable[Tensor], b: Iterable[Tensor], shape: Shape, seed: int, folder: Path
 ) -> dict[str, Estimate]:
-    """Distances of two sets of images (N, C, r, r), each in batches uint8 (n, C, r, r), with
-    intervals over the images of b.
+    """Distances of two sets of images (N, C, r, r), each in batches uint8 (n, C, r, r), times 1000,
+    as officially, with intervals over the images of b.
 
     With several processes each gives its part of either set. Patches wait in unnamed files in
     `folder`, 25 C kB for each image and level; in memory are the projections of one level onto a
     few directions. Equal sets have distance 0: the patches of image i depend on (seed, i) alone.
     """
-    levels = level_sizes(shape[-1])
-    patches = [level_patches(images, shape, seed, folder) for images in (a, b)]
-    rows = [[level.gathered() for level in of_set] for of_set in patches]
+    num, channels, *_, resolution = shape
+    levels = level_sizes(resolution)
+    widths = [PATCHES * channels * PATCH**2] * len(levels)
+    tables = [
+        gathered_rows(level_patches(images, num, len(levels), seed), widths, num, folder)
+        for images in (a, b)
+    ]
 
     def compare() -> dict[str, Estimate]:
         found = {}
-        for level, size in enumerate(levels):
-            ours, theirs = (normalized(of_set[level], shape[1]) for of_set in rows)
+        for level, (size, *both) in enumerate(zip(levels, *tables, strict=True)):
+            ours, theirs = (normalized(table, channels) for table in both)
             found[f"swd-{size}"] = 1000 * distances(ours, theirs, streams.directions(seed, level))
         found = {"swd": np.mean(list(found.values()), axis=0), **found}
-        return {name: estimate(float(all_of[0]), all_of[1:]) for name, all_of in found.items()}
+        return {name: estimate(values) for name, values in found.items()}
 
     return from_rank0(compare)
 
@@ -92,26 +90,24 @@ def level_sizes(resolution: int) -> list[int]:
     return [resolution >> i for i in range(max(1, int(math.log2(resolution / COARSEST)) + 1))]
 
 
-def level_patches(images: Iterable[Tensor], shape: Shape, seed: int, folder: Path) -> list[Rows]:
-    """For each level the patches of all images: rows of PATCHES * C * 49 numbers, one per image."""
-    levels = level_sizes(shape[-1])
-    rows = [Rows(shape[0], PATCHES * shape[1] * PATCH**2, folder) for _ in levels]
-
-    def collect() -> None:
-        index = share_of(shape[0]).start
-        for batch in images:
-            draws = [streams.patches(seed, index + i) for i in range(len(batch))]
-            index += len(batch)
-            for level, part in zip(laplacian_pyramid(batch.float(), len(rows)), rows, strict=True):
-                last = level.shape[-1] - PATCH
-                places = np.array([rng.integers(0, last + 1, (2, PATCHES)) for rng in draws])
-                y, x = torch.from_numpy(places).unbind(1)
-                windows = level.unfold(2, PATCH, 1).unfold(3, PATCH, 1)  # (n, C, rows, cols, 7, 7)
-                chosen = windows[torch.arange(len(batch))[:, None], :, y, x]
-                part.add(chosen.flatten(1))  # (n, patches * C * 7 * 7)
-
-    on_all_ranks(collect, at_once=True)
-    return rows
+def level_patches(
+    images: Iterable[Tensor], num: int, levels: int, seed: int
+) -> Iterator[list[Tensor]]:
+    """For each batch of this process's part of `num` images the patches at each level: rows of
+    PATCHES * C * 49 numbers, one per image."""
+    index = share_of(num).start
+    for batch in images:
+        draws = [streams.patches(seed, index + i) for i in range(len(batch))]
+        index += len(batch)
+        rows = []
+        for level in laplacian_pyramid(batch.float(), levels):
+            last = level.shape[-1] - PATCH
+            places = np.array([rng.integers(0, last + 1, (2, PATCHES)) for rng in draws])
+            y, x = torch.from_numpy(places).unbind(1)
+            windows = level.unfold(2, PATCH, 1).unfold(3, PATCH, 1)  # (n, C, rows, cols, 7, 7)
+            chosen = windows[torch.arange(len(batch))[:, None], :, y, x]
+            rows.append(chosen.flatten(1))  # (n, patches * C * 7 * 7)
+        yield rows
 
 
 def laplacian_pyramid(images: Tensor, levels: int) -> Iterator[Tensor]:

@@ -9,9 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stylegan.metrics.efficientnet import EfficientNetLite0, load_efficientnet
-from stylegan.metrics.efficientnet import obstacle as efficientnet_obstacle
-from stylegan.metrics.features import as_rgb, in_hub_cache
+from stylegan.metrics.efficientnet import (
+    HOW_TO_GET,
+    EfficientNetLite0,
+    load_efficientnet,
+    weights_path,
+)
+from stylegan.metrics.features import as_rgb, hub_file
 from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
 from stylegan.ops import downsample
 from stylegan.sampling import Rectangle, active_part
@@ -105,12 +109,13 @@ def choose_distance(
     if channels not in (1, 3):  # alpha is searched, too
         problem = f"it looks at gray or RGB, not at images of {channels} channels"
     elif name == "eff":
-        problem = efficientnet_obstacle()
+        missing = f"its weights are missing ({HOW_TO_GET})"
+        problem = None if weights_path() else missing
     elif resolution < SMALLEST:
         problem = f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
     elif importlib.util.find_spec("torchmetrics") is None:
         problem = "the library torchmetrics is missing (pip install -e '.[metrics]')"
-    elif name == "auto" and weights is None and not in_hub_cache(WEIGHTS):
+    elif name == "auto" and weights is None and not hub_file(WEIGHTS).is_file():
         problem = f"weights of VGG16 are not here, see --weights ({WEIGHTS})"
     if problem and name == "auto":
         return PixelDistance(), f"no LPIPS: {problem}"

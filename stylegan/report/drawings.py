@@ -13,8 +13,7 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_source
 from stylegan.metrics import GeneratorSamples, Tools
 from stylegan.metrics.neighbours import comparing, samples_and_nearest
-from stylegan.metrics.reals import store_of
-from stylegan.metrics.sources import ImageProgress, quiet
+from stylegan.metrics.sources import ImageProgress, quiet, store_of
 from stylegan.run_folder import RunFolder
 
 SEEDS = range(5)
