@@ -155,8 +155,8 @@ def evaluate(
     groups: dict[tuple[Measure, int], list[Request]] = {}
     for request in requests:
         groups.setdefault((KINDS[request.kind].measure, request.images), []).append(request)
-    common = {**source.about(), "versions": versions(), "device": device_name(source.device)}
-    common["processes"] = distributed.world_size()
+    common: dict[str, Any] = {**source.about(), "versions": versions()}
+    common |= {"device": device_name(source.device), "processes": distributed.world_size()}
     for (measure, images), group in groups.items():
         started = time.perf_counter()
         names = ", ".join(request.name for request in group)
@@ -171,7 +171,7 @@ def evaluate(
             if isinstance(outcome, str):
                 tell(f"{request.name} was refused: {outcome}")
                 continue
-            protocol: dict[str, Any] = dict(common)
+            protocol = dict(common)
             if source.store is not None and (KINDS[request.kind].reals or source.labelled):
                 protocol |= {"reals": source.about_reals(), "data": source.store.meta.source}
             protocol |= {**outcome.about, "measured_together": names, "seconds": seconds}

@@ -17,16 +17,16 @@ STUDENT = 2.262  # 97.5 % quantile of Student's t with GROUPS - 1 degrees of fre
 class Moments(NamedTuple):
     """Moments of feature rows, as float64 sums about their first row."""
 
-    count: int
+    number: int
     shift: Tensor  # the first row: sums about it lose no digits
     sum: Tensor
     products: Tensor
 
     def gaussian(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean (dim,) and unbiased covariance (dim, dim), of at least 2 rows."""
-        mean = self.shift + self.sum / self.count
-        centered = self.products - torch.outer(self.sum, self.sum) / self.count
-        return mean.numpy(), (centered / (self.count - 1)).numpy()
+        mean = self.shift + self.sum / self.number
+        centered = self.products - torch.outer(self.sum, self.sum) / self.number
+        return mean.numpy(), (centered / (self.number - 1)).numpy()
 
 
 def moments_of(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Moments:
@@ -42,14 +42,14 @@ def moments_of(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Moments:
 
 def pooled(parts: Sequence[Moments]) -> Moments:
     """Moments of the rows of all parts."""
-    count, shift, total, products = parts[0]
+    number, shift, total, products = parts[0]
     for part in parts[1:]:
         by = part.shift - shift  # moves the part's sums to the common shift
         cross = torch.outer(part.sum, by)
-        count += part.count
-        total = total + (part.sum + part.count * by)
-        products = products + (part.products + cross + cross.T + part.count * by.outer(by))
-    return Moments(count, shift, total, products)
+        number += part.number
+        total = total + (part.sum + part.number * by)
+        products = products + (part.products + cross + cross.T + part.number * by.outer(by))
+    return Moments(number, shift, total, products)
 
 
 def frechet_distance(
