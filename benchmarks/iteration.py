@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import others
 import peaks
 import torch
 import work
@@ -35,6 +36,7 @@ from stylegan.config import load_config
 from stylegan.schedule import OFFICIAL_BATCH_SIZES, Stage, at_resolution, stage_at
 from stylegan.training import Share, TrainState, draw, train_step
 
+KNOWN = ("textbook", "none", "ours", "others")  # what --against takes beside git revisions
 SMALL_NETWORK = 64  # on a CPU, unless the stage is larger
 TEXTBOOK = (  # what it has: R1 in every step, one learning rate for both networks
     "r1_interval=1",
@@ -119,16 +121,16 @@ def row_of(
     time = Spread.of(ours.seconds)
     cells |= {"s/iteration": spread(time), "img/s": number(time.per(batch).median)}
     for one in theirs:
-        cells["theirs s"] = spread(Spread.of(one.seconds)) if one.seconds else one.error
-        cells["ratio"] = spread(ratio(one, ours), "x") if one.seconds else ""
+        cells[f"{one.name} s"] = spread(Spread.of(one.seconds)) if one.seconds else one.error
+        cells[f"{one.name} ratio"] = spread(ratio(one, ours), "x") if one.seconds else ""
     cells["GFLOP/s"] = number(plain.flops / time.median / 1e9)
     if best:
         minimal = not on_gpu(device) and precision in ("fp32", "tf32")
         done = count(fusing="winograd") if minimal else plain
         bound = done.bound(best.convolution_flops, best.copy_bytes)
         cells["of bound"] = f"{bound / time.median:.0%}"
-    for name, one in zip(("peak GiB", "theirs GiB"), results, strict=False):
-        cells[name] = "" if one.peak_bytes is None else number(one.peak_bytes / GIB)
+    for one in results:
+        cells[f"{one.name} GiB"] = "" if one.peak_bytes is None else number(one.peak_bytes / GIB)
     return cells, record
 
 
@@ -144,7 +146,13 @@ def row_of(
     "--against",
     default="textbook",
     show_default=True,
-    help="textbook, none, ours (the same code with --their settings), a git revision.",
+    help="textbook, none, ours (the same code with --their settings), others, a git revision.",
+)
+@click.option(
+    "--others",
+    "clones",
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder with clones of other programs, for --against others; see others.py.",
 )
 @click.option("-o", "own", multiple=True, metavar="KEY=VALUE", help="Option of ours.")
 @click.option("--their", multiple=True, metavar="KEY=VALUE", help="Option of the opponent.")
@@ -157,6 +165,7 @@ def main(
     precision: Sequence[str],
     alpha: float,
     against: str,
+    clones: Path | None,
     own: Sequence[str],
     their: Sequence[str],
     with_peaks: bool,
@@ -175,19 +184,23 @@ def main(
     python benchmarks/iteration.py 8 16 32 64 --batch 4 --batch 16
     python benchmarks/iteration.py 32 --against HEAD~3
     python benchmarks/iteration.py 8 --against ours --their network.resolution=1024
+    python benchmarks/iteration.py 8 16 32 --against others --others clones/
     """
+    if (against == "others") != (clones is not None):
+        raise click.UsageError("--against others and --others FOLDER need each other")
     environment = environment_for(threads, malloc)
     best = {p: peaks.measure(device, p, environment) for p in precision if with_peaks}
     record: dict[str, Any] = {"conditions": conditions(environment, device), "against": against}
     record |= {"config": config, "peaks": best, "rows": []}
     rows, text, gpu = [], "", on_gpu(device)
-    with tree_of(None if against in ("textbook", "none", "ours") else against) as tree:
+    with tree_of(None if against in KNOWN else against) as tree:
         for r in resolutions or [2**k for k in range(2, 11 if gpu else 7)]:
             usual = at_resolution(OFFICIAL_BATCH_SIZES[1], r) if gpu else 4
             for size, name in itertools.product(batch or [usual], precision):
                 full = 1024 if gpu else max(SMALL_NETWORK, r)
+                full = r if clones else full  # the others' do not grow
                 base = [f"network.resolution={full}", f"schedule.batch_size={{4={size}}}"]
-                base += TEXTBOOK if against == "textbook" else ()
+                base += TEXTBOOK if against in ("textbook", "others") else ()
                 place = {"resolution": r, "batch": size, "alpha": alpha, "device": device}
                 place |= {"config": config}
                 exact = [*base, f'precision="{name}"']
@@ -196,12 +209,18 @@ def main(
                 if against == "textbook":  # always in float32
                     settings = place | {"overrides": [*base, *their]}
                     rivals.append(Contender("textbook", "iteration:textbook", settings))
+                elif clones:  # always in float32
+                    there = [name for name in others.NAMES if (clones / name).is_dir()]
+                    rivals += [
+                        Contender(name, f"others:{name}", place | {"other": str(clones / name)})
+                        for name in there
+                    ]
                 elif against != "none":
                     settings = place | {"overrides": [*exact, *their]}
                     rivals.append(Contender(against, "iteration:ours", settings, tree))
-                cells, found = row_of(name, rivals, environment, seconds, best.get(name))
+                cells, measured = row_of(name, rivals, environment, seconds, best.get(name))
                 rows.append(cells)
-                record["rows"].append(found)
+                record["rows"].append(measured)
                 click.echo(markdown([cells]) + "\n", err=True)
                 title = f"One training iteration against {against}"
                 text = save(out, "iteration", title, record, rows)

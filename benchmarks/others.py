@@ -1,0 +1,199 @@
+"""Training steps of other programs, as contenders of `iteration.py --against NAME --other FOLDER`.
+
+None of them is part of this repository. FOLDER is a clone of one of
+
+    https://github.com/genforce/genforce                          genforce
+    https://github.com/rosinality/style-based-gan-pytorch         rosinality
+    https://github.com/huangzh13/StyleGAN.pytorch                 huangzh13
+
+Each runs its own step, at the official widths and a fixed resolution, with its own losses (logistic
+with R1, in every step), optimizers, style mixing and average. Changed is only what keeps it from
+running on a CPU with today's PyTorch.
+"""
+
+import math
+import re
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from contest import Trial
+from torch import Tensor, nn
+
+NAMES = ("genforce", "rosinality", "huangzh13")
+
+
+def reals_of(settings: dict[str, Any]) -> Tensor:
+    size = settings["batch"], 3, settings["resolution"], settings["resolution"]
+    return torch.rand(size, generator=torch.Generator().manual_seed(0)) * 2 - 1
+
+
+def on_cpu(module: Any, *args: Any, **kwargs: Any) -> Any:
+    """What `cuda` does where there is none: the programs call it unasked."""
+    return module
+
+
+def prepare(settings: dict[str, Any]) -> Path:
+    folder = Path(settings["other"])
+    sys.path.insert(0, str(folder))
+    if settings["device"] == "cpu":
+        for kind in (Tensor, nn.Module):
+            kind.cuda = on_cpu  # type: ignore[assignment,method-assign]
+    return folder
+
+
+class Absent(types.ModuleType):
+    """A module that a step does not need: every name of it is None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+def leave_out(*names: str) -> None:
+    sys.modules.update({name: Absent(name) for name in names})
+
+
+def genforce(settings: dict[str, Any]) -> Trial:
+    """`StyleGANRunner.train_step` of runners/stylegan_runner.py, with its demo's options."""
+    prepare(settings)
+    leave_out("torchvision.models.utils", "cv2", "lmdb")
+    build_model = import_module("models").build_model
+    runners = import_module("runners")
+    runner = object.__new__(runners.StyleGANRunner)  # without its folders, logs and processes
+    networks = {}
+    for name in ("generator", "discriminator", "generator_smooth"):
+        kind = name.split("_")[0]
+        networks[name] = build_model("stylegan", kind, resolution=settings["resolution"]).cuda()
+    networks["generator_smooth"].load_state_dict(networks["generator"].state_dict())
+    optimizers = {
+        name: torch.optim.Adam(networks[name].parameters(), 1e-3, betas=(0.0, 0.99))
+        for name in ("generator", "discriminator")
+    }
+    vars(runner).update(
+        models=networks,
+        optimizers=optimizers,
+        _config=types.SimpleNamespace(get=lambda name, default: default),
+        _world_size=1,
+        _iter=0,
+        batch_size=settings["batch"],
+        lod=0,
+        g_smooth_img=10_000,
+        z_space_dim=512,
+        running_stats=import_module("runners.running_stats").RunningStats(),
+        G_kwargs_train=dict(
+            w_moving_decay=0.995, style_mixing_prob=0.9, trunc_psi=1.0, trunc_layers=0
+        ),
+        D_kwargs_train={},
+    )
+    runner.G_kwargs_train["randomize_noise"] = True
+    runner.running_stats.add("Gs_beta", log_format=".4f", log_strategy="CURRENT")
+    runner.loss = import_module("runners.losses").LogisticGANLoss(runner, {"r1_gamma": 10.0})
+    reals = reals_of(settings)
+    return Trial(lambda: runner.train_step({"image": reals.clone()}), settings["device"])
+
+
+def huangzh13(settings: dict[str, Any]) -> Trial:
+    """`StyleGAN.optimize_discriminator` and `optimize_generator` of models/GAN.py."""
+    prepare(settings)
+    leave_out("data")
+    optimizer = dict(learning_rate=0.003, beta_1=0.0, beta_2=0.99, eps=1e-8)
+    gan = import_module("models.GAN").StyleGAN(
+        "linear",
+        settings["resolution"],
+        3,
+        512,
+        dict(latent_size=512, mapping_layers=8, truncation_psi=-1.0, style_mixing_prob=0.9),
+        dict(use_wscale=True, blur_filter=[1, 2, 1]),
+        optimizer,
+        optimizer,
+        loss="logistic",
+        use_ema=True,
+    )
+    depth, reals = gan.depth - 1, reals_of(settings)
+
+    def once() -> None:
+        z = torch.randn(settings["batch"], 512)
+        gan.optimize_discriminator(z, reals, depth, 1.0)
+        gan.optimize_generator(z, reals, depth, 1.0)
+
+    return Trial(once, settings["device"])
+
+
+def rosinality(settings: dict[str, Any]) -> Trial:
+    """The loop of train.py, one iteration for each call; it has no function for a step."""
+    folder = prepare(settings)
+    leave_out("dataset")
+    source = (folder / "train.py").read_text()
+    source = source.replace("device='cuda'", f"device='{settings['device']}'")
+    source = re.sub(r"add_\(1 - decay, (.*)\)", r"add_(\1, alpha=1 - decay)", source)
+    program: dict[str, Any] = {"__name__": "train"}
+    exec(compile(source, str(folder / "train.py"), "exec"), program)
+    go, done = threading.Semaphore(0), threading.Semaphore(0)
+    turns = Turns(go, done)
+    reals, size = reals_of(settings), settings["resolution"]
+    program["tqdm"] = lambda iterable: turns
+    program["sample_data"] = lambda *args: Repeated(reals)
+    program |= {"code_size": 512, "n_critic": 1}
+    generator = nn.DataParallel(program["StyledGenerator"](512))
+    discriminator = nn.DataParallel(program["Discriminator"](from_rgb_activate=True))
+    program["generator"], program["discriminator"] = generator, discriminator
+    program["g_running"] = program["StyledGenerator"](512)
+    program["g_running"].train(False)
+    adam = torch.optim.Adam
+    inner: Any = generator.module
+    program["g_optimizer"] = adam(inner.generator.parameters(), 1e-3, betas=(0.0, 0.99))
+    mapping = {"params": inner.style.parameters(), "lr": 1e-5, "mult": 0.01}
+    program["g_optimizer"].add_param_group(mapping)
+    program["d_optimizer"] = adam(discriminator.parameters(), 1e-3, betas=(0.0, 0.99))
+    args = types.SimpleNamespace(
+        init_size=size,
+        max_size=size,
+        batch={},
+        batch_default=settings["batch"],
+        lr={},
+        phase=math.inf,
+        ckpt=None,
+        loss="r1",
+        mixing=True,
+        gen_sample={},
+    )
+    train: Callable[..., None] = program["train"]
+    threading.Thread(target=train, args=(args, None, generator, discriminator), daemon=True).start()
+    return Trial(turns.once, settings["device"])
+
+
+class Repeated:
+    """A loader that gives one batch for ever."""
+
+    def __init__(self, reals: Tensor) -> None:
+        self.reals = reals
+
+    def __iter__(self) -> Iterator[Tensor]:
+        while True:
+            yield self.reals.clone()
+
+
+class Turns:
+    """The progress bar of a loop that waits for its turn before each iteration."""
+
+    def __init__(self, go: threading.Semaphore, done: threading.Semaphore) -> None:
+        self.go, self.done = go, done
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            self.go.acquire()
+            yield 1  # not 0, nor 99: an iteration without samples and files
+            self.done.release()
+
+    def set_description(self, text: str) -> None:
+        pass
+
+    def once(self) -> None:
+        self.go.release()
+        self.done.acquire()
