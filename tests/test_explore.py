@@ -21,7 +21,8 @@ from torch.testing import assert_close
 
 from stylegan import sampling
 from stylegan.edits import edited
-from stylegan.explore.pictures import View, final_styles, latents_file, render
+from stylegan.explore.controls import View
+from stylegan.explore.page import final_styles, latents_file, render
 from stylegan.explore.server import FILES, HOST, serving
 from stylegan.files.latents import read_latents
 from stylegan.ops import truncate

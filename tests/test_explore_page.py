@@ -23,7 +23,8 @@ from tiny_generators import TINY, random_generator
 
 from stylegan import sampling
 from stylegan.directions import default_path, find_directions, load_directions, save_directions
-from stylegan.explore.pictures import View, render
+from stylegan.explore.controls import View
+from stylegan.explore.page import render
 from stylegan.files.latents import read_latents
 from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import NetworkConfig

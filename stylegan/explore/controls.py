@@ -1,14 +1,14 @@
-"""The page's controls: one table, from which the page builds them and requests are checked."""
+"""The page's controls: one table, from which the page builds them and requests are checked; and the
+view that they specify."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from torch import Tensor
 
 from stylegan.directions import Directions
-from stylegan.edits import EditText, text_of
-from stylegan.explore.pictures import View
+from stylegan.edits import Edit, EditText, text_of
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable
 from stylegan.sampling import MAX_SEED
@@ -18,6 +18,25 @@ SLIDER_SEEDS = 9999  # the end of sliders for seeds; their numbers take any seed
 REACH = 4  # standard deviations that a direction's slider moves either way
 PLANE = 1.25  # the reach of the plane of seeds; the seeds are at 1
 Values = Mapping[str, Any]  # sent by a browser: anything, until a control has read it
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """All that a picture depends on beside the generator. The names are those of the controls."""
+
+    seed: int = 0
+    label: int | None = None  # the class, exactly for networks that have classes
+    psi: float = 0.7
+    plane_x: float = 0  # toward the seed `plane_a`, in the plane of w through three seeds
+    plane_y: float = 0  # toward the seed `plane_b`
+    plane_a: int = 1
+    plane_b: int = 2
+    mix_seed: int = 1
+    mix_layers: Sequence[int] = ()  # which take their styles from `mix_seed`
+    styles: Tensor | None = None  # final ones (num_styles, w_dim), in place of all above
+    edits: Mapping[str, Edit] = field(default_factory=dict)  # by what `--edit` says for them
+    noise: Literal["const", "random", "none"] = "const"
+    noise_seed: int = 0  # of "random"
 
 
 @dataclass(frozen=True)
@@ -32,8 +51,9 @@ class Control:
         """The value that a browser sent; ValueError if the control has no such value."""
         raise NotImplementedError
 
-    def refusal(self, given: Any, expected: str) -> ValueError:
-        return ValueError(f"{self.label}: {readable(repr(given), 40)} is not {expected}")
+    def check(self, right: bool, given: Any, expected: str) -> None:
+        if not right:
+            raise ValueError(f"{self.label}: {readable(repr(given), 40)} is not {expected}")
 
 
 @dataclass(frozen=True)
@@ -49,9 +69,8 @@ class Slider(Control):
     def read(self, given: Any) -> float:
         whole, most = self.step % 1 == 0, self.high if self.most is None else self.most
         number = type(given) in (int, float) and self.low <= given <= most
-        if not number or (whole and given != int(given)):
-            kind = "whole number" if whole else "number"
-            raise self.refusal(given, f"a {kind} from {self.low} to {most}")
+        kind, right = "whole number" if whole else "number", number and not (whole and given % 1)
+        self.check(right, given, f"a {kind} from {self.low} to {most}")
         return int(given) if whole else float(given)
 
 
@@ -63,8 +82,7 @@ class Menu(Control):
     value: str
 
     def read(self, given: Any) -> str:
-        if given not in [value for value, _ in self.options]:
-            raise self.refusal(given, "one of the choices")
+        self.check(given in [value for value, _ in self.options], given, "one of the choices")
         return str(given)
 
 
@@ -76,8 +94,8 @@ class Layers(Control):
     value: Sequence[int] = ()
 
     def read(self, given: Any) -> list[int]:
-        if not isinstance(given, list) or not all(i in range(self.count) for i in given):
-            raise self.refusal(given, f"a list of layers below {self.count}")
+        known = isinstance(given, list) and all(i in range(self.count) for i in given)
+        self.check(known, given, f"a list of layers below {self.count}")
         return sorted(set(given))
 
 
@@ -91,7 +109,7 @@ class Controls:
     def __init__(self, loaded: LoadedGenerator, directions: Sequence[Directions] = ()) -> None:
         config, psi = loaded.generator.config, loaded.psi
         numbers = range(config.label_dim)
-        self.loaded, self.layers, last = loaded, config.num_styles(), config.num_styles() - 1
+        self.layers, last = config.num_styles(), config.num_styles() - 1
         self.classes = list(loaded.label_names) or [f"class {i}" for i in numbers]
         self.directions = {
             f"{some.method}:{name}": (some, name) for some in directions for name in some.called()
@@ -155,7 +173,7 @@ class Controls:
             for name, (some, called) in self.directions.items()
             if read[name]
         }
-        known = {field.name for field in fields(View)} & read.keys() - {"label"}
+        known = {one.name for one in fields(View)} & read.keys() - {"label"}
         return View(
             **{name: read[name] for name in known},
             label=int(read["label"]) if self.classes else None,

@@ -1,16 +1,23 @@
 """What the page asks, and the answers: each a stream of JSON objects, most of them one long."""
 
 import base64
+import io
 from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Event, Lock
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from stylegan import projection, sampling
 from stylegan.directions import Directions
-from stylegan.explore.controls import PLANE, Controls, Values
-from stylegan.explore.pictures import latents_file, one_hot, png_url, render
+from stylegan.edits import edited
+from stylegan.explore.controls import PLANE, Controls, Values, View
+from stylegan.figures import mixed
+from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable
 
@@ -29,17 +36,13 @@ class Page:
         self.controls = Controls(loaded, directions)
         self.own: Tensor | None = None  # styles (num_styles, w_dim) of the user's picture
         self.drawing, self.searching = Lock(), Lock()  # one picture and one search at a time
-        self.closing = Event()
+        self.closing = Event()  # ends a search at its next step
         self.answers: dict[str, Callable[[Values], Parts]] = {
             "/scene": self.scene,
             "/picture": self.picture,
             "/latents": self.latents,
             "/search": self.search,
         }
-
-    def close(self) -> None:
-        """End a search at its next step."""
-        self.closing.set()
 
     def scene(self, values: Values) -> Parts:
         """What the page is built from."""
@@ -99,3 +102,58 @@ class Page:
                     "caption": f"step {state.step} of {options.steps} · {float(near):.1f} dB",
                 }
             self.own = state.ws[0].float().cpu()
+
+
+def one_hot(loaded: LoadedGenerator, label: int | None) -> Tensor | None:
+    """The label (1, label_dim) of a class."""
+    return None if label is None else torch.eye(loaded.generator.config.label_dim)[label][None]
+
+
+@torch.inference_mode()
+def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
+    """Input of the synthesis network, on the CPU: float32 (num_styles, w_dim).
+
+    The seed's styles, moved in a plane, mixed and truncated, or those given; then edited.
+    """
+
+    def of_seed(seed: int) -> Tensor:
+        z = sampling.latents([seed], loaded.generator.config.z_dim)
+        return loaded.styles(z, one_hot(loaded, view.label))  # (1, num_styles, w_dim)
+
+    if view.styles is not None:
+        ws = view.styles[None].to(loaded.generator.w_avg)
+    else:
+        ws = of_seed(view.seed)
+        if view.plane_x or view.plane_y:
+            a, b = of_seed(view.plane_a), of_seed(view.plane_b)
+            ws = ws + view.plane_x * (a - ws) + view.plane_y * (b - ws)
+        if view.mix_layers:
+            ws = mixed(ws, of_seed(view.mix_seed), view.mix_layers)
+        ws = loaded.truncated(ws, psi=view.psi)
+    return edited(ws, [*view.edits.values()], loaded.generator.config)[0].float().cpu().clone()
+
+
+def render(loaded: LoadedGenerator, view: View) -> np.ndarray:
+    """The picture, uint8 (H, W, C)."""
+    ws = final_styles(loaded, view)[None]
+    (picture,) = loaded.pictures([view.noise_seed], ws=ws, psi=1, noise=view.noise)
+    return picture
+
+
+def latents_file(loaded: LoadedGenerator, view: View) -> bytes:
+    """A file for `--latents` of the commands that gives this picture again: its final styles, and
+    the maps of random noise."""
+    config, maps = loaded.generator.config, None
+    if view.noise == "random":
+        maps = sampling.seed_noise([view.noise_seed], config, loaded.resolution)
+    with TemporaryDirectory(prefix="stylegan-explore-") as folder:
+        path = Path(folder) / "latents.npz"
+        write_latents(path, final_styles(loaded, view)[None], maps)
+        return path.read_bytes()
+
+
+def png_url(pixels: np.ndarray) -> str:
+    """Pixels uint8 (H, W, C) as the address of a PNG, packed quickly rather than tightly."""
+    buffer = io.BytesIO()
+    sampling.picture(pixels).save(buffer, "PNG", compress_level=1)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -5,9 +5,8 @@ import json
 import sys
 import threading
 import webbrowser
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,10 +31,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-STATUSES: Mapping[type[Exception], HTTPStatus] = {
-    PermissionError: HTTPStatus.FORBIDDEN,
-    FileNotFoundError: HTTPStatus.NOT_FOUND,
-}
+STATUSES: Mapping[type[Exception], int] = {PermissionError: 403, FileNotFoundError: 404}
 Place = TypeVar("Place")
 
 
@@ -50,15 +46,18 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         with self.refusing():
             name, kind = self.own(FILES)
-            self.start(HTTPStatus.OK, kind)
+            self.start(200, kind)
             self.wfile.write((FOLDER / name).read_bytes())
 
     def do_POST(self) -> None:
         with self.refusing():
             answer = self.own(self.server.page.answers)
-            with contextlib.closing(answer(self.question())) as parts:
+            length = int(self.headers.get("Content-Length", 0))
+            if not 0 <= length <= LARGEST_REQUEST:
+                raise ValueError(f"a request has at most {LARGEST_REQUEST >> 20} MiB")
+            with contextlib.closing(answer(json.loads(self.rfile.read(length)))) as parts:
                 for part in parts:
-                    self.tell(HTTPStatus.OK, part)
+                    self.tell(200, part)
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
@@ -66,8 +65,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             yield
         except (ValueError, OSError) as error:
-            status = STATUSES.get(type(error), HTTPStatus.BAD_REQUEST)
-            self.tell(status, {"error": reason_of(error)})
+            self.tell(STATUSES.get(type(error), 400), {"error": reason_of(error)})
 
     def own(self, places: Mapping[str, Place]) -> Place:
         """What is at the request's address, for this page alone.
@@ -85,22 +83,14 @@ class Handler(BaseHTTPRequestHandler):
             raise FileNotFoundError("there is no such page")
         return places[self.path]
 
-    def question(self) -> Mapping[str, Any]:
-        """The JSON object of a request."""
-        length = int(self.headers.get("Content-Length", 0))
-        if not 0 <= length <= LARGEST_REQUEST:
-            raise ValueError(f"a request has at most {LARGEST_REQUEST >> 20} MiB")
-        asked: Mapping[str, Any] = json.loads(self.rfile.read(length))
-        return asked
-
-    def start(self, status: HTTPStatus, kind: str) -> None:
+    def start(self, status: int, kind: str) -> None:
         self.begun = True
         self.send_response(status)
         for name, value in {"Content-Type": kind, **HEADERS}.items():
             self.send_header(name, value)
         self.end_headers()
 
-    def tell(self, status: HTTPStatus, part: Answer) -> None:
+    def tell(self, status: int, part: Answer) -> None:
         if not self.begun:
             self.start(status, "application/x-ndjson")
         self.wfile.write(json.dumps(part).encode() + b"\n")
@@ -127,7 +117,16 @@ class Server(ThreadingHTTPServer):
 @contextmanager
 def serving(page: Page, *, port: int | None = None, browser: bool = False) -> Iterator[str]:
     """The address of the page while it is served; `port` None takes the first free one."""
-    server = bound(page, PORTS if port is None else [port])
+    for place in PORTS if port is None else [port]:
+        try:
+            server = Server(page, place)
+            break
+        except OSError as error:
+            reason = error.strerror
+    else:
+        raise OSError(
+            f"port {place} of {HOST} cannot be used ({reason}); choose another with --port"
+        )
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="explorer")
     thread.start()
     try:
@@ -137,16 +136,6 @@ def serving(page: Page, *, port: int | None = None, browser: bool = False) -> It
         yield address
     finally:
         server.shutdown()
-        page.close()
+        page.closing.set()
         server.server_close()
         thread.join()
-
-
-def bound(page: Page, ports: Iterable[int]) -> Server:
-    """A server at the first port that is free."""
-    for port in ports:
-        try:
-            return Server(page, port)
-        except OSError as error:
-            reason = error.strerror
-    raise OSError(f"port {port} of {HOST} cannot be used ({reason}); choose another with --port")
