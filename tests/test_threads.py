@@ -7,8 +7,8 @@ from tiny_training import tiny_config
 from stylegan import threads
 from stylegan.files import checkpoint
 from stylegan.schedule import Stage, coming
-from stylegan.training import cost, start
-from stylegan.training.cost import Trial
+from stylegan.training import preflight, start
+from stylegan.training.preflight import Trial
 
 
 def stat(tmp_path, monkeypatch, before, after):
@@ -65,9 +65,9 @@ def tried(**options):
     ],
 )
 def test_a_run_takes_as_many_threads_as_pay(two_threads, monkeypatch, two, one, others, said):
-    monkeypatch.setattr(cost, "busy", lambda: others)
+    monkeypatch.setattr(preflight, "busy", lambda: others)
     seconds = {2: two, 1: one}
-    monkeypatch.setattr(cost, "timed_step", lambda *_: seconds[torch.get_num_threads()])
+    monkeypatch.setattr(preflight, "timed_step", lambda *_: seconds[torch.get_num_threads()])
     trial = tried(choose_threads=True)
     assert trial.threads == [said]
     assert torch.get_num_threads() == int(said[0])
@@ -76,7 +76,7 @@ def test_a_run_takes_as_many_threads_as_pay(two_threads, monkeypatch, two, one, 
 
 
 def test_the_user_and_long_steps_decide_the_threads(two_threads, monkeypatch):
-    monkeypatch.setattr(cost, "CPU_RATE", 1.0)
+    monkeypatch.setattr(preflight, "CPU_RATE", 1.0)
     long = "2 threads: with long steps every core pays"
     assert tried(choose_threads=True).threads == [long]
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
@@ -87,7 +87,7 @@ def test_the_user_and_long_steps_decide_the_threads(two_threads, monkeypatch):
 def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, mixed):
     """Their number changes last bits, so a resumed run does not choose again."""
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cost, "timed_step", lambda *_: 1.0)  # one thread is as fast
+    monkeypatch.setattr(preflight, "timed_step", lambda *_: 1.0)  # one thread is as fast
     used, told = [], []
     for total_kimg in (0.008, 0.016):
         config = tiny_config(schedule={"total_kimg": total_kimg})
@@ -118,7 +118,7 @@ def test_a_run_that_goes_on_reads_its_state_once(two_threads, monkeypatch, tmp_p
 )
 def test_a_step_takes_the_median_after_the_first(monkeypatch, durations, median):
     times = iter(durations)
-    monkeypatch.setattr(cost, "timed_step", lambda *_: next(times))
+    monkeypatch.setattr(preflight, "timed_step", lambda *_: next(times))
     trial = Trial(tiny_config(), torch.device("cpu"))
     (seconds,) = trial.median_step(Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0), [1])
     assert seconds == pytest.approx(median)

@@ -69,7 +69,7 @@ def resolve_setup(
     from stylegan.data.check import chosen
     from stylegan.fitting import Facts, as_options, choose, fitted, implied, named
     from stylegan.networks import NetworkConfig
-    from stylegan.training.cost import largest_step
+    from stylegan.training.preflight import largest_step
     from stylegan.training.transfer import GROWS_AGAIN, beginning, opened, sizes
 
     given = {k: v for k, v in options.items() if v is not None and v is not False}

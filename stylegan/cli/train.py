@@ -121,8 +121,8 @@ def train(
     from stylegan.distributed import on_all_ranks
     from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
-    from stylegan.training.cost import memory_and_cores
     from stylegan.training.interrupts import nothing_to_save
+    from stylegan.training.preflight import memory_and_cores
     from stylegan.training.run import fit_to_data, open_store, processes
 
     if debug:
@@ -179,10 +179,8 @@ def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> 
     """Print what would be left out, and the whole plan. Nothing is written."""
     from stylegan.data.check import grouped
     from stylegan.schedule import coming
-    from stylegan.training.cost import Trial
-    from stylegan.training.kernels import backend_flags
-    from stylegan.training.preflight import outlook, plan_lines
-    from stylegan.training.run import fit_to_data, keep_threads, newest_state
+    from stylegan.training.preflight import Trial, outlook, plan_lines
+    from stylegan.training.run import backend_flags, fit_to_data, keep_threads, newest_state
 
     found = looked_at(setup.source, setup.config, decode=True)
     config = fit_to_data(setup.config, found)

@@ -138,7 +138,8 @@ class Loop:
         faulthandler.cancel_dump_traceback_later()  # it may take any time
         scores = self.evaluation.measure(self.state, stage)
         self.state.scores.append({"images_seen": self.state.images_seen, **scores})
-        self.recorder.write_scores(scores)
+        self.recorder.line("metrics", **self.state.scores[-1])
+        self.recorder.show({f"metrics/{name}": value for name, value in scores.items()})
         written = True
         if self.evaluation.is_best(self.state.scores):
             written = self.recorder.write_generator(stage, self.recorder.folder.best_generator)

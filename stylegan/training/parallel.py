@@ -1,8 +1,8 @@
 """The networks of a run as one stage trains them: what is frozen, and wrapped for processes."""
 
-import inspect
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -90,17 +90,16 @@ def stage_networks(
 
 
 def wrapped(module: nn.Module) -> nn.Module:
-    """`module` under DistributedDataParallel where there are several processes.
-
-    The training step keeps our buffers equal, so DDP must leave them alone; the option for that
-    has another name in newer versions.
-    """
+    """`module` under DistributedDataParallel where there are several processes."""
     if distributed.world_size() == 1:
         return module
-    names = inspect.signature(DistributedDataParallel).parameters
-    option = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
-    options: dict[str, Any] = {option: False}
-    return DistributedDataParallel(module, gradient_as_bucket_view=True, **options)
+    # The training step keeps our buffers equal, so DDP must leave them alone.
+    new = "forward_sync_buffers"  # in versions that have it
+    old_or_new = (
+        new if new in signature(DistributedDataParallel).parameters else "broadcast_buffers"
+    )
+    options: dict[str, Any] = {"gradient_as_bucket_view": True, old_or_new: False}
+    return DistributedDataParallel(module, **options)
 
 
 def local_gradients(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:

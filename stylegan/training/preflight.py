@@ -1,17 +1,210 @@
-"""What would fail on day three fails before the first step, and how long it all will take."""
+"""What would fail on day three fails before the first step: what a step costs in memory and time,
+and how long it all will take."""
 
+import dataclasses
+import functools
+import math
+import os
 import resource
 import shutil
-from collections.abc import Callable, Mapping
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
 from stylegan import distributed
 from stylegan.config import TrainConfig
-from stylegan.messages import about, aligned, duration, gib
+from stylegan.messages import about, aligned, count, duration, gib
+from stylegan.networks import NetworkConfig, make_discriminator, make_generator
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import ScheduleConfig, coming, phases
-from stylegan.training.cost import Cost, Trial, installed_memory, state_bytes, step_flops
+from stylegan.schedule import ScheduleConfig, Stage, coming, phases, resolutions
+from stylegan.threads import busy
+from stylegan.training.draws import Share, draw
+from stylegan.training.health import explained
+from stylegan.training.state import TrainState
+from stylegan.training.step import train_step
+
+MOST_SECONDS = 5.0  # a step that is expected to take longer is made of few images
+MOST_STEPS = 6  # to measure one kind of step
+LONG_STEP_SECONDS = 0.5  # by the first guess: a step of a wide network, for which every core pays
+WORTH_A_THREAD = 1.1  # more threads must be faster by this, as they suffer when others come
+TRIED_PROBABILITY = 0.5  # of each transform of an adaptive augmentation
+CPU_RATE = 2e11  # operations per second of a step; a first guess, too high so that steps are tried
+# of a step, for each number that a layer gives; counted in the configurations that ship
+ACTIVATION_BYTES = {"fp32": 27, "tf32": 27, "bf16": 17, "fp16": 17}
+
+
+def step_flops(config: TrainConfig, resolution: int) -> float:
+    """Floating-point operations per image of a step, to a tenth: nearly all are those of the two
+    3x3 convolutions per resolution. In passes forward, the generator makes one for the
+    discriminator's step and three for its own, the discriminator eleven, with R1."""
+    channels = config.network.channels
+    pairs = ((r, channels(r), channels(max(r // 2, 4))) for r in resolutions(resolution))
+    return 10 * sum(18 * c * (c + lower) * r**2 for r, c, lower in pairs)
+
+
+def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
+    """Bytes that a step takes, to a factor of 1.3: activations, inputs, weights with their average,
+    gradients and moments. What kernels take for themselves is not in it."""
+    network, n = config.network, stage.batch_size // processes
+    outputs = sum(network.channels(r) * r**2 for r in resolutions(stage.resolution))
+    activations = ACTIVATION_BYTES[config.precision] * min(config.batch_gpu or n, n) * outputs
+    return activations + 36 * n * stage.resolution**2 + round(1.3 * state_bytes(network))
+
+
+@functools.lru_cache
+def state_bytes(config: NetworkConfig) -> int:
+    """Size of the weights, the average and the second moments in a state file."""
+    with torch.device("meta"):
+        networks = make_generator(config), make_discriminator(config)
+    g, d = (sum(p.numel() for p in network.parameters()) for network in networks)
+    return 4 * (3 * g + 2 * d)
+
+
+def largest_step(config: TrainConfig) -> int:
+    """Bytes that each process is expected to need for the largest step."""
+    processes = config.schedule.num_processes
+    stages = (stage for _, _, stage in phases(config.schedule))
+    return max(memory_estimate(config, stage, processes) for stage in stages)
+
+
+def timed_step(state: TrainState, stage: Stage) -> float:
+    """Seconds of a training step with random images, augmented as those of a run; averaged over the
+    processes, as all must plan the same."""
+    config, network, like = state.config, state.config.network, state.generator.w_avg
+    share = Share.of_process(like.device, like.dtype)
+    n = stage.batch_size // share.world_size
+    labels = like.new_zeros(n, network.label_dim) if network.label_dim else None
+    pool = None if labels is None else torch.zeros(1, network.label_dim)
+    adaptive = config.augment.adaptive  # begins without any augmentation
+    probability = TRIED_PROBABILITY if adaptive else state.strength.probability
+    wait = torch.cuda.synchronize if like.is_cuda else lambda device: None
+    wait(like.device)
+    started = time.perf_counter()
+    with explained(state, stage):
+        reals = like.new_empty(n, network.image_channels, stage.resolution, stage.resolution)
+        draws = draw(config, 0, stage, pool, share, probability)
+        train_step(state, reals.uniform_(-1, 1), labels, stage, draws)
+    wait(like.device)
+    return distributed.mean(like.new_tensor(time.perf_counter() - started)).item()
+
+
+def installed_memory() -> int:
+    """Bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def memory_and_cores(device: torch.device) -> tuple[float, int]:
+    """Bytes of the device and cores that each process has at least, of all processes."""
+    if device.type == "cuda":
+        memory: float = torch.cuda.get_device_properties(device).total_memory
+    else:
+        memory = installed_memory() / distributed.processes_of_machine()
+    memories, cores = zip(*distributed.gather((memory, torch.get_num_threads())), strict=True)
+    return min(memories), min(cores)
+
+
+def threads_are_free(device: torch.device) -> bool:
+    """Whether their number is ours to choose: of one process on a CPU, without a user's wish."""
+    alone = distributed.world_size() == 1
+    return device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and alone
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Of one training step at one resolution."""
+
+    seconds_per_image: float
+    memory_bytes: int
+    measured: bool
+
+
+class Trial:
+    """Steps with random images before a training: what each resolution costs, and how many threads
+    are faster."""
+
+    def __init__(self, config: TrainConfig, device: torch.device) -> None:
+        self.config, self.device = config, device
+        # under torchrun the siblings are at work, too
+        self.shared = device.type == "cpu" and distributed.world_size() == 1 and busy()
+        self.state: TrainState | None = None  # made for the first step
+        self.seconds_per_image: dict[int, float] = {}  # with the chosen threads, by resolution
+        self.threads: list[str] = []  # what was chosen, and why
+        self.costs: dict[int, Cost] = {}  # by resolution
+
+    def run(self, stages: list[Stage], *, choose_threads: bool) -> "Trial":
+        """Try steps of these stages. Nothing is left behind but the number of threads."""
+        cuda = self.device.type == "cuda"
+        with torch.random.fork_rng([self.device.index] if cuda else []):
+            if choose_threads and stages and threads_are_free(self.device):
+                self.choose_threads(stages)
+            self.measure(stages)
+        self.state = None
+        if cuda:
+            torch.cuda.empty_cache()
+        return self
+
+    def median_step(self, stage: Stage, threads: Sequence[int]) -> list[float]:
+        """Seconds of a step with each of these numbers of threads, in turns, as what others do
+        changes: the median of those after the first, which also allocates memory and chooses
+        kernels."""
+        self.state = self.state or TrainState.create(self.config, device=self.device)
+        seconds: dict[int, list[float]] = {number: [] for number in threads}
+        last = seconds[threads[-1]]
+        while len(last) < 3 or (len(last) < MOST_STEPS and sum(last) < MOST_SECONDS):
+            for number, measured in seconds.items():
+                torch.set_num_threads(number)
+                measured.append(timed_step(self.state, stage))
+        return [statistics.median(measured[1:]) for measured in seconds.values()]
+
+    def choose_threads(self, stages: list[Stage]) -> None:
+        """Train on one thread from here on unless all of torch's are clearly faster."""
+        most = torch.get_num_threads()
+        if most == 1:
+            return
+        stage = max(stages, key=lambda stage: step_flops(self.config, stage.resolution))
+        flops = stage.batch_size * step_flops(self.config, stage.resolution)
+        if flops / CPU_RATE > LONG_STEP_SECONDS:
+            self.threads = [f"{most} threads: with long steps every core pays"]
+            return
+        all_threads, one = self.median_step(stage, (most, 1))
+        chosen, why = most, f"{one / all_threads:.1f} times as fast as one"
+        if one <= WORTH_A_THREAD * all_threads:
+            chosen, why = 1, f"{most} are {'hardly faster' if all_threads < one else 'slower'}"
+            why += " while other programs use the cores" * self.shared
+        torch.set_num_threads(chosen)
+        seconds = one if chosen == 1 else all_threads
+        self.seconds_per_image[stage.resolution] = seconds / stage.batch_size
+        self.threads = [f"{count(chosen, 'thread')}: {why}"]
+
+    def measure(self, stages: list[Stage]) -> None:
+        """The costs: measured by steps with the whole batch, on a CPU with few images where those
+        would take long; estimated from the steps before where both would, or where the machine
+        has too little memory."""
+        config, device, processes = self.config, self.device, distributed.world_size()
+        cpu, cuda = device.type == "cpu", device.type == "cuda"
+        if cuda:
+            torch.cuda.reset_peak_memory_stats(device)
+        few = processes * max(config.network.deviation_group, 1) if cpu else math.inf
+        rate = CPU_RATE if cpu else math.inf  # operations per second of a process
+        most_memory = installed_memory() / distributed.processes_of_machine()
+        for stage in stages:
+            whole = stage.batch_size
+            flops = step_flops(config, stage.resolution) / processes
+            memory = memory_estimate(config, stage, processes)
+            known = self.seconds_per_image.get(stage.resolution)
+            seconds_per_image, measured = known or flops / rate, whole if known else 0
+            too_large = distributed.largest(memory > most_memory)  # a step needs every process
+            for n in () if too_large or known else sorted({int(min(few, whole)), whole}):
+                if n * seconds_per_image < MOST_SECONDS:
+                    tried = dataclasses.replace(stage, batch_size=n)
+                    (seconds,) = self.median_step(tried, [torch.get_num_threads()])
+                    seconds_per_image, measured = seconds / n, n
+                    if cuda:
+                        memory = torch.cuda.max_memory_reserved(device)
+            rate = flops / seconds_per_image
+            self.costs[stage.resolution] = Cost(seconds_per_image, memory, measured == whole)
 
 
 def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> list[str]:
@@ -112,8 +305,8 @@ def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.dev
         rates = [f"{rate:g}" for rate in (stage.g_lr, stage.d_lr)]
         row = [kimg, f"{stage.resolution}{fades}", str(stage.batch_size), *rates]
         mark = "" if cost.measured else "~"
-        time = mark + duration(cost.seconds_per_image * images)
+        length = mark + duration(cost.seconds_per_image * images)
         steps = f"{-(-images // stage.batch_size):,}"
-        rows.append([*row, steps, gib(cost.memory_bytes), time])
+        rows.append([*row, steps, gib(cost.memory_bytes), length])
     kind = "measured" if device.type == "cuda" else "estimated"
     return [*aligned(rows), f"memory is that of one step, {kind}; ~ = guessed from a smaller step"]

@@ -97,9 +97,6 @@ class Recorder:
         config, rectangle = state.config, store.active_rectangle
         self.save_seconds = config.save_minutes * 60
         self.saved_at = time.monotonic()  # when the state was last saved, or could not be
-        self.identity = state.data or store.training_identity(
-            config.network.resolution, labels=config.data.labels
-        )
         self.about_data: dict[str, Any] = {
             "label_names": list(store.label_names) if config.data.labels else [],
             "active_rectangle": None if rectangle is None else list(rectangle),
@@ -209,11 +206,6 @@ class Recorder:
             self.tensorboard = False
             self.tell(f"no more curves in TensorBoard: {reason_of(error)}; going on without")
 
-    def write_scores(self, scores: Mapping[str, float]) -> None:
-        """Results of metrics."""
-        self.line("metrics", images_seen=self.state.images_seen, **scores)
-        self.show({f"metrics/{name}": value for name, value in scores.items()})
-
     def write_samples(self, stage: Stage) -> None:
         """A grid of pictures of fixed seeds by the average generator."""
         if not self.writes:
@@ -267,7 +259,7 @@ class Recorder:
             payload = {
                 **state.to_payload(),
                 **self.about_data,
-                "data": self.identity,
+                "data": state.data,
                 "processes": distributed.world_size(),
                 "threads": torch.get_num_threads(),
             }

@@ -1,8 +1,9 @@
 """A whole training from Python: opened or continued, tried, and run to its end."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,9 @@ from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.messages import count, readable
 from stylegan.run_folder import RunFolder
-from stylegan.training.cost import threads_are_free
 from stylegan.training.interrupts import nothing_to_save
-from stylegan.training.kernels import backend_flags
 from stylegan.training.loop import Evaluation, Loop
-from stylegan.training.preflight import try_out
+from stylegan.training.preflight import threads_are_free, try_out
 from stylegan.training.recorder import Recorder, TrainingProgress
 from stylegan.training.state import TrainState
 
@@ -94,6 +93,8 @@ def start(
             tell_changes(payload, folder.config(), config, say)
             if init_from is not None:
                 say(f"the run has begun already, so the weights of {init_from} are not used")
+        identity = store.training_identity(config.network.resolution, labels=config.data.labels)
+        state.data = payload.get("data", identity)
         del payload  # as large as the networks and their moments
         announce(state, store, folder, newest, say)
         for line in tried:
@@ -107,6 +108,34 @@ def start(
 def processes(device: torch.device, hang_minutes: float) -> AbstractContextManager[None]:
     """Joins the processes that torchrun started, unless they have met already."""
     return distributed.process_group(device, hang_minutes + 30 if hang_minutes else WEEK_MINUTES)
+
+
+@contextmanager
+def backend_flags(config: TrainConfig) -> Iterator[None]:
+    """Kernels of the precision and determinism that `config` asks for, inside.
+
+    Full float32 unless it is tf32, which is cuDNN's default. The number of threads may change
+    inside; afterwards it is as before, too.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    flags = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    threads = torch.get_num_threads()
+    workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    tf32 = config.precision == "tf32"
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = tf32, tf32, not config.deterministic
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = flags
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        torch.set_num_threads(threads)
+        if workspace is None:
+            os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
 def open_store(
@@ -184,7 +213,6 @@ def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
         if different:
             raise ValueError(f"it is of a run of another configuration ({'; '.join(different)})")
         state.restore(payload)
-        state.data = payload["data"]
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ValueError(f"{path} cannot be continued: {reason}") from error

@@ -17,7 +17,6 @@ from stylegan.files.formats import read_snapshot
 from stylegan.files.loaded import Snapshot
 from stylegan.lineage import NVIDIA, Lineage, Source, licence_of, public_address, source_of
 from stylegan.messages import readable
-from stylegan.networks import NetworkConfig
 from stylegan.run_folder import RunFolder
 from stylegan.training.state import TrainState
 
@@ -36,11 +35,6 @@ class Start:
 
     def __str__(self) -> str:
         return str(self.source)
-
-    @property
-    def network(self) -> NetworkConfig:
-        assert self.snapshot.generator is not None
-        return self.snapshot.generator.config
 
     @property
     def grown(self) -> int:
@@ -86,8 +80,9 @@ def public_name(given: str, path: Path) -> str:
 def sizes(start: Start, *, width: int | None = None) -> dict[str, Any]:
     """Options that give a run the network of `start`, at its own resolution, and of its own width
     if that is asked for."""
+    assert start.snapshot.generator is not None
     left = OF_DATA | (set() if width is None else {"channel_base", "max_channels"})
-    fields = dataclasses.asdict(start.network).items()
+    fields = dataclasses.asdict(start.snapshot.generator.config).items()
     return {f"network.{name}": value for name, value in fields if name not in left}
 
 
