@@ -29,10 +29,9 @@ def bundled_file(name: str) -> Path:
 
 def bundled_name(path: Path) -> str | None:
     """The name of a bundled network if this is its file, or a copy under the same name."""
-    name, digits = path.stem.rpartition("-")[0], hash_prefix(path.name)
-    if digits is None or name not in BUNDLED or not (WEIGHTS / path.name).is_file():
-        return None
-    return name if sha256_of(path).startswith(digits) else None
+    name, ours = path.stem.rpartition("-")[0], WEIGHTS / path.name
+    same = name in BUNDLED and ours.is_file() and sha256_of(ours) == sha256_of(path)
+    return name if same else None
 
 
 def downloaded(url: str) -> Path:
@@ -50,18 +49,16 @@ def downloaded(url: str) -> Path:
     name = PurePosixPath(parts.path).name
     if not name:
         raise ValueError(f"{url} does not name a file")
-    promise = parts.fragment or f"sha256={hash_prefix(name)}"
-    promised = re.fullmatch(r"sha256=([0-9a-f]{8,64})", promise)
+    promised = re.fullmatch(
+        r"sha256=([0-9a-f]{8,64})", parts.fragment or f"sha256={hash_prefix(name)}"
+    )
     if promised is None:
         raise ValueError(
             f"{url} does not specify the SHA-256 of the file, so a forged one would not be "
             "noticed; add #sha256=<its first 8 to 64 digits>, or download it and give its path"
         )
     digits = promised[1]
-    folder = hub_cache()
-    if digits != hash_prefix(name):
-        folder /= digits
-    path = folder / name
+    path = hub_cache() / ("" if digits == hash_prefix(name) else digits) / name
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

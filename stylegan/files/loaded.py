@@ -348,10 +348,9 @@ class SeededGenerator(Generator):
 
         Truncation (`psi`, and `cutoff` layers of it or "all") is what the file says unless given,
         else 0.7 and 8. `labels` (N or 1, label_dim) exactly when the network has labels. `noise`
-        "random" draws each image's from its own seed. A network that is still growing is shown as
-        far as it has grown; padding is cut off, so that pictures of cars are 384 high, 512 wide.
-        `edits` move what truncation leaves (`stylegan.directions.read_edits`); `batch` images are
-        made at once.
+        "random" draws each image's from its own seed. Growth is as far as it has come; padding is
+        cut off. `edits` (`stylegan.directions.read_edits`) move what truncation leaves; `batch`
+        images are made at once.
         """
         sampling.check_seeds(seeds)
         if not len(seeds):

@@ -79,10 +79,8 @@ def export(
         return None
     from stylegan.files.formats.program import save_onnx, save_program
 
-    if ending == ".onnx":
-        return save_onnx(path, loaded, noise or "const")
-    save_program(path, loaded, noise or "const")
-    return None
+    write = save_onnx if ending == ".onnx" else save_program
+    return write(path, loaded, noise or "const")
 
 
 def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> None:

@@ -46,9 +46,13 @@ DISCRIMINATOR_SETTINGS = IMAGE_SETTINGS | {
 }
 GENERATOR_SETTINGS = MAPPING_SETTINGS | SYNTHESIS_SETTINGS
 
-# Understood, but not a property of the weights: they act at run time or in training, or need no
-# translation because one path computes the same.
-WITHOUT_EFFECT = {
+KNOWN = {
+    *GENERATOR_SETTINGS,
+    *DISCRIMINATOR_SETTINGS,
+    "blur_filter",
+    "fused_scale",
+    # not a property of the weights: they act at run time or in training, or need no translation
+    # because one path computes the same
     "dlatent_avg_beta",
     "dlatent_broadcast",
     "dtype",
@@ -64,13 +68,6 @@ WITHOUT_EFFECT = {
     "truncation_cutoff_val",
     "truncation_psi",
     "truncation_psi_val",
-}
-KNOWN = {
-    *GENERATOR_SETTINGS,
-    *DISCRIMINATOR_SETTINGS,
-    *WITHOUT_EFFECT,
-    "blur_filter",
-    "fused_scale",
 }
 
 
@@ -139,48 +136,48 @@ def nested(name: str, path: str, matches: Iterable[Match]) -> Iterator[Match]:
         yield dataclasses.replace(m, name=f"{name}.{m.name}", path=f"{path}/{m.path}")
 
 
-def layer_matches(axes: tuple[int, ...]) -> list[Match]:
-    return [Match("weight", "weight", axes), Match("bias", "bias")]
+def layer(name: str, path: str, axes: tuple[int, ...]) -> list[Match]:
+    return [Match(f"{name}.weight", f"{path}/weight", axes), Match(f"{name}.bias", f"{path}/bias")]
 
 
 def mapping_matches(config: NetworkConfig) -> Iterator[Match]:
     if config.label_dim:
         yield Match("label_embedding", "LabelConcat/weight")
     for i in range(config.mapping_layers):
-        yield from nested(f"layers.{i}", f"Dense{i}", layer_matches(DENSE))
+        yield from layer(f"layers.{i}", f"Dense{i}", DENSE)
 
 
-def epilogue_matches(config: NetworkConfig, name: str, path: str, layer: int) -> Iterator[Match]:
+def epilogue_matches(config: NetworkConfig, name: str, path: str, number: int) -> Iterator[Match]:
     yield Match(f"{name}.bias", f"{path}/bias")
     if config.noise:
         yield Match(f"{name}.noise.strength", f"{path}/Noise/weight")
-        yield Match(f"{name}.noise.const", f"noise{layer}")
+        yield Match(f"{name}.noise.const", f"noise{number}")
     if config.styles:
-        yield from nested(f"{name}.style.affine", f"{path}/StyleMod", layer_matches(DENSE))
+        yield from layer(f"{name}.style.affine", f"{path}/StyleMod", DENSE)
 
 
 def synthesis_matches(config: NetworkConfig, fused: Callable[[int], bool]) -> Iterator[Match]:
     """`fused`: whether a resolution is reached by the official transposed convolution, which
     uses the kernel unflipped, so that ours is the official one turned round."""
-    if config.constant_input:
-        yield Match("input.const", "4x4/Const/const")
-    else:
-        yield Match("input.dense.weight", "4x4/Dense/weight", DENSE)
     first = "4x4/Const" if config.constant_input else "4x4/Dense"
+    if config.constant_input:
+        yield Match("input.const", f"{first}/const")
+    else:
+        yield Match("input.dense.weight", f"{first}/weight", DENSE)
     yield from epilogue_matches(config, "input.epilogue0", first, 0)
     yield Match("input.conv.weight", "4x4/Conv/weight", CONV)
     yield from epilogue_matches(config, "input.epilogue1", "4x4/Conv", 1)
     for i, r in enumerate(resolutions(config.resolution)[1:], start=1):
         ours, official = f"blocks.{r}", f"{r}x{r}"
-        up = f"{official}/Conv0_up"
         # TF's conv2d_transpose does not flip its kernel as upscale + conv2d does
-        weight = f"{ours}.conv0.weight", f"{up}/weight"
+        weight = f"{ours}.conv0.weight", f"{official}/Conv0_up/weight"
         yield Match(*weight, CONV_TRANSPOSE, rotated=fused(r))
-        yield from epilogue_matches(config, f"{ours}.epilogue0", up, 2 * i)
         yield Match(f"{ours}.conv1.weight", f"{official}/Conv1/weight", CONV)
-        yield from epilogue_matches(config, f"{ours}.epilogue1", f"{official}/Conv1", 2 * i + 1)
+        for j, layer_name in enumerate(("Conv0_up", "Conv1")):
+            path = f"{official}/{layer_name}"
+            yield from epilogue_matches(config, f"{ours}.epilogue{j}", path, 2 * i + j)
     for k, r in enumerate(reversed(resolutions(config.resolution))):
-        yield from nested(f"to_rgb.{r}", f"ToRGB_lod{k}", layer_matches(CONV))
+        yield from layer(f"to_rgb.{r}", f"ToRGB_lod{k}", CONV)
 
 
 def generator_matches(config: NetworkConfig, fused: Callable[[int], bool]) -> Iterator[Match]:
@@ -191,10 +188,10 @@ def generator_matches(config: NetworkConfig, fused: Callable[[int], bool]) -> It
 
 def discriminator_matches(config: NetworkConfig) -> Iterator[Match]:
     for k, r in enumerate(reversed(resolutions(config.resolution))):
-        yield from nested(f"from_rgb.{r}.conv", f"FromRGB_lod{k}", layer_matches(CONV))
+        yield from layer(f"from_rgb.{r}.conv", f"FromRGB_lod{k}", CONV)
     for r in resolutions(config.resolution)[1:]:
-        yield from nested(f"blocks.{r}.conv0", f"{r}x{r}/Conv0", layer_matches(CONV))
-        yield from nested(f"blocks.{r}.conv1", f"{r}x{r}/Conv1_down", layer_matches(CONV))
-    yield from nested("head.conv", "4x4/Conv", layer_matches(CONV))
-    yield from nested("head.dense", "4x4/Dense0", layer_matches(DENSE))
-    yield from nested("head.out", "4x4/Dense1", layer_matches(DENSE))
+        yield from layer(f"blocks.{r}.conv0", f"{r}x{r}/Conv0", CONV)
+        yield from layer(f"blocks.{r}.conv1", f"{r}x{r}/Conv1_down", CONV)
+    yield from layer("head.conv", "4x4/Conv", CONV)
+    yield from layer("head.dense", "4x4/Dense0", DENSE)
+    yield from layer("head.out", "4x4/Dense1", DENSE)

@@ -60,8 +60,8 @@ def example_inputs(loaded: LoadedGenerator, noise: str) -> dict[str, Any]:
     config, average, n = loaded.generator.config, loaded.generator.w_avg, 2
     given: dict[str, Any] = {"z": sampling.latents(range(n), config.z_dim).to(average)}
     if config.label_dim:
-        given["labels"] = torch.eye(config.label_dim)[torch.arange(n) % config.label_dim]
-        given["labels"] = given["labels"].to(average)
+        labels = torch.eye(config.label_dim)[torch.arange(n) % config.label_dim]
+        given["labels"] = labels.to(average)
     if noise == "input" and config.noise:
         maps = loaded.generator.synthesis.noise_maps(1, loaded.resolution, "const")
         given["noise"] = [m.repeat(n, 1, 1, 1) for m in maps if m is not None]
@@ -69,10 +69,9 @@ def example_inputs(loaded: LoadedGenerator, noise: str) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def exported_program(loaded: LoadedGenerator, noise: str = "const") -> ExportedProgram:
+def exported_program(loaded: LoadedGenerator, noise: str) -> ExportedProgram:
     """A program (z, psi, and by name labels where there are any and noise if that is "input") ->
-    images without padding, any number of them, in the precision and on the device of the
-    generator."""
+    images without padding, any number of them, in the generator's precision, on its device."""
     given, any_number = example_inputs(loaded, noise), {0: Dim("images")}
     positional = given.pop("z"), loaded.generator.w_avg.new_tensor(loaded.psi)
     shapes: dict[str, Any] = {"z": any_number, "psi": None}
@@ -82,19 +81,16 @@ def exported_program(loaded: LoadedGenerator, noise: str = "const") -> ExportedP
     return torch.export.export(program, positional, given, dynamic_shapes=shapes, strict=False)
 
 
-def save_program(path: Path, loaded: LoadedGenerator, noise: str = "const") -> None:
+def save_program(path: Path, loaded: LoadedGenerator, noise: str) -> None:
     """Write it for `torch.export.load`; the entry `stylegan.json` says what it is."""
     content = io.BytesIO()
-    torch.export.save(
-        exported_program(loaded, noise),
-        content,
-        extra_files={f"{FORMAT}.json": about(loaded)},
-    )
+    extra = {f"{FORMAT}.json": about(loaded)}
+    torch.export.save(exported_program(loaded, noise), content, extra_files=extra)
     with atomic_file(path) as file:
         file.write(content.getbuffer())
 
 
-def save_onnx(path: Path, loaded: LoadedGenerator, noise: str = "const") -> float | None:
+def save_onnx(path: Path, loaded: LoadedGenerator, noise: str) -> float | None:
     """Write the program as an ONNX graph in float32, where psi has a default. If ONNX Runtime is
     installed, returns what `difference` finds before, and raises ValueError if that is more than
     rounding."""
