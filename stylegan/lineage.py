@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from stylegan.toml import toml_value
 NVIDIA = "CC BY-NC 4.0"  # of the official weights; goes with whatever is trained from them
 UNKNOWN = "unknown"
 SECTION = "lineage"  # of a run's config.toml, beside the options
+SURROGATE = re.compile("[\ud800-\udfff]")
 MOST_SOURCES, LONGEST = 1000, 4096  # of what is read
 
 
@@ -53,8 +55,7 @@ def licence_of(lineage: Lineage) -> str:
     found = [source.licence for source in lineage]
     if NVIDIA in found:
         return NVIDIA
-    known = dict.fromkeys(licence for licence in found if licence != UNKNOWN)
-    return "; ".join(known) if known and UNKNOWN not in found else UNKNOWN
+    return "; ".join(dict.fromkeys(found)) if found and UNKNOWN not in found else UNKNOWN
 
 
 def described(lineage: Lineage) -> list[str]:
@@ -84,10 +85,8 @@ def from_plain(values: Any) -> tuple[Source, ...]:
 
 
 def is_text(value: Any) -> bool:
-    """Of a sensible length, which every file can hold."""
-    if not isinstance(value, str) or len(value) > LONGEST:
-        return False
-    return not any("\ud800" <= character <= "\udfff" for character in value)
+    """Whether it is of a sensible length, without halves of surrogates, which no file can hold."""
+    return isinstance(value, str) and len(value) <= LONGEST and not SURROGATE.search(value)
 
 
 def to_toml(lineage: Lineage) -> str:
