@@ -66,9 +66,6 @@ def is_read(read, path):
     return False
 
 
-# The kinds of file
-
-
 def make_checkpoints(folder):
     """A generator file and a state file."""
     torch.manual_seed(0)

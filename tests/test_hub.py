@@ -73,9 +73,6 @@ def empty_torch_home(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
 
 
-# A session with nothing but torch, NumPy and Pillow
-
-
 @pytest.fixture(scope="module")
 def generator():
     return random_generator(TINY)
@@ -132,9 +129,6 @@ def test_the_entries_work_where_only_torch_numpy_and_pillow_are(found, generator
     assert len(found["sample"]) == 2 * 3 * 32 * 32
 
 
-# Any generator
-
-
 @pytest.mark.parametrize(
     ("name", "shape"),
     [("emoji32", (3, 32, 32)), ("emoji64", (3, 64, 64)), ("glyphs64", (1, 64, 64))],
@@ -184,9 +178,6 @@ def test_sample_takes_labels_where_there_are_any(tmp_path):
     assert not torch.equal(G.sample([0], labels=dog), G.sample([0], labels=torch.eye(3)[:1]))
     with pytest.raises(ValueError, match=r"labels of shape \(1, 3\) are needed"):
         G.sample([0])
-
-
-# Discriminators
 
 
 @pytest.fixture(scope="module")

@@ -31,9 +31,6 @@ def file(tmp_path):
     return tmp_path / "latents.npz"
 
 
-# Reading and writing
-
-
 @pytest.mark.parametrize("n", [1, 3])
 def test_styles_and_noise_come_back_bit_for_bit(file, n):
     ws = torch.from_numpy(numbers(*WS))
@@ -71,9 +68,6 @@ def test_z_of_a_network_with_labels_needs_a_class_and_w_does_not(file):
     assert read_latents(file, generator).ws.shape == (3, 2, 6)
 
 
-# What is refused
-
-
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
@@ -108,9 +102,6 @@ def test_nothing_in_a_file_is_executed_and_no_file_is_said_clearly(file):
         read_latents(file, random_generator())
     with pytest.raises(FileNotFoundError, match=r"there is no file .*gone\.npz with latents"):
         read_latents(file.with_name("gone.npz"), random_generator())
-
-
-# Through `generate --latents`
 
 
 def generated(source, out, *options):

@@ -35,9 +35,6 @@ def save_state(path, images_seen=0, **extra):
     return state
 
 
-# Our files
-
-
 def test_a_saved_generator_comes_back_bit_for_bit_in_eval_mode_without_code(tmp_path):
     generator, path = random_generator().double().train(), tmp_path / "mine.pt"
     save_generator(path, generator)
@@ -87,9 +84,6 @@ def test_a_state_gives_its_average_generator_at_the_stage_it_was_saved_in(
     assert not loaded.generator.training
 
 
-# Run folders
-
-
 def test_a_run_gives_its_newest_generator_by_number(tmp_path):
     for seed, number in enumerate(("000000900", "000001000", "1001", "000000999")):
         save_generator(tmp_path / f"generator-{number}.pt", random_generator(seed=seed))
@@ -107,9 +101,6 @@ def test_a_run_without_generators_gives_its_newest_state_that_can_be_read(tmp_pa
     loaded = load_source(str(tmp_path))
     assert loaded.images_seen == 200
     assert f"not used: {newest}" in loaded.origin
-
-
-# What is no generator
 
 
 def test_a_discriminator_file_says_that_it_is_one(tmp_path):
@@ -143,9 +134,6 @@ def test_a_file_whose_parts_do_not_fit_is_an_error_that_names_both(tmp_path, cha
         load_source(path)
 
 
-# Bundled names
-
-
 def test_a_bundled_name_comes_before_a_path_and_its_file_has_the_hash_of_its_name(
     tmp_path, monkeypatch
 ):
@@ -160,9 +148,6 @@ def test_a_bundled_name_comes_before_a_path_and_its_file_has_the_hash_of_its_nam
     bundled.write_bytes(bundled.read_bytes() + b"\0")
     with pytest.raises(ValueError, match="is damaged: its SHA-256 begins with"):
         load_generator("emoji32")
-
-
-# Addresses
 
 
 @pytest.mark.parametrize(
