@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from pictures import MIXED, archive, folder
 from tiny_generators import random_generator
-from tiny_training import tiny_store
+from tiny_training import run, tiny_config, tiny_store
 
 from stylegan.data import cached_store
 from stylegan.files.loading import save_generator
@@ -54,3 +54,10 @@ def faces(tmp_path_factory):
 def store(tmp_path_factory):
     """14 random images of 16x16 pixels in two classes."""
     return tiny_store(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="session")
+def whole(store, tmp_path_factory):
+    """A finished run that nothing interrupted: its folder and its state."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    return out, run(tiny_config(), store, out)

@@ -185,10 +185,7 @@ def test_wrong_options_are_refused_by_name(override, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            b"\xef\xbb\xbf[schedule]\ntotal_kimgs = 1\n",
-            r"unknown option schedule\.total_kimgs; did",
-        ),
+        (b"\xef\xbb\xbf[schedule]\ntotal_kimgs = 1\n", r"unknown option schedule\.total_kimgs"),
         (b"seed = \n", "is not valid TOML: .*line 1"),
         (b"data.include = " + 3000 * b"[", "is not valid TOML"),
         (3000 * b"a." + b"a = 1\n", "(nested too deeply|unknown option)"),
@@ -211,23 +208,13 @@ def test_options_that_are_gone_are_ignored_only_where_they_did_nothing(name):
             load_config(None, [f"{name}={toml_value(1)}"])
 
 
-def test_an_unknown_configuration_is_refused_with_a_near_name():
-    with pytest.raises(FileNotFoundError, match=r"did you mean paper/table1-b-tuned\?"):
-        load_config("table1-b-tuned")
-    with pytest.raises(FileNotFoundError, match="name 'xyz'; `stylegan configs` lists them"):
-        load_config("xyz")
-
-
-def test_numbers_of_processes_without_a_table_say_what_does_not_fit():
-    with pytest.raises(ValueError, match=r"batch of 32 images .* for 64 processes"):
-        load_config("ffhq-1024", num_processes=64)
-
-
 def test_other_numbers_of_processes_work_with_a_table_of_their_own():
     batches = "schedule.batch_size={4=96, 64=48, 256=12}"
     config = load_config("ffhq-256", [batches], num_processes=3)
     assert {s.batch_size for _, _, s in phases(config.schedule)} == {96, 48, 12}
     assert load_config("ffhq-1024", ["schedule.num_processes=8"]) == load_config("ffhq-1024", [], 8)
+    with pytest.raises(ValueError, match=r"batch of 32 images .* for 64 processes"):
+        load_config("ffhq-1024", num_processes=64)
 
 
 def test_a_run_keeps_its_batches_on_another_number_of_processes():
@@ -249,18 +236,11 @@ def test_later_options_win_and_sections_are_merged():
 def test_differences_name_every_option_that_matters():
     config = load_config("quickstart")
     assert set(option_names()) > HARMLESS
-    options = [
-        "seed=2",
-        'precision="bf16"',
-        "network.blur=false",
-        "data.mirror=true",
-        "batch_gpu=8",
-    ]
+    options = ["seed=2", 'precision="bf16"', "network.blur=false", "batch_gpu=8"]
     assert differences(config, load_config("quickstart", options)) == [
         "seed: 0 there, 2 asked",
         'precision: "fp32" there, "bf16" asked',
         "network.blur: true there, false asked",
-        "data.mirror: false there, true asked",
     ]
 
 

@@ -5,13 +5,7 @@ import dataclasses
 import pytest
 
 from stylegan.config import load_config
-from stylegan.fitting import (
-    FINEST_CHANNELS,
-    Facts,
-    choose,
-    fitted,
-    shortened,
-)
+from stylegan.fitting import FINEST_CHANNELS, Facts, choose, fitted, shortened
 from stylegan.schedule import ScheduleConfig, phases, resolutions
 
 GIB = 2**30
@@ -28,11 +22,7 @@ def facts(images, size, machine="a CPU, 23 GiB", **changes):
     return dataclasses.replace(Facts(images, reach, *MACHINES[machine]), **changes)
 
 
-def no_memory(config):
-    return 0.0
-
-
-def chosen(*asked, of=None, needed=no_memory, **options):
+def chosen(*asked, of=None, needed=lambda config: 0.0, **options):
     return choose(of or facts(300, 64), asked, needed, **options).config
 
 

@@ -138,17 +138,3 @@ def test_a_run_that_is_killed_at_random_moments_ends_as_an_undisturbed_one(
         disturbed.disturb(dice)
     disturbed.finish()
     assert last_files(disturbed) == last_files(whole)
-
-
-@pytest.mark.slow
-def test_a_run_whose_newest_state_is_damaged_goes_on_from_the_one_before(folder):
-    whole, damaged = Training(folder, "whole"), Training(folder, "damaged")
-    whole.finish()
-    process = damaged.start()
-    damaged.until(lambda: len(damaged.run.states()) > 1, process)
-    damaged.end(process, signal.SIGKILL)
-    newest = damaged.run.states()[-1]
-    newest.write_bytes(newest.read_bytes()[:-1000])
-    damaged.finish()
-    assert newest.name in damaged.printed()
-    assert last_files(damaged) == last_files(whole)

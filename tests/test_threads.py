@@ -5,7 +5,6 @@ import torch
 from tiny_training import tiny_config
 
 from stylegan import threads
-from stylegan.files import checkpoint
 from stylegan.schedule import Stage, coming
 from stylegan.training import preflight, start
 from stylegan.training.preflight import Trial
@@ -96,16 +95,6 @@ def test_a_run_goes_on_with_its_threads(two_threads, monkeypatch, tmp_path, mixe
         assert torch.get_num_threads() == 2  # as before
     assert set(used) == {1}
     assert "1 thread, as before; OMP_NUM_THREADS=2 changes it" in told
-
-
-def test_a_run_that_goes_on_reads_its_state_once(two_threads, monkeypatch, tmp_path, mixed):
-    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
-    read, load = [], checkpoint.load_kind
-    monkeypatch.setattr(checkpoint, "load_kind", lambda *a: read.append(a) or load(*a))
-    for total_kimg in (0.008, 0.016):
-        config = tiny_config(schedule={"total_kimg": total_kimg})
-        start(config, mixed, tmp_path / "run", preflight=False)
-    assert len(read) == 1
 
 
 @pytest.mark.parametrize(

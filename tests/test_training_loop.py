@@ -16,13 +16,6 @@ from stylegan.toml import parse_toml
 from stylegan.training import start
 
 
-@pytest.fixture(scope="module")
-def whole(store, tmp_path_factory):
-    """A finished run that nothing interrupted: its folder and its state."""
-    out = tmp_path_factory.mktemp("whole") / "run"
-    return out, run(tiny_config(), store, out)
-
-
 def lines(out, event):
     records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     return [record for record in records if record["event"] == event]
@@ -48,14 +41,6 @@ def test_a_run_stopped_and_continued_equals_one_that_was_not_bit_for_bit(
     continued = run(tiny_config(), store, tmp_path / "run")
     assert continued is not stopped
     assert differing(continued.to_payload(), whole[1].to_payload()) == []
-
-
-def test_a_run_interrupted_after_every_step_equals_one_that_was_not(store, tmp_path):
-    config = tiny_config(schedule={"total_kimg": 0.048})
-    for images in range(4, 48, 4):
-        run(config, store, tmp_path / "often", stop_at=images)
-    often, once = (run(config, store, tmp_path / name) for name in ("often", "once"))
-    assert differing(often.to_payload(), once.to_payload()) == []
 
 
 def test_a_run_grows_through_its_resolutions_and_leaves_its_files(store, whole):
