@@ -83,9 +83,3 @@ def parsed(text: str) -> EditText:
     except ValueError as error:
         raise ValueError(f"{readable(text, 60)} is not an edit like {FORM}") from error
     return EditText(parts["name"].strip(), strength, layers)
-
-
-def text_of(edit: EditText) -> str:
-    """The inverse of `parsed`."""
-    layers = "" if edit.layers is None else f"@{edit.layers.start}-{edit.layers.stop - 1}"
-    return f"{edit.name}={edit.strength:+}".removesuffix(".0") + layers

@@ -23,7 +23,7 @@ from stylegan.directions import (
 )
 from stylegan.directions.finding import covariance, spectrum, style_matrix
 from stylegan.directions.learning import Examples
-from stylegan.edits import Edit, EditText, edited, parsed, text_of, total_move
+from stylegan.edits import Edit, EditText, edited, parsed, total_move
 from stylegan.files.loading import LoadedGenerator, load_source, save_generator
 from stylegan.ops import truncate
 
@@ -36,9 +36,6 @@ def directions_by(method="pca", generator=None, **options):
 def aligned(vectors, others):
     """|cosine| of each vector with the other of its place."""
     return (vectors * others).sum(dim=1).abs()
-
-
-# Closed forms
 
 
 def orthogonal(size, seed=0):
@@ -92,9 +89,6 @@ def test_both_methods_find_orthonormal_directions_in_falling_order(label_dim):
     assert_close(amplified.square().sum(dim=0), found[1].eigenvalues)
 
 
-# Edits
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -106,7 +100,6 @@ def test_both_methods_find_orthonormal_directions_in_falling_order(label_dim):
 )
 def test_the_parts_of_a_text(text, found):
     assert parsed(text) == found
-    assert parsed(text_of(found)) == found
 
 
 def test_edits_add_up_in_any_order():
@@ -137,9 +130,6 @@ def test_pictures_are_edited_after_truncation_and_files_hold_no_edits():
     assert np.array_equal(found, expected)
     assert not np.array_equal(found, next(loaded.pictures([3], psi=0.5)))
     assert loaded.adjusted(edits=edits).description() == loaded.description()
-
-
-# Files
 
 
 def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_path):
@@ -204,9 +194,6 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, 
     message = refused("directions", source, "--samples", 100)
     assert "directions of other weights" in message and "--overwrite replaces the wh" in message
     assert default_path(source).read_bytes() == before
-
-
-# Learning from examples
 
 
 def cloud(normal, n=400, margin=0.3):

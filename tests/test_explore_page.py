@@ -80,37 +80,25 @@ def loaded(source):
     return load_source(source)
 
 
-@contextlib.contextmanager
-def served(source, log):
-    """The address of a server in a process of its own, which Ctrl-C ends."""
+@pytest.fixture(scope="module")
+def server(source, tmp_path_factory):
+    """The address of the page and the output of its server, a process that Ctrl-C ends."""
+    log = tmp_path_factory.mktemp("server") / "log"
     words = [sys.executable, "-c", SERVER, "explore", source, "--no-browser", "--device", "cpu"]
+    words, own = list(map(str, words)), os.environ | {"PYTHONUNBUFFERED": "1"}
     with log.open("w") as file:
-        process = subprocess.Popen(
-            list(map(str, words)),
-            cwd=ROOT,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        )
+        process = subprocess.Popen(words, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, env=own)
 
     def address():
         assert process.poll() is None, log.read_text()
         return next((word for word in log.read_text().split() if word.startswith("http://")), None)
 
     try:
-        yield wait(address)
+        yield wait(address), log
         process.send_signal(signal.SIGINT)
         assert process.wait(600) == 0, log.read_text()
     finally:
         process.kill()
-
-
-@pytest.fixture(scope="module")
-def server(source, tmp_path_factory):
-    """The address of the page, and the output of the server."""
-    log = tmp_path_factory.mktemp("server") / "log"
-    with served(source, log) as place:
-        yield place, log
 
 
 def wait(condition, seconds=600.0):
@@ -272,10 +260,8 @@ def test_a_picture_of_the_users_own_is_projected_edited_and_saved(user, loaded, 
     png = user.download("#picture_file", tmp_path)
     assert png.name == "own.png"
     with Image.open(png) as image:
-        assert (
-            np.abs(np.array(image).astype(int) - render(loaded, View(styles=found.ws[0]))).max()
-            <= 1
-        )
+        shown, expected = np.array(image).astype(int), render(loaded, View(styles=found.ws[0]))
+    assert np.abs(shown - expected).max() <= 1
     user.page.click("#seeds button:nth-child(8)")  # a seed takes its place again
     wait(lambda: user.caption().startswith("seed 7 "))
     path = user.download("#latents_file", tmp_path)

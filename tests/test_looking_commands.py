@@ -215,6 +215,8 @@ def test_an_edit_gives_equal_pixels_by_command_and_in_python(source, tmp_path):
         ("directions new.pt --count 9 --samples 50", "from 1 to 8 directions, not 9", 1),
         ("directions classes.pt --figure d.png", "choose one, as with --class ant", 1),
         ("directions new.pt --from a b", "there is no folder or file a with examples", 1),
+        ("project g.pt there.webp --locality 1", "require --tune", 2),
+        ("project g.pt there.webp --out new.pt/deep", "new.pt is a file; choose another", 1),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line_and_leaves_no_file(

@@ -68,13 +68,6 @@ def test_splines_have_no_corners(closed, points):
         assert_close(*second, atol=0.1, rtol=0)
 
 
-def test_natural_splines_end_without_curvature(points):
-    way = spline(points, closed=False)
-    for t, h in ((0.0, 1e-3), (4.0, -1e-3)):
-        ends = way(numbers(t, t + h, t + 2 * h))
-        assert ((ends[0] - 2 * ends[1] + ends[2]) / h**2).abs().max() < 0.1
-
-
 def test_splines_in_closed_form():
     hill = spline(numbers(0, 1, 0), closed=False)
     assert_close(hill(numbers(0.5, 1.5)), numbers(11 / 16, 11 / 16))

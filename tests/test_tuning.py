@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from commands import pixels, refused, told
+from commands import pixels, told
 from projecting import EXACT, draws, found_by_pixels, last, pictures_of
 from tiny_generators import assert_same_weights, random_generator
 from torch.testing import assert_close
@@ -104,9 +104,6 @@ def test_what_cannot_be_tuned_is_said():
         last(tune(generator, targets, ws, PixelDistance(), wild))
 
 
-# The command
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A generator that began from official weights, and two pictures that it does not make."""
@@ -119,15 +116,10 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def request(folder, *arguments):
-    files = [folder / "a.png", folder / "b.png"]
-    common = ["--out", folder / "out", "--steps", 3, "--device", "cpu"]
-    return ["project", folder / "mine.pt", *files, *common, *arguments]
-
-
 def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_latents(folder):
-    printed = told(*request(folder, "--tune", "--tune-steps", 40)).splitlines()
-    out = folder / "out"
+    out, words = folder / "out", ["project", folder / "mine.pt", folder / "a.png", folder / "b.png"]
+    words += ["--out", out, "--steps", 3, "--device", "cpu", "--tune", "--tune-steps", 40]
+    printed = told(*words).splitlines()
     before = [json.loads((out / name / "result.json").read_text())["psnr_db"] for name in "ab"]
     after = [float(line.split()[-4]) for line in printed if "after tuning" in line]
     assert all(b > a for a, b in zip(before, after, strict=True))
@@ -140,7 +132,3 @@ def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_late
     lineage = load_source(out / "tuned.pt").lineage
     assert [s.source for s in lineage] == ["official.pkl", "mine.pt"]
     assert lineage[1].sha256 == sha256_of(folder / "mine.pt") and lineage[1].licence == NVIDIA
-
-
-def test_options_of_tuning_need_it(folder):
-    assert "require --tune" in refused(*request(folder, "--locality", 1), exit_code=2)

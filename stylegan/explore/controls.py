@@ -8,7 +8,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from stylegan.directions import Directions
-from stylegan.edits import Edit, EditText, text_of
+from stylegan.edits import Edit
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import readable
 from stylegan.sampling import MAX_SEED
@@ -167,9 +167,10 @@ class Controls:
         if read["start"] == "own" and own is None:
             raise ValueError("open Your picture and project one first")
         first, last = sorted((read["edit_first"], read["edit_last"]))
-        rows = range(first, last + 1) if last - first + 1 < self.layers else None
+        every = last - first + 1 == self.layers
+        rows, at = (None, "") if every else (range(first, last + 1), f"@{first}-{last}")
         edits = {
-            text_of(EditText(name, read[name], rows)): some.edit(called, read[name], rows)
+            f"{name}={read[name]:+}".removesuffix(".0") + at: some.edit(called, read[name], rows)
             for name, (some, called) in self.directions.items()
             if read[name]
         }
