@@ -14,14 +14,7 @@ from stylegan.messages import aligned, count, listed, readable, suggestion
 READING = options.together(
     click.option("--resolution", type=int, help="Resolution below which images are left out."),
     options.SHAPE,
-    click.option(
-        "--channels",
-        type=values.CHANNEL,
-        default="RGB",
-        show_default=True,
-        help="L for gray, RGB, RGBA for colour with alpha (or 1, 3, 4); auto: what the pictures "
-        "have.",
-    ),
+    options.channels_option("RGB"),
     click.option(
         "--include",
         multiple=True,

@@ -41,11 +41,7 @@ if TYPE_CHECKING:
     "for each: NAME-pca.png, NAME-sefa.png.",
 )
 @options.count_option("--seed", "Seed of the picture that is moved.", 0, 0, values.LARGEST_SEED)
-@click.option(
-    "--psi",
-    type=values.NUMBER,
-    help="Truncation of that picture.  [default: as in the file, else 0.7]",
-)
+@options.number_option("--psi", "Truncation of that picture.  [default: as in the file, else 0.7]")
 @options.CLASS
 @options.DEVICE
 @options.OVERWRITE

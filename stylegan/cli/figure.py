@@ -180,11 +180,7 @@ def timelapse(selection: Selection, moments: int) -> "Image":
 @figure_command(
     "",
     options.data_option("what a run was trained on"),
-    click.option(
-        "--mirror/--no-mirror",
-        default=None,
-        help="Whether training mirrored half of the images.  [default: as the run says]",
-    ),
+    options.MIRROR,
     count_option("--samples", "Number of rows: seeds 0, 1...", 16),
     count_option("--nearest", "Number of training images beside each sample.", 5),
 )

@@ -126,12 +126,7 @@ def store_facts(path: Path) -> Facts:
 @options.path_option(
     "--discriminator", "File (.pt) for the discriminator, if SOURCE has one of our form."
 )
-@click.option(
-    "--centers",
-    type=values.CENTERS,
-    help="Keep so many centres of w, or the means of classes ('class'), that truncation pulls "
-    "toward in place of the average.  [default: as in SOURCE]",
-)
+@options.CENTERS
 @options.OVERWRITE
 def convert(
     source: str,
@@ -189,12 +184,8 @@ def convert(
 @click.command(cls=Command)
 @options.SOURCE
 @click.argument("destination", type=values.OUTPUT)
-@click.option("--psi", type=values.NUMBER, help="Default truncation.  [default: as in SOURCE]")
-@click.option(
-    "--cutoff",
-    type=values.CUTOFF,
-    help="Number of layers that truncation reaches, or 'all'.  [default: as in SOURCE]",
-)
+@options.number_option("--psi", "Default truncation.  [default: as in SOURCE]")
+@options.CUTOFF
 @click.option(
     "--noise",
     type=click.Choice(["input", "const", "none"]),
@@ -245,10 +236,8 @@ def export(
     help="First resolution whose layers are taken from B.  [default: whole network]",
 )
 @options.count_option("--until", "Last of these resolutions.  [default: the finest]")
-@click.option(
-    "--share",
-    type=values.Number(0, 1),
-    help="Share of B in these layers, from 0 to 1.  [default: 1 with --from]",
+@options.number_option(
+    "--share", "Share of B in these layers.  [default: 1 with --from]", least=0, most=1
 )
 @click.option("--out", type=values.OUTPUT, required=True, help="Generator file to write, .pt.")
 @options.OVERWRITE

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     "Resize pictures and real images to this resolution.  [default: their own]",
     least=0,
 )
-@click.option(
-    "--mirror/--no-mirror", default=None, help="Flip half of the reals.  [default: as the run did]"
-)
+@options.MIRROR
 @options.CENTERS
 @click.option(
     "--psi",

@@ -36,6 +36,17 @@ def count_option(
     return click.option(name, type=click.IntRange(least, most), default=default, help=help)
 
 
+def number_option(
+    name: str,
+    help: str,
+    default: float | None = None,
+    least: float = -values.LARGEST,
+    most: float = values.LARGEST,
+) -> Any:
+    """An option whose value is a finite number from `least` to `most`."""
+    return click.option(name, type=values.Number(least, most), default=default, help=help)
+
+
 def data_option(default: str) -> Any:
     text = f"Folder of images, zip, TFRecords, or prepared store.  [default: {default}]"
     return click.option("--data", type=values.INPUT, help=text)
@@ -45,6 +56,12 @@ def source_b_option(default: str) -> Any:
     """`--columns`: what the other rows are mixed with."""
     text = f"Seeds of source B, as --seeds are those of source A.  [default: {default}]"
     return click.option("--columns", type=values.SEEDS, help=text)
+
+
+def channels_option(default: str | None = None) -> Any:
+    text = "L for gray, RGB, RGBA for colour with alpha (or 1, 3, 4); auto: what the pictures have."
+    text += "" if default else "  [default: RGB, or as configured]"
+    return click.option("--channels", type=values.CHANNEL, default=default, help=text)
 
 
 SOURCE = click.argument("source", type=values.SOURCE)
@@ -57,10 +74,12 @@ LATENTS = click.option(
     type=values.INPUT,
     help="Show the latents of this file (ws, w or z, perhaps with noise) instead of seeds.",
 )
-PSI = click.option(
+MIRROR = click.option(
+    "--mirror/--no-mirror", default=None, help="Flip half of the reals.  [default: as the run did]"
+)
+PSI = number_option(
     "--psi",
-    type=values.NUMBER,
-    help="Truncation: 0 = the average image, 1 = full variety, negative = the opposite.  "
+    "Truncation: 0 = the average image, 1 = full variety, negative = the opposite.  "
     "[default: as in the file, else 0.7; with --latents 1]",
 )
 REACH = "Number of layers that truncation reaches, from the coarsest, or 'all'."

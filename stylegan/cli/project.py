@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 )
 @options.count_option("--steps", "Number of search steps.", 1000)
 @options.count_option("--starts", "Number of starts of the search; the nearest result is kept.", 1)
-@click.option(
-    "--search-noise",
-    type=values.Number(0),
-    default=0.05,
-    help="Noise on w at the beginning, in units of its spread.",
+@options.number_option(
+    "--search-noise", "Noise on w at the beginning, in units of its spread.", 0.05, least=0
 )
 @options.count_option("--seed", "Seed of everything random.", 0, 0, values.LARGEST_SEED)
 @click.option(
@@ -52,10 +49,10 @@ if TYPE_CHECKING:
     "write it to OUT/tuned.pt.",
 )
 @options.count_option("--tune-steps", "Number of steps of --tune.  [default: 350]")
-@click.option(
+@options.number_option(
     "--locality",
-    type=values.Number(0),
-    help="With --tune, how strongly other pictures are kept as they were.  [default: 0.1]",
+    "With --tune, how strongly other pictures are kept as they were.  [default: 0.1]",
+    least=0,
 )
 @click.option(
     "--crop",

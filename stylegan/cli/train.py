@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @options.count_option(
     "--resolution", "Width and height of the pictures: 32, 64, 128, ...", None, 4, 1024
 )
-@click.option("--kimg", type=values.Number(0.001), help="Length, in thousands of pictures shown.")
+@options.number_option("--kimg", "Length, in thousands of pictures shown.", least=0.001)
 @options.count_option("--width", "Most channels of a layer.")
 @click.option(
     "-o",
@@ -50,12 +50,7 @@ if TYPE_CHECKING:
 @click.option("--cond", is_flag=True, help="Condition on the label of each image.")
 @click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
 @options.SHAPE
-@click.option(
-    "--channels",
-    type=values.CHANNEL,
-    help="L for gray, RGB, RGBA for colour with alpha; auto: what the pictures have.  "
-    "[default: RGB, or as configured]",
-)
+@options.channels_option()
 @click.option("--strict", is_flag=True, help="Refuse data with images that cannot be used.")
 @click.option(
     "--init-from",
@@ -72,19 +67,15 @@ if TYPE_CHECKING:
 @options.count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
 @click.option("--preflight/--no-preflight", default=True, help="Try steps before training.")
-@click.option(
-    "--hang-minutes",
-    type=values.Number(0, 7 * 24 * 60),
-    default=30,
-    help="End a process of several that makes no progress; 0 = never.",
+@options.number_option(
+    "--hang-minutes", "End a process of several that makes no progress; 0 = never.", 30, 0, 10_080
 )
 @click.option("--tensorboard/--no-tensorboard", default=True, help="Write curves for TensorBoard.")
 @click.option("--metrics", "names", help="Metrics to measure while training, as in eff-fd2k,swd2k.")
-@click.option(
+@options.number_option(
     "--metrics-every",
-    "every_kimg",
-    type=values.Number(0.001),
-    help="Thousands of images between two measurements.  [default: with every generator file]",
+    "Thousands of images between two measurements.  [default: with every generator file]",
+    least=0.001,
 )
 @options.WEIGHTS
 @click.option(
@@ -101,7 +92,7 @@ def train(
     dry_run: bool,
     hang_minutes: float,
     names: str | None,
-    every_kimg: float | None,
+    metrics_every: float | None,
     weights: Path | None,
     debug: bool,
     **given: Any,
@@ -128,7 +119,7 @@ def train(
     if debug:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
         torch.autograd.set_detect_anomaly(True)
-    if every_kimg and not names:
+    if metrics_every and not names:
         raise ValueError("--metrics-every needs --metrics: what to measure")
     chosen = common.use_device(device)
     run = RunFolder(out or usual_folder(config_name, data))
@@ -158,7 +149,7 @@ def train(
                     run.path,
                     device=chosen,
                     init_from=setup.start or given["init_from"],
-                    evaluation=evaluation_of(names, every_kimg, *measured) if names else None,
+                    evaluation=evaluation_of(names, metrics_every, *measured) if names else None,
                     tell=print_hint,
                     report=report,
                     hang_minutes=hang_minutes,

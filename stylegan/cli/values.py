@@ -38,9 +38,6 @@ class Parsed(click.ParamType):
 class Number(click.FloatRange):
     """A finite number; click's own lets nan through."""
 
-    def __init__(self, least: float = -LARGEST, most: float = LARGEST) -> None:
-        super().__init__(least, most)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
         if math.isnan(number):
@@ -120,7 +117,7 @@ def number_or(*words: str, least: int = 0, most: int = LARGEST) -> Callable[[str
     return lambda text: text if text in words else kind.convert(text, None, None)
 
 
-NUMBER = Number()
+NUMBER = Number(-LARGEST, LARGEST)
 NUMBERS = Parsed("numbers", lambda text: [NUMBER.convert(x, None, None) for x in text.split(",")])
 PAIR = Parsed("first,last", pair)
 SEEDS = Parsed("seeds", seeds)

@@ -51,11 +51,9 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
             help="Fine detail: the stored maps, others in every frame (it flickers), or none.",
         )
         @options.CLASS
-        @click.option("--fps", type=values.Number(0.01, 240), default=25, help="Frames per second.")
-        @click.option(
-            "--seconds",
-            type=values.Number(0.001, 86_400),
-            help=f"Length of the film.  [default: {length:g}{each}]",
+        @options.number_option("--fps", "Frames per second.", 25, 0.01, 240)
+        @options.number_option(
+            "--seconds", f"Length of the film.  [default: {length:g}{each}]", None, 0.001, 86_400
         )
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
         @options.path_option(
