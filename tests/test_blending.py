@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from commands import refused, told
+from commands import told
 from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
@@ -88,12 +88,3 @@ def test_the_command_writes_a_generator_with_the_history_of_both(files, tmp_path
     assert NVIDIA in told("info", tmp_path / "c.pt")
     whole = blended(load_source(a), load_source(b), first=8, last=8).state_dict()
     assert all(torch.equal(found.generator.state_dict()[n], t) for n, t in whole.items())
-
-
-def test_the_command_says_what_is_wrong(files, tmp_path):
-    a, b = files
-    out = ["--out", tmp_path / "c.pt"]
-    assert "or --share alone" in refused("blend", a, b, *out, exit_code=2)
-    assert "must end in .pt" in refused("blend", a, b, "--share", 1, "--out", tmp_path / "c.npz")
-    assert "networks that differ" in refused("blend", a, "emoji32", "--from", 8, *out)
-    assert not (tmp_path / "c.pt").exists()

@@ -91,8 +91,6 @@ def test_a_file_keeps_its_centres_and_uses_them(source, tmp_path, ending):
 
 
 def test_centres_that_cannot_be_are_refused(source):
-    given = ["generate", source, "--centers"]
-    assert "0 is not in the range 1<=x<=1000" in refused(*given, "0", exit_code=2)
-    assert "no means of classes" in refused(*given, "class")
+    assert "no means of classes" in refused("generate", source, "--centers", "class")
     with pytest.raises(ValueError, match="centers must be rows of 8 finite numbers"):
         load_source(source).adjusted(centers=torch.zeros(2, 7))

@@ -182,6 +182,8 @@ def test_no_name_or_label_gives_a_terminal_orders(tmp_path):
         (["generate", ""], "the name is empty", 2),
         (["generate", "pipe.pt"], "neither a regular file nor a folder", 2),
         (["train", "--seed", "x"], "is not a valid integer", 2),
+        (["blend", "a", "b", "--out", "c.pt"], "or --share alone", 2),
+        (["blend", "a", "b", "--share", "1", "--out", "c.npz"], "must end in .pt", 1),
         (["check", ".", "--aspect", "3"], "crop must be center, pad", 1),
         (["generate", "emoji32", "--device", "xpu"], "is not a device; try cpu, cuda", 1),
         (["info", "gone"], "accepted are a run folder", 1),
