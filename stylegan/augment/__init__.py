@@ -10,11 +10,11 @@ from torch import Tensor
 from stylegan.ops import in_float32, without_autocast
 
 from . import ada, diffaugment
+from .strength import KINDS
 from .strength import AugmentConfig as AugmentConfig
 from .strength import Strength as Strength
 
 Transform = ada.Transform | diffaugment.Transform
-KINDS = {"ada": ada, "diffaugment": diffaugment}
 
 
 def draw(
@@ -42,6 +42,6 @@ def part(transform: Transform | None, rows: slice) -> Transform | None:
     """The transform of those images."""
     if transform is None:
         return None
-    values = {field.name: getattr(transform, field.name) for field in dataclasses.fields(transform)}
-    own = {k: v[rows] for k, v in values.items() if isinstance(v, Tensor) or k == "windows"}
+    values = vars(transform).items()
+    own = {k: v[rows] for k, v in values if isinstance(v, Tensor) or k == "windows"}
     return dataclasses.replace(transform, **own)

@@ -31,19 +31,15 @@ class Parameter:
         shape = n, self.count
         if self.kind == "normal":
             return self.size * torch.randn(shape, generator=rng, dtype=torch.float64)
-        u = torch.rand(shape, generator=rng, dtype=torch.float64)
-        return (u * self.size).floor() if self.kind == "choice" else self.size * (2 * u - 1)
+        return self.at(torch.rand(shape, generator=rng, dtype=torch.float64))
 
-    def at_percentile(self, n: int, u: float) -> Tensor:
-        """As `draw`, where every number is at percentile `u` of its distribution, counted as the
-        reference does: that of a normal one lacks a factor of sqrt 2."""
+    def at(self, u: Tensor) -> Tensor:
+        """The numbers at percentiles `u` of their distribution, counted as the reference does: that
+        of a normal one lacks a factor of sqrt 2."""
         if self.kind == "choice":
-            value = float(math.floor(u * self.size))
-        elif self.kind == "uniform":
-            value = self.size * (2 * u - 1)
-        else:
-            value = self.size * torch.erfinv(torch.tensor(2 * u - 1, dtype=torch.float64)).item()
-        return torch.full((n, self.count), value, dtype=torch.float64)
+            return (u * self.size).floor()
+        centered = 2 * u - 1
+        return self.size * (centered if self.kind == "uniform" else centered.erfinv())
 
 
 PARAMETERS = {
@@ -90,9 +86,7 @@ class Transform:
 
 def names_of(names: Iterable[str]) -> tuple[str, ...]:
     """Names of transforms, those of groups replaced by theirs, in the order of the table.
-
-    ValueError for other names.
-    """
+    ValueError for other names."""
     asked = {name for word in names for name in GROUPS.get(word, (word,))}
     unknown = sorted(asked - PARAMETERS.keys())
     if unknown:
@@ -124,35 +118,34 @@ def draw(
 def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Transform:
     """All transforms of those names, with each random number at percentile `u` of its distribution;
     `rotate` turns once; shape (N, C, H, W)."""
-    values = {name: PARAMETERS[name].at_percentile(shape[0], u) for name in names_of(names)}
+    values = {}
+    for name in names_of(names):
+        parameter = PARAMETERS[name]
+        values[name] = parameter.at(torch.full((shape[0], parameter.count), u, dtype=torch.float64))
     if "rotate" in values:
         values["rotate"][:, 1] = 0
     return transform_of(shape, values, torch.Generator().manual_seed(0))
 
 
-def transform_of(
-    shape: Sequence[int], values: dict[str, Tensor], rng: torch.Generator
-) -> Transform:
+def transform_of(shape: Sequence[int], given: dict[str, Tensor], rng: torch.Generator) -> Transform:
     """The transform of those parameters (N, count); `rng` draws the noise."""
-    has = values.keys()
-    geometry, noise = None, None
+    n, _, *size = shape
+    values = {k: torch.zeros(n, p.count, dtype=torch.float64) for k, p in PARAMETERS.items()}
+    values |= given
+    geometry, color, noise = None, None, None
     margins: Margins = (0, 0, 0, 0)
     windows: Sequence[Window] = ()
-    if has & {*BLIT, *GEOMETRY}:
-        geometry = geometry_matrices(values, *shape[2:])
-        margins, windows = reach_of(geometry, *shape[2:])
-    if "noise" in has:
+    if given.keys() & {*BLIT, *GEOMETRY}:
+        geometry = geometry_matrices(values, *size)
+        margins, windows = reach_of(geometry, *size)
+    if given.keys() & {*COLOR}:
+        color = color_matrices(values)
+    if "noise" in given:
         deviation = values["noise"].abs()[:, :, None, None].float()
         noise = torch.randn(tuple(shape), generator=rng) * deviation
-    return Transform(
-        geometry,
-        margins,
-        windows,
-        color_matrices(values) if has & {*COLOR} else None,
-        band_gains(values["imgfilter"]) if "imgfilter" in has else None,
-        noise,
-        values["cutout"] + 0.5 if "cutout" in has else None,
-    )
+    bands = band_gains(values["imgfilter"]) if "imgfilter" in given else None
+    cutout = values["cutout"] + 0.5 if "cutout" in given else None
+    return Transform(geometry, margins, windows, color, bands, noise, cutout)
 
 
 def apply(images: Tensor, transform: Transform) -> Tensor:
@@ -160,14 +153,14 @@ def apply(images: Tensor, transform: Transform) -> Tensor:
     the last is alpha, which colour leaves alone."""
     if transform.geometry is not None:
         images = warp(images, transform.geometry, transform.margins, transform.windows)
-    if transform.color is not None:
-        images = recolor(images, transform.color.to(images))
-    if transform.bands is not None:
-        images = amplify(images, transform.bands.to(images))
-    if transform.noise is not None:
-        images = images + transform.noise.to(images)
-    if transform.cutout is not None:
-        images = cut_out(images, transform.cutout.to(images))
+    for change, parameters in (
+        (recolor, transform.color),
+        (amplify, transform.bands),
+        (torch.add, transform.noise),
+        (cut_out, transform.cutout),
+    ):
+        if parameters is not None:
+            images = change(images, parameters.to(images))
     return images
 
 
@@ -175,27 +168,21 @@ def apply(images: Tensor, transform: Transform) -> Tensor:
 
 
 def geometry_matrices(values: dict[str, Tensor], height: int, width: int) -> Tensor:
-    """(N, 3, 3) of the parameters (N, count) of those that are there."""
-    n = len(next(iter(values.values())))
+    """(N, 3, 3) of the parameters (N, count)."""
     size = torch.tensor([width, height], dtype=torch.float64)
-    matrices = torch.eye(3, dtype=torch.float64).expand(n, 3, 3)
-    zero = torch.zeros(n, 2, dtype=torch.float64)
-
-    def of(name: str) -> Tensor:
-        return values.get(name, zero)
-
-    flip = 1 - 2 * of("xflip")[:, 0]
-    log_scale, log_aniso = of("scale")[:, 0], of("aniso")[:, 0]
-    before, after = of("rotate").unbind(1)
+    flip = 1 - 2 * values["xflip"][:, 0]
+    log_scale, log_aniso = values["scale"][:, 0], values["aniso"][:, 0]
+    before, after = values["rotate"].unbind(1)
+    matrices = torch.eye(3, dtype=torch.float64).expand(len(flip), 3, 3)
     for step in (
         scaling(flip, torch.ones_like(flip)),
-        rotation(-math.pi / 2 * of("rotate90")[:, 0]),
-        shift(-(of("xint") * size).round()),
+        rotation(-math.pi / 2 * values["rotate90"][:, 0]),
+        shift(-(values["xint"] * size).round()),
         scaling(torch.exp2(-log_scale), torch.exp2(-log_scale)),
         rotation(-before),
         scaling(torch.exp2(-log_aniso), torch.exp2(log_aniso)),
         rotation(-after),
-        shift(-of("xfrac") * size),
+        shift(-values["xfrac"] * size),
     ):
         matrices = matrices @ step
     return matrices
@@ -224,28 +211,23 @@ def shift(by: Tensor) -> Tensor:
 
 
 def color_matrices(values: dict[str, Tensor]) -> Tensor:
-    """(N, 4, 4) of the parameters (N, 1) of those that are there."""
-    n = len(next(iter(values.values())))
-    zero = torch.zeros(n, 1, dtype=torch.float64)
+    """(N, 4, 4) of the parameters (N, 1)."""
     axis = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64) / math.sqrt(3)
     gray = axis[:, None] * axis  # projects to the gray axis
     x, y, z, _ = axis.tolist()
     cross = torch.tensor([[0, -z, y], [z, 0, -x], [-y, x, 0]], dtype=torch.float64)
     cross = F.pad(cross, (0, 1, 0, 1))
     one = torch.eye(4, dtype=torch.float64)
-    rgb, last = one.clone(), one - one
-    rgb[3, 3], last[3, 3] = 0, 1
+    rgb = torch.diag(torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64))
+    last = one - rgb
+    contrast, flip, hue, saturation = (values[name][:, :, None] for name in COLOR[1:])
 
-    def of(name: str) -> Tensor:
-        return values.get(name, zero)[:, :, None]
-
-    brighter = one.repeat(n, 1, 1)
-    brighter[:, :3, 3] += of("brightness")[:, :, 0]
-    hue = of("hue")
-    matrices = torch.exp2(of("contrast")) * rgb @ brighter + last @ brighter
-    matrices = (one - 2 * of("lumaflip") * gray) @ matrices
+    brighter = one.repeat(len(hue), 1, 1)
+    brighter[:, :3, 3] += values["brightness"]
+    matrices = torch.exp2(contrast) * rgb @ brighter + last @ brighter
+    matrices = (one - 2 * flip * gray) @ matrices
     matrices = (gray + last + hue.cos() * (rgb - gray) + hue.sin() * cross) @ matrices
-    return (gray + last + torch.exp2(of("saturation")) * (rgb - gray)) @ matrices
+    return (gray + last + torch.exp2(saturation) * (rgb - gray)) @ matrices
 
 
 def recolor(images: Tensor, matrices: Tensor) -> Tensor:

@@ -27,11 +27,9 @@ class Transform:
 def draw(
     shape: Sequence[int], names: Iterable[str], probability: float, rng: torch.Generator
 ) -> Transform:
-    """Each transform happens to each image with that probability; shape (N, C, H, W).
-
-    The same numbers are drawn whatever the names and the probability. ValueError for other names.
-    """
-    names = check_names(names)
+    """Each transform happens to each image with that probability; shape (N, C, H, W). The same
+    numbers are drawn whatever the names and the probability."""
+    names = names_of(names)
     n, _, height, width = shape
     u = torch.rand(n, 7, generator=rng, dtype=torch.float64)
     happens = torch.rand(n, 3, generator=rng, dtype=torch.float64) < probability
@@ -50,7 +48,7 @@ def draw(
     )
 
 
-def check_names(names: Iterable[str]) -> set[str]:
+def names_of(names: Iterable[str]) -> set[str]:
     """The names; ValueError for others than NAMES."""
     given = set(names)
     if unknown := sorted(given - {*NAMES}):
@@ -61,12 +59,13 @@ def check_names(names: Iterable[str]) -> set[str]:
 def apply(images: Tensor, transform: Transform) -> Tensor:
     """Transformed images (N, C, H, W), differentiable any number of times; with 2 and 4 channels
     the last is alpha, which colour leaves alone."""
-    if transform.color is not None:
-        images = recolor(images, transform.color.to(images))
-    if transform.shift is not None:
-        images = translate(images, transform.shift.to(images))
-    if transform.cutout is not None:
-        images = cut_out(images, transform.cutout.to(images))
+    for change, parameters in (
+        (recolor, transform.color),
+        (translate, transform.shift),
+        (cut_out, transform.cutout),
+    ):
+        if parameters is not None:
+            images = change(images, parameters.to(images))
     return images
 
 
@@ -82,15 +81,15 @@ def recolor(images: Tensor, parameters: Tensor) -> Tensor:
 
 def translate(images: Tensor, shift: Tensor) -> Tensor:
     """Moved by (N, 2) whole pixels, right and down; zeros move in."""
+
+    def moved(n: int, by: Tensor) -> Tensor:
+        """(N, 1, n, n) matrices that move n pixels by (N,)."""
+        places = torch.arange(n, device=by.device)
+        distance = places[:, None] - places
+        return (distance == by[:, None, None]).to(by)[:, None]
+
     height, width = images.shape[2:]
     return moved(height, shift[:, 1]) @ images @ moved(width, shift[:, 0]).mT
-
-
-def moved(n: int, by: Tensor) -> Tensor:
-    """(N, 1, n, n) matrices that move n pixels by (N,)."""
-    places = torch.arange(n, device=by.device)
-    distance = places[:, None] - places
-    return (distance == by[:, None, None]).to(by)[:, None]
 
 
 def cut_out(images: Tensor, edges: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class Warp(torch.autograd.Function):
                 if window is None:
                     result[rows] = images[rows]
                     continue
-                seen = Lens(images, matrices[rows], margins, window).seen(images[rows], transposed)
+                seen = through(images[rows], matrices[rows], margins, window, transposed)
                 result[rows] = torch.where(rests[rows, None, None, None], images[rows], seen)
         return result
 
@@ -86,32 +86,27 @@ def parts(images: Tensor, windows: Sequence[Window]) -> Iterator[tuple[slice, Wi
         yield rows, (min(left), max(right), min(top), max(bottom)) if seen else None
 
 
-class Lens:
-    """The linear maps of some images (N, C, H, W): enlarging, sampling and reducing."""
-
-    def __init__(self, like: Tensor, matrices: Tensor, margins: Margins, window: Window) -> None:
-        assert window is not None
-        height, width = like.shape[2:]
-        before_x, after_x, before_y, after_y = margins
-        left, right, top, bottom = window
-        kind = like.dtype, like.device
-        self.larger_x = enlarging(width, before_x, after_x, (left, right), kind)
-        self.larger_y = enlarging(height, before_y, after_y, (top, bottom), kind)
-        self.smaller_x, self.smaller_y = reducing(width, *kind), reducing(height, *kind)
-        origin = 2 * before_x - left, 2 * before_y - top
-        self.grid = sampling_grid(matrices, height, width, origin, (right - left, bottom - top))
-
-    def seen(self, images: Tensor, transposed: bool = False) -> Tensor:
-        """The sampled images; `transposed` applies the transpose of that map."""
-        if not transposed:
-            fine = self.larger_x.of_rows(self.larger_y.of_columns(images))
-            samples = F.grid_sample(fine, self.grid, align_corners=True)  # bilinear, 0 beyond
-            return self.smaller_x.of_rows(self.smaller_y.of_columns(samples))
-        samples = self.smaller_x.mT.of_rows(self.smaller_y.mT.of_columns(images))
-        size = self.larger_y.size[0], self.larger_x.size[0]
-        return self.larger_x.mT.of_rows(
-            self.larger_y.mT.of_columns(spread(samples, self.grid, size))  # large: not kept
-        )
+def through(
+    images: Tensor, matrices: Tensor, margins: Margins, window: Window, transposed: bool
+) -> Tensor:
+    """Some images (N, C, H, W) enlarged, sampled and reduced: a linear map, or its transpose."""
+    assert window is not None
+    height, width = images.shape[2:]
+    before_x, after_x, before_y, after_y = margins
+    left, right, top, bottom = window
+    kind = images.dtype, images.device
+    larger_x = enlarging(width, before_x, after_x, (left, right), kind)
+    larger_y = enlarging(height, before_y, after_y, (top, bottom), kind)
+    smaller_x, smaller_y = reducing(width, *kind), reducing(height, *kind)
+    origin, size = (2 * before_x - left, 2 * before_y - top), (right - left, bottom - top)
+    grid = sampling_grid(matrices, height, width, origin, size)
+    if transposed:
+        samples = smaller_x.mT.of_rows(smaller_y.mT.of_columns(images))
+        # enlarged gradients are large: no name keeps them
+        return larger_x.mT.of_rows(larger_y.mT.of_columns(spread(samples, grid, size[::-1])))
+    fine = larger_x.of_rows(larger_y.of_columns(images))
+    samples = F.grid_sample(fine, grid, align_corners=True)  # bilinear, 0 beyond
+    return smaller_x.of_rows(smaller_y.of_columns(samples))
 
 
 def reach_of(matrices: Tensor, height: int, width: int) -> tuple[Margins, list[Window]]:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from . import ada, diffaugment
 
+KINDS = {"ada": ada, "diffaugment": diffaugment}
 BATCHES = 4  # from one change of the probability to the next
 DEFAULTS = {"none": (), "ada": ("bgc",), "diffaugment": diffaugment.NAMES}
 
@@ -31,10 +32,8 @@ class AugmentConfig:
             raise ValueError(f"speed_kimg must be positive, but is {self.speed_kimg}")
         if self.kind == "none" and (self.transforms or self.strength != "published"):
             raise ValueError('kind is none: set it to "ada" or "diffaugment", or leave options out')
-        if self.kind == "ada":
-            ada.names_of(self.transforms)
-        elif self.kind == "diffaugment":
-            diffaugment.check_names(self.transforms)
+        if self.kind != "none":
+            KINDS[self.kind].names_of(self.transforms)
 
     @property
     def names(self) -> tuple[str, ...]:
