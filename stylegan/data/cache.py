@@ -69,7 +69,7 @@ def cached_store(
     named = [*asked.values(), *(["premultiplied"] if premultiply else [])]  # in a store's name
     asked["premultiply"] = premultiply
     first = distributed.rank() == 0
-    say = tell if first else str  # which does nothing
+    say = tell if first else lambda text: None
     folder = Path(cache_dir or default_cache_dir())
 
     def find_or_prepare() -> Store:

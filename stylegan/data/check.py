@@ -116,14 +116,22 @@ def check(
     """What is in a folder, zip or store, and what `prepare` would leave out. Nothing is written.
 
     Every image is decoded and the pixels of a store are compared with their hashes. Without
-    `decode` only the heads of the files are read, which takes a fraction of a millisecond each and
-    does not find damage behind them.
+    `decode` only the heads of files are read, which is fast and does not find damage behind them.
     """
     check_settings(resolution, crop, channels)
     if is_store(source):
-        return check_store(Store(source), verify=decode)
+        store = Store(source)
+        if decode:
+            store.verify()
+        sizes = Counter({(store.resolution, store.resolution): store.num_images})
+        findings = Findings(store.path, "store", why_no_labels=store.why_no_labels)
+        findings.skipped, findings.offered, findings.sizes = store.skipped, sizes, sizes
+        findings.modes = Counter({MODES[store.channels]: store.num_images})
+        if store.labels is not None:
+            findings.labels = Labels(store.label_names, store.labels)
+        return findings
     opened, fit = open_source(source, include=include), Fit.of(crop)
-    labels, notes = opened.labels, opened.notes()
+    labels, notes = opened.labels, opened.notes()  # the former may set `why_no_labels`
     findings = Findings(opened.path, opened.kind, crop, opened.why_no_labels, notes=notes)
     findings.skipped, findings.ignored = list(opened.unreadable), opened.ignored
 
@@ -150,23 +158,6 @@ def check(
         usable.append(i)
     findings.labels = labels.of(usable) if labels and usable else None
     return findings
-
-
-def check_store(store: Store, *, verify: bool) -> Findings:
-    """The findings of a store; ValueError if its pixels are not what was written."""
-    if verify:
-        store.verify()
-    size, n = (store.resolution, store.resolution), store.num_images
-    return Findings(
-        store.path,
-        "store",
-        why_no_labels=store.why_no_labels,
-        labels=None if store.labels is None else Labels(store.label_names, store.labels),
-        skipped=store.skipped,
-        offered=Counter({size: n}),
-        sizes=Counter({size: n}),
-        modes=Counter({MODES[store.channels]: n}),
-    )
 
 
 def chosen(data: str | Path, include: Sequence[str] = ()) -> tuple[int, str]:

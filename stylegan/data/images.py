@@ -3,11 +3,11 @@
 import contextlib
 import functools
 import io
-import math
 import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import IO, Literal
 
 import numpy as np
@@ -86,44 +86,6 @@ def quiet_decoding() -> Iterator[None]:
         yield
 
 
-def decode(content: bytes, *, channels: int = 3, name: str = "image") -> Image.Image:
-    """The image as Pillow mode L, RGB or RGBA, by the policy of `read_image`."""
-    return normalize(open_image(content, name), channels=channels, name=name)
-
-
-def open_image(content: bytes, name: str) -> Image.Image:
-    """The decoded first frame in its own mode and orientation."""
-    with reading(name):
-        image = identified(io.BytesIO(content))
-        image.load()
-    return image
-
-
-def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
-    """Upright width and height, and Pillow's mode. Only the head of the file is read: damage
-    behind it is not found."""
-    with reading(name):
-        image = identified(file)
-        check_mode(image.mode)
-        width, height = image.size
-        orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation)
-        if orientation in SIDEWAYS and image.format != "TIFF":  # whose size is upright
-            width, height = height, width
-    return width, height, image.mode
-
-
-def identified(file: IO[bytes]) -> Image.Image:
-    """The image in a file, not decoded yet."""
-    if not file.read(1):
-        raise ValueError("the file is empty")
-    file.seek(0)
-    image = Image.open(file, formats=list(formats()))
-    width, height = image.size
-    if width * height > MAX_PIXELS:
-        raise ValueError(f"{width}x{height} pixels are more than the limit of {MAX_PIXELS}")
-    return image
-
-
 @contextlib.contextmanager
 def reading(name: str) -> Iterator[None]:
     """What a damaged file raises here, nearly anything, is a ValueError with its name."""
@@ -137,16 +99,47 @@ def reading(name: str) -> Iterator[None]:
         raise ValueError(f"{name}: {error or type(error).__name__}") from error
 
 
-def check_mode(mode: str) -> None:
+def open_image(file: IO[bytes], name: str) -> Image.Image:
+    """The image in a file; its pixels are not decoded yet."""
+    with reading(name):
+        if not file.read(1):
+            raise ValueError("the file is empty")
+        file.seek(0)
+        image = Image.open(file, formats=list(formats()))
+        width, height = image.size
+        if width * height > MAX_PIXELS:
+            raise ValueError(f"{width}x{height} pixels are more than the limit of {MAX_PIXELS}")
+        check_mode(image)
+        return image
+
+
+def check_mode(image: Image.Image) -> None:
     """ValueError for pixels that cannot be brought to 8 bits."""
-    if mode in ("I", "F"):
+    if image.mode in ("I", "F"):
         raise ValueError("32-bit pixels have no known range; save it with 8 or 16 bits")
 
 
+def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
+    """Upright width and height, and Pillow's mode. Only the head of the file is read: damage
+    behind it is not found."""
+    image = open_image(file, name)
+    with reading(name):
+        width, height = image.size
+        orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation)
+        if orientation in SIDEWAYS and image.format != "TIFF":  # whose size is upright
+            width, height = height, width
+    return width, height, image.mode
+
+
+def decode(content: bytes, *, channels: int = 3, name: str = "image") -> Image.Image:
+    """The image as Pillow mode L, RGB or RGBA, by the policy of `read_image`."""
+    return normalize(open_image(io.BytesIO(content), name), channels=channels, name=name)
+
+
 def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Image.Image:
-    """Orientation applied and brought to the mode of `channels`: L, RGB or RGBA."""
-    with reading(name):  # broken orientation or palette, a mode without conversion
-        check_mode(image.mode)
+    """Decoded, upright, and brought to the mode of `channels`: L, RGB or RGBA."""
+    with reading(name):  # damage, a broken orientation or palette, a mode without conversion
+        check_mode(image)
         image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I;16"):
             scaled = np.asarray(image).astype(np.float32) / 257
@@ -155,7 +148,7 @@ def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Imag
             image = image.convert("RGBA")
         if image.mode == "RGBA" and channels != 4:
             image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
-        return image if image.mode == MODES[channels] else image.convert(MODES[channels])
+        return image.convert(MODES[channels])
 
 
 def planes(image: Image.Image) -> np.ndarray:
@@ -205,14 +198,12 @@ class Fit:
     @classmethod
     def of(cls, crop: Crop) -> "Fit":
         """ValueError for a text that is not a `Crop`."""
-        kind, _, more = crop.partition(" ")
-        if kind == "pad" and (found := re.fullmatch(r"(\d{1,5}):(\d{1,5})", more, re.ASCII)):
+        if crop in CROPS:
+            return cls(crop, (4, 3) if crop == "pad" else (1, 1))  # type: ignore[arg-type]
+        if found := re.fullmatch(r"pad (\d{1,5}):(\d{1,5})", crop, re.ASCII):
             width, height = int(found[1]), int(found[2])
             if 0 < max(width, height) <= SLIMMEST * min(width, height):
-                factor = math.gcd(width, height)
-                return cls("pad", (width // factor, height // factor))
-        elif crop in CROPS:
-            return cls(kind, (4, 3) if kind == "pad" else (1, 1))  # type: ignore[arg-type]
+                return cls("pad", Fraction(width, height).as_integer_ratio())
         known = f"{', '.join(CROPS)} or 'pad W:H' (up to {SLIMMEST}:1)"
         raise ValueError(f"crop must be {known}, not {readable(repr(crop), 60)}")
 
@@ -243,20 +234,17 @@ class Fit:
 
     def square(self, image: Image.Image, resolution: int) -> Image.Image:
         """The image brought to (resolution, resolution); see `native_size` for what that needs."""
-        whole = (resolution, resolution)
-        if self.kind != "pad" and image.size == whole:
-            return image
-        if self.kind == "stretch":
-            return image.resize(whole, Image.Resampling.LANCZOS)
         top, bottom, left, right = self.active_rectangle(resolution) or (0, resolution) * 2
-        size = self.native_size(*image.size)
-        width, height = size * (right - left) / resolution, size * (bottom - top) / resolution
+        width, height = map(float, image.size)
+        if self.kind != "stretch":
+            size = self.native_size(*image.size)
+            width, height = size * (right - left) / resolution, size * (bottom - top) / resolution
         x, y = (image.width - width) // 2, (image.height - height) // 2
         box = (x, y, x + width, y + height)
         picture = image.resize((right - left, bottom - top), Image.Resampling.LANCZOS, box=box)
-        if picture.size == whole:
+        if self.kind != "pad":
             return picture
         black = (0, 0, 0, 255) if image.mode == "RGBA" else 0
-        canvas = Image.new(image.mode, whole, black)
+        canvas = Image.new(image.mode, (resolution, resolution), black)
         canvas.paste(picture, (left, top))
         return canvas

@@ -54,7 +54,9 @@ def prepare(
     check_folder(out, empty=True)
     if not isinstance(source, Source):
         source = open_source(source, include=include)
-    fingerprint = source.fingerprint()  # now: whoever changes a file meanwhile gets a new store
+    fingerprint = source.fingerprint(
+        source.names
+    )  # now: whoever changes a file meanwhile gets a new store
     full = resolution or offered_resolution(source, crop)
 
     def load(name: str) -> dict[int, np.ndarray]:
@@ -123,7 +125,7 @@ def write_levels(
     resolution: int,
     channels: int,
 ) -> tuple[list[int], list[Skipped], dict[str, str]]:
-    """Write the pixels of all images; their places in `loaded`, the other ones, and a hash for each
+    """Write the pixels of all images; their places in `loaded`, the other ones, and a hash of each
     file."""
     kept: list[int] = []
     skipped = []
@@ -167,18 +169,16 @@ def check_settings(
 
 def offered_resolution(source: Source, crop: Crop) -> int:
     """The largest power of two, up to 1024, that the first image fills that can be used at all."""
-    problem = ""
+    problem, least = "", f"the smallest resolution is {MIN_RESOLUTION}"
     for name in source.names:
         try:
             width, height, _ = source.head(name)
+            size = min(Fit.of(crop).native_size(width, height), MAX_RESOLUTION)
+            if size >= MIN_RESOLUTION:
+                return 1 << (size.bit_length() - 1)
+            problem = problem or f"{name} has {width}x{height} pixels; {least}"
         except (OSError, ValueError) as error:
             problem = problem or str(error)
-            continue
-        size = min(Fit.of(crop).native_size(width, height), MAX_RESOLUTION)
-        if size >= MIN_RESOLUTION:
-            return 1 << (size.bit_length() - 1)
-        least = f"the smallest resolution is {MIN_RESOLUTION}"
-        problem = problem or f"{name} has {width}x{height} pixels; {least}"
     what = f"no image under {readable(source.path)} can be used"
     raise ValueError(f"{what}; the first problem: {readable(problem)}")
 
@@ -203,8 +203,7 @@ def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
 
 
 def space_for(folder: Path, num_images: int, resolution: int, channels: int) -> str:
-    """The disk space that a store in this folder takes, for a message; OSError if it does not
-    fit."""
+    """The disk space that a store in this folder takes, as text; OSError if it does not fit."""
     pixels = sum(r * r for r in resolutions(resolution))
     needed = num_images * (pixels * channels + 128) + 65536  # with names, label and meta
     existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())

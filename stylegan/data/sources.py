@@ -3,6 +3,7 @@ sequence that a program holds."""
 
 import functools
 import hashlib
+import io
 import os
 import re
 import stat
@@ -70,7 +71,7 @@ class Source(ABC):
 
     @abstractmethod
     def picture(self, name: str) -> Image.Image:
-        """A decoded image, in its own mode; ValueError or OSError if it cannot be read."""
+        """An image in its own mode, maybe not decoded; ValueError or OSError if it is none."""
 
     @abstractmethod
     def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -101,19 +102,19 @@ class Source(ABC):
             runs = listed(list(map(readable, self.runs)), 4, ", ")
             lines.append(f"folders of runs, not pictures, so left out: {runs}")
         if self.label_files and self.names:
-            of_file = f"labels are those in {self.label_files[0]}"
-            of_file += ", not the sub-folders" if any("/" in name for name in self.names) else ""
-            lines.append(of_file if self.labels else f"no labels: {self.why_no_labels}")
-        if heic := [name for name in self.ignored if name.lower().endswith(HEIC)]:
-            pictures = count(len(heic), "HEIC picture")
-            lines.append(f"{pictures} left out; pip install pillow-heif to read them")
+            beside = ", not the sub-folders" if any("/" in name for name in self.names) else ""
+            used = f"labels are those in {self.label_files[0]}{beside}"
+            lines.append(used if self.labels else f"no labels: {self.why_no_labels}")
+        if heic := sum(name.lower().endswith(HEIC) for name in self.ignored):
+            what = f"{count(heic, 'HEIC picture')} left out"
+            lines.append(f"{what}; pip install pillow-heif to read them")
         return lines
 
-    def fingerprint(self, names: Sequence[str] | None = None) -> str:
-        """A hash that changes when an image, or one of `names`, is added, removed, renamed or
-        written again."""
+    def fingerprint(self, names: Sequence[str]) -> str:
+        """A hash that changes when one of these images is added, removed, renamed or written
+        again."""
         digest = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape"))
-        for line in self.listing(self.names if names is None else names):
+        for line in self.listing(names):
             digest.update(repr(line).encode())
         return digest.hexdigest()
 
@@ -131,7 +132,7 @@ class FileSource(Source):
             return file.read()
 
     def picture(self, name: str) -> Image.Image:
-        return open_image(self.read(name), name)
+        return open_image(io.BytesIO(self.read(name)), name)
 
     def head(self, name: str) -> tuple[int, int, str]:
         with self.open(name) as file:
@@ -220,8 +221,7 @@ class TFRecordSource(Source):
         return tfrecords.pixels(self.file, *self.records[int(name.removesuffix(".tif"))])
 
     def picture(self, name: str) -> Image.Image:
-        with reading(name):
-            return from_array(self.pixels(name).transpose(1, 2, 0))
+        return from_array(self.pixels(name).transpose(1, 2, 0))
 
     def head(self, name: str) -> tuple[int, int, str]:
         """Those of the first image: all of a set are alike."""
@@ -319,9 +319,7 @@ def hidden(part: str) -> bool:
 
 def walk(root: Path, unreadable: list[Skipped]) -> Iterator[str]:
     """Relative names of all files. Links to folders are followed, but no folder is read twice.
-
-    Folders that cannot be listed are added to `unreadable`; of `root` that is an OSError.
-    """
+    Folders that cannot be listed are added to `unreadable`; of `root` that is an OSError."""
 
     def failed(error: OSError) -> None:
         name = os.path.relpath(error.filename, root)

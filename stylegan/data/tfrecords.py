@@ -43,7 +43,11 @@ def pixels(path: Path, begin: int, length: int) -> np.ndarray:
         for _, entry in parts(dict(parts(record))[1]):  # Example.features.feature
             pair = dict(parts(entry))
             features[bytes(pair[1])] = pair[2]
-        shape = numbers(dict(parts(features[b"shape"]))[3])
+        packed = memoryview(b"".join(v for _, v in parts(dict(parts(features[b"shape"]))[3])))
+        shape = []
+        while packed:
+            number, packed = varint(packed)
+            shape.append(number)
         data = dict(parts(dict(parts(features[b"data"]))[1]))[1]
     except (KeyError, IndexError, TypeError, ValueError):
         raise ValueError("its record is not an image with shape and data") from None
@@ -65,15 +69,6 @@ def parts(message: memoryview) -> Iterator[tuple[int, memoryview]]:
             message = rest
         else:
             raise ValueError(f"wire type {key & 7}, or cut short")
-
-
-def numbers(message: memoryview) -> list[int]:
-    """The values of a list of whole numbers, packed or one by one."""
-    found, packed = [], memoryview(b"".join(value for _, value in parts(message)))
-    while packed:
-        value, packed = varint(packed)
-        found.append(value)
-    return found
 
 
 def varint(message: memoryview) -> tuple[int, memoryview]:
