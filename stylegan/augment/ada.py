@@ -98,10 +98,8 @@ def names_of(names: Iterable[str]) -> tuple[str, ...]:
 def draw(
     shape: Sequence[int], names: Iterable[str], probability: float, rng: torch.Generator
 ) -> Transform:
-    """Each transform happens to each image with that probability; shape (N, C, H, W).
-
-    The same numbers are drawn whatever the probability, so that it moves nothing else.
-    """
+    """Each transform happens to each image with that probability; shape (N, C, H, W). The same
+    numbers are drawn whatever the probability, so that it moves nothing else."""
     n = shape[0]
     values = {}
     for name in names_of(names):
@@ -175,7 +173,7 @@ def geometry_matrices(values: dict[str, Tensor], height: int, width: int) -> Ten
     before, after = values["rotate"].unbind(1)
     matrices = torch.eye(3, dtype=torch.float64).expand(len(flip), 3, 3)
     for step in (
-        scaling(flip, torch.ones_like(flip)),
+        scaling(flip, 1),
         rotation(-math.pi / 2 * values["rotate90"][:, 0]),
         shift(-(values["xint"] * size).round()),
         scaling(torch.exp2(-log_scale), torch.exp2(-log_scale)),
@@ -194,7 +192,7 @@ def matrix(*entries: Tensor | float) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*columns), dim=-1).unflatten(-1, (3, 3))
 
 
-def scaling(x: Tensor, y: Tensor) -> Tensor:
+def scaling(x: Tensor, y: Tensor | float) -> Tensor:
     return matrix(x, 0, 0, 0, y, 0, 0, 0, 1)
 
 

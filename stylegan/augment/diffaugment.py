@@ -1,8 +1,5 @@
-"""Differentiable augmentation: Zhao et al. 2020, section 3 and appendix.
-
-Colour, translation and cutout of every image that the discriminator sees, each with a given
-probability (officially 1).
-"""
+"""Colour, translation and cutout of every image that the discriminator sees, each with a given
+probability (officially 1): Zhao et al. 2020 (Differentiable augmentation), section 3, appendix."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -35,10 +35,8 @@ Window = tuple[int, int, int, int] | None
 
 def warp(images: Tensor, matrices: Tensor, margins: Margins, windows: Sequence[Window]) -> Tensor:
     """Images (N, C, H, W) whose pixel at p comes from `matrices @ p` (N, 3, 3); p is (x, y, 1) in
-    pixels from the centre. Beyond the border they are reflected, as far as `margins`.
-
-    Only the `windows` are enlarged. Both are those of `reach_of`.
-    """
+    pixels from the centre. Beyond the border they are reflected, as far as `margins`; only the
+    `windows` are enlarged. Both are those of `reach_of`."""
     return Warp.apply(images, matrices.to(images), margins, windows, False)
 
 
@@ -73,10 +71,8 @@ class Warp(torch.autograd.Function):
 
 
 def parts(images: Tensor, windows: Sequence[Window]) -> Iterator[tuple[slice, Window]]:
-    """Rows of images that are transformed together, and the window that covers all of theirs.
-
-    On a CPU few, but one for each thread at least, so that its cache holds the enlarged images.
-    """
+    """Rows of images that are transformed together, and the window that covers all of theirs: few,
+    so that a CPU's cache holds the enlarged images, but one for each thread."""
     at_once = AT_ONCE["cuda" if images.is_cuda else "cpu"] // (images.shape[2] * images.shape[3])
     size = max(at_once, 1 if images.is_cuda else torch.get_num_threads())
     for start in range(0, len(images), size):
@@ -141,10 +137,8 @@ def sampling_grid(
     matrices: Tensor, height: int, width: int, origin: tuple[int, int], size: tuple[int, int]
 ) -> Tensor:
     """Where the samples of the enlarged result lie in the enlarged images: (N, 2 H', 2 W', 2) from
-    -1, the first pixel, to 1, the last; H' and W' are larger by the filter's reach.
-
-    `origin` (x, y) is the enlarged first pixel of the images themselves, `size` the enlarged size.
-    """
+    -1, the first pixel, to 1, the last; H' and W' are larger by the filter's reach. `origin` (x, y)
+    is the enlarged first pixel of the images themselves, `size` the enlarged size."""
     x, y = (
         torch.arange(2 * (n + 2 * REACH), dtype=matrices.dtype, device=matrices.device) / 2
         - (REACH + (n - 1) / 2)
@@ -172,7 +166,6 @@ class Band:
 
     @property
     def mT(self) -> "Band":
-        """The transpose."""
         turned = [(columns, rows, block.mT) for rows, columns, block in self.blocks]
         return Band(self.size[::-1], turned)
 

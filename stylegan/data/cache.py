@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,21 +52,20 @@ def cached_store(
     progress: ProgressCallback | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Store:
-    """The store of a folder or zip, made on first use and again only when its files change.
+    """The store of a folder or zip, made on first use and again if it is damaged or files change.
 
     `data` may be a store itself; then its settings must be the ones asked for, except that a
     higher resolution serves a lower one, since it holds all below. `labels` refuses, before any
     work, files whose labels cannot be read. With `begun`, HEIC pictures that could not be read when
     a run began stay left out.
 
-    All processes call it; the first of each machine prepares. The first of all shows its progress,
+    All processes call it; the first of each machine prepares, the first of all shows its progress
     and calls `tell` with files that are not taken and with what is written where. Of programs that
-    prepare the same data at the same time, the first to finish is used by all. A damaged store is
-    made anew.
+    prepare the same data at the same time, the first to finish is used by all.
     """
     check_settings(resolution, crop, channels, premultiply)
     asked: dict[str, Any] = {"resolution": resolution, "crop": crop, "channels": channels}
-    named = [*asked.values(), *(["premultiplied"] if premultiply else [])]  # in a store's name
+    named = [*asked.values(), *["premultiplied"] * premultiply]  # decide the store's name
     asked["premultiply"] = premultiply
     first = distributed.rank() == 0
     say = tell if first else lambda text: None
@@ -75,7 +74,7 @@ def cached_store(
     def find_or_prepare() -> Store:
         if is_store(data):
             store = Store(data)
-            check_matching(store, include=include, **asked)
+            check_matching(store, asked, include)
             return store
         source = open_source(data, include=include)
         if labels and source.labels is None:
@@ -160,26 +159,19 @@ def changes_since(store: Store, known: str, resolution: int, *, labels: bool) ->
     return ""
 
 
-def check_matching(
-    store: Store,
-    *,
-    resolution: int | None,
-    crop: Crop,
-    channels: int,
-    premultiply: bool,
-    include: Sequence[str],
-) -> None:
+def check_matching(store: Store, asked: Mapping[str, Any], include: Sequence[str]) -> None:
     """ValueError unless the store was prepared as asked."""
-    problem = None
-    if resolution is not None and resolution > store.resolution:
-        problem = f"has resolution {store.resolution}, {resolution} is asked for"
-    elif channels != store.channels:
-        problem = f"has {store.channels} channels, {channels} are asked for"
-    elif premultiply != store.meta.premultiplied:
-        has = "has colours that are" + ("" if store.meta.premultiplied else " not")
+    meta, problem = store.meta, None
+    resolution, crop, channels = asked["resolution"], asked["crop"], asked["channels"]
+    if (resolution or 0) > meta.resolution:
+        problem = f"has resolution {meta.resolution}, {resolution} is asked for"
+    elif channels != meta.channels:
+        problem = f"has {meta.channels} channels, {channels} are asked for"
+    elif asked["premultiply"] != meta.premultiplied:
+        has = "has colours that are" + ("" if meta.premultiplied else " not")
         problem = f"{has} multiplied by alpha, --channels RGBA multiplies them"
-    elif Fit.of(crop) != Fit.of(store.meta.crop):
-        problem = f"was prepared with crop {store.meta.crop}, {crop} is asked for"
+    elif Fit.of(crop) != Fit.of(meta.crop):
+        problem = f"was prepared with crop {meta.crop}, {crop} is asked for"
     elif include:
         problem = f"is prepared already; sub-folders ({', '.join(include)}) are chosen before that"
     if problem:

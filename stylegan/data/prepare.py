@@ -54,9 +54,7 @@ def prepare(
     check_folder(out, empty=True)
     if not isinstance(source, Source):
         source = open_source(source, include=include)
-    fingerprint = source.fingerprint(
-        source.names
-    )  # now: whoever changes a file meanwhile gets a new store
+    fingerprint = source.fingerprint(source.names)  # first: files may change meanwhile
     full = resolution or offered_resolution(source, crop)
 
     def load(name: str) -> dict[int, np.ndarray]:
