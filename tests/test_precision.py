@@ -7,7 +7,7 @@ from tiny_training import counts, stage, step, tiny_config
 from stylegan.config import bundled, load_config
 from stylegan.data import cached_store
 from stylegan.schedule import stage_at
-from stylegan.training import Share, TrainState, draw, train_step
+from stylegan.training import TrainState, train_step
 from stylegan.training.feed import Feed
 
 
@@ -69,8 +69,7 @@ def late_losses(precision, cache_dir):
     feed = Feed(state, store, workers=0)
     for i in range(300):
         now = stage_at(state.images_seen, config.schedule)
-        reals, labels = feed.next(state.images_seen, now)
-        draws = draw(config, state.images_seen, now, None, Share())
+        reals, labels, draws = feed.next(state.images_seen, now)
         for name, value in train_step(state, reals, labels, now, draws).items():
             assert value.isfinite(), name
             sums[name] = sums.get(name, 0.0) + value.item() / 100 * (i >= 200)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 
 import numpy as np
 import pytest
@@ -77,8 +78,9 @@ def test_the_grids_of_samples_and_reals_are_images(plain):
 
 def test_what_a_killed_process_wrote_beyond_its_state_is_purged(store, tmp_path):
     config, out = tiny_config(schedule=SCHEDULE), tmp_path / "run"
-    run(config, store, out, stop_at=4, tensorboard=True)
-    run(config, store, out, stop_at=8, tensorboard=True)
-    RunFolder(out).states()[-1].unlink()  # as if it were never written
-    run(config, store, out, tensorboard=True)
+    for stop_at in (4, 8, None):
+        run(config, store, out, stop_at=stop_at, tensorboard=True)
+        time.sleep(1)  # TensorBoard reads the files of one second in the order of their names
+        if stop_at == 8:
+            RunFolder(out).states()[-1].unlink()  # as if it were never written
     assert [event.step for event in events(out).Scalars("d/fake_logits")] == [4, 8, 12]

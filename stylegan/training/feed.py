@@ -25,8 +25,9 @@ class Feed:
         if state.config.data.labels:
             self.label_pool = torch.from_numpy(store.one_hot(store.require_labels()))
 
-    def next(self, images_seen: int, stage: Stage) -> tuple[Tensor, Tensor | None]:
-        """Images (n, C, r, r) in [-1, 1] and labels of this process."""
+    def next(self, images_seen: int, stage: Stage) -> tuple[Tensor, Tensor | None, Draws]:
+        """Images (n, C, r, r) in [-1, 1] and labels of this process, and the random numbers of the
+        step; labels of generated images are those of the data."""
         started, config, share, n = perf_counter(), self.config, self.share, stage.batch_size
         if self.loading != (stage.resolution, n, images_seen):
             self.loader = batches(
@@ -46,9 +47,6 @@ class Feed:
         mirror = mirror_flags(config.seed, images_seen, n, share) if config.data.mirror else None
         reals = process_reals(images, alpha=stage.alpha, mirror=mirror, dtype=share.dtype)
         self.waited = perf_counter() - started
-        return reals, labels
-
-    def draws(self, images_seen: int, stage: Stage) -> Draws:
-        """The random numbers of the step; labels of generated images are those of the data."""
         probability = self.state.strength.probability
-        return draw(self.config, images_seen, stage, self.label_pool, self.share, probability)
+        draws = draw(config, images_seen, stage, self.label_pool, share, probability)
+        return reals, labels, draws

@@ -4,7 +4,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from types import FrameType
 
 from stylegan import distributed
@@ -23,34 +22,30 @@ class Stopped(KeyboardInterrupt):
         self.exit_code = 128 + signal_number
 
 
-@dataclass
-class Requests:
-    """Signals that were received and not yet answered."""
-
-    received: list[int] = field(default_factory=list)
-
-    def agree(self, save_is_due: bool) -> tuple[int, bool]:
-        """The signal to stop for (0: none), and whether to save; the same in all processes."""
-        new = [self.received.pop() for _ in range(len(self.received))]
-        new += [signal.SIGTERM] if distributed.is_orphan() else []  # as torchrun would have sent
-        stop = max((number for number in new if number != SAVE), default=0)
-        # one MAX-reduce carries the signal and the wish to save
-        answer = distributed.largest(2 * stop + (save_is_due or SAVE in new))
-        return answer // 2, bool(answer % 2)
+def agree(received: list[int], save_is_due: bool) -> tuple[int, bool]:
+    """The signal to stop for (0: none), and whether to save; the same in all processes. The
+    `received` signals are answered by that."""
+    new = [received.pop() for _ in range(len(received))]
+    new += [signal.SIGTERM] if distributed.is_orphan() else []  # as torchrun would have sent
+    stop = max((number for number in new if number != SAVE), default=0)
+    # one MAX-reduce carries the signal and the wish to save
+    answer = distributed.largest(2 * stop + (save_is_due or SAVE in new))
+    return answer // 2, bool(answer % 2)
 
 
 @contextmanager
-def requests() -> Iterator[Requests]:
+def requests() -> Iterator[list[int]]:
     """Collects signals instead of dying of them; a second one of those that stop kills as usual."""
-    asked, usual = Requests(), {number: signal.getsignal(number) for number in STOP}
+    received: list[int] = []
+    usual = {int(number): signal.getsignal(number) for number in STOP}
 
     def remember(number: int, frame: FrameType | None) -> None:
-        asked.received.append(number)
+        received.append(number)
         if number in usual:
-            signal.signal(number, usual[signal.Signals(number)])
+            signal.signal(number, usual[number])
 
     with handled((*STOP, SAVE), remember):
-        yield asked
+        yield received
 
 
 def nothing_to_save() -> AbstractContextManager[None]:

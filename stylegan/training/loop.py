@@ -11,7 +11,7 @@ from stylegan.distributed import from_rank0
 from stylegan.schedule import Stage
 from stylegan.training.feed import Feed
 from stylegan.training.health import Health, Overfitting, explained
-from stylegan.training.interrupts import Requests, Stopped, requests
+from stylegan.training.interrupts import Stopped, agree, requests
 from stylegan.training.recorder import Recorder
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
@@ -54,7 +54,7 @@ class Loop:
         self.state, self.recorder, self.evaluation = state, recorder, evaluation
         self.feed = Feed(state, store, workers)
         self.health, self.overfitting = Health(state), Overfitting(state.config, store.num_images)
-        # of one step, which ends the process; one process alone may take any time
+        # A step that takes longer ends its process; one process alone may take any time.
         self.most_seconds = 60 * hang_minutes if distributed.world_size() > 1 else 0.0
 
     def train(self) -> None:
@@ -65,12 +65,12 @@ class Loop:
         last = recorder.folder.generator_file(state.images_seen)
         if state.finished and from_rank0(last.exists):  # called again
             return
-        with requests() as asked:
+        with requests() as signals:
             try:
                 with explained(state):
                     recorder.begin()
                     while not state.finished:
-                        self.step(asked)
+                        self.step(signals)
                     self.finish(state.stage)
             except Exception as error:
                 recorder.tell(f"stopped at image {state.images_seen}; {recorder.last_state()}")
@@ -79,14 +79,14 @@ class Loop:
             finally:
                 faulthandler.cancel_dump_traceback_later()
 
-    def step(self, asked: Requests) -> None:
-        """One step, what is due after it, and an answer to what was asked by signals."""
+    def step(self, signals: list[int]) -> None:
+        """One step, what is due after it, and an answer to the signals received."""
         state, before = self.state, self.state.images_seen
         stage = state.position.next_stage(state.config.schedule)
-        if self.most_seconds:  # else prints the stack of each thread and ends; torchrun the others
+        if self.most_seconds:  # then prints the stack of each thread; torchrun ends the others
             faulthandler.dump_traceback_later(self.most_seconds, exit=True)
-        reals, labels = self.feed.next(before, stage)
-        metrics = train_step(state, reals, labels, stage, self.feed.draws(before, stage))
+        reals, labels, draws = self.feed.next(before, stage)
+        metrics = train_step(state, reals, labels, stage, draws)
         self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
         self.health.check_updates()
         periodic = self.periodic(stage.tick_kimg)
@@ -97,7 +97,7 @@ class Loop:
                 action(stage)
         # Agreeing is a collective: several processes do it when the schedule is read.
         if distributed.world_size() == 1 or state.repeats_left == 0:
-            self.answer(asked)
+            self.answer(signals)
 
     def periodic(self, tick_kimg: float) -> list[tuple[float, Callable[[Stage], object]]]:
         """What is done every so many thousand images. The state comes last, so that whatever a kill
@@ -148,10 +148,11 @@ class Loop:
         self.recorder.meter.since += time.perf_counter() - started  # not part of training's speed
         return written
 
-    def answer(self, asked: Requests) -> None:
+    def answer(self, signals: list[int]) -> None:
         """Save the state if the clock or a signal asks for it; Stopped after saving it."""
         recorder = self.recorder
-        stop, save = asked.agree(recorder.minutes_are_over() and not self.health.in_doubt)
+        due = recorder.minutes_are_over() and not self.health.in_doubt
+        stop, save = agree(signals, due)
         saved = (stop or save) and recorder.write_state()
         if saved and not stop:
             recorder.line("saved", images_seen=self.state.images_seen)

@@ -138,16 +138,8 @@ def backend_flags(config: TrainConfig) -> Iterator[None]:
             os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
-def open_store(
-    data: str | Path,
-    config: TrainConfig,
-    *,
-    strict: bool = False,
-    begun: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-    tell: Tell = silent,
-) -> Store:
-    """The images, prepared as `config` wants them; `begun`: for a run that has begun."""
+def open_store(data: str | Path, config: TrainConfig, **how: Any) -> Store:
+    """The images, prepared as `config` wants them; `how` else, see `cached_store`."""
     return cached_store(
         data,
         resolution=config.network.resolution,
@@ -155,11 +147,8 @@ def open_store(
         channels=config.network.image_channels,
         premultiply=config.network.premultiplied,
         include=config.data.include,
-        strict=strict,
-        begun=begun,
         labels=config.data.labels,
-        progress=progress,
-        tell=tell,
+        **how,
     )
 
 
