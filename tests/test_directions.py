@@ -82,11 +82,11 @@ def test_both_methods_find_orthonormal_directions_in_falling_order(label_dim):
     assert [d.method for d in found] == ["pca", "sefa"]
     for d in found:
         assert_close(d.vectors @ d.vectors.T, torch.eye(5), rtol=0, atol=1e-5)
-        assert (d.eigenvalues.diff() <= 0).all() and (d.deviations > 0).all()
+        assert (d.scores.diff() <= 0).all() and (d.deviations > 0).all()
         assert (d.layers, d.samples) == (range(1, 4), 400)
-    assert_close(found[0].deviations, found[0].eigenvalues.sqrt())
+    assert_close(found[0].deviations, found[0].scores.sqrt())
     amplified = style_matrix(generator, range(1, 4)).float() @ found[1].vectors.T
-    assert_close(amplified.square().sum(dim=0), found[1].eigenvalues)
+    assert_close(amplified.square().sum(dim=0), found[1].scores)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_pat
     again = load_directions(tmp_path / "d.npz", loaded.generator)
     for one, other in zip(found, again, strict=True):
         assert (one.method, one.layers, one.samples) == (other.method, other.layers, other.samples)
-        for name in ("vectors", "eigenvalues", "deviations"):
+        for name in ("vectors", "scores", "deviations"):
             assert torch.equal(getattr(one, name), getattr(other, name))
     (edit,) = read_edits([f"{tmp_path / 'd.npz'}:sefa:2=2"], loaded, source)
     assert torch.equal(edit.direction, found[1].edit("2").direction) and edit.strength == 2
@@ -239,8 +239,8 @@ def test_the_command_learns_from_folders_of_pictures_and_keeps_what_there_was(so
     found = {d.method: d for d in load_directions(default_path(source), loaded.generator)}
     assert list(found) == ["pca", "sefa", "svm"]
     svm = found["svm"]
-    assert svm.names == ("first", "less") and svm.vectors[0, 0] > 0.8 > -0.8 > svm.vectors[1, 0]
-    assert_close(svm.accuracies[:1], torch.tensor([share / 100]), atol=1e-3, rtol=0)
+    assert svm.names == ["first", "less"] and svm.vectors[0, 0] > 0.8 > -0.8 > svm.vectors[1, 0]
+    assert_close(svm.scores[:1], torch.tensor([share / 100]), atol=1e-3, rtol=0)
     assert "with directions svm:first" in refused(*words, more, less, "--name", "first")
     told("directions", source, "--samples", 99, "--count", 3, "--overwrite")
     kept = load_directions(default_path(source), loaded.generator)

@@ -17,7 +17,7 @@ from stylegan.edits import Edit, edited
 from stylegan.figures import StyleRange, of_seeds
 from stylegan.files.loading import LoadedGenerator, load_source, save_generator
 from stylegan.ops import truncate
-from stylegan.paths import places, spline
+from stylegan.paths import places, spherical, spline
 from stylegan.video import (
     FrameLayout,
     between,
@@ -109,15 +109,16 @@ def test_durations_in_whole_units_keep_the_rate(fps, unit, expected):
 
 def test_without_pyav_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r'pip install "\.\[video\]".*\.gif and \.webp need noth'):
+    with pytest.raises(ValueError, match=r"pip install -e '\.\[video\]'; \.gif and \.webp need n"):
         check_video(tmp_path / "film.mp4", 25)
     check_video(tmp_path / "film.webp", 25)
 
 
 def test_walks_pass_through_the_seeds_and_close(loaded):
     points = of_seeds(loaded, range(6))
-    knots, z = (x.unflatten(0, (2, 3)).transpose(0, 1) for x in (points.ws, points.z))
-    for walk in (spline(knots, closed=True), walk_in_z(loaded, z, closed=True)):  # two each
+    knots = points.ws.unflatten(0, (2, 3)).transpose(0, 1)
+    curves = [spherical(z, closed=True) for z in points.z.split(3)]
+    for walk in (spline(knots, closed=True), walk_in_z(loaded, curves)):  # two each
         found = walk(numbers(0, 1, 2, 3))
         assert_close(found[:3].float(), knots, atol=1e-5, rtol=1e-5)
         assert torch.equal(found[3], found[0])

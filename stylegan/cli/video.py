@@ -123,7 +123,7 @@ def walk(
     stylegan video walk emoji32 --space z --grid 3x2 --out walks.webp
     """
     from stylegan import video as library
-    from stylegan.paths import places, spline
+    from stylegan.paths import places, spherical, spline
 
     if space == "z" and selection.latents is not None:
         raise click.UsageError("--latents are walked through in w; leave --space z out")
@@ -136,13 +136,12 @@ def walk(
             f"{count(len(points.names), selection.unit)} for {count(walks, 'walk')}: each needs "
             "equally many, at least 2"
         )
-    knots = points.ws if points.z is None or space == "w" else points.z
-    knots = knots.unflatten(0, (walks, each)).transpose(0, 1)
-    if space == "w":
-        styles = spline(knots.cpu(), closed=loop)
+    if space == "w" or points.z is None:
+        knots = points.ws.cpu().unflatten(0, (walks, each)).transpose(0, 1)
+        styles = spline(knots, closed=loop)
     else:
-        label = loaded.label(selection.class_name)
-        styles = library.walk_in_z(loaded, knots, label, closed=loop)
+        curves = [spherical(z, closed=loop) for z in points.z.cpu().split(each)]
+        styles = library.walk_in_z(loaded, curves, loaded.label(selection.class_name))
     t = places(frames(each), each, closed=loop)
     return library.film(loaded, styles, t, columns=columns, noise=points.noise)
 
@@ -248,10 +247,11 @@ def loop(selection: Selection, frames: FrameCount, waves: int) -> "Film":
     """
     from stylegan.figures import default_columns
     from stylegan.paths import places
-    from stylegan.video import film, loops_in_z
+    from stylegan.video import film, noise_loop, walk_in_z
 
     loaded, seeds = selection.loaded, selection.chosen_seeds
-    styles = loops_in_z(loaded, seeds, waves, selection.labels(loaded))
+    curves = [noise_loop(seed, loaded.generator.config.z_dim, waves) for seed in seeds]
+    styles = walk_in_z(loaded, curves, selection.labels(loaded))
     t, columns = places(frames(), 1, closed=True), default_columns(len(seeds))
     return film(loaded, styles, t, columns=columns, noise=selection.noise or "const")
 

@@ -22,11 +22,7 @@ from stylegan.messages import readable
 from stylegan.networks import Generator
 
 FORMAT, VERSION = "stylegan-directions", 1
-PARTS = {
-    "pca": ("vectors", "deviations", "eigenvalues"),
-    "sefa": ("vectors", "deviations", "eigenvalues"),
-    "svm": ("vectors", "deviations", "accuracies"),
-}
+SCORES = {"pca": "eigenvalues", "sefa": "eigenvalues", "svm": "accuracies"}  # names in files
 QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
 CALLED = re.compile(rf"((?P<file>.+?\.npz):)?(?P<method>{'|'.join(KNOWN)}):(?P<name>.+)", re.S)
 REMOVED = ("label",)  # a method of earlier versions; its directions are not read
@@ -47,8 +43,9 @@ def save_directions(path: Path, found: Sequence[Directions], generator: Generato
     arrays: dict[str, np.ndarray] = {"meta": np.array("")}
     for d in found:
         methods[d.method] = {"layers": [d.layers.start, d.layers.stop], "samples": d.samples}
-        methods[d.method] |= {"names": list(d.names)} if d.names else {}
-        arrays |= {f"{d.method}_{part}": getattr(d, part).numpy() for part in PARTS[d.method]}
+        methods[d.method] |= {"names": list(d.names)} if d.method == "svm" else {}
+        numbers = {"vectors": d.vectors, "deviations": d.deviations, SCORES[d.method]: d.scores}
+        arrays |= {f"{d.method}_{part}": tensor.numpy() for part, tensor in numbers.items()}
     about = {"format": FORMAT, "version": VERSION, **hashes(generator), "methods": methods}
     arrays["meta"] = np.array(json.dumps(about))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,17 +76,17 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
         for method, entry in about["methods"].items():
             if method in REMOVED:
                 continue
-            names = {part: f"{method}_{part}" for part in PARTS[method]}
-            numbers = {part: checked_numbers(name, arrays[name]) for part, name in names.items()}
-            vectors, *others = numbers.values()
+            parts = [f"{method}_{part}" for part in ("vectors", "deviations", SCORES[method])]
+            vectors, deviations, scores = (checked_numbers(part, arrays[part]) for part in parts)
             k = len(vectors)
-            if vectors.shape != (k, config.w_dim) or any(o.shape != (k,) for o in others):
+            if vectors.shape != (k, config.w_dim) or not deviations.shape == scores.shape == (k,):
                 raise ValueError(f"{k} directions {method} do not fit w of {config.w_dim} numbers")
-            called = tuple(map(str, entry["names"])) if method == "svm" else ()
-            if called and len(set(called)) != k:
+            names = [str(n) for n in (entry["names"] if method == "svm" else range(1, k + 1))]
+            if len(set(names)) != k:
                 raise ValueError(f"its {k} directions {method} do not have as many names")
             layers = check_layers(range(*map(int, entry["layers"])), config)
-            found.append(Directions(method, layers, int(entry["samples"]), **numbers, names=called))
+            numbers = vectors, deviations, scores
+            found.append(Directions(method, layers, int(entry["samples"]), *numbers, names))
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"{path} is damaged: {readable(reason, 1000)}") from error
@@ -103,12 +100,12 @@ def updated(kept: Sequence[Directions], found: Sequence[Directions]) -> list[Dir
     for old in kept:
         added = new.setdefault(old.method, old)
         rows = [i for i, name in enumerate(old.names) if name not in added.names]
-        if rows:
+        if rows and old.method == "svm":
             both: dict[str, Any] = {
                 part: torch.cat([getattr(old, part)[rows], getattr(added, part)])
-                for part in PARTS["svm"]
+                for part in ("vectors", "deviations", "scores")
             }
-            names = (*(old.names[i] for i in rows), *added.names)
+            names = [*(old.names[i] for i in rows), *added.names]
             new[old.method] = dataclasses.replace(added, **both, names=names)
     return [new[method] for method in KNOWN if method in new]
 

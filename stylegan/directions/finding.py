@@ -37,23 +37,19 @@ class Directions:
     samples: int  # latents that covariance and deviations were measured on
     vectors: Tensor  # (K, w_dim), of unit length
     deviations: Tensor  # (K,) standard deviation of w along each: the unit of a move
-    eigenvalues: Tensor | None = None  # (K,): pca: variance along each; sefa: |A v|^2 of styles A v
-    accuracies: Tensor | None = None  # (K,): svm: of the planes, on held-out examples
-    names: Sequence[str] = ()  # of svm; the others are numbered from 1
-
-    def called(self) -> list[str]:
-        """The name or number of each."""
-        return list(self.names) or [str(i + 1) for i in range(len(self.vectors))]
+    scores: Tensor  # (K,) of pca: variance along each; sefa: |A v|^2 of styles A v; svm: accuracy
+    names: Sequence[str]  # of svm; the others are numbered from 1
 
     def edit(self, name: str, strength: float = 1.0, layers: range | None = None) -> Edit:
         """The move along one of them, by its name or number; `layers` None: those it is for."""
-        called = self.called()
-        if name in called:
-            i = called.index(name)
-        elif name.isdecimal() and 1 <= int(name) <= len(called):
+        names = list(self.names)
+        if name in names:
+            i = names.index(name)
+        elif name.isdecimal() and 1 <= int(name) <= len(names):
             i = int(name) - 1
         else:
-            known = suggestion(name, called) if self.names else f"; there are 1 to {len(called)}"
+            number = f"; there are 1 to {len(names)}"
+            known = suggestion(name, names) if self.method == "svm" else number
             raise ValueError(f"there is no direction {self.method}:{readable(name, 60)}{known}")
         return Edit(self.deviations[i] * self.vectors[i], strength, layers or self.layers)
 
@@ -129,7 +125,8 @@ def find_directions(
             matrix = styles.T @ styles
         eigenvalues, vectors = spectrum(matrix, count)
         numbers = vectors.float(), deviations_along(vectors, of_w), eigenvalues.float()
-        found.append(Directions(method, layers, samples, *numbers))
+        names = [str(i + 1) for i in range(count)]
+        found.append(Directions(method, layers, samples, *numbers, names))
     return found
 
 
@@ -145,13 +142,13 @@ def draw_directions(
 
     `psi` truncates before the move, by default as the file says; `labels` are (1, label_dim).
     """
-    called, rows, loaded = directions.called(), [], loaded.adjusted(psi=psi)
-    for name in called:
+    rows, loaded = [], loaded.adjusted(psi=psi)
+    for name in directions.names:
         moves = [[directions.edit(name, amount)] for amount in AMOUNTS]
         rows.append([next(loaded.pictures([seed], labels=labels, edits=some)) for some in moves])
     return chart(
         rows,
         columns=[f"{amount:+g}" if amount else "0" for amount in AMOUNTS],
-        names=[f"{directions.method} {name}" for name in called],
+        names=[f"{directions.method} {name}" for name in directions.names],
         title="standard deviations",
     )

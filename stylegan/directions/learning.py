@@ -76,8 +76,8 @@ def to_directions(
     """The normal as a direction, with the standard deviation of w along it."""
     vectors, layers = normal[None], range(generator.config.num_styles())
     deviations = deviations_along(vectors, covariance_of_w(generator, samples))
-    accuracies = torch.tensor([accuracy])
-    return Directions("svm", layers, samples, vectors, deviations, None, accuracies, (name,))
+    scores = torch.tensor([accuracy])
+    return Directions("svm", layers, samples, vectors, deviations, scores, [name])
 
 
 def examples_of(

@@ -112,7 +112,7 @@ class Controls:
         self.layers, last = config.num_styles(), config.num_styles() - 1
         self.classes = list(loaded.label_names) or [f"class {i}" for i in numbers]
         self.directions = {
-            f"{some.method}:{name}": (some, name) for some in directions for name in some.called()
+            f"{some.method}:{name}": (some, name) for some in directions for name in some.names
         }
         to_seed, along = "1 is all the way to that seed", "Standard deviations along this direction"
         same = "The same seed always gives the same picture"

@@ -7,7 +7,6 @@ from stylegan.video.films import (
     between,
     edit_film,
     film,
-    loops_in_z,
     mixing_walk,
     noise_loop,
     timelapse_film,

@@ -29,8 +29,7 @@ def check_video(path: Path, fps: float) -> None:
         raise ValueError(f"a {suffix} film has at most {most} frames per second, not {fps:g}")
     if suffix == ".mp4" and importlib.util.find_spec("av") is None:
         raise ValueError(
-            'writing .mp4 needs PyAV: pip install ".[video]" in a clone, or '
-            "pip install -e '.[video]'; .gif and .webp need nothing more"
+            "writing .mp4 needs PyAV: pip install -e '.[video]'; .gif and .webp need nothing more"
         )
 
 
@@ -51,27 +50,24 @@ def write_video(
     """
     check_video(path, fps)
     path.parent.mkdir(parents=True, exist_ok=True)
-    checked = checked_frames(frames, count, progress)
+
+    def checked() -> Iterator[np.ndarray]:
+        made = 0
+        for made, pixels in enumerate(frames, start=1):
+            if made > count:
+                break
+            yield pixels
+            progress(made, count)
+        if made != count:
+            raise ValueError(f"{count} frames were promised, but {made} came")
+
+    promised = checked()
     with atomic_file(path) as file:
         if path.suffix.lower() == ".mp4":
-            write_h264(file.name, checked, fps)
+            write_h264(file.name, promised, fps)
         else:
-            write_animation(file, checked, count, fps, path.suffix.lower())
-        next(checked, None)  # is there another one?
-
-
-def checked_frames(
-    frames: Iterator[np.ndarray], count: int, progress: Callable[[int, int], None]
-) -> Iterator[np.ndarray]:
-    """The frames; ValueError for another number of them."""
-    made = 0
-    for made, pixels in enumerate(frames, start=1):
-        if made > count:
-            break
-        yield pixels
-        progress(made, count)
-    if made != count:
-        raise ValueError(f"{count} frames were promised, but {made} came")
+            write_animation(file, promised, count, fps, path.suffix.lower())
+        next(promised, None)  # is there another one?
 
 
 def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:

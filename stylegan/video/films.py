@@ -30,7 +30,7 @@ from stylegan.figures import (
 from stylegan.figures.layout import PAPER, captioned, filling, paste, tiled
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Noise
-from stylegan.paths import places, spherical, spline
+from stylegan.paths import Curve, places, spline
 from stylegan.run_folder import images_of
 
 SMALLEST_SIDE = 256  # of a picture, unless a scale is chosen
@@ -112,20 +112,21 @@ def film(
 
 
 def walk_in_z(
-    loaded: LoadedGenerator, z: Tensor, labels: Tensor | None = None, *, closed: bool
+    loaded: LoadedGenerator, curves: Sequence[Curve], labels: Tensor | None = None
 ) -> Styles:
-    """Walk on great circles through latents z (points, cells, z_dim), all of one label (1,
-    label_dim) if the network has labels."""
-    curves = [spherical(points, closed=closed) for points in z.cpu().unbind(1)]
+    """A cell for each curve through z; labels (1 or cells, label_dim) if the network has some."""
 
     def at(t: Tensor) -> Tensor:
-        latents = torch.cat([curve(t) for curve in curves])
-        return loaded.styles(latents, labels).unflatten(0, (len(curves), -1)).transpose(0, 1)
+        z = torch.stack([curve(t) for curve in curves], dim=1).flatten(0, 1)
+        rows = labels
+        if rows is not None:
+            rows = rows.expand(len(curves), -1).repeat(len(t), 1)
+        return loaded.styles(z, rows).unflatten(0, (len(t), -1))
 
     return at
 
 
-def noise_loop(seed: int, z_dim: int, waves: int) -> Callable[[Tensor], Tensor]:
+def noise_loop(seed: int, z_dim: int, waves: int) -> Curve:
     """A random loop through z: places (n,) -> z (n, z_dim), which repeats after t = 1.
 
     Each number of z is a sum of `waves` harmonics with random weights, and at every t normally
@@ -138,23 +139,6 @@ def noise_loop(seed: int, z_dim: int, waves: int) -> Callable[[Tensor], Tensor]:
     def at(t: Tensor) -> Tensor:
         angles = 2 * math.pi * t.double()[:, None] * torch.arange(1, waves + 1)
         return (angles.cos() @ cosines + angles.sin() @ weights[1]) / math.sqrt(waves)
-
-    return at
-
-
-def loops_in_z(
-    loaded: LoadedGenerator, seeds: Sequence[int], waves: int, labels: Tensor | None = None
-) -> Styles:
-    """A cell for each seed on its `noise_loop`; labels (1 or N, label_dim) if the network has
-    some."""
-    curves = [noise_loop(seed, loaded.generator.config.z_dim, waves) for seed in seeds]
-
-    def at(t: Tensor) -> Tensor:
-        z = torch.stack([curve(t) for curve in curves], dim=1).flatten(0, 1).float()
-        rows = labels
-        if rows is not None:
-            rows = rows.expand(len(seeds), -1).repeat(len(t), 1)
-        return loaded.styles(z, rows).unflatten(0, (len(t), -1))
 
     return at
 
