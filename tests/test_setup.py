@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from tiny_training import write_pictures
 
-from stylegan.cli.guidance import advice
-from stylegan.cli.setup import bundled_data, resolve_setup, usual_folder
+from stylegan.cli.setup import advice, bundled_data, resolve_setup, usual_folder
 from stylegan.config import load_config, to_toml
 from stylegan.run_folder import RunFolder
 

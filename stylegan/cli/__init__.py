@@ -36,6 +36,7 @@ COMMANDS = {
 MODULES = {  # of commands that are not in one of their own name
     **dict.fromkeys(("prepare", "check", "cache", "align"), "data"),
     **dict.fromkeys(("info", "convert", "export", "blend"), "files"),
+    "report": "metrics",
 }
 
 

@@ -1,4 +1,4 @@
-"""`stylegan metrics`: how good a generator, or a folder of pictures, is."""
+"""`stylegan metrics` and `report`: how good a generator, or a folder of pictures, is."""
 
 import statistics
 from collections import defaultdict
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     "swd without stylegan\\[features\\]]",
 )
 @options.count_option(
-    "--resolution",
-    "Resize pictures and real images to this resolution.  [default: their own]",
-    least=0,
+    "--resolution", "Resize pictures and real images to this one.  [default: their own]", least=0
 )
 @options.MIRROR
 @options.CENTERS
@@ -138,10 +136,8 @@ def metrics(
             shared["mirror"] = run.config().data.mirror if mirror is None and run else bool(mirror)
             plan: list[tuple[str, ImageSource, list[Request]]]
             if source in of_pictures:
-                how = shared | {"resolution": resolution, "device": chosen}
-                pictures = library.Pictures.of(
-                    Path(source), data, tell=note, preparing=prepared, **how
-                )
+                how = shared | {"resolution": resolution, "tell": note, "preparing": prepared}
+                pictures = library.Pictures.of(Path(source), data, device=chosen, **how)
                 own = library.parse(wanted_names, len(pictures.pictures))
                 plan = [(source, pictures, own)]
             else:
@@ -152,8 +148,7 @@ def metrics(
                     store = store_of(loaded, run, data, tell=note, progress=prepared)
                 how = shared | {"noise": noise, "cutoff": loaded.cutoff, "centers": loaded.centers}
                 samples = library.GeneratorSamples.of(loaded, store, **how)
-                each = dict.fromkeys(psis)
-                plan = [(source, replace(samples, psi=psi), requests) for psi in each]
+                plan = [(source, replace(samples, psi=x), requests) for x in dict.fromkeys(psis)]
                 setting = to_toml(replace(run.config(), seed=0)) if run else None
             plan += library.halves(*plan[0]) if yardsticks else []
             place = out or (run.metrics_file if run else None)
@@ -225,3 +220,26 @@ def means(rows: Sequence[Row]) -> list[dict[str, str]]:
                     mean, deviation = statistics.fmean(found), statistics.stdev(found)
                     lines[-1][name] = f"{mean:.4g} ± {deviation:.2g}"
     return lines
+
+
+@click.command(cls=common.Command)
+@click.argument("run", type=values.INPUT)
+@options.data_option("what the run was trained on")
+@options.path_option("--out", "File to write.  [default: report.html of RUN]")
+@options.DEVICE
+def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
+    """Write report.html of a run, finished or not: curves, samples, truncation, neighbours.
+
+    \b
+    stylegan report runs/mine
+    """
+    from stylegan.report import check_place, drawings_of, write_report
+    from stylegan.report.history import read_run
+    from stylegan.run_folder import RunFolder
+
+    chosen = common.use_device(device)
+    read_run(run)  # mistakes are found before anything takes time
+    check_place(out or RunFolder(run).report_file)
+    tools, bars = common.measuring_tools(), common.image_bars()
+    drawings = drawings_of(run, tools, data=data, device=chosen, progress=bars)
+    say(f"the report is {write_report(run, drawings, out)}")

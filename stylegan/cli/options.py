@@ -10,6 +10,7 @@ import click
 
 from stylegan.cli import values
 from stylegan.cli.common import note, use_device
+from stylegan.cli.values import LARGEST as MOST
 from stylegan.messages import listed, readable
 
 if TYPE_CHECKING:
@@ -30,18 +31,14 @@ def path_option(name: str, help: str, default: str | None = None) -> Any:
 
 
 def count_option(
-    name: str, help: str, default: int | None = None, least: int = 1, most: int = values.LARGEST
+    name: str, help: str, default: int | None = None, least: int = 1, most: int = MOST
 ) -> Any:
     """An option whose value is a whole number from `least` to `most`."""
     return click.option(name, type=click.IntRange(least, most), default=default, help=help)
 
 
 def number_option(
-    name: str,
-    help: str,
-    default: float | None = None,
-    least: float = -values.LARGEST,
-    most: float = values.LARGEST,
+    name: str, help: str, default: float | None = None, least: float = -MOST, most: float = MOST
 ) -> Any:
     """An option whose value is a finite number from `least` to `most`."""
     return click.option(name, type=values.Number(least, most), default=default, help=help)

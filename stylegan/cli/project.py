@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from stylegan.cli import common, options, values
-from stylegan.cli.common import say
+from stylegan.cli.common import fitting_memory, progress_bar, say
 from stylegan.messages import count
 
 if TYPE_CHECKING:
@@ -119,10 +119,7 @@ def project(
     )
     say("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
     batch = batch or projection.default_batch(loaded.resolution)
-    with (
-        common.fitting_memory(batch, loaded.resolution),
-        common.progress_bar("step") as progress,
-    ):
+    with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
         found, errors = projection.project_files(
             loaded,
             images,

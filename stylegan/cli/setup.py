@@ -1,4 +1,4 @@
-"""Which configuration and data a `train` command means: what is asked, remembered or chosen."""
+"""What a `train` command means: asked, remembered or chosen; and what a user is told of it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stylegan.cli.common import progress_bar
-from stylegan.cli.guidance import chosen_lines, found_lines
 from stylegan.disk import name_of
-from stylegan.messages import readable
+from stylegan.messages import aligned, count, readable
+from stylegan.schedule import batch_size_at
 
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
     from stylegan.data import Findings
+    from stylegan.fitting import Choice
     from stylegan.run_folder import RunFolder
     from stylegan.training.transfer import Start
 
@@ -31,6 +32,7 @@ AFTER = {  # likewise, after `-o`
     "batch_gpu": "batch_gpu",
     "seed": "seed",
 }
+HANDFUL, FEW = 10, 2000  # pictures
 FITTED = {"resolution", "kimg", "width"}  # options to which others are fitted
 
 
@@ -180,3 +182,55 @@ def looked_at(source: Path, config: "TrainConfig", *, decode: bool = False) -> "
     if not found.label_names:
         fit_to_data(config, found)  # refuses those that are asked for, before anything is told
     return found
+
+
+def found_lines(findings: "Findings") -> list[str]:
+    """What a source holds: pictures, sizes, and how many reach each resolution."""
+    from stylegan.data.sources import kinds_of
+
+    line = f"{readable(findings.path)}: {count(findings.num_good, 'picture')}"
+    if findings.sizes:
+        small, large = findings.ends()
+        line += f" of {small}" if small == large else f" from {small} to {large}"
+    lines, reach = [line], findings.reach()
+    # from 32, or the largest that all reach
+    least = max(findings.resolution() or 0, min(32, max(reach, default=0)))
+    table = {r: n for r, n in reach.items() if r >= least}
+    if set(table.values()) != {findings.num_good}:
+        counts = [f"{n:,}" for n in table.values()]
+        rows = [["  resolution", *map(str, table)], ["  pictures that reach it", *counts]]
+        lines += aligned(rows, left=[0])
+    return lines + ([f"ignored: {kinds_of(findings.ignored)}"] if findings.ignored else [])
+
+
+def chosen_lines(choice: "Choice") -> list[str]:
+    """What is chosen for pictures and machine."""
+    config, resolution = choice.config, choice.config.network.resolution
+    line = (
+        f"chosen for them and this machine: --resolution {resolution} "
+        f"--width {config.network.max_channels} --kimg {config.schedule.total_kimg:g} "
+        f"-o schedule.batch_size={batch_size_at(resolution, config.schedule)} "
+        f"-o r1_gamma={config.r1_gamma:g} -o 'augment.kind=\"{config.augment.kind}\"'"
+    )
+    line += f" --batch-gpu {config.batch_gpu}" if config.batch_gpu else ""
+    why = [f"not a larger resolution: {choice.hindrance}"] if choice.hindrance else []
+    return [f"{line}; what you ask for stays", *why]
+
+
+def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
+    """What helps if pictures are few; `started` from other weights already."""
+    from stylegan.fitting import LEAST_AUGMENTED_KIMG
+
+    pictures = count(images, "picture")
+    if images < HANDFUL:
+        return [f"WARNING: {pictures}: the network will learn them by heart and show little else"]
+    lines = ["--mirror doubles them, if left and right may be exchanged"]
+    if config.data.mirror:
+        lines = ["half of them are shown mirrored; if that is wrong: -o data.mirror=false"]
+    if images < FEW:
+        lines.insert(0, f"{pictures} are few: more would help most; stop when samples get worse")
+        if config.augment.kind == "none" and config.schedule.total_kimg >= LEAST_AUGMENTED_KIMG:
+            lines.append("-o 'augment.kind=\"ada\"' keeps the network from learning them by heart")
+        if not started:
+            lines.append("trained weights of a similar kind help: --init-from, docs/training.md")
+    return lines

@@ -1,6 +1,7 @@
 """`stylegan train`: from a folder of images to a generator."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,8 +13,7 @@ import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import first_process, progress_bar, say
-from stylegan.cli.guidance import advice, closing_lines
-from stylegan.cli.setup import DEFAULT_CONFIG, looked_at, resolve_setup, usual_folder
+from stylegan.cli.setup import DEFAULT_CONFIG, advice, looked_at, resolve_setup, usual_folder
 
 if TYPE_CHECKING:
     import torch
@@ -196,6 +196,21 @@ def write_page(out: Path, device: "torch.device") -> None:
         write_report(out, Drawings(truncation_sweep(load_source(out, map_location=device))))
     except (OSError, ValueError) as error:
         say(f"the report of {out} could not be written: {error}")
+
+
+def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) -> list[str]:
+    """How to look at a finished run, use it, go on and measure; how good it is."""
+    path, longer = shlex.quote(str(run.path)), f"{2 * config.schedule.total_kimg:.10g}"
+    of_class = f" --class {shlex.quote(label)}" if label else ""
+    return [
+        f"look:      {run.report_file if run.report_file.exists() else run.samples}",
+        f"generate:  stylegan generate {path} --seeds 0-31{of_class} --out pictures/",
+        f"film:      stylegan video walk {path} --out walk.mp4",
+        f"play:      stylegan explore {path}",
+        f"go on:     stylegan train --out {path} --kimg {longer}",
+        f"measure:   stylegan metrics {path}",
+        "No loss tells how good it is: compare samples/ with reals.png, or measure.",
+    ]
 
 
 def print_hint(*lines: str) -> None:
