@@ -57,14 +57,11 @@ def test_an_upright_face_is_cropped_and_a_leaning_one_turned_back():
         assert np.abs(np.asarray(aligned(picture, leaning, size), float) - upright).mean() < 2
 
 
-@pytest.mark.parametrize(
-    ("points", "message"),
-    [
-        (FACE[[1, 0, 2, 4, 3]], "the mouth is not below the eyes"),
-        (FACE + 1000, "outside of the picture"),
-        ((FACE - 50) * 100 + 50, "8000 pixels a side, in a picture of 100x100"),
-    ],
-)
+@pytest.mark.parametrize(("points", "message"), [
+    (FACE[[1, 0, 2, 4, 3]], "the mouth is not below the eyes"),
+    (FACE + 1000, "outside of the picture"),
+    ((FACE - 50) * 100 + 50, "8000 pixels a side, in a picture of 100x100"),
+])  # fmt: skip
 def test_points_that_are_not_of_this_picture_are_refused(points, message):
     with pytest.raises(ValueError, match=message):
         aligned(waves(), points, 16)

@@ -179,11 +179,7 @@ def test_training_moves_the_strength_by_the_rule_also_over_a_resume():
 
 ADA = {"kind": "ada", "target": -0.9, "speed_kimg": 0.04}
 AUGMENTED = {
-    "in the middle of an interval of the rule": {
-        "augment": ADA,
-        "checkpoint_activations": True,
-        "batch_gpu": 2,
-    },
+    "adaptive": {"augment": ADA, "checkpoint_activations": True, "batch_gpu": 2},
     "penalties": {"augment": {"kind": "diffaugment", "strength": 0.5}, "r2_gamma": 1.0},
     "fixed": {"augment": ADA | {"strength": 0.3, "transforms": ["bgc", "imgfilter", "cutout"]}},
 }
@@ -220,14 +216,11 @@ def test_r1_differentiates_by_the_images_before_they_are_transformed():
     assert_close(penalty, torch.tensor((0.5 * factor) ** 2 * 3 * 8 * 8))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kind": "ada", "transforms": ["blits"]}, "'blits' is not a transform; there are blit,"),
-        ({"kind": "none", "strength": 0.5}, "kind is none"),
-        ({"kind": "ada", "target": 1.0}, "target must be between -1 and 1"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"kind": "ada", "transforms": ["blits"]}, "'blits' is not a transform; there are blit,"),
+    ({"kind": "none", "strength": 0.5}, "kind is none"),
+    ({"kind": "ada", "target": 1.0}, "target must be between -1 and 1"),
+])  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         tiny_config(augment=options)

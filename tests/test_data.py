@@ -10,8 +10,7 @@ import pytest
 from pictures import BAD, MIXED, MIXED_NAMES, folder, png, store_of
 from PIL import Image
 
-from stylegan.data import Skipped, Store, cached_store, prepare
-from stylegan.data.prepare import pyramid
+from stylegan.data import Skipped, Store, cached_store, prepare, prepare_images, pyramid
 
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
 
@@ -75,16 +74,10 @@ def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path):
     assert seen == [(i, 6) for i in range(1, 7)]
 
 
-BROKEN, SMALL = {"1.png": b"text", "2.png": b""}, {"1.png": png(20, 30), "2.png": png(40, 9)}
-
-
-@pytest.mark.parametrize(
-    ("files", "resolution", "message"),
-    [
-        (BROKEN, None, r"no image .* can be used; .* not a PNG"),
-        (SMALL, 32, "smaller than the resolution 32: 20x30.*choose a smaller"),
-    ],
-)
+@pytest.mark.parametrize(("files", "resolution", "message"), [
+    ({"1.png": b"text", "2.png": b""}, None, r"no image .* can be used; .* not a PNG"),
+    ({"1.png": png(20, 30)}, 32, "smaller than the resolution 32: 20x30.*choose a smaller"),
+])  # fmt: skip
 def test_no_usable_image_is_an_error(files, resolution, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         store_of(tmp_path, files, resolution=resolution)
@@ -158,3 +151,38 @@ def test_changed_pixels_are_found_by_verifying(tmp_path):
     np.save(store.path / "0008.npy", images)
     with pytest.raises(ValueError, match=r"0008\.npy has changed"):
         Store(store.path).verify()
+
+
+# Images that a program holds
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), np.uint8)
+
+
+def test_arrays_and_pictures_of_them_give_the_store_of_their_files(tmp_path):
+    pictures = [Image.fromarray(image) for image in PIXELS]
+    (tmp_path / "files").mkdir()
+    for i, picture in enumerate(pictures):
+        picture.save(tmp_path / "files" / f"{i}.png")
+    wanted = prepare(tmp_path / "files", tmp_path / "wanted")
+    for name, images in (("arrays", PIXELS), ("pictures", pictures)):
+        store = prepare_images(images, tmp_path / name)
+        assert (store.resolution, store.num_images, store.labels) == (16, 5, None)
+        assert store.identity(16) == wanted.identity(16) == Store(store.path).identity(16)
+        assert (store.images(16).transpose(0, 2, 3, 1) == PIXELS).all()
+
+
+def test_labels_are_those_given_in_the_order_of_the_images(tmp_path):
+    store = prepare_images(PIXELS, tmp_path / "s", labels=["b", "a", "b", "c", "a"], resolution=8)
+    assert (store.label_names, store.labels.tolist()) == (["a", "b", "c"], [1, 0, 1, 2, 0])
+
+
+@pytest.mark.parametrize(("images", "settings", "message"), [
+    ([], {}, "is empty"),
+    (PIXELS, {"labels": "abcd"}, "4 labels are given for 5 images"),
+    (np.zeros((2, 8, 8, 3)), {}, r"uint8 .*, not float64 \(8, 8, 3\)"),
+    (np.zeros((2, 2, 2, 3), np.uint8), {}, "the smallest resolution is 4"),
+])  # fmt: skip
+def test_what_is_no_image_is_refused(images, settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        prepare_images(images, tmp_path / "s", **settings)
+    assert not (tmp_path / "s").exists()

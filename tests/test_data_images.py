@@ -20,10 +20,6 @@ def noise(*shape, top=256, kind=np.uint8):
     return np.random.default_rng(0).integers(0, top, shape).astype(kind)
 
 
-def pixels(image):
-    return np.asarray(image).transpose(2, 0, 1)
-
-
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "TIFF", "WEBP"])
 def test_lossless_formats_keep_every_value_under_any_name(kind):
     colours = noise(5, 7, 3)
@@ -33,10 +29,9 @@ def test_lossless_formats_keep_every_value_under_any_name(kind):
     np.testing.assert_array_equal(read, colours.transpose(2, 0, 1))
 
 
-def transparent(mode):
-    image = Image.new(mode, (3, 1))
-    for x, alpha in enumerate((0, 102, 255)):  # 102 / 255 = 0.4
-        image.putpixel((x, 0), (100,) * (len(mode) - 1) + (alpha,))
+def transparent():
+    image = Image.new("RGBA", (3, 1))
+    image.putdata([(100, 100, 100, alpha) for alpha in (0, 102, 255)])  # 102 / 255 = 0.4
     return saved(image)
 
 
@@ -52,16 +47,13 @@ OVER_WHITE = [[[255, 255 - 0.4 * 155, 100]]] * 3
 LOOKED_UP = [[[10, 255, 70]], [[20, 255, 80]], [[30, 255, 90]]]
 
 
-@pytest.mark.parametrize(
-    ("content", "channels", "expected"),
-    [
-        pytest.param(saved(Image.fromarray(GRAY)), 3, [GRAY] * 3, id="gray is replicated"),
-        pytest.param(saved(Image.new("RGB", (1, 1), "red")), 1, [[[76]]], id="luma, 0.299 * 255"),
-        pytest.param(transparent("RGBA"), 3, OVER_WHITE, id="RGBA over white"),
-        pytest.param(saved(Image.fromarray(RGBA)), 4, RGBA.transpose(2, 0, 1), id="alpha is kept"),
-        pytest.param(palette(1), 3, LOOKED_UP, id="palette with a transparent index"),
-    ],
-)
+@pytest.mark.parametrize(("content", "channels", "expected"), [
+    pytest.param(saved(Image.fromarray(GRAY)), 3, [GRAY] * 3, id="gray is replicated"),
+    pytest.param(saved(Image.new("RGB", (1, 1), "red")), 1, [[[76]]], id="luma, 0.299 * 255"),
+    pytest.param(transparent(), 3, OVER_WHITE, id="RGBA over white"),
+    pytest.param(saved(Image.fromarray(RGBA)), 4, RGBA.transpose(2, 0, 1), id="alpha is kept"),
+    pytest.param(palette(1), 3, LOOKED_UP, id="palette with a transparent index"),
+])  # fmt: skip
 def test_modes_become_the_channels_asked_for(content, channels, expected):
     np.testing.assert_array_equal(read_image(content, channels=channels), expected)
 
@@ -123,16 +115,13 @@ def truncated(kind):
     return content[: len(content) // 2]
 
 
-@pytest.mark.parametrize(
-    ("content", "cause"),
-    [
-        (b"", "empty"),
-        (b"this is text", "not a PNG, JPEG, WEBP, BMP, TIFF"),
-        (truncated("JPEG"), "truncated"),
-        (bmp_claiming(12_000, 12_000), "12000x12000"),
-        (saved(Image.fromarray(noise(4, 4).astype(np.float32)), "TIFF"), "32-bit"),
-    ],
-)
+@pytest.mark.parametrize(("content", "cause"), [
+    (b"", "empty"),
+    (b"this is text", "not a PNG, JPEG, WEBP, BMP, TIFF"),
+    (truncated("JPEG"), "truncated"),
+    (bmp_claiming(12_000, 12_000), "12000x12000"),
+    (saved(Image.fromarray(noise(4, 4).astype(np.float32)), "TIFF"), "32-bit"),
+])  # fmt: skip
 def test_what_cannot_be_decoded_is_an_error_with_its_name(content, cause):
     with pytest.raises(ValueError, match=r"broken\.png: ") as caught:
         read_image(content, name="broken.png")

@@ -95,25 +95,17 @@ def test_pictures_of_premultiplied_networks_are_straight():
         NetworkConfig(premultiplied=True)
 
 
-@pytest.mark.parametrize(
-    ("files", "channels", "words"),
-    [
-        (
-            {"a": noise(8, 8), "b": noise(8, 8)},
-            1,
-            "L: of 2 pictures looked at, 0 have transparent pixels, 2 are gray",
-        ),
-        ({"a": noise(8, 8), "b": noise(8, 8, 3)}, 3, "RGB: of 2 pictures"),
-        ({"a": noise(8, 8, 4), "b": noise(8, 8, 4)}, 4, "RGBA: of 2 pictures looked at, 2 have"),
-        (
-            {"a": noise(8, 8, 4), "b": noise(8, 8, 3), "c": noise(8, 8, 3)},
-            3,
-            "RGB: of 3 pictures looked at, 1 have",
-        ),
-    ],
-)
+COLOURED, CLEAR = noise(8, 8, 3), noise(8, 8, 4)
+
+
+@pytest.mark.parametrize(("files", "channels", "words"), [
+    ([noise(8, 8)] * 2, 1, "L: of 2 pictures looked at, 0 have transparent pixels, 2 are gray"),
+    ([noise(8, 8), COLOURED], 3, "RGB: of 2 pictures"),
+    ([CLEAR, CLEAR], 4, "RGBA: of 2 pictures looked at, 2 have"),
+    ([CLEAR, COLOURED, COLOURED], 3, "RGB: of 3 pictures looked at, 1 have"),
+])  # fmt: skip
 def test_channels_are_chosen_by_what_is_seen(files, channels, words, tmp_path):
-    for name, pixels in files.items():
+    for name, pixels in enumerate(files):
         source = saved(tmp_path / "in" / f"{name}.png", pixels)
     found, why = chosen(source)
     assert found == channels and words in why

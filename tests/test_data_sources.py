@@ -6,13 +6,7 @@ import zipfile
 import pytest
 from pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
 
-from stylegan.data import (
-    Store,
-    check,
-    is_store,
-    open_source,
-    prepare,
-)
+from stylegan.data import Store, check, is_store, open_source, prepare
 
 
 def test_names_are_sorted_hidden_files_unseen_and_others_ignored(mixed):
@@ -67,12 +61,8 @@ RUN = {"config.toml": b"", "data.txt": b"", "reals.png": png(), "samples/000001.
 @pytest.mark.parametrize("make", [folder, archive])
 def test_runs_among_the_pictures_are_left_out_whole(make, tmp_path):
     inside = {f"runs/mine/{name}": content for name, content in RUN.items()}
-    mine = {
-        "a/0.png": png(),
-        "config.toml": b"",
-        "b/meta.json": b"stylegan-store",
-        "b/1.png": png(),
-    }
+    mine = {"a/0.png": png(), "config.toml": b"", "b/meta.json": b"stylegan-store"}
+    mine["b/1.png"] = png()
     source = open_source(make(tmp_path / "images.zip", inside | mine))
     assert source.names == ["a/0.png", "b/1.png"]
     assert source.notes() == ["folders of runs, not pictures, so left out: runs/mine"]

@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 from commands import refused
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from pictures import folder, png
 from PIL import Image
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -16,42 +16,31 @@ from stylegan.data.prepare import pyramid
 LABELS = np.eye(3, dtype=np.float32)[[2, 0, 0, 2, 2]]
 
 
-def example_class():
-    """The message `Example`, as TensorFlow defines it, by Google's own implementation."""
-    kinds = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="t", syntax="proto3")
-
-    def message(name, *fields):
-        made = file.message_type.add(name=name)
-        for number, field, kind, label, of in fields:
-            made.field.add(
-                name=field, number=number, type=kind, label=label, type_name=of and f".t.{of}"
-            )
-        return made
-
-    one, many = kinds.LABEL_OPTIONAL, kinds.LABEL_REPEATED
-    message("Bytes", (1, "value", kinds.TYPE_BYTES, many, None))
-    message("Ints", (1, "value", kinds.TYPE_INT64, many, None))
-    message("Feature", (1, "bytes_list", kinds.TYPE_MESSAGE, one, "Bytes"),
-            (3, "int64_list", kinds.TYPE_MESSAGE, one, "Ints"))  # fmt: skip
-    features = message("Features", (1, "feature", kinds.TYPE_MESSAGE, many, "Features.Entry"))
-    entry = features.nested_type.add(name="Entry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=one)
-    entry.field.add(
-        name="value", number=2, type=kinds.TYPE_MESSAGE, label=one, type_name=".t.Feature"
-    )
-    message("Example", (1, "features", kinds.TYPE_MESSAGE, one, "Features"))
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Example"))
-
-
-EXAMPLE = example_class()
+# the message `Example`, as TensorFlow defines it, by Google's own implementation
+EXAMPLE = """name: "example.proto" package: "t" syntax: "proto3"
+message_type { name: "Bytes"
+  field { name: "value" number: 1 type: TYPE_BYTES label: LABEL_REPEATED } }
+message_type { name: "Ints"
+  field { name: "value" number: 1 type: TYPE_INT64 label: LABEL_REPEATED } }
+message_type { name: "Feature"
+  field { name: "bytes_list" number: 1 type: TYPE_MESSAGE type_name: ".t.Bytes" }
+  field { name: "int64_list" number: 3 type: TYPE_MESSAGE type_name: ".t.Ints" } }
+message_type { name: "Features"
+  field { name: "feature" number: 1 type: TYPE_MESSAGE label: LABEL_REPEATED
+    type_name: ".t.Features.FeatureEntry" }
+  nested_type { name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+    field { name: "value" number: 2 type: TYPE_MESSAGE label: LABEL_OPTIONAL
+      type_name: ".t.Feature" } } }
+message_type { name: "Example"
+  field { name: "features" number: 1 type: TYPE_MESSAGE type_name: ".t.Features" } }
+"""
+POOL = descriptor_pool.DescriptorPool()
+POOL.Add(text_format.Parse(EXAMPLE, descriptor_pb2.FileDescriptorProto()))
 
 
 def record(image):
-    made = EXAMPLE()
+    made = message_factory.GetMessageClass(POOL.FindMessageTypeByName("t.Example"))()
     made.features.feature["shape"].int64_list.value.extend(image.shape)
     made.features.feature["data"].bytes_list.value.append(image.tobytes())
     return made.SerializeToString()
