@@ -125,8 +125,9 @@ def resolve_setup(
     elif stored and run.lineage() and not grows_from:
         begins = {GROWS_AGAIN: stored.schedule.initial_resolution}
     if name != AUTO:  # the choice begins there, and has fitted the rest
-        asked = [*as_options(begins), *asked]
-        config = load_config(name, asked, processes)
+        if begins:
+            asked = [*as_options(begins), *asked]
+            config = load_config(name, asked, processes)
         if FITTED & given.keys():
             usual = file.get("network.resolution", NetworkConfig.resolution)
             begun = stored.schedule if stored else None
