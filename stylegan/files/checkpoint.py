@@ -94,7 +94,7 @@ def is_npz(path: Path) -> bool:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError):
-        return False  # `load_torch` says why
+        return False  # `read_torch` says why
     return bool(names) and all(name.endswith(".npy") for name in names)
 
 

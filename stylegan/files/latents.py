@@ -110,13 +110,13 @@ def noise_of(arrays: Mapping[str, Tensor], config: NetworkConfig, n: int) -> lis
     if not config.noise:
         raise ValueError("it has maps of noise, but this network has no noise inputs")
     sides = [r for r in resolutions(config.resolution) for _ in range(2)]
-    maps = {name: arrays.get(name) for name in (f"noise_{i}" for i in range(count))}
-    if None in maps.values() or count % 2 or count > len(sides):
+    names = [f"noise_{i}" for i in range(count)]
+    if not arrays.keys() >= set(names) or count % 2 or count > len(sides):
         raise ValueError(
             f"maps of noise are for layers 0 to 1, 3, 5 ... or {len(sides) - 1}, found {count}"
         )
-    for (name, noise_map), side in zip(maps.items(), sides, strict=False):
-        if noise_map.shape not in ((1, 1, side, side), (n, 1, side, side)):
+    for name, side in zip(names, sides, strict=False):
+        if arrays[name].shape not in ((1, 1, side, side), (n, 1, side, side)):
             expected = f"({n} or 1, 1, {side}, {side})" if n > 1 else f"(1, 1, {side}, {side})"
-            raise ValueError(f"{name} is {tuple(noise_map.shape)}, not {expected}")
-    return list(maps.values())
+            raise ValueError(f"{name} is {tuple(arrays[name].shape)}, not {expected}")
+    return [arrays[name] for name in names]

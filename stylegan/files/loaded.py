@@ -50,7 +50,9 @@ class LoadedGenerator:
 
     def __post_init__(self) -> None:
         """ValueError names what no file should say."""
-        config, names, edges = self.generator.config, self.label_names, self.active_rectangle
+        config, names = self.generator.config, self.label_names
+        cutoff, seen, edges = self.cutoff, self.images_seen, self.active_rectangle
+        middle = edges is None or in_the_middle(edges)
 
         def whole(value: Any) -> bool:
             return type(value) is int and value >= 0
@@ -60,21 +62,13 @@ class LoadedGenerator:
 
         for name, right, what in (
             ("resolution", whole(self.resolution), "a whole number"),
-            ("cutoff", self.cutoff is None or whole(self.cutoff), "a whole number or None"),
-            (
-                "images_seen",
-                self.images_seen is None or whole(self.images_seen),
-                "a whole number or None",
-            ),
+            ("cutoff", cutoff is None or whole(cutoff), "a whole number or None"),
+            ("images_seen", seen is None or whole(seen), "a whole number or None"),
             ("psi", finite(self.psi), "a finite number"),
             ("alpha", finite(self.alpha), "a finite number"),
             ("label_names", all(isinstance(name, str) for name in names), "texts"),
             ("lineage", all(isinstance(source, Source) for source in self.lineage), "sources"),
-            (
-                "active_rectangle",
-                edges is None or in_the_middle(edges),
-                "top, bottom, left, right of the middle of a square",
-            ),
+            ("active_rectangle", middle, "top, bottom, left, right of the middle of a square"),
         ):
             if not right:
                 given = readable(repr(getattr(self, name)))

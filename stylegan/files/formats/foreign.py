@@ -41,8 +41,9 @@ class Layout:
 
     program: str
     needed: tuple[str, ...]  # names that no other layout has
-    # `name` is a part (see `parts`), `path` a pattern; of several for a part, the first that the
-    # file has is taken. A part without a row is 0, drawn or computed.
+    # `name` is a part (see `parts`) or, where both names end alike, the start of one with a weight
+    # and a bias; `path` is a pattern. Of several for a part the first that the file has is taken; a
+    # part without a row is 0, drawn or computed.
     rows: tuple[Match, ...]
     blur: str  # names of the low-pass filters
     blurs: int = 1  # of them in each block
@@ -62,19 +63,15 @@ class Layout:
         """Of a part in the mapping layer or block `i`, layer `j` of it; None if there is no row."""
         block = "init_block" if i == 0 else f"blocks.{i - 1}"
         numbers = {"i": i, "next": i + 1, "odd": 2 * i + 1, "layer": 2 * i + j, "j": j + 1}
-        fused = self.fused and part == "conv0" and 4 * 2**i >= FUSED_FROM
+        fused = self.fused and part == "conv0.weight" and 4 * 2**i >= FUSED_FROM
         latent = self.latent_norm if (part, i) == ("dense.weight", 0) else 1
-        rows = [
-            dataclasses.replace(
-                row,
-                name=name,
-                path=row.path.format(block=block, **numbers),
-                factor=row.factor * latent,
-                rotated=row.rotated or fused,
-            )
-            for row in self.rows
-            if row.name == part
-        ]
+        rows = []
+        for row in self.rows:
+            end = part.removeprefix(row.name)
+            if end in ("", ".weight", ".bias"):
+                path = row.path.format(block=block, **numbers) + end
+                change = {"factor": row.factor * latent, "rotated": row.rotated or fused}
+                rows.append(dataclasses.replace(row, name=name, path=path, **change))
         return next((row for row in rows if row.path in weights), rows[0] if rows else None)
 
     def shapes(self, part: str, weights: Weights) -> list[tuple[int, ...]]:
@@ -93,10 +90,12 @@ def parts(config: NetworkConfig) -> Iterator[tuple[str, str, int, int]]:
         yield f"dense.{kind}", f"mapping.layers.{i}.{kind}", i, 0
     for i, r in enumerate(resolutions(config.resolution)):
         ours = f"synthesis.blocks.{r}" if i else "synthesis.input"
-        first = "conv0" if i else "const"
-        yield first, f"{ours}.conv0.weight" if i else f"{ours}.const", i, 0
-        yield "conv1", f"{ours}.conv1.weight" if i else f"{ours}.conv.weight", i, 1
-        for j, before in enumerate((first, "conv1")):
+        if i == 0:
+            yield "const", f"{ours}.const", i, 0
+        else:
+            yield "conv0.weight", f"{ours}.conv0.weight", i, 0
+        yield "conv1.weight", f"{ours}.conv1.weight" if i else f"{ours}.conv.weight", i, 1
+        for j, before in enumerate(("conv0" if i else "start", "conv1")):
             yield f"{before}.bias", f"{ours}.epilogue{j}.bias", i, j
             for part in EPILOGUE:
                 yield part, f"{ours}.epilogue{j}.{part}", i, j
@@ -191,7 +190,7 @@ def config_of(layout: Layout, weights: Weights, *, blur: bool) -> NetworkConfig:
     rgb = layout.match("rgb.weight", 0, 0, weights)
     assert rgb is not None
     return NetworkConfig(
-        **width_fields([found[0] for found in layout.shapes("conv1", weights)]),
+        **width_fields([found[0] for found in layout.shapes("conv1.weight", weights)]),
         label_dim=label_dim,
         z_dim=inputs // 2 if label_dim else inputs,
         w_dim=dense[-1][0],
@@ -334,11 +333,11 @@ ROSINALITY = Layout(
         Match("dense.bias", "style.{odd}.linear.bias", factor=100),
         Match("const", f"{RB}.conv1.input", factor=NORM),
         # enlarges by a transposed convolution; a quarter: ours are summed, theirs averaged
-        Match("conv0", f"{RB}.conv1.0.weight", rotated=True, factor=NORM / 4),
-        Match("conv0", f"{RB}.conv1.1.conv.weight_orig", UP, factor=NORM),
+        Match("conv0.weight", f"{RB}.conv1.0.weight", rotated=True, factor=NORM / 4),
+        Match("conv0.weight", f"{RB}.conv1.1.conv.weight_orig", UP, factor=NORM),
         Match("conv0.bias", f"{RB}.conv1.0.bias", factor=NORM),
         Match("conv0.bias", f"{RB}.conv1.1.conv.bias", factor=NORM),
-        Match("conv1", f"{RB}.conv2.conv.weight_orig", factor=NORM),
+        Match("conv1.weight", f"{RB}.conv2.conv.weight_orig", factor=NORM),
         Match("conv1.bias", f"{RB}.conv2.conv.bias", factor=NORM),
         Match("noise.strength", RN, change=he_scaled, shape=(1, 0, 1, 1)),
         Match("style.affine.weight", f"{RS}.weight_orig", factor=HE),
@@ -363,18 +362,15 @@ GENFORCE = Layout(  # the official networks; its training, or converted from off
     rows=(
         Match("average", "truncation.w_avg"),
         Match("labels", "mapping.label_weight"),
-        Match("dense.weight", "mapping.dense{i}.weight"),
-        Match("dense.bias", "mapping.dense{i}.bias"),
+        Match("dense", "mapping.dense{i}"),
         Match("const", f"{GL}.const"),
-        Match("conv0", f"{GL}.weight", UP),
-        Match("conv1", "synthesis.layer{odd}.weight"),
-        *(Match(f"{part}.bias", f"{GL}.bias") for part in ("const", "conv0", "conv1")),
+        Match("conv0.weight", f"{GL}.weight", UP),
+        Match("conv1.weight", "synthesis.layer{odd}.weight"),
+        *(Match(f"{part}.bias", f"{GL}.bias") for part in ("start", "conv0", "conv1")),
         Match("noise.strength", f"{GL}.apply_noise.weight"),
         Match("noise.const", f"{GL}.apply_noise.noise"),
-        Match("style.affine.weight", f"{GL}.style.weight"),
-        Match("style.affine.bias", f"{GL}.style.bias"),
-        Match("rgb.weight", "synthesis.output{i}.weight"),
-        Match("rgb.bias", "synthesis.output{i}.bias"),
+        Match("style.affine", f"{GL}.style"),
+        Match("rgb", "synthesis.output{i}"),
     ),
     blur=r"synthesis\.layer\d+\.blur\.kernel",
     ignored=("synthesis.lod",),
@@ -393,21 +389,16 @@ HUANGZH13 = Layout(
     rows=(
         Match("average", "truncation.avg_latent"),
         Match("labels", "class_embedding.weight"),
-        Match("dense.weight", "g_mapping.map.dense{i}.weight"),
-        Match("dense.bias", "g_mapping.map.dense{i}.bias"),
+        Match("dense", "g_mapping.map.dense{i}"),
         Match("const", f"{HB}.const", factor=NORM),
-        Match("const.bias", f"{HB}.bias", factor=NORM),
-        Match("conv0", f"{HB}.conv0_up.weight", UP, factor=NORM),
+        Match("start.bias", f"{HB}.bias", factor=NORM),
+        Match("conv0.weight", f"{HB}.conv0_up.weight", UP, factor=NORM),
         Match("conv0.bias", f"{HB}.conv0_up.bias", factor=NORM),
-        Match("conv1", f"{HB}.conv1.weight", factor=NORM),
-        Match("conv1", f"{HB}.conv.weight", factor=NORM),
-        Match("conv1.bias", f"{HB}.conv1.bias", factor=NORM),
-        Match("conv1.bias", f"{HB}.conv.bias", factor=NORM),
+        Match("conv1", f"{HB}.conv1", factor=NORM),
+        Match("conv1", f"{HB}.conv", factor=NORM),
         Match("noise.strength", f"{HS}.top_epi.noise.weight", factor=NORM),
-        Match("style.affine.weight", f"{HS}.style_mod.lin.weight"),
-        Match("style.affine.bias", f"{HS}.style_mod.lin.bias"),
-        Match("rgb.weight", "g_synthesis.to_rgb.{i}.weight"),
-        Match("rgb.bias", "g_synthesis.to_rgb.{i}.bias"),
+        Match("style.affine", f"{HS}.style_mod.lin"),
+        Match("rgb", "g_synthesis.to_rgb.{i}"),
     ),
     blur=r"g_synthesis\.blocks\.\d+\.conv0_up\.intermediate\.kernel",
     optional=("average", "blur"),
@@ -429,9 +420,9 @@ MMGENERATION = Layout(  # and its successor mmagic: StyleGANV1
         Match("dense.weight", "style_mapping.{next}.linear.weight_orig", factor=math.sqrt(0.5)),
         Match("dense.bias", "style_mapping.{next}.bias"),
         Match("const", f"{MB}.conv1.input", factor=NORM),
-        Match("conv0", f"{MB}.conv1.0.conv.weight_orig", UP, factor=NORM),
+        Match("conv0.weight", f"{MB}.conv1.0.conv.weight_orig", UP, factor=NORM),
         Match("conv0.bias", f"{MB}.conv1.0.conv.bias", factor=NORM),
-        Match("conv1", f"{MB}.conv2.conv.weight_orig", factor=NORM),
+        Match("conv1.weight", f"{MB}.conv2.conv.weight_orig", factor=NORM),
         Match("conv1.bias", f"{MB}.conv2.conv.bias", factor=NORM),
         # one strength for all channels
         Match("noise.strength", f"{MB}.noise_injector{{j}}.weight", factor=NORM, shape=(1,)),
