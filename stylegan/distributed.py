@@ -22,11 +22,6 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def launched_processes() -> int:
-    """How many processes torchrun started, known before they have met; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
 def local_rank() -> int:
     """The number of this process on its machine."""
     return int(os.environ.get("LOCAL_RANK", "0"))
@@ -80,7 +75,7 @@ def process_group(device: torch.device, timeout_minutes: float = 60) -> Iterator
     global control_group
     if device.type == "cuda":
         torch.cuda.set_device(device)  # pinned memory belongs to the current one
-    if launched_processes() == 1 or dist.is_initialized():
+    if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
         yield
         return
     own, timeout = device if device.type == "cuda" else None, timedelta(minutes=timeout_minutes)
@@ -151,10 +146,3 @@ def on_all_ranks(make: Callable[[], Value], *, at_once: bool = False) -> Value:
     if problems:
         raise ValueError(problems[0])
     return value
-
-
-def is_lost_contact(error: Exception) -> bool:
-    """Whether a collective operation failed because another process is gone."""
-    signs = ("connection closed by peer", "connection reset by peer", "gloo", "nccl")
-    text = str(error).lower()
-    return isinstance(error, dist.DistError) or any(sign in text for sign in signs)

@@ -130,7 +130,9 @@ def proposal(
     if facts.images < PLENTY and kimg >= LEAST_AUGMENTED_KIMG:
         values["augment.kind"] = "ada"
         config = built()
-    values["r1_gamma"] = r1_weight(size, batch)
+    # The rule of Karras et al. 2020 ("Training Generative Adversarial Networks with Limited Data",
+    # their program's `auto`), at least the 1 that they published for parts of FFHQ at 256x256.
+    values["r1_gamma"] = max(short(R1_RULE * size**2 / batch, digits=2), LEAST_GAMMA)
     values["ema_half_life_kimg"] = AVERAGE_KIMG * batch / GPU_BATCH
     if config.augment.kind == "ada" and config.augment.adaptive:
         most = TRANSFER_SPEED_KIMG if facts.grown else MOST_SPEED_KIMG
@@ -154,12 +156,6 @@ def length(facts: Facts, resolution: int) -> float:
         return CPU_KIMG_AT_32 * max(resolution, 32) / 32
     kimg = short(PUBLISHED_KIMG * math.sqrt(min(facts.images / PUBLISHED_IMAGES, 1)), digits=2)
     return min(kimg, TRANSFER_KIMG) if facts.grown and facts.images < PLENTY else kimg
-
-
-def r1_weight(resolution: int, batch_size: int) -> float:
-    """The rule of Karras et al. 2020 ("Training Generative Adversarial Networks with Limited Data",
-    their program's `auto`), at least the 1 that they published for parts of FFHQ at 256x256."""
-    return max(short(R1_RULE * resolution**2 / batch_size, digits=2), LEAST_GAMMA)
 
 
 def too_large(facts: Facts, config: TrainConfig) -> str:

@@ -72,8 +72,3 @@ def versions() -> dict[str, str]:
 
 def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def hardware() -> dict[str, int | None]:
-    """The processors of this machine, and how many threads this process uses."""
-    return {"cpus": os.cpu_count(), "threads": torch.get_num_threads()}

@@ -12,17 +12,11 @@ from stylegan.messages import readable
 def read_toml(path: Path) -> dict[str, Any]:
     """The values of a TOML file."""
     try:
-        return parse_toml(path.read_text(encoding="utf-8-sig"), str(path))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text file") from error
-
-
-def parse_toml(text: str, origin: str) -> dict[str, Any]:
-    """The values of a TOML text, or a ValueError that names its origin."""
-    try:
-        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{origin} is not valid TOML: {readable(error)}") from error
+        raise ValueError(f"{path} is not valid TOML: {readable(error)}") from error
 
 
 def parse_override(text: str) -> dict[str, Any]:
@@ -31,8 +25,8 @@ def parse_override(text: str) -> dict[str, Any]:
     if not equals:
         raise ValueError(f"option {readable(repr(text))} is not of the form section.key=value")
     try:
-        return parse_toml(text, "it")
-    except ValueError as error:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{readable(repr(value))} in {readable(repr(text))} is not a TOML value; "
             f"text needs quotes: '{readable(name)}=\"{readable(value)}\"'"

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from torch.distributed import DistError
+
 from stylegan import distributed
 from stylegan.config import TrainConfig
 from stylegan.messages import count
@@ -22,6 +24,7 @@ ADVICE = (
     "schedule.d_lr) or precision fp32, from a state whose samples were still good (--init-from); "
     "see docs/diagnostics.md"
 )
+LOST = ("connection closed by peer", "connection reset by peer", "gloo", "nccl")
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 
 
@@ -141,7 +144,8 @@ def explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
                 "at once; try a smaller --batch-gpu, -o checkpoint_activations=true, --precision "
                 f"bf16 or, in a new run, a smaller schedule.batch_size ({text})"
             ) from error
-        if processes > 1 and distributed.is_lost_contact(error):
+        lost = isinstance(error, DistError) or any(sign in str(error).lower() for sign in LOST)
+        if processes > 1 and lost:
             raise LostContact(
                 f"process {distributed.rank()} of {processes} has lost contact with another, at "
                 f"image {state.images_seen}; the same command continues "

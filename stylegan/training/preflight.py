@@ -215,10 +215,8 @@ def try_out(config: TrainConfig, device: torch.device, folder: RunFolder) -> lis
     trial = Trial(config, device).run(stages, choose_threads=not begun)
     if device.type == "cpu" and stages:
         stage = max(stages, key=lambda stage: trial.costs[stage.resolution].memory_bytes)
-        needed, here = (
-            trial.costs[stage.resolution].memory_bytes,
-            distributed.processes_of_machine(),
-        )
+        here = distributed.processes_of_machine()
+        needed = trial.costs[stage.resolution].memory_bytes
         if distributed.largest(needed * here > installed_memory()):  # of any machine
             raise ValueError(
                 f"not enough memory at resolution {stage.resolution}, batch {stage.batch_size}: "

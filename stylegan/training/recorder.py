@@ -1,5 +1,6 @@
 """What a run writes as it goes: log.jsonl, events, grids of samples, states and generators."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from stylegan.files import checkpoint
 from stylegan.files.loading import save_generator
 from stylegan.lineage import to_plain
 from stylegan.messages import reason_of
-from stylegan.records import append_line, device_name, hardware, to_line, versions
+from stylegan.records import append_line, device_name, to_line, versions
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training.state import TrainState
@@ -112,7 +113,7 @@ class Recorder:
             device=str(state.device),
             device_name=device_name(state.device),
             processes=distributed.world_size(),
-            hardware=hardware(),
+            hardware={"cpus": os.cpu_count(), "threads": torch.get_num_threads()},
             versions=versions(),
             **({"lineage": to_plain(state.lineage)} if state.lineage else {}),
         )

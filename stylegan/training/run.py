@@ -86,18 +86,15 @@ def start(
         tried += try_out(config, device, folder) if preflight else []
         state = TrainState.create(config, device=device)
         if newest is None:
-            begin(state, folder, init_from, say)
+            lines = begin(state, folder, init_from)
         else:
-            check_same_data(payload, config, store, folder)
-            restore(state, payload, newest)
-            tell_changes(payload, folder.config(), config, say)
+            lines = resume(state, payload, newest, store, folder)
             if init_from is not None:
-                say(f"the run has begun already, so the weights of {init_from} are not used")
+                lines += [f"the run has begun already, so the weights of {init_from} are not used"]
         identity = store.training_identity(config.network.resolution, labels=config.data.labels)
         state.data = payload.get("data", identity)
         del payload  # as large as the networks and their moments
-        announce(state, store, folder, newest, say)
-        for line in tried:
+        for line in [*lines, *announcement(state, store, folder, newest), *tried]:
             say(line)
         from_rank0(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
         recorder = Recorder(state, store, folder, tell=say, report=report, tensorboard=tensorboard)
@@ -195,18 +192,6 @@ def newest_state(folder: RunFolder, tell: Tell = silent) -> tuple[Path | None, d
     return None, {}
 
 
-def restore(state: TrainState, payload: dict[str, Any], path: Path) -> None:
-    """Put the payload of `path` into the state; ValueError if it does not fit."""
-    try:
-        different = differences(from_dict(payload["config"]), state.config)
-        if different:
-            raise ValueError(f"it is of a run of another configuration ({'; '.join(different)})")
-        state.restore(payload)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path} cannot be continued: {reason}") from error
-
-
 def keep_threads(payload: Mapping[str, Any], device: torch.device) -> list[str]:
     """A run goes on with the threads of the state in `payload`, on which the last bits depend, if
     one process saved it; older files do not know their number. What was chosen, if it changed."""
@@ -219,67 +204,71 @@ def keep_threads(payload: Mapping[str, Any], device: torch.device) -> list[str]:
 
 
 def begin(
-    state: TrainState, folder: RunFolder, init_from: "str | Path | Start | None", tell: Tell
-) -> None:
-    """Give a new state the weights of `init_from` that fit, and tell which do."""
+    state: TrainState, folder: RunFolder, init_from: "str | Path | Start | None"
+) -> list[str]:
+    """Give a new state the weights of `init_from` that fit; which do."""
     lost = on_all_ranks(folder.lineage)
     if init_from is not None:
         from stylegan.training.transfer import initialize_from
 
-        for line in initialize_from(state, init_from):
-            tell(line)
-    elif lost:
+        return initialize_from(state, init_from)
+    if lost:
         raise ValueError(
             f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no "
             "state yet: give --init-from again, or choose another --out"
         )
+    return []
 
 
-def check_same_data(
-    payload: dict[str, Any], config: TrainConfig, store: Store, folder: RunFolder
-) -> None:
-    """ValueError unless the store holds what the state of `payload` was trained on."""
-    resolution, labels, trained = config.network.resolution, config.data.labels, payload.get("data")
+def resume(
+    state: TrainState, payload: dict[str, Any], path: Path, store: Store, folder: RunFolder
+) -> list[str]:
+    """Go on from the `payload` of the file `path`; what changes results. ValueError if it does not
+    fit, or was trained on other images than the store holds."""
+    config, stored = state.config, folder.config()
+    resolution, labels = config.network.resolution, config.data.labels
     known = [store.training_identity(resolution, labels=labels)]
     # states of older versions know the images at full resolution and the names of classes only
     if not labels or payload.get("label_names") == store.label_names:
         known.append(store.identity(resolution))
-    if trained in known:
-        return
-    changed = changes_since(store, str(trained), resolution, labels=labels)
-    now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
-    raise ValueError(
-        f"{readable(folder.path)} was trained on other images or classes than {now}; continue "
-        "with the same data, or begin another run from its weights: --init-from "
-        f"{readable(folder.path)} --out OTHER"
-    )
-
-
-def tell_changes(
-    payload: dict[str, Any], stored: TrainConfig, config: TrainConfig, tell: Tell
-) -> None:
-    """Tell what may change within a run although it changes results; older files lack some."""
-    pairs = {
+    if payload.get("data") not in known:
+        changed = changes_since(store, str(payload.get("data")), resolution, labels=labels)
+        now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
+        raise ValueError(
+            f"{readable(folder.path)} was trained on other images or classes than {now}; continue "
+            "with the same data, or begin another run from its weights: --init-from "
+            f"{readable(folder.path)} --out OTHER"
+        )
+    try:
+        if different := differences(from_dict(payload["config"]), config):
+            raise ValueError(f"it is of a run of another configuration ({'; '.join(different)})")
+        state.restore(payload)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path} cannot be continued: {reason}") from error
+    pairs = {  # older files lack some
         "processes": (payload.get("processes"), distributed.world_size()),
         "threads": (payload.get("threads"), torch.get_num_threads()),
         "batch_gpu": (stored.batch_gpu, config.batch_gpu),
     }
-    changed = [f"{name} {a} -> {b}" for name, (a, b) in pairs.items() if a not in (None, b)]
-    if changed:
-        tell(f"the run goes on with {', '.join(changed)}: its last bits are no longer the same")
+    changes = [f"{name} {a} -> {b}" for name, (a, b) in pairs.items() if a not in (None, b)]
+    if not changes:
+        return []
+    return [f"the run goes on with {', '.join(changes)}: its last bits are no longer the same"]
 
 
-def announce(
-    state: TrainState, store: Store, folder: RunFolder, resumed: Path | None, tell: Tell
-) -> None:
-    """Tell what is about to be trained on what, where."""
+def announcement(
+    state: TrainState, store: Store, folder: RunFolder, resumed: Path | None
+) -> list[str]:
+    """What is about to be trained on what, where."""
     labels, conditional = len(store.label_names), state.config.data.labels
     with_labels = f", {labels} labels" if conditional else ""
     images = f"{store.num_images} images of {store.meta.source}{with_labels}"
-    tell(f"{images}; run {folder.path} on {state.device}")
+    lines = [f"{images}; run {folder.path} on {state.device}"]
     if labels > 1 and not conditional:
-        tell(f"{labels} labels found, ignored; pass --cond to train on them")
+        lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
     if resumed is not None:
-        tell(f"continuing from {resumed}")
+        lines.append(f"continuing from {resumed}")
     elif store.skipped:
-        tell(f"{len(store.skipped)} left out; see {folder.skipped_file}")
+        lines.append(f"{len(store.skipped)} left out; see {folder.skipped_file}")
+    return lines

@@ -22,6 +22,7 @@ from stylegan.training.state import TrainState
 
 NAMED_AT_MOST = 5  # tensors that were not copied
 OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the images of a run
+LAYER = r"(?:blocks|to_rgb|from_rgb)\.(\d+)\."  # in the name of a tensor: its resolution
 GROWS_AGAIN = "schedule.initial_resolution"
 
 
@@ -64,17 +65,12 @@ def opened(source: str | Path) -> Start:
     snapshot = read_snapshot(path)
     if snapshot.generator is None:
         raise ValueError(f"{path} holds a discriminator; a state or generator is needed here")
-    name = public_name(str(source), path)
-    return Start(source, snapshot, source_of(path, licence_of(snapshot.lineage), name=name))
-
-
-def public_name(given: str, path: Path) -> str:
-    """What was given, without the folders that lead to it."""
+    given, name = str(source), path.name  # without the folders that lead to it
     if given in BUNDLED or "://" in given:
-        return given if given in BUNDLED else public_address(given)
-    folder, file = path.resolve().parent, path.name
-    in_run = Path(given).is_dir() or RunFolder.at(folder)
-    return f"{folder.name}/{file}" if in_run else file
+        name = given if given in BUNDLED else public_address(given)
+    elif Path(given).is_dir() or RunFolder.at(path.resolve().parent):
+        name = f"{path.resolve().parent.name}/{name}"
+    return Start(source, snapshot, source_of(path, licence_of(snapshot.lineage), name=name))
 
 
 def sizes(start: Start, *, width: int | None = None) -> dict[str, Any]:
@@ -111,7 +107,8 @@ def initialize_from(state: TrainState, source: str | Path | Start) -> list[str]:
         problems = checkpoint.misfits(wanted, weights)
         fits = {part: tensor for part, tensor in weights.items() if part not in problems}
         network.load_state_dict(fits, strict=False)
-        refused = [part for part in problems if not is_above(part, full)]
+        layers = {part: re.search(LAYER, part) for part in problems}
+        refused = [part for part, layer in layers.items() if not (layer and int(layer[1]) > full)]
         # noise maps and single biases fit every network
         fitting += sum(p.ndim > 1 for part, p in network.named_parameters() if part not in refused)
         counts.append(f"{name} {len(wanted.keys() - set(refused))} of {len(wanted)}")
@@ -131,9 +128,3 @@ def initialize_from(state: TrainState, source: str | Path | Start) -> list[str]:
     if licence_of(state.lineage) == NVIDIA:
         lines.append(f"licence: NVIDIA's {NVIDIA} (not for commercial purposes) goes with the run")
     return lines
-
-
-def is_above(name: str, resolution: int) -> bool:
-    """Whether a tensor of that name is of a layer of a higher resolution."""
-    layer = re.search(r"(?:blocks|to_rgb|from_rgb)\.(\d+)\.", name)
-    return layer is not None and int(layer[1]) > resolution
