@@ -20,10 +20,7 @@ SEED = 0  # of the first centres
 
 def find_centers(generator: Generator, centers: Centers, label: Tensor | None = None) -> Tensor:
     """Centres of w (K, w_dim), where the generator is: of K clusters, or for "class" the mean of
-    each class, of which `label` (1, label_dim) takes one, or a mixture. The same each time.
-
-    ValueError for classes of a network without labels.
-    """
+    each class, of which `label` (1, label_dim) takes one, or a mixture. The same each time."""
     classes = generator.config.label_dim
     mixture = label is not None and (int(label.count_nonzero()) > 1 or float(label.max()) != 1)
     w = sampling.mapped_samples(generator, SAMPLES, label if mixture else None)
@@ -37,11 +34,8 @@ def find_centers(generator: Generator, centers: Centers, label: Tensor | None = 
 
 
 def clusters(w: Tensor, count: int) -> Tensor:
-    """The centres (count, D) of k-means of rows w (N, D), the largest cluster first.
-
-    Its first centres are rows drawn far from one another (k-means++, Arthur and Vassilvitskii
-    2007).
-    """
+    """The centres (count, D) of k-means of rows w (N, D), the largest cluster first. The first
+    centres are rows far from one another (k-means++, Arthur and Vassilvitskii 2007)."""
     if not 1 <= count <= len(w):
         raise ValueError(f"centres are 1 to {len(w)}, not {count}")
     draws = torch.Generator().manual_seed(SEED)

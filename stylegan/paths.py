@@ -9,10 +9,8 @@ Curve = Callable[[Tensor], Tensor]  # places (n,) -> points (n, ...) there
 
 
 def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """Unit vectors (n, d) at the fraction t (n, 1) of the great circles from a / |a| to b / |b|.
-
-    Opposite vectors have no such path.
-    """
+    """Unit vectors (n, d) at the fraction t (n, 1) of the great circles from a / |a| to b / |b|,
+    which must not be opposite."""
     a, b = (v / v.norm(dim=1, keepdim=True) for v in (a, b))
     cosine = (a * b).sum(dim=1, keepdim=True)
     across = b - cosine * a
@@ -23,11 +21,8 @@ def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
 
 
 def spherical(points: Tensor, *, closed: bool) -> Curve:
-    """Great circles from each of the points (N, d) to the next; lengths change evenly.
-
-    A `closed` path returns from the last point to the first at t = N, and repeats; for others t is
-    from 0 to N - 1.
-    """
+    """Great circles from each of the points (N, d) to the next; lengths change evenly. A `closed`
+    path is back at the first point at t = N, and repeats; for others t is from 0 to N - 1."""
     points = points.double()
 
     def at(t: Tensor) -> Tensor:

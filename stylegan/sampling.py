@@ -68,10 +68,8 @@ def mapped_samples(generator: Generator, samples: int, label: Tensor | None = No
 def seed_noise(
     seeds: Sequence[int], config: NetworkConfig, resolution: int | None = None
 ) -> list[Tensor]:
-    """Noise maps of the images that the seeds name: float32 (N, 1, r, r) for each layer.
-
-    Coarse layers are drawn first, so a lower resolution has the same maps.
-    """
+    """Noise maps of the images that the seeds name: float32 (N, 1, r, r) for each layer. Coarse
+    layers are drawn first, so a lower resolution has the same maps."""
     check_seeds(seeds)
     full = config.resolution
     largest = check_resolution(full if resolution is None else resolution, full)
@@ -88,9 +86,8 @@ def seed_noise(
 def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
     """Images (N, C, H, W) as pictures, uint8 (N, H, W, C): `floor(127.5 x + 128)` in [0, 255].
 
-    -1 is black, 1 is white, what lies beyond is cut off, ties go up, and NaN is black. The scale is
-    the official one, never fitted to the image. Colours of `premultiplied` images are divided by
-    alpha.
+    What lies beyond [-1, 1] is cut off, ties go up, and NaN is black. The scale is the official
+    one, never fitted to the image. Colours of `premultiplied` images are divided by alpha.
     """
     images = unpremultiply(images) if premultiplied else images
     levels = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
@@ -193,11 +190,7 @@ def generate(
 
 
 def crop(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
-    """The active part of padded pictures (N, H, W, C), at any resolution; None: everything.
-
-    Both margins of a padded picture are equal, so opposite edges of the rectangle add up to the
-    size of the picture that it was measured in.
-    """
+    """The active part of padded pictures (N, H, W, C), at any resolution; None: everything."""
     if rectangle is None:
         return pictures
     rows, columns = active_part(rectangle, *pictures.shape[1:3])
@@ -206,7 +199,7 @@ def crop(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
 
 def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, slice]:
     """The rows and columns of pictures of that size that are not padding."""
-    top, bottom, left, right = rectangle
+    top, bottom, left, right = rectangle  # both margins are equal: top + bottom is the size
     rows = slice(top * height // (top + bottom), -(-bottom * height // (top + bottom)))
     columns = slice(left * width // (left + right), -(-right * width // (left + right)))
     return rows, columns

@@ -22,7 +22,6 @@ from stylegan.directions import (
     save_directions,
 )
 from stylegan.directions.finding import covariance, spectrum, style_matrix
-from stylegan.directions.learning import Examples
 from stylegan.edits import Edit, EditText, edited, parsed, total_move
 from stylegan.files.loading import LoadedGenerator, load_source, save_generator
 from stylegan.ops import truncate
@@ -200,19 +199,19 @@ def cloud(normal, n=400, margin=0.3):
     """Points of two sides of a plane through a mean that is not 0, with a gap between them."""
     x = torch.randn(n, len(normal), generator=torch.Generator().manual_seed(0))
     side = x @ normal > 0
-    return Examples(x + margin * normal * (2 * side[:, None] - 1) + 5, side.numpy())
+    return x + margin * normal * (2 * side[:, None] - 1) + 5, side.numpy()
 
 
 def test_the_normal_of_a_plane_points_to_the_positive_side():
     pytest.importorskip("sklearn")
     normal = normalize(torch.tensor([1.0, -2.0, 0.5, 0.0]), dim=0)
-    examples = cloud(normal)
-    found, accuracy = fit_hyperplane(examples)
+    w, present = cloud(normal)
+    found, accuracy = fit_hyperplane(w, present)
     assert_close(found.norm(), torch.tensor(1.0))
     assert found @ normal > 0.99 and accuracy > 0.98
-    assert fit_hyperplane(Examples(examples.w, ~examples.present))[0] @ normal < -0.99
+    assert fit_hyperplane(w, ~present)[0] @ normal < -0.99
     with pytest.raises(ValueError, match="2 examples with the attribute and 4 without it; at"):
-        fit_hyperplane(Examples(examples.w[:6], np.arange(6) < 2))
+        fit_hyperplane(w[:6], np.arange(6) < 2)
 
 
 def sorted_by_first_number(loaded, folder, seeds):

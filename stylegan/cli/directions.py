@@ -109,12 +109,12 @@ def directions(
             "another name"
         )
     if examples and learnt:
-        rows = library.examples_of(loaded, *examples, class_name)
-        normal, accuracy = library.fit_hyperplane(rows)
+        w, present = library.examples_of(loaded, *examples, class_name)
+        normal, accuracy = library.fit_hyperplane(w, present)
         found = [library.to_directions(loaded.generator, learnt, normal, accuracy, samples)]
-        frequent = max(rows.present.mean(), 1 - rows.present.mean())
+        frequent = max(present.mean(), 1 - present.mean())
         say(
-            f"svm:{learnt}: held-out accuracy {accuracy:.1%} on {len(rows.w)} examples, of "
+            f"svm:{learnt}: held-out accuracy {accuracy:.1%} on {len(w)} examples, of "
             f"which the larger side has {frequent:.1%}"
         )
     else:

@@ -54,10 +54,8 @@ def save_directions(path: Path, found: Sequence[Directions], generator: Generato
 
 
 def load_directions(path: Path, generator: Generator) -> list[Directions]:
-    """What `save_directions` wrote for this generator; nothing in the file is executed.
-
-    ValueError if the file is another one, damaged, or was made for other weights.
-    """
+    """What `save_directions` wrote for this generator; nothing in the file is executed. ValueError
+    if the file is another one, damaged, or was made for other weights."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with directions")
     arrays, config = npz_arrays(path), generator.config

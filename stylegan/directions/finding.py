@@ -55,11 +55,8 @@ class Directions:
 
 
 def spectrum(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest eigenvalues (K,) of a symmetric matrix (D, D), and their eigenvectors
-    (K, D) of unit length.
-
-    A vector's largest number by magnitude is positive, so that its sign depends on nothing else.
-    """
+    """The `count` largest eigenvalues (K,) of a symmetric matrix (D, D) and their unit eigenvectors
+    (K, D), whose largest numbers by magnitude are positive, so that no sign is left to chance."""
     if not 1 <= count <= len(matrix):
         raise ValueError(f"w has from 1 to {len(matrix)} directions, not {count}")
     eigenvalues, columns = torch.linalg.eigh(matrix)  # the smallest first
@@ -69,10 +66,8 @@ def spectrum(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def covariance(w: Tensor, groups: int = 1) -> Tensor:
-    """Covariance (D, D) in float64 of the rows of w (N, D), around the means of their groups.
-
-    Row i belongs to group i mod `groups`.
-    """
+    """Covariance (D, D) in float64 of the rows of w (N, D), around the means of their groups: row i
+    is in group i mod `groups`."""
     if len(w) < 2 * groups:
         raise ValueError(f"a covariance needs at least {2 * groups} samples, not {len(w)}")
     total = torch.zeros(w.shape[1], w.shape[1], dtype=torch.float64, device=w.device)
@@ -138,10 +133,8 @@ def draw_directions(
     psi: float | None = None,
     labels: Tensor | None = None,
 ) -> Image:
-    """A row for each direction: the picture of a seed, moved by -3 to 3 standard deviations.
-
-    `psi` truncates before the move, by default as the file says; `labels` are (1, label_dim).
-    """
+    """A row for each direction: the picture of a seed, moved by -3 to 3 standard deviations after
+    truncation by `psi` (default: as the file says); `labels` are (1, label_dim)."""
     rows, loaded = [], loaded.adjusted(psi=psi)
     for name in directions.names:
         moves = [[directions.edit(name, amount)] for amount in AMOUNTS]

@@ -7,7 +7,6 @@ those without it, by the support vector machine of linear separability.
 import importlib.util
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,13 +27,6 @@ NAME = re.compile(r"[^:=@/\\]{1,60}")
 SEED = re.compile(r"seed(\d{1,10})")
 
 
-class Examples(NamedTuple):
-    """Latents with an attribute and without it."""
-
-    w: Tensor  # (N, w_dim)
-    present: np.ndarray  # bool (N,)
-
-
 def check_name(name: str) -> str:
     """A name that a learnt direction may have. ValueError if `--edit` would misread it."""
     if not NAME.fullmatch(name) or name.strip() != name or not name.isprintable():
@@ -45,21 +37,21 @@ def check_name(name: str) -> str:
     return name
 
 
-def fit_hyperplane(examples: Examples) -> tuple[Tensor, float]:
-    """The plane fitted to all examples: its unit normal (w_dim,), towards those with the attribute,
-    and the share of examples on their own side of planes fitted without them."""
+def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
+    """The plane between examples w (N, w_dim) that have the attribute, `present` (N,), and others:
+    its unit normal (w_dim,), towards the first, and the share of examples on their own side of
+    planes fitted without them."""
     if importlib.util.find_spec("sklearn") is None:
         raise ValueError("directions from examples need scikit-learn: pip install '.[metrics]'")
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
-    present = examples.present
     counts = int(present.sum()), int((~present).sum())
     if min(counts) < FEWEST:
         raise ValueError(
             f"there are {counts[0]} examples with the attribute and {counts[1]} without it; "
             f"at least {FEWEST} of each are needed"
         )
-    rows = examples.w.double().cpu().numpy()
+    rows = w.double().cpu().numpy()
     rows = rows - rows.mean(axis=0)
     folds = np.empty(len(present), int)
     for side in (present, ~present):
@@ -82,22 +74,20 @@ def to_directions(
 
 def examples_of(
     loaded: LoadedGenerator, positive: Path, negative: Path, class_name: str | None = None
-) -> Examples:
-    """The latents of two folders or files, see `latents_of`. ValueError if some are in both."""
+) -> tuple[Tensor, np.ndarray]:
+    """The latents w (N, w_dim) of two folders or files, see `latents_of`, and which are of the
+    first (N,). ValueError if some are in both."""
     sides = [latents_of(loaded, place, class_name) for place in (positive, negative)]
     if both := sides[0].keys() & sides[1].keys():
         raise ValueError(f"{listed(sorted(both))} is in both {positive} and {negative}")
     w = [torch.cat(list(side.values())) for side in sides]
-    return Examples(torch.cat(w), np.repeat([True, False], [len(rows) for rows in w]))
+    return torch.cat(w), np.repeat([True, False], [len(rows) for rows in w])
 
 
 def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> dict[str, Tensor]:
-    """w (n, w_dim) by name, of a file of latents or a folder.
-
-    A folder holds pictures that `stylegan generate` named by seed, files of latents, or folders of
-    `stylegan project`. If w differs between layers, its mean is taken. Unless a class is given, it
-    is that of the seed, as in `generate`.
-    """
+    """w (n, w_dim) by name, of a file of latents or a folder: of pictures that `generate` named by
+    seed, files of latents, or folders of `project`. If w differs between layers, its mean is taken.
+    Unless a class is given, it is that of the seed, as in `generate`."""
     if not place.exists():
         raise FileNotFoundError(f"there is no folder or file {place} with examples")
     labels = loaded.label(class_name) if class_name is not None else None

@@ -1,5 +1,4 @@
-"""The page's controls: one table, from which the page builds them and requests are checked; and the
-view that they specify."""
+"""The page's controls, from which it is built and requests are checked, and what they specify."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields

@@ -111,10 +111,8 @@ def one_hot(loaded: LoadedGenerator, label: int | None) -> Tensor | None:
 
 @torch.inference_mode()
 def final_styles(loaded: LoadedGenerator, view: View) -> Tensor:
-    """Input of the synthesis network, on the CPU: float32 (num_styles, w_dim).
-
-    The seed's styles, moved in a plane, mixed and truncated, or those given; then edited.
-    """
+    """The seed's styles, moved in a plane, mixed and truncated, or those given; then edited:
+    float32 (num_styles, w_dim) on the CPU."""
 
     def of_seed(seed: int) -> Tensor:
         z = sampling.latents([seed], loaded.generator.config.z_dim)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from stylegan.explore.page import Answer, Page
 from stylegan.messages import reason_of
@@ -32,7 +32,6 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 STATUSES: Mapping[type[Exception], int] = {PermissionError: 403, FileNotFoundError: 404}
-Place = TypeVar("Place")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -67,12 +66,10 @@ class Handler(BaseHTTPRequestHandler):
         except (ValueError, OSError) as error:
             self.tell(STATUSES.get(type(error), 400), {"error": reason_of(error)})
 
-    def own(self, places: Mapping[str, Place]) -> Place:
-        """What is at the request's address, for this page alone.
-
-        A name other than this computer's is a foreign page whose DNS leads here; another `Origin`
-        is a page that the user has open beside this one.
-        """
+    def own(self, places: Mapping[str, Any]) -> Any:
+        """What is at the request's address, for this page alone."""
+        # Another name than this computer's: a foreign page whose DNS leads here. Another `Origin`:
+        # a page that the user has open beside this one.
         host = self.headers.get("Host", "")
         if host.partition(":")[0] not in NAMES:
             raise PermissionError(f"this is {' or '.join(NAMES)}")

@@ -48,11 +48,8 @@ def grid(
     columns: int | None = None,
     labels: Sequence[str] | None = None,
 ) -> Image.Image:
-    """Pictures uint8 (N, H, W, C) in rows of `columns`, each above its label.
-
-    Small pictures are enlarged, every pixel a sharp square; large ones are averaged down. Without
-    `columns` the grid is about square.
-    """
+    """Pictures uint8 (N, H, W, C) in rows of `columns` (default: about square), each above its
+    label. Small ones are enlarged, every pixel a sharp square; large ones are averaged down."""
     return tiled([resized(picture(pixels)) for pixels in pictures], columns, labels)
 
 
@@ -178,32 +175,27 @@ def default_columns(n: int) -> int:
 
 
 def resized(image: Image.Image) -> Image.Image:
-    """Enlarged (pixels repeated) or reduced (averaged) by a whole factor."""
+    """Enlarged or reduced by a whole factor to a cell of readable size."""
     side = max(image.size)
     if side < SMALLEST_CELL:
-        return enlarged(image, -(-SMALLEST_CELL // side))
-    if side > LARGEST_CELL:
-        return image.reduce(-(-side // LARGEST_CELL))
-    return image
+        return scaled(image, image.width * -(-SMALLEST_CELL // side))
+    return image.reduce(-(-side // LARGEST_CELL))
 
 
-def enlarged(image: Image.Image, factor: int) -> Image.Image:
-    """Every pixel becomes a square of `factor` by `factor`."""
+def scaled(image: Image.Image, width: int) -> Image.Image:
+    """Enlarged (pixels repeated) or reduced (averaged) to `width`, by a whole factor."""
+    if image.width > width:
+        return image.reduce(-(-image.width // width))
+    factor = width // image.width
     size = image.width * factor, image.height * factor
     return image.resize(size, Image.Resampling.NEAREST)
 
 
 def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """The middle of the image in a cell of `size`, by the whole factor that makes it as wide.
-
-    Pictures cropped of padding may then be higher: 4x4 pixels of a network for 512x384 have half a
-    row of padding above and below.
-    """
+    """The middle of the image, scaled to the width of a cell of `size`. Without its padding it may
+    be higher: 4x4 pixels of a network for 512x384 have half a row of that above and below."""
     width, height = size
-    if image.width <= width:
-        shown = enlarged(image, width // image.width)
-    else:
-        shown = image.reduce(-(-image.width // width))
+    shown = scaled(image, width)
     left, top = (shown.width - width) // 2, (shown.height - height) // 2
     return shown.crop((left, top, left + width, top + height))
 

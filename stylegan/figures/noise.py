@@ -23,11 +23,8 @@ FINE = 64  # noise counts as fine from this resolution on, in networks that reac
 
 def noise_detail(loaded: LoadedGenerator, points: Points) -> Image.Image:
     """A row for each point: its picture, 4 with other noise, and the standard deviation of each
-    pixel over 100. Figure 4 of the paper.
-
-    From 128 pixels on the examples show the part that varies most, four times enlarged and framed
-    in the picture. Seed n draws noise n.
-    """
+    pixel over 100. Figure 4 of the paper. From 128 pixels on the examples show the part that varies
+    most, four times enlarged and framed in the picture. Seed n draws noise n."""
     check_noise(loaded.generator.config)
     zoom = ZOOM if loaded.resolution >= ZOOMED_FROM else 1
     measured = [deviation(loaded, ws) for ws in points.ws.split(1)]
@@ -49,8 +46,7 @@ def with_noise(loaded: LoadedGenerator, ws: Tensor, n: int) -> Iterator[np.ndarr
 
 
 def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int = REALIZATIONS) -> np.ndarray:
-    """Standard deviation of each pixel (H, W) over noise, in gray levels; root mean square over
-    channels."""
+    """Standard deviation of each pixel (H, W) over noise, root mean square over channels."""
     total, squares = np.zeros((2, 1, 1, 1), np.int64)
     for picture in with_noise(loaded, ws, realizations):
         levels = picture.astype(np.int64)

@@ -1,7 +1,7 @@
 """How different two pictures are, as a function that can be differentiated."""
 
 import importlib.util
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -36,10 +36,8 @@ class Distance(Protocol):
 
 @dataclass(frozen=True)
 class PixelDistance:
-    """Mean squared difference of pixels, averaged over the pyramid of 2x2 averages down to 4x4.
-
-    The coarse levels lead to what lies a little beside its place, which pixels alone do not.
-    """
+    """Mean squared difference of pixels, averaged over the pyramid of 2x2 averages down to 4x4,
+    whose coarse levels lead to what lies a little beside its place."""
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
         difference, levels = images - targets, []
@@ -57,7 +55,7 @@ class PixelDistance:
 class PerceptualDistance:
     """LPIPS of images, averaged down to 256x256 if they are larger."""
 
-    lpips: Lpips = field(repr=False)
+    lpips: Lpips
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
         factor = max(images.shape[2] // LARGEST, 1)
@@ -73,7 +71,7 @@ class EfficientNetDistance:
     """Squared difference of the unit-normalised features of EfficientNet-Lite0, averaged over
     places and stages: LPIPS without weights fitted to human judgements."""
 
-    network: EfficientNetLite0 = field(repr=False)
+    network: EfficientNetLite0
     sha256: str
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
@@ -129,10 +127,8 @@ def choose_distance(
 
 
 def psnr(images: Tensor, targets: Tensor, rectangle: Rectangle | None = None) -> Tensor:
-    """Peak signal-to-noise ratio in dB of images (N, C, r, r), clamped to [-1, 1]: (N,), up to 100.
-
-    Of padded images only the active `rectangle` counts (see `stylegan.sampling.active_part`).
-    """
+    """Peak signal-to-noise ratio in dB of images (N, C, r, r), clamped to [-1, 1]: (N,), up to 100;
+    of padded images that of the active `rectangle`."""
     difference = images.clamp(-1, 1) - targets.clamp(-1, 1)
     if rectangle is not None:
         rows, columns = active_part(rectangle, *difference.shape[2:])

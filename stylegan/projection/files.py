@@ -27,10 +27,7 @@ TUNED, TUNED_PICTURE = "tuned.pt", "tuned.png"
 
 
 def read_target(path: Path, **how: Any) -> Tensor:
-    """The picture of a file as an image: see `target_of`.
-
-    ValueError or FileNotFoundError, naming the file, if it cannot be read.
-    """
+    """As `target_of`, of a file. ValueError or FileNotFoundError names it if it cannot be read."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no image file {path}")
     return target_of(path.read_bytes(), **how, name=str(path))
@@ -45,11 +42,8 @@ def target_of(
     crop: Crop = "center",
     name: str = "image",
 ) -> Tensor:
-    """The picture of an image file as (1, channels, resolution, resolution) in [-1, 1].
-
-    It is read and cropped as training data are, but smaller pictures are enlarged. Errors call it
-    `name`.
-    """
+    """The picture of an image file as (1, channels, resolution, resolution) in [-1, 1]. It is read
+    and cropped as training data are, but smaller pictures are enlarged. Errors call it `name`."""
     with quiet_decoding():
         image = decode(content, channels=channels, name=name)
         pixels = planes(Fit.of(crop).square(image, resolution))

@@ -99,10 +99,10 @@ def project(
     options, config = options or SearchOptions(), generator.config
     check_noise(options, config)
     check_labels(labels, config.label_dim, 1)
-    full, styles = config.resolution, config.num_styles()
+    full, styles, n = config.resolution, config.num_styles(), len(targets)
     size = check_resolution(full if resolution is None else resolution, full)
     shape = (config.image_channels, size, size)
-    if targets.ndim != 4 or len(targets) == 0 or targets.shape[1:] != shape:
+    if targets.ndim != 4 or n == 0 or targets.shape[1:] != shape:
         expected = f"(N, {', '.join(map(str, shape))})"
         raise ValueError(f"targets must be {expected}, not {tuple(targets.shape)}")
     targets = targets.to(generator.w_avg)
@@ -111,12 +111,9 @@ def project(
     if start:
         z = torch.randn(1, config.z_dim, generator=streams.start(seed, start))
         first = first.lerp(mapped(generator, z, labels)[0], START_PSI)
-    w = first.repeat(len(targets), styles if options.space == "w+" else 1, 1)
-    maps: list[Tensor] = []
-    if options.fit_noise:
-        for stored in generator.synthesis.noise_maps(len(targets), size, "const"):
-            assert stored is not None
-            maps.append(normalize_(stored.detach().repeat(len(targets), 1, 1, 1)))
+    w = first.repeat(n, styles if options.space == "w+" else 1, 1)
+    stored = generator.synthesis.noise_maps(n, size, "const") if options.fit_noise else ()
+    maps = [normalize_(m.detach().repeat(n, 1, 1, 1)) for m in stored if m is not None]
     fitted = [tensor.requires_grad_() for tensor in (w, *maps)]
     optimizer = torch.optim.Adam(fitted)
     synthesis = copy.deepcopy(generator.synthesis).requires_grad_(False)

@@ -44,9 +44,8 @@ def write_video(
     """Write `count` frames uint8 (H, W, 3), all of one size, as they come.
 
     At most one frame is kept in memory, but Pillow gathers a .gif with one byte per pixel and a
-    .webp compressed. The same frames give the same bytes. `path` is never half a file. Frames of
-    an .mp4 with an odd width or height are extended by a column or row, as H.264 needs. ValueError
-    for fewer or more frames.
+    .webp compressed. The same frames give the same bytes. Frames of an .mp4 with an odd width or
+    height are extended by a column or row, as H.264 needs. ValueError for fewer or more frames.
     """
     check_video(path, fps)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,8 +99,7 @@ def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
 
 
 def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
-    """Milliseconds of each frame, in whole units: every frame begins within half a unit of its
-    time."""
+    """Milliseconds of each frame: all begin within half a unit of their time."""
     times = [round(1000 * i / fps / unit_ms) * unit_ms for i in range(count + 1)]
     return [end - start for start, end in itertools.pairwise(times)]
 

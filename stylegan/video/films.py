@@ -40,10 +40,8 @@ Styles = Callable[[Tensor], Tensor]  # places (n,) -> ws (n, cells, num_styles, 
 
 @dataclass(frozen=True)
 class FrameLayout:
-    """Pictures in rows of `columns`, each above its label, all of them above a caption.
-
-    Pictures of lower resolutions than `resolution` are enlarged more, so that all fill their cells.
-    """
+    """Pictures in rows of `columns`, each above its label, all of them above a caption. Pictures
+    of lower resolutions than `resolution` are enlarged more, so that all fill their cells."""
 
     resolution: tuple[int, int]  # height and width of the largest pictures
     columns: int = 1
@@ -213,10 +211,8 @@ def timelapse_film(
     points_of: Callable[[LoadedGenerator], Points],
     count: int,
 ) -> Film:
-    """`count` frames of the same points during the training of a run, above how far it was.
-
-    Each frame shows the nearest in time of `files`, the run's checkpoints in order.
-    """
+    """`count` frames of the same points during a training, above how far it was. Each frame shows
+    the nearest in time of `files`, the run's checkpoints in order."""
     chosen = [files[i] for i in nearest([images_of(path) for path in files], count)]
     last = load(chosen[-1])
     columns = default_columns(len(points_of(last).names))
