@@ -1,11 +1,15 @@
 """One page about a run, `report.html`: without a server, a program or anything from outside."""
 
+import json
+from functools import partial
 from pathlib import Path
 
 from stylegan.disk import check_file, write_text
+from stylegan.messages import count, duration
+from stylegan.report.charts import short
 from stylegan.report.drawings import Captioned, Drawings, drawings_of, truncation_sweep
-from stylegan.report.history import read_run
-from stylegan.report.page import contents
+from stylegan.report.history import moment, read_run
+from stylegan.report.page import contents, embedded
 from stylegan.version import __version__
 
 MARK = "stylegan report"  # who made the page, in its head
@@ -29,6 +33,14 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
         trim_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters |= {
+        "counted": count,
+        "duration": duration,
+        "embedded": embedded,
+        "json": partial(json.dumps, indent=2, ensure_ascii=False, default=str),
+        "moment": moment,
+        "short": short,
+    }
     given = contents(history, drawings or Drawings())
     text = environment.get_template("page.html").render(given, mark=MARK, version=__version__)
     write_text(out, text.encode("utf-8", "replace").decode())  # names need not be UTF-8

@@ -47,15 +47,8 @@ def short(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value + 0.0:.4g}"
 
 
-def chart(
-    title: str,
-    lines: Mapping[str, Points],
-    *,
-    x_name: str,
-    bands: Sequence[Band] = (),
-    log: bool = False,
-) -> str:
-    """An SVG image as a data address; empty if there are no numbers.
+def chart(title: str, lines: Mapping[str, Points], bands: Sequence[Band], *, log: bool) -> str:
+    """Lines over thousands of images, as a data address of an SVG image; empty without numbers.
 
     With `log` the y axis is logarithmic if all values are positive and differ by more than a factor
     of ten. Many points are averaged.
@@ -70,7 +63,7 @@ def chart(
 
     with matplotlib.rc_context(STYLE):
         figure = Figure((6.4, 2.9), layout="constrained")
-        axes = figure.add_subplot(xlabel=x_name)
+        axes = figure.add_subplot(xlabel="kimg (thousands of real images)")
         axes.set_title(printable(title), loc="left", pad=14)
         for name, (x, y) in rows.items():
             marker = "o" if len(x) <= DOTS else ""
@@ -97,5 +90,4 @@ def averaged(points: Points) -> np.ndarray:
     """(2, n): x and y; n at most POINTS, NaN for None."""
     parts = np.array_split(np.array(points, float), min(len(points), POINTS))
     means = [np.ma.masked_invalid(part).mean(axis=0) for part in parts]
-    found: np.ndarray = np.ma.stack(means).filled(np.nan).T
-    return found
+    return np.ma.stack(means).filled(np.nan).T

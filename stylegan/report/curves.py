@@ -1,4 +1,4 @@
-"""The parts of the page that are numbers over time: metrics, losses, speed."""
+"""What the page shows of numbers over time: metrics, losses, speed."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,6 @@ from stylegan.metrics.engine import interval_text, kind_of, score_name
 from stylegan.report.charts import Band, Points, chart, short
 from stylegan.report.history import Measurement, RunHistory, number
 
-KIMG = "kimg (thousands of real images)"
 NAMES = {"d/real_signs": "r_t", "augment/probability": "p of the augmentation"}
 # title -> which numbers of log.jsonl share the chart; a number belongs to the first that holds it
 Groups = Mapping[str, Callable[[str], bool]]
@@ -37,23 +36,23 @@ def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[
         for name, value in event.items():
             if "/" in name and (value is None or number(value) is not None):
                 left[name].append((event["images_seen"] / 1000, number(value)))
-    augment = history.config.augment
+    augment, names = history.config.augment, dict(NAMES)
     if augment.kind == "none":
         left.pop("augment/probability", None)
-    names = {**NAMES, "d/real_signs": f"r_t, target {augment.target:g}"}
+    if augment.adaptive:
+        names["d/real_signs"] += f", target {augment.target:g}"
 
     def charts(groups: Groups, varying: bool) -> list[str]:
-        found = []
+        drawn = []
         for title, holds in groups.items():
             lines = {name: left.pop(name) for name in [name for name in left if holds(name)]}
             shown = {
-                (names if augment.adaptive else NAMES).get(name, name): points
+                names.get(name, name): points
                 for name, points in lines.items()
                 if not varying or len({value for _, value in points}) > 1
             }
-            log = title in LOGARITHMIC
-            found.append(chart(title, shown, x_name=KIMG, bands=bands, log=log))
-        return [one for one in found if one]
+            drawn.append(chart(title, shown, bands, log=title in LOGARITHMIC))
+        return [one for one in drawn if one]
 
     return charts(SPEED, varying=True), charts(LOSSES, varying=False)
 
@@ -68,57 +67,49 @@ def by_metric(history: RunHistory) -> dict[str, list[Measurement]]:
 
 def by_setting(every: Sequence[Measurement]) -> dict[str, list[Measurement]]:
     """Measurements that can be compared, by what they differ in from the others."""
-    own = [one.setting() for one in every if one.yardstick is None]
+    own = [one.setting for one in every if one.yardstick is None]
     names = dict.fromkeys(name for setting in own for name in setting)
     differing = [n for n in names if len({str(setting.get(n)) for setting in own}) > 1]
     groups: dict[str, list[Measurement]] = defaultdict(list)
     for one in every:
-        text = ", ".join(f"{name} {one.setting().get(name)}" for name in differing)
+        text = ", ".join(f"{name} {one.setting.get(name)}" for name in differing)
         groups[one.yardstick or text].append(one)
     return groups
 
 
-def metric_charts(history: RunHistory, bands: Sequence[Band]) -> list[str]:
-    """The values of each metric over time."""
-    charts = []
+def over_time(group: Sequence[Measurement], value: str) -> Points:
+    """A value of each measurement, with a gap where the resolution changes."""
+    points: Points = []
+    for before, one in zip([group[0], *group], group, strict=False):
+        if one.kimg is not None:
+            if before.resolution != one.resolution:  # not to be compared
+                points.append((one.kimg, None))
+            points.append((one.kimg, one.values.get(value)))
+    return points
+
+
+def metrics(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[list[str]]]:
+    """Charts of the metrics, and for each value and setting a row: name, last, best, kimg of the
+    best, resolution, setting."""
+    charts, rows = [], []
     for metric, every in by_metric(history).items():
-        lines: dict[str, Points] = {}
-        for setting, group in by_setting(every).items():
-            for value in group[-1].values:
-                points: Points = []
-                for before, one in zip([group[0], *group], group, strict=False):
-                    if one.kimg is not None:
-                        if before.resolution != one.resolution:  # not to be compared
-                            points.append((one.kimg, None))
-                        points.append((one.kimg, one.values.get(value)))
-                if len({x for x, _ in points}) > 1:  # the table has the others
-                    lines[f"{value} ({setting})" if setting else value] = points
-        kind = kind_of(metric)
-        title = f"{metric}: {kind.help}" if kind else metric
-        lower = bool(kind and kind.lower_is_better)
-        charts.append(chart(title, lines, x_name=KIMG, bands=bands, log=lower))
-    return [one for one in charts if one]
-
-
-def metric_rows(history: RunHistory) -> list[list[str]]:
-    """For each value and setting: name, last, best, kimg of the best, resolution, setting."""
-    rows = []
-    for every in by_metric(history).values():
+        kind, lines = kind_of(metric), {}
         for setting, group in by_setting(every).items():
             last = group[-1]
-            for value in last.values:
+            resolution = "" if last.resolution is None else f"{last.resolution:.0f}"
+            for value, number_of_last in last.values.items():
+                points = over_time(group, value)
+                if len({x for x, _ in points}) > 1:  # the table has the others
+                    lines[f"{value} ({setting})" if setting else value] = points
+                name = score_name(metric, value)
+                shown = short(number_of_last) + interval_text(last.protocol, value)
                 best = best_of(group, value)
-                rows.append(
-                    [
-                        score_name(last.metric, value),
-                        short(last.values[value]) + interval_text(last.protocol, value),
-                        short(best.values[value]) if best else "",
-                        "" if best is None or best.kimg is None else short(best.kimg),
-                        "" if last.resolution is None else f"{last.resolution:.0f}",
-                        setting,
-                    ]
-                )
-    return rows
+                of_best = short(best.values[value]) if best else ""
+                kimg = "" if best is None or best.kimg is None else short(best.kimg)
+                rows.append([name, shown, of_best, kimg, resolution, setting])
+        title = f"{metric}: {kind.help}" if kind else metric
+        charts.append(chart(title, lines, bands, log=bool(kind and kind.lower_is_better)))
+    return [one for one in charts if one], rows
 
 
 def best_of(every: Sequence[Measurement], value: str) -> Measurement | None:
@@ -126,10 +117,7 @@ def best_of(every: Sequence[Measurement], value: str) -> Measurement | None:
     kind = kind_of(every[-1].metric)
     if kind is None or value.endswith("_std"):
         return None
-    choose = min if kind.lower_is_better else max
-    known = [
-        one
-        for one in every
-        if one.values.get(value) is not None and one.resolution == every[-1].resolution
-    ]
+    last, choose = every[-1], min if kind.lower_is_better else max
+    known = [one for one in every if one.resolution == last.resolution]
+    known = [one for one in known if one.values.get(value) is not None]
     return choose(known, key=lambda one: one.values[value] or 0, default=None)

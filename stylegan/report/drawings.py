@@ -63,23 +63,25 @@ def drawings_of(
         return Drawings(*["The run has not saved a generator yet."] * 2)
     except ValueError as error:
         return Drawings(*[f"No generator of the run can be read: {error}"] * 2)
-    sweep, run = truncation_sweep(loaded), RunFolder(folder)
-    prepared = partial(progress, "prepared")
+    sweep, run, prepared = (
+        truncation_sweep(loaded),
+        RunFolder(folder),
+        partial(progress, "prepared"),
+    )
     try:
         store = store_of(loaded, run, data, tell=tools.tell, progress=prepared)
         if store is None:
-            gone = "the training images are gone; stylegan report --data finds them."
-            return Drawings(sweep, f"Not looked for: {gone}")
+            raise ValueError("the training images are gone; stylegan report --data finds them.")
         mirror = run.config().data.mirror
         source = GeneratorSamples.of(loaded, store, mirror=mirror, progress=progress)
         network = comparing(source)
+        image = samples_and_nearest(source, network, SAMPLES, NEIGHBOURS)
         text = (
             f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
             f"nearest to each among {len(store):,}, by {network.name}. Below: the distance in "
             "units of that between a training image and its nearest other one, so far below 1 is "
             "nearly a copy."
         )
-        image = samples_and_nearest(source, network, SAMPLES, NEIGHBOURS)
         return Drawings(sweep, Captioned(image, text))
     except (ValueError, OSError) as error:
         if data is not None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from stylegan.config import TrainConfig
 from stylegan.records import read_lines
@@ -22,34 +22,32 @@ class Measurement(NamedTuple):
     metric: str
     values: Mapping[str, float | None]
     protocol: Mapping[str, Any]
+    images_seen: float | None  # by the generator
+    resolution: float | None
+    setting: Mapping[str, Any]  # what else two measurements of one generator may differ in
+    yardstick: str | None  # what was measured, if it was not a generator
 
-    def part(self, name: str) -> Mapping[str, Any]:
-        """A table of the protocol, empty if it is not there."""
-        return mapping(self.protocol.get(name))
-
-    @property
-    def images_seen(self) -> float | None:
-        return number(self.part("generator").get("images_seen"))
+    @classmethod
+    def of(cls, line: Mapping[str, Any]) -> Self:
+        protocol = mapping(line.get("protocol"))
+        generator, fakes, reals = (
+            mapping(protocol.get(k)) for k in ("generator", "fakes", "reals")
+        )
+        setting = {k: v for k, v in fakes.items() if k not in ("resolution", "alpha")}
+        setting |= {f"reals' {k}": reals.get(k) for k in ("images", "number", "mirror")}
+        return cls(
+            line["metric"],
+            {name: number(value) for name, value in mapping(line.get("values")).items()},
+            protocol,
+            number(generator.get("images_seen")),
+            number(fakes.get("resolution")),
+            {**setting, "network": str(protocol.get("sha256"))[:12]},
+            str(generator.get("origin")) if generator.get("sha256", "") is None else None,
+        )
 
     @property
     def kimg(self) -> float | None:
         return None if self.images_seen is None else self.images_seen / 1000
-
-    @property
-    def resolution(self) -> float | None:
-        return number(self.part("fakes").get("resolution"))
-
-    def setting(self) -> dict[str, Any]:
-        """What else two measurements of one generator may differ in."""
-        fakes = {k: v for k, v in self.part("fakes").items() if k not in ("resolution", "alpha")}
-        reals = {f"reals' {k}": self.part("reals").get(k) for k in ("images", "number", "mirror")}
-        return {**fakes, **reals, "network": str(self.protocol.get("sha256"))[:12]}
-
-    @property
-    def yardstick(self) -> str | None:
-        """What was measured, if it was not a generator."""
-        generator = self.part("generator")
-        return None if generator.get("sha256", "") is not None else str(generator.get("origin"))
 
 
 class Session(NamedTuple):
@@ -111,22 +109,14 @@ class RunHistory:
 def read_run(folder: Path) -> RunHistory:
     """FileNotFoundError where there is no run, ValueError where its configuration is damaged."""
     run = RunFolder(folder)
-    config = run.config()
     events, bad_events = read_lines(run.log_file, "event")
     lines, bad_lines = read_lines(run.metrics_file, "metric")
     return RunHistory(
         run,
-        config,
+        run.config(),
         run.config_file.read_text(encoding="utf-8-sig"),
         events,
-        [
-            Measurement(
-                line["metric"],
-                {name: number(value) for name, value in mapping(line.get("values")).items()},
-                mapping(line.get("protocol")),
-            )
-            for line in lines
-        ],
+        [Measurement.of(line) for line in lines],
         [(kimg, path) for kimg, path in run.grids() if path.is_file()],
         {run.log_file.name: bad_events, run.metrics_file.name: bad_lines},
     )
