@@ -10,20 +10,23 @@ from processes import gathered
 from stylegan.data import Store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import (
-    FeatureNetwork,
     GeneratorSamples,
     Tools,
     default_names,
     efficientnet,
     evaluate,
     families,
-    frechet_distance,
     neighbours,
     parse,
 )
-from stylegan.metrics.features import read_weights
+from stylegan.metrics.features import FeatureNetwork, read_weights
 from stylegan.metrics.neighbours import comparing, nearest
-from stylegan.metrics.statistics import frechet_estimate, kernel_estimate, share_within
+from stylegan.metrics.statistics import (
+    frechet_distance,
+    frechet_estimate,
+    kernel_estimate,
+    share_within,
+)
 from stylegan.metrics.wasserstein import measure_swd
 
 CPU = torch.device("cpu")

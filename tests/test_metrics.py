@@ -15,23 +15,13 @@ from stylegan.config import to_toml
 from stylegan.data import Store
 from stylegan.files.loaded import weights_sha256
 from stylegan.files.loading import load_generator
-from stylegan.metrics import (
-    KINDS,
-    GeneratorSamples,
-    OtherHalf,
-    Request,
-    Result,
-    Tools,
-    evaluate,
-    frechet_distance,
-    parse,
-    score_name,
-)
+from stylegan.metrics import KINDS, GeneratorSamples, Request, Result, Tools, evaluate, parse
 from stylegan.metrics.cache import cached, gathered_rows
-from stylegan.metrics.engine import kind_of
+from stylegan.metrics.engine import kind_of, score_name
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
-from stylegan.metrics.statistics import moments_of, pooled
+from stylegan.metrics.sources import OtherHalf
+from stylegan.metrics.statistics import frechet_distance, moments_of, pooled
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
 from stylegan.training import Evaluation, TrainState

@@ -9,19 +9,15 @@ from stylegan.metrics.engine import (
     evaluate,
     halves,
     parse,
-    score_name,
 )
-from stylegan.metrics.features import FeatureNetwork, Tools
+from stylegan.metrics.features import Tools
 from stylegan.metrics.pictures import Pictures, holds_pictures
-from stylegan.metrics.sources import GeneratorSamples, ImageSource, OtherHalf
-from stylegan.metrics.statistics import frechet_distance
+from stylegan.metrics.sources import GeneratorSamples, ImageSource
 
 __all__ = [
     "KINDS",
-    "FeatureNetwork",
     "GeneratorSamples",
     "ImageSource",
-    "OtherHalf",
     "Pictures",
     "Request",
     "Result",
@@ -29,9 +25,7 @@ __all__ = [
     "check_results_file",
     "default_names",
     "evaluate",
-    "frechet_distance",
     "halves",
     "holds_pictures",
     "parse",
-    "score_name",
 ]

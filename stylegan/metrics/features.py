@@ -1,7 +1,8 @@
 """Networks that turn images into features, and files of their weights: data, never executed."""
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,23 +78,17 @@ def averaged_down(images: Tensor) -> Tensor:
 
 
 def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
-    """torch-fidelity's port of the TensorFlow network, from images to features and logits
-    (n, FEATURES + LOGITS)."""
+    """torch-fidelity's port of the TensorFlow network: features and logits."""
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
     tensors, sha256 = public_weights(INCEPTION, tools.weights)
     copy = io.BytesIO()  # torch-fidelity reads with weights_only=False: only what we have written
     torch.save(tensors, copy)
     copy.seek(0)
-    with torch.random.fork_rng(devices=[]):  # weights are drawn, then overwritten
-        try:
-            network = FeatureExtractorInceptionV3(
-                "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
-            ).to(device)
-        except RuntimeError as error:
-            raise not_weights_of(
-                "the Inception network", INCEPTION, tools.weights, error
-            ) from error
+    with torch.random.fork_rng(devices=[]), fitting("Inception", INCEPTION, tools.weights):
+        network = FeatureExtractorInceptionV3(  # draws weights, then reads them
+            "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
+        ).to(device)
     published = sha256.startswith(str(download.hash_prefix(INCEPTION)))
     return FeatureNetwork(
         f"Inception v3 {'of 2015-12-05' if published else 'of your own'}, torch-fidelity",
@@ -105,12 +100,9 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
 
 
 def public_weights(url: str, given: Path | None) -> Weights:
-    """Weights from the file at an https address that ends in `-<digits of its SHA-256>.<ending>`.
-
-    Taken from `given`, the file itself or a folder that has it, else from
-    $TORCH_HOME/hub/checkpoints, else downloaded to there. A file given by its own path may be any
-    that fits the network; all others must have the SHA-256.
-    """
+    """Weights from the file at an https address that ends in `-<digits of its SHA-256>.<ending>`:
+    from `given`, a folder that has it or any file of such weights, else from the cache of
+    torch.hub, to which it is downloaded."""
     return on_all_ranks(lambda: read_weights(weights_file(url, given)))
 
 
@@ -140,11 +132,16 @@ def hub_file(url: str) -> Path:
     return download.hub_cache() / url.rpartition("/")[2]
 
 
-def not_weights_of(network: str, url: str, given: Path | None, error: Exception) -> ValueError:
-    reason = str(error).split("\n")[-1].strip()
-    return ValueError(
-        f"{given} does not hold the weights of {network} ({reason}); the file is {url}"
-    )
+@contextmanager
+def fitting(network: str, url: str, given: Path | None) -> Iterator[None]:
+    """ValueError if weights of something else are given to a network."""
+    try:
+        yield
+    except (KeyError, RuntimeError) as error:
+        reason = str(error).split("\n")[-1].strip()
+        raise ValueError(
+            f"{given} does not hold the weights of {network} ({reason}); the file is {url}"
+        ) from error
 
 
 def read_weights(path: Path) -> Weights:

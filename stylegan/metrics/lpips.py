@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from stylegan.files.download import hash_prefix
 from stylegan.lineage import sha256_of
-from stylegan.metrics.features import as_rgb, not_weights_of, public_weights
+from stylegan.metrics.features import as_rgb, fitting, public_weights
 
 WEIGHTS = "https://download.pytorch.org/models/vgg16-397923af.pth"  # IMAGENET1K_V1
 SMALLEST = 16  # pixels a side: VGG16 halves the image four times
@@ -55,10 +55,9 @@ def load_lpips(weights: Path | None, device: torch.device) -> Lpips:
     tensors, sha256 = public_weights(WEIGHTS, weights)
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then overwritten
         network = library._NoTrainLpips(net="vgg", pnet_rand=True)
-    try:  # layers have the numbers that they have in torchvision, slice2.5 that of features.5
+    with fitting("torchvision's VGG16", WEIGHTS, weights):
+        # layers have the numbers that they have in torchvision, slice2.5 that of features.5
         names = {name: f"features.{name.partition('.')[2]}" for name in network.net.state_dict()}
         network.net.load_state_dict({own: tensors[name] for own, name in names.items()})
-    except (KeyError, RuntimeError) as error:
-        raise not_weights_of("torchvision's VGG16", WEIGHTS, weights, error) from error
     heads = Path(library.__file__).parent / "lpips_models" / "vgg.pth"
     return Lpips(network.to(device), sha256, sha256_of(heads))

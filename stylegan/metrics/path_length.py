@@ -53,8 +53,8 @@ def measured_lengths(
     def own_lengths() -> np.ndarray:
         lengths = [np.empty(0)]
         for indices in samples.batches(pairs, kind):
-            image = path(samples, indices, space, where == "end")
-            of_pairs = distance(image(0), image(EPSILON)) / EPSILON**2
+            images, further = ends_of_steps(samples, indices, space, where == "end")
+            of_pairs = distance(images, further) / EPSILON**2
             lengths.append(of_pairs.double().cpu().numpy())
         return np.concatenate(lengths)
 
@@ -62,11 +62,10 @@ def measured_lengths(
         return np.concatenate(gather(on_all_ranks(own_lengths, at_once=True)))
 
 
-def path(
+def ends_of_steps(
     samples: GeneratorSamples, indices: range, space: str, from_start: bool
-) -> Callable[[float], Tensor]:
-    """A function from a step to the images that far beyond random places of the paths, or beyond
-    their starts.
+) -> list[Tensor]:
+    """The images at random places of the paths, or at their starts, and those a step further on.
 
     Places are interpolated in float64: in float32 the step itself would be off by 1e-3 of it.
     In z the vectors have the length that latents have. Officially it is 1; the mapping takes
@@ -74,19 +73,15 @@ def path(
     """
     z0, z1, t = latent_pairs(samples, indices)
     t = torch.zeros_like(t) if from_start else t
-    noise = samples.noise_maps(indices)
-    if space == "w":
+    places = (t, t + EPSILON)
+    if space == "z":
+        zs = [slerp(z0, z1, place) * math.sqrt(z0.shape[1]) for place in places]
+        ws = [samples.mapped(z, indices) for z in zs]
+    else:
         w0, w1 = (samples.mapped(z, indices).cpu().double() for z in (z0, z1))
-
-    def image(step: float) -> Tensor:
-        if space == "z":
-            z = slerp(z0, z1, t + step) * math.sqrt(z0.shape[1])
-            w = samples.mapped(z, indices)
-        else:
-            w = torch.lerp(w0, w1, t + step).to(samples.generator.w_avg)
-        return averaged_down(samples.synthesized(w, noise))
-
-    return image
+        ws = [torch.lerp(w0, w1, place).to(samples.generator.w_avg) for place in places]
+    noise = samples.noise_maps(indices)
+    return [averaged_down(samples.synthesized(w, noise)) for w in ws]
 
 
 def latent_pairs(samples: GeneratorSamples, indices: range) -> tuple[Tensor, Tensor, Tensor]:

@@ -44,11 +44,8 @@ class Pictures(FixedImages):
         **options: Any,
     ) -> Self:
         """Those under `source`, to be compared with those under `data`: folders, zips or stores,
-        read as training data is.
-
-        Without a resolution all must be squares of one size; with one they are brought to it.
-        ValueError for what cannot be compared.
-        """
+        read as training data is. Without a resolution all must be squares of one size; with one
+        they are brought to it."""
         given = {"pictures": source} | ({"real images": data} if data else {})
         settings: dict[str, Any] = {"crop": "center"}
         for path in filter(is_store, given.values()):  # a store of reals decides

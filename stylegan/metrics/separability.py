@@ -36,11 +36,8 @@ Classifier = Callable[[Tensor], Tensor]
 def measure_separability(
     source: ImageSource, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Measured]:
-    """`ls`, of `images` images and the attributes of `tools.classifiers`.
-
-    Latents and logits wait in a file. In memory is the half of one space that a machine is fitted
-    to, in the first process: 1.4 GB for 200,000 images and 512 numbers each.
-    """
+    """`ls`, of the attributes of `tools.classifiers`. In memory is the half of one space that a
+    machine is fitted to, in the first process: 1.4 GB for 200,000 images and 512 numbers each."""
     samples = source.require_latents()
     if not tools.classifiers:
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
@@ -65,10 +62,7 @@ def measure_separability(
 
 
 def load_classifier(path: Path, device: torch.device) -> Classifier:
-    """A TorchScript file.
-
-    No pickled Python is restored, but the file is a program that is run: use only trusted ones.
-    """
+    """A TorchScript file: no pickled Python, but a program that is run; use only trusted ones."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch would rather have torch.export
@@ -135,21 +129,17 @@ def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
 
 
 def most_confident(logits: np.ndarray, keep: int) -> np.ndarray:
-    """Indices of the `keep` images of which the classifier is surest.
-
-    By its probability in float32, as officially: beyond a logit of about 9 that is 1, and of all
-    such images the first are kept.
-    """
+    """Indices of the `keep` images of which the classifier is surest, by its probability in
+    float32, as officially: beyond a logit of about 9 that is 1, and of such images the first are
+    kept."""
     magnitude = torch.from_numpy(np.abs(logits, dtype=np.float32))
     probability = torch.softmax(torch.stack([magnitude, -magnitude], dim=1), dim=1)[:, 0]
     return np.argsort(-probability.numpy(), kind="stable")[:keep]
 
 
 def best_plane(latents: np.ndarray, present: np.ndarray) -> "LinearSVC":
-    """The plane that separates the rows with the attribute from the others, bool (n,), both there.
-
-    Officially a linear support vector machine, with squared hinge and C = 1.
-    """
+    """The plane that separates the rows with the attribute from the others, bool (n,), both there:
+    officially a linear support vector machine, with squared hinge and C = 1."""
     from sklearn.svm import LinearSVC
 
     return LinearSVC(dual=False).fit(latents, present)

@@ -27,10 +27,8 @@ def quiet(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImageSource(ABC):
-    """Images to measure, and the real images that they are compared with.
-
-    Image i depends on `seed` and i alone, not on the batch or the number of processes.
-    """
+    """Images to measure, and the real images that they are compared with. Image i depends on
+    `seed` and i alone, not on the batch or the number of processes."""
 
     store: Store | None = None
     half: bool = False  # compare with every second real image only
@@ -54,10 +52,7 @@ class ImageSource(ABC):
 
     @abstractmethod
     def fakes(self, num: int) -> Iterator[Tensor]:
-        """This process's part of the first `num` images, uint8 (n, C, r, r) each time.
-
-        The parts of all processes, one after the other, are the images in their order.
-        """
+        """This process's part of the first `num` images, uint8 (n, C, r, r) each time."""
 
     @abstractmethod
     def about(self) -> dict[str, dict[str, Any]]:
@@ -87,11 +82,9 @@ class ImageSource(ABC):
     def reals(
         self, num: int, *, evenly: bool = False, images: np.ndarray | None = None
     ) -> Iterator[Tensor]:
-        """This process's part of `num` reals, or of other `images`, uint8 (n, C, r, r) each time.
-
-        Officially these are the first ones. `evenly` takes them from the whole store, which may be
-        sorted; a store with fewer images starts again, now mirrored the other way.
-        """
+        """This process's part of `num` reals, or of other `images`: officially the first ones.
+        `evenly` takes them from the whole store, which may be sorted; a store with fewer images
+        starts again, now mirrored the other way."""
         images = self.real_images() if images is None else images
         step = max(len(images), num) if evenly else num  # over `num`: rows from one to the next
         for indices in self.batches(num, "real"):
@@ -233,10 +226,8 @@ class FixedImages(ImageSource):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OtherHalf(FixedImages):
-    """One half of the real images, compared with the other half.
-
-    No generator should be expected to do better on as many images, unless it copies.
-    """
+    """One half of the real images, compared with the other half: no generator should be expected to
+    do better on as many images, unless it copies."""
 
     half: bool = True
     name: str = "another half of the reals"
@@ -295,9 +286,7 @@ def share_of(num: int, rank: int | None = None) -> range:
 
 @contextmanager
 def exact_arithmetic() -> Iterator[None]:
-    """Compute without gradients, in full float32, with kernels that repeat their results.
-
-    TF32 keeps ten binary digits; a step of 1e-4 along a path would drown in its rounding.
-    """
+    """Compute without gradients, in full float32, with kernels that repeat their results: a step of
+    1e-4 along a path would drown in the rounding of TF32."""
     with torch.inference_mode(), sampling.repeatable():
         yield

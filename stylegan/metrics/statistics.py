@@ -136,8 +136,8 @@ def kernel_sums(a: np.ndarray, b: np.ndarray, member: Tensor) -> Tensor:
 
 
 def kernel_diagonal(rows: np.ndarray) -> Tensor:
-    squares = [some.double().square().sum(dim=1) for some in blocks(rows)]
-    return kernel(torch.cat(squares), rows.shape[1])
+    squares = torch.cat([some.double().square().sum(dim=1) for some in blocks(rows)])
+    return kernel(squares, rows.shape[1])
 
 
 def kernel(products: Tensor, dim: int) -> Tensor:

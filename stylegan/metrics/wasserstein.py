@@ -54,12 +54,11 @@ def measure_swd(
 def sliced_wasserstein(
     a: Iterable[Tensor], b: Iterable[Tensor], shape: Shape, seed: int, folder: Path
 ) -> dict[str, Estimate]:
-    """Distances of two sets of images (N, C, r, r), each in batches uint8 (n, C, r, r), times 1000,
-    as officially, with intervals over the images of b.
+    """Distances of two sets of images (N, C, r, r), this process's part of each in batches uint8
+    (n, C, r, r), times 1000, as officially, with intervals over the images of b.
 
-    With several processes each gives its part of either set. Patches wait in unnamed files in
-    `folder`, 25 C kB for each image and level; in memory are the projections of one level onto a
-    few directions. Equal sets have distance 0: the patches of image i depend on (seed, i) alone.
+    Patches wait in files, 25 C kB for each image and level; in memory are the projections of one
+    level onto a few directions. Equal sets have distance 0.
     """
     num, channels, *_, resolution = shape
     levels = level_sizes(resolution)
