@@ -108,26 +108,21 @@ def test_precision_and_recall_are_those_of_torch_fidelity():
         (rows(1500, 3, 0), rows(1100, 3, 1) + 0.5),
         (rows(90, 20, 2) * 0.8, rows(70, 20, 3)),
     ]:
-        theirs = prc.prc_features_to_metric(
-            *map(torch.from_numpy, (fakes, reals)),
-            prc_neighborhood=3,
-            prc_batch_size=500,
-            save_cpu_ram=False,
-            verbose=False,
-        )
-        precision, recall = share_within(fakes, reals), share_within(reals, fakes)
-        assert precision == pytest.approx(theirs["precision"], abs=1e-6)
-        assert recall == pytest.approx(theirs["recall"], abs=1e-6)
-        assert 0 < precision < 1
-        assert 0 < recall < 1
+        both, options = map(torch.from_numpy, (fakes, reals)), {"verbose": False}
+        options |= {"prc_neighborhood": 3, "prc_batch_size": 500, "save_cpu_ram": False}
+        theirs = prc.prc_features_to_metric(*both, **options)
+        shares = {"precision": share_within(fakes, reals), "recall": share_within(reals, fakes)}
+        for name, share in shares.items():
+            assert share == pytest.approx(theirs[name], abs=1e-6)
+            assert 0 < share < 1
 
 
 @pytest.mark.parametrize("n", [30, 200])
 def test_the_frechet_distance_of_rows_is_that_of_their_moments(n):
     fakes, reals = rows(n, 100, 0) + 0.1, 1.2 * rows(n + 5, 100, 1)
-    both = [(x.mean(axis=0), np.cov(x, rowvar=False)) for x in (fakes, reals)]
+    ours, theirs = ((x.mean(axis=0), np.cov(x, rowvar=False)) for x in (fakes, reals))
     found = frechet_estimate(fakes, reals)
-    assert found.value == pytest.approx(frechet_distance(*both[0], *both[1]), rel=1e-5)
+    assert found.value == pytest.approx(frechet_distance(*ours, *theirs), rel=1e-5)
     assert found.interval[0] < found.value < found.interval[1]
 
 

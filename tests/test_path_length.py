@@ -22,7 +22,6 @@ from stylegan.metrics.path_length import (
     EPSILON,
     latent_pairs,
     measured_lengths,
-    slerp,
     trimmed_mean,
 )
 from stylegan.networks import Generator, NetworkConfig
@@ -37,17 +36,6 @@ def lengths(source, kind, pairs):
 
 def angle(a, b):
     return torch.nn.functional.cosine_similarity(a, b).acos()[:, None]
-
-
-def test_slerp_divides_the_angle_between_unit_vectors_in_proportion():
-    rng = torch.Generator().manual_seed(0)
-    a, b = torch.randn(2, 50, 7, generator=rng, dtype=torch.float64)
-    t = torch.rand(50, 1, generator=rng, dtype=torch.float64)
-    assert_close(slerp(a, b, t).norm(dim=1), torch.ones(50, dtype=torch.float64))
-    assert_close(angle(a, slerp(a, b, t)), t * angle(a, b))
-    assert_close(angle(slerp(a, b, t), b), (1 - t) * angle(a, b))
-    assert_close(slerp(a, b, 0 * t), a / a.norm(dim=1, keepdim=True))
-    assert_close(slerp(a, b, 0 * t + 1), b / b.norm(dim=1, keepdim=True))
 
 
 def test_length_in_w_is_that_of_the_difference_of_both_images():
@@ -73,13 +61,10 @@ def test_noise_is_the_same_at_both_ends_of_a_step():
     np.testing.assert_allclose(quiet, noisy, rtol=1e-6)
 
 
-def test_the_lowest_and_the_highest_of_a_hundred_are_dropped():
+def test_the_lowest_and_the_highest_of_a_hundred_are_dropped_and_nan_is_an_error():
     values = np.arange(101.0)  # percentiles 1 and 99 are 1 and 99
     values[0], values[100] = -1e9, 1e12
     assert trimmed_mean(values) == np.arange(1.0, 100.0).mean() == 50
-
-
-def test_nan_is_an_error_and_not_a_result():
     with pytest.raises(ValueError, match="1 of 3 path lengths are not finite"):
         trimmed_mean(np.array([1.0, np.nan, 2.0]))
 

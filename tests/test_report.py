@@ -23,13 +23,9 @@ from stylegan.run_folder import RunFolder
 SCHEDULE = {**SHORT, "batch_size": {4: 4}}
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)>\"' & \ud800"
 ALONE = {"img", "meta"}  # elements without an end
-ALLOWED = ALONE | set(
-    re.findall(
-        r"\w+",
-        "html head title style body section nav footer h1 h2 p a span dl dt dd div "
-        "figure figcaption table tr th td details summary pre",
-    )
-)
+NAMES = """html head title style body section nav footer h1 h2 p a span dl dt dd div figure
+figcaption table tr th td details summary pre"""
+ALLOWED = ALONE | set(re.findall(r"\w+", NAMES))
 
 
 class Page(HTMLParser):
@@ -206,14 +202,10 @@ def test_what_a_resume_has_undone_is_not_shown(begun):
 
 
 def test_the_best_is_sought_at_the_resolution_of_the_last(begun):
-    (begun / "metrics.jsonl").write_text(
-        measured(10, resolution=8, fid=1.0)
-        + measured(20, fid=9.0)
-        + measured(30, fid=7.0)
-        + measured(40, fid=8.0)
-        + measured(30, metric="pr1k", precision=0.5)
-        + measured(40, metric="pr1k", precision=0.75)
-    )
+    lines = [measured(10, resolution=8, fid=1.0)]
+    lines += [measured(images, fid=fid) for images, fid in ((20, 9.0), (30, 7.0), (40, 8.0))]
+    lines += [measured(30 + i, metric="pr1k", precision=(i + 2) / 4) for i in range(2)]
+    (begun / "metrics.jsonl").write_text("".join(lines))
     found = by_metric(read_run(begun))
     assert best_of(found["fid50k"], "fid").values == {"fid": 7.0}
     assert best_of(found["pr1k"], "precision").values == {"precision": 0.75}

@@ -85,7 +85,10 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
     copy = io.BytesIO()  # torch-fidelity reads with weights_only=False: only what we have written
     torch.save(tensors, copy)
     copy.seek(0)
-    with torch.random.fork_rng(devices=[]), fitting("Inception", INCEPTION, tools.weights):
+    with (
+        torch.random.fork_rng(devices=[]),
+        fitting("the Inception network", INCEPTION, tools.weights),
+    ):
         network = FeatureExtractorInceptionV3(  # draws weights, then reads them
             "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
         ).to(device)
