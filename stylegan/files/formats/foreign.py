@@ -69,9 +69,11 @@ class Layout:
         for row in self.rows:
             end = part.removeprefix(row.name)
             if end in ("", ".weight", ".bias"):
-                path = row.path.format(block=block, **numbers) + end
-                change = {"factor": row.factor * latent, "rotated": row.rotated or fused}
-                rows.append(dataclasses.replace(row, name=name, path=path, **change))
+                path, turned = row.path.format(block=block, **numbers) + end, row.rotated or fused
+                factor = row.factor * latent
+                rows.append(
+                    dataclasses.replace(row, name=name, path=path, factor=factor, rotated=turned)
+                )
         return next((row for row in rows if row.path in weights), rows[0] if rows else None)
 
     def shapes(self, part: str, weights: Weights) -> list[tuple[int, ...]]:
