@@ -5,7 +5,7 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -126,21 +126,15 @@ def check_entries(path: Path) -> None:
 
 def check_tensors(content: object, size: int) -> None:
     """ValueError unless the tensors of a file of `size` bytes are plain ones, of such a size."""
-    left = MOST_BYTES_PER_BYTE * size + 2**20
-    for tensor in tensors_in(content):
-        if tensor.is_meta or tensor.layout != torch.strided:
-            raise ValueError("it holds a tensor that is not a plain one with numbers")
-        left -= tensor.nbytes
-        if left < 0:
-            raise ValueError("its tensors are larger than the file: they share their numbers")
-
-
-def tensors_in(content: object) -> Iterator[Tensor]:
-    waiting, seen = [content], set()
+    left, waiting, seen = MOST_BYTES_PER_BYTE * size + 2**20, [content], set()
     while waiting:
         value = waiting.pop()
         if isinstance(value, Tensor):
-            yield value
+            if value.is_meta or value.layout != torch.strided:
+                raise ValueError("it holds a tensor that is not a plain one with numbers")
+            left -= value.nbytes
+            if left < 0:
+                raise ValueError("its tensors are larger than the file: they share their numbers")
         elif isinstance(value, dict | list | tuple) and id(value) not in seen:
             seen.add(id(value))  # lists may lie in one another, twice in each: 2**40 values
             waiting += value.values() if isinstance(value, dict) else value

@@ -65,8 +65,9 @@ def save_folder(
     write_text(folder / README, text)
 
 
-def licence_for(card: Card, loaded: LoadedGenerator) -> str:
-    """The licence of the card, or NVIDIA's if the weights began from theirs."""
+def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
+    """The licence as the Hub reads it, and all else for people. It is that of the card, or NVIDIA's
+    if the weights began from theirs."""
     nvidia = licence_of(loaded.lineage) == NVIDIA
     licence = card.licence or (NONCOMMERCIAL if nvidia else "")
     if nvidia and not licence.startswith("cc-by-nc"):
@@ -78,13 +79,8 @@ def licence_for(card: Card, loaded: LoadedGenerator) -> str:
         raise ValueError(
             'a model card says under which licence the weights are: pass Card("mit", ...)'
         )
-    return licence
-
-
-def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
-    """The licence as the Hub reads it, and all else for people."""
     data = ModelCardData(
-        license=licence_for(card, loaded),
+        license=licence,
         library_name="stylegan",
         pipeline_tag="unconditional-image-generation",
         tags=["stylegan", "gan"],
@@ -94,7 +90,7 @@ def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
     rows = {
         "images": f"{loaded.resolution}x{loaded.resolution}, {channels} channels",
         "trained on": card.data + ("" if seen is None else f", {seen:,} images seen"),
-        "licence of the weights": data.license,
+        "licence of the weights": licence,
         **({"weights from": "; then ".join(sources)} if sources else {}),
         **{f"metric {name}": f"{value:g}" for name, value in card.metrics.items()},
     }

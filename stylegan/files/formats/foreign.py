@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ CHUNK = 1024  # of them at once
 NORM = math.sqrt(1e-8 / 1e-5)
 HE = math.sqrt(2)  # their He constant has sqrt(2) where ours has 1
 EPILOGUE = "noise.strength", "noise.const", "style.affine.weight", "style.affine.bias"
+FLIPPED = methodcaller("flip", 0)  # blue, green, red -> red, green, blue
 UP = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it
 
 
@@ -287,11 +289,6 @@ def he_scaled(strength: Tensor) -> Tensor:
     return strength.flatten().double() * (NORM * math.sqrt(2 / strength.numel()))
 
 
-def bgr(rgb: Tensor) -> Tensor:
-    """Blue, green, red <-> red, green, blue."""
-    return rgb.flip(0)
-
-
 def said_by_genforce(content: Mapping[str, Any], weights: Weights, config: NetworkConfig) -> Said:
     """Growth by the level of detail; images seen, where the file says it."""
     if "synthesis.lod" not in weights:
@@ -431,8 +428,8 @@ MMGENERATION = Layout(  # and its successor mmagic: StyleGANV1
         Match("noise.const", "injected_noise_{layer}"),
         Match("style.affine.weight", f"{MB}.adain{{j}}.affine.weight_orig", factor=HE),
         Match("style.affine.bias", f"{MB}.adain{{j}}.affine.bias", change=about_zero),
-        Match("rgb.weight", "to_rgbs.{i}.conv.weight_orig", factor=HE, change=bgr),
-        Match("rgb.bias", "to_rgbs.{i}.conv.bias", change=bgr),
+        Match("rgb.weight", "to_rgbs.{i}.conv.weight_orig", factor=HE, change=FLIPPED),
+        Match("rgb.bias", "to_rgbs.{i}.conv.bias", change=FLIPPED),
     ),
     blur=r"convs\.\d+\.conv1\.1\.kernel",
     ignored=("steps",),  # the updates of mmagic's average

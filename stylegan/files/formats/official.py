@@ -129,14 +129,14 @@ def load_npz(path: Path) -> Snapshot:
     official generator. What else a generator file says is JSON in `meta`; without it, resolution
     and truncation are those of the variables and arguments."""
     arrays = npz_arrays(path)
-    texts = {name: str(arrays.pop(name, "")) for name in ("static_kwargs", "meta")}
-    if not texts["static_kwargs"]:
+    arguments, more = (str(arrays.pop(name, "")) for name in ("static_kwargs", "meta"))
+    if not arguments:
         raise ValueError(
             f"{path} has no entry static_kwargs, the JSON of the official generator's arguments, "
             "which specify the network that the variables are of"
         )
-    settings = from_json(texts["static_kwargs"], path, "static_kwargs")
-    meta = from_json(texts["meta"], path, "meta") if texts["meta"] else {}
+    settings = from_json(arguments, path, "static_kwargs")
+    meta = from_json(more, path, "meta") if more else {}
     try:
         generator = generator_from_official(arrays, settings)
         said = said_by(arrays, settings, generator.config.resolution)
