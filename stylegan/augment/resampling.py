@@ -6,7 +6,7 @@ as its derivative, so that R1 may differentiate through it again.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -118,10 +118,9 @@ def reach_of(matrices: Tensor, height: int, width: int) -> tuple[Margins, list[W
     first = (2 * (low + origin)).floor().clamp(min=0).minimum(size - 2)
     end = ((2 * (high + origin)).floor() + 2).clamp(min=2).minimum(size)
     same = (matrices == torch.eye(3).to(matrices)).all(dim=2).all(dim=1).tolist()
-    left, top = before.int().tolist()
-    right, bottom = after.int().tolist()
     edges = torch.stack([first, end], dim=2).flatten(1).int().tolist()
     windows: list[Window] = [None if s else tuple(e) for s, e in zip(same, edges, strict=True)]
+    left, right, top, bottom = torch.stack([before, after], dim=1).flatten().int().tolist()
     return (left, right, top, bottom), windows
 
 
@@ -157,12 +156,11 @@ def pair(like: Tensor, x: float, y: float) -> Tensor:
     return torch.stack([like.new_full((), x), like.new_full((), y)])
 
 
-class Band:
+class Band(NamedTuple):
     """A matrix (M, N) whose entries are near its diagonal, as blocks that leave out its zeros."""
 
-    def __init__(self, size: tuple[int, int], blocks: list[tuple[slice, slice, Tensor]]) -> None:
-        self.size = size
-        self.blocks = blocks  # rows, columns, entries
+    size: tuple[int, int]
+    blocks: list[tuple[slice, slice, Tensor]]  # rows, columns, entries
 
     @property
     def mT(self) -> "Band":

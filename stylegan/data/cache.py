@@ -146,16 +146,10 @@ def changes_since(store: Store, known: str, resolution: int, *, labels: bool) ->
                 dict(zip(s.names, map(bytes, s.images(min(16, s.resolution))), strict=True))
                 for s in (before, store)
             )
-            groups = {
-                "added": new.keys() - old.keys(),
-                "removed": old.keys() - new.keys(),
-                "changed": {name for name in new.keys() & old.keys() if new[name] != old[name]},
-            }
-            return "; ".join(
-                f"{what}: {listed([*map(readable, sorted(names))], 3, ', ')}"
-                for what, names in groups.items()
-                if names
-            )
+            groups = {"added": new.keys() - old.keys(), "removed": old.keys() - new.keys()}
+            groups["changed"] = {name for name in new.keys() & old.keys() if new[name] != old[name]}
+            some = {k: listed([*map(readable, sorted(v))], 3, ", ") for k, v in groups.items() if v}
+            return "; ".join(f"{what}: {names}" for what, names in some.items())
     return ""
 
 

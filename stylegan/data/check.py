@@ -72,10 +72,9 @@ class Findings:
             modes = (f"{n:,} {name}" for name, n in self.modes.most_common())
             lines.append(f"modes: {', '.join(modes)}")
         lines += self.labels.lines() if self.labels else []
-        reach = {r: n for r, n in self.reach().items() if r >= (self.resolution() or 0)}
-        if reach:
-            rows = [(f"{r}x{r}", f"{n:,}") for r, n in reach.items()]
-            lines += aligned([("resolution", "images that reach it"), *rows])
+        least = self.resolution() or 0
+        rows = [(f"{r}x{r}", f"{n:,}") for r, n in self.reach().items() if r >= least]
+        lines += aligned([("resolution", "images that reach it"), *rows]) if rows else []
         return lines + self.left_out_lines()
 
     def left_out_lines(self) -> list[str]:

@@ -20,7 +20,6 @@ from stylegan.data.labels import csv_lines
 from stylegan.disk import atomic_file, check_file, check_folder, name_of
 from stylegan.messages import listed, readable
 
-SIZE = 1024  # pixels a side, of FFHQ
 SAMPLES = 4  # of each pixel and side, which are averaged
 BORDER = 0.1  # around the square, in sides of it
 FADE = 0.3  # width in which mirrored pixels become the median colour, in sides
@@ -70,7 +69,7 @@ def square_of(points: np.ndarray) -> Square:
     return Square(center, direction / math.hypot(*direction) * half)
 
 
-def aligned(image: Image.Image, points: np.ndarray, size: int = SIZE) -> Image.Image:
+def aligned(image: Image.Image, points: np.ndarray, size: int) -> Image.Image:
     """The face with these points, upright in a square of that many pixels a side."""
     square = square_of(points)
     if square.side > LARGEST * max(image.size) or square.side < 1:

@@ -44,11 +44,9 @@ def process_reals(
     mirror: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """uint8 images (N, C, r, r) as the discriminator sees them: range [-1, 1].
-
-    Those marked in `mirror`, bool (N,), are flipped left-right. While a resolution fades in, the
-    reals fade as the fakes do: with their own 2x2 averages, which weigh 1 - alpha.
-    """
+    """uint8 images (N, C, r, r) as the discriminator sees them: range [-1, 1]. Those marked in
+    `mirror`, bool (N,), are flipped left-right. While a resolution fades in, the reals fade as the
+    fakes do: with their own 2x2 averages, which weigh 1 - alpha."""
     if mirror is not None:  # by bits, while they are bytes: `where` is slow for those
         marked = mirror.to(torch.uint8).neg_()[:, None, None, None]  # 255, all bits
         flipped = images.flip(3)

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from PIL import Image
 
 from stylegan.disk import atomic_folder, check_folder
 from stylegan.messages import count, readable, reason_of
 from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, check_resolution, resolutions
 
 from .images import MODES, Crop, Fit, normalize, planes, premultiplied, quiet_decoding
-from .sources import SequenceSource, Source, open_source, reasons_of
+from .sources import Pictures, SequenceSource, Source, open_source, reasons_of
 from .store import CLASSES, META, VECTORS, Skipped, Store, StoreMeta, file_name
 
 ProgressCallback = Callable[[int, int], None]  # images done, images in all
@@ -71,12 +70,10 @@ def prepare(
         kept, skipped, hashes = write_levels(folder, loaded, full, channels)
         skipped = [*source.unreadable, *skipped]
         if not kept:
+            what = f"none of the {len(skipped)} images under {readable(source.path)} is usable"
             small = all(reason.startswith(SMALL) for _, reason in skipped)
-            raise ValueError(
-                f"none of the {len(skipped)} images under {readable(source.path)} is usable: "
-                + reasons_of(skipped)
-                + ("; choose a smaller resolution" if small else "")
-            )
+            advice = "; choose a smaller resolution" if small else ""
+            raise ValueError(f"{what}: {reasons_of(skipped)}{advice}")
         if strict:
             refuse_skipped(skipped, len(kept), readable(source.path))
         lines = [source.names[i].replace("\n", "\\n") + "\n" for i in kept]
@@ -102,18 +99,16 @@ def prepare(
 
 
 def prepare_images(
-    images: Sequence[Image.Image | np.ndarray],
+    images: Pictures,
     out: str | Path,
     *,
     labels: Sequence[str] | None = None,
     workers: int = 1,
     **settings: Any,
 ) -> Store:
-    """As `prepare`, of the images of a sequence: Pillow images, or arrays uint8 (H, W[, C]).
-
-    `images[i]` is asked for when its turn comes, by `workers` threads, so that the sequence may
-    read or draw it then. `labels` name the class of each.
-    """
+    """As `prepare`, of the images of a sequence: Pillow images, or arrays uint8 (H, W[, C]), whose
+    classes are `labels`. `images[i]` is asked for when its turn comes, by `workers` threads, so
+    that the sequence may read or draw it then."""
     return prepare(SequenceSource(images, labels, Path(out)), out, workers=workers, **settings)
 
 
@@ -241,11 +236,8 @@ def decoded(
     workers: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Iterator[Result | Skipped]:
-    """What a function that decodes an image gives for each name, or why that cannot be used: it
-    raised an OSError or ValueError.
-
-    Threads are enough: Pillow's decoders and NumPy release the interpreter lock.
-    """
+    """What a function that decodes an image gives for each name; its OSErrors and ValueErrors are
+    reasons to leave one out. Threads are enough: Pillow's decoders release the interpreter lock."""
 
     def attempt(name: str) -> Result | Skipped:
         try:
@@ -270,7 +262,5 @@ def too_small(size: tuple[int, int], fit: Fit, resolution: int) -> str:
 def refuse_skipped(skipped: Sequence[Skipped], kept: int, source: str) -> None:
     """ValueError if images are left out, and `kept` others are not."""
     if skipped:
-        raise ValueError(
-            f"{len(skipped)} of {len(skipped) + kept} images of {source} cannot be used, and "
-            f"strict allows none: {reasons_of(skipped)}"
-        )
+        what = f"{len(skipped)} of {len(skipped) + kept} images of {source} cannot be used"
+        raise ValueError(f"{what}, and strict allows none: {reasons_of(skipped)}")

@@ -21,11 +21,12 @@ from stylegan.messages import count, listed, readable, reason_of
 
 from . import tfrecords
 from .images import HEIC, MODES, extensions, from_array, head, is_image, open_image, reading
-from .labels import CSV, JSON, Labels, of_classes, read_labels
+from .labels import CSV, JSON, Labels, of_classes, of_vectors, read_labels
 from .store import NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip: as many as `MAX_PIXELS` take without compression
 SEE = "see datasets/README.md"
+Pictures = Sequence[Image.Image | np.ndarray]  # arrays uint8 (H, W[, C])
 
 
 class Source(ABC):
@@ -180,13 +181,10 @@ class ZipSource(FileSource):
         except Exception as error:  # a damaged directory can raise almost anything
             what = f"{readable(path)} is neither a folder nor a sound zip"
             raise ValueError(f"{what}: {readable(reason_of(error))}; {SEE}") from error
-        names = {info: info.filename.replace("\\", "/") for info in self.archive.infolist()}
-        self.members = {
-            name: info
-            for info, name in names.items()
-            if not name.endswith("/") and not any(map(hidden, name.split("/")))
-        }
-        super().__init__(path, self.members, include)
+        entries = self.archive.infolist()
+        self.members = {info.filename.replace("\\", "/"): info for info in entries}
+        names = [name for name in self.members if not any(map(hidden, name.split("/")))]
+        super().__init__(path, (name for name in names if not name.endswith("/")), include)
 
     def open(self, name: str) -> IO[bytes]:
         with reading(name):
@@ -208,8 +206,8 @@ class TFRecordSource(Source):
     def __init__(self, path: Path, files: Sequence[Path], include: Sequence[str] = ()) -> None:
         name, *others = sorted({re.sub(r"-r\d\d$", "", file.stem) for file in files})
         if others:
-            several = listed([readable(one) for one in (name, *others)], 3, ", ")
-            raise ValueError(f"{readable(path)} holds several sets ({several}); give one file")
+            sets = listed(list(map(readable, (name, *others))), 3, ", ")
+            raise ValueError(f"{readable(path)} holds several sets ({sets}); give one file")
         self.file = max(files, key=lambda file: file.stat().st_size)
         self.records = list(tfrecords.records(self.file))
         super().__init__(path, (f"{i:09}.tif" for i in range(len(self.records))), include)
@@ -229,9 +227,18 @@ class TFRecordSource(Source):
         return width, height, MODES[channels]
 
     def read_labels(self) -> Labels:
-        for file in self.label_files:
-            return tfrecords.read_labels(Path(file), len(self.names))
-        return of_classes([None] * len(self.names))
+        """Those of the `.labels` file, one-hot or other numbers: a NumPy array."""
+        none = of_classes([None] * len(self.names))
+        if not self.label_files:
+            return none
+        name = readable(os.path.basename(self.label_files[0]))
+        try:
+            rows = np.load(self.label_files[0], allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{name} holds no labels: {readable(error)}") from error
+        if rows.ndim != 2 or len(rows) != len(self.names) or not np.isfinite(rows).all():
+            raise ValueError(f"{name} does not hold finite numbers for {len(self.names)} images")
+        return of_vectors(rows.astype(np.float32)) if rows.size else none
 
     def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         for file in (self.file, *map(Path, self.label_files)):
@@ -243,12 +250,7 @@ class SequenceSource(Source):
 
     kind = "sequence"
 
-    def __init__(
-        self,
-        images: Sequence[Image.Image | np.ndarray],
-        labels: Sequence[str] | None,
-        path: Path,
-    ) -> None:
+    def __init__(self, images: Pictures, labels: Sequence[str] | None, path: Path) -> None:
         self.images, self.classes = images, labels
         if labels is not None and len(labels) != len(images):
             raise ValueError(f"{len(labels)} labels are given for {len(images)} images")
@@ -300,11 +302,8 @@ def first_folder(name: str) -> str | None:
 
 def kinds_of(names: Iterable[str]) -> str:
     """How many files there are of each kind, by their endings, for a message."""
-    endings = Counter(os.path.splitext(name)[1].lower() for name in names)
-    kinds = [
-        count(n, f"{readable(ending)} file" if ending else "file without an ending")
-        for ending, n in endings.most_common()
-    ]
+    endings = Counter(os.path.splitext(name)[1].lower() for name in names).most_common()
+    kinds = [count(n, f"{readable(e)} file" if e else "file without an ending") for e, n in endings]
     return listed(kinds, 6, ", ")
 
 

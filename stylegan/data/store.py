@@ -128,7 +128,7 @@ class Store:
                 r: self.array(file_name(r), np.uint8, self.channels, r, r)
                 for r in resolutions(meta.resolution)
             }
-            self.labels = self.read_labels()
+            self.labels = self.read_labels() if meta.label_names else None
         except (OSError, ValueError) as error:
             raise self.damaged(error) from error
         self.why_no_labels = NO_LABELS.format(readable(meta.source))
@@ -143,9 +143,7 @@ class Store:
             raise ValueError(f"{name} holds {array.dtype} {array.shape}")
         return array
 
-    def read_labels(self) -> np.ndarray | None:
-        if not self.label_names:
-            return None
+    def read_labels(self) -> np.ndarray:
         if (self.path / VECTORS).exists():
             return np.array(self.array(VECTORS, np.float32, len(self.label_names)))
         labels = np.array(self.array(CLASSES, np.int64))

@@ -14,10 +14,9 @@ import numpy as np
 from stylegan.messages import readable
 
 from .images import MODES
-from .labels import Labels, of_classes, of_vectors
 
 HEAD, TAIL = 12, 4  # bytes before and behind the data
-BYTES, VARINT = 2, 0  # wire types of protobuf
+VARINT, BYTES = 0, 2  # wire types of protobuf
 
 
 def records(path: Path) -> Iterator[tuple[int, int]]:
@@ -79,15 +78,3 @@ def varint(message: memoryview) -> tuple[int, memoryview]:
         if byte < 128:
             return value, message[i + 1 :]
     raise ValueError("not a number")
-
-
-def read_labels(path: Path, num_images: int) -> Labels:
-    """The labels in a `.labels` file, one-hot or other numbers: a NumPy array."""
-    name = readable(path.name)
-    try:
-        rows = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{name} holds no labels: {readable(error)}") from error
-    if rows.ndim != 2 or len(rows) != num_images or not np.isfinite(rows).all():
-        raise ValueError(f"{name} does not hold finite numbers for {num_images} images")
-    return of_vectors(rows.astype(np.float32)) if rows.size else of_classes([None] * num_images)
