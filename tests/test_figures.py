@@ -8,24 +8,7 @@ import torch
 from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
-from stylegan import sampling
-from stylegan.figures import (
-    GAP,
-    StyleRange,
-    chart,
-    evenly,
-    grid,
-    mixing,
-    nearest,
-    noise_components,
-    noise_detail,
-    of_latents,
-    of_seeds,
-    pictures,
-    style_ranges,
-    timelapse,
-    truncation,
-)
+from stylegan import figures, sampling
 from stylegan.figures.noise import deviation
 from stylegan.files.latents import write_latents
 from stylegan.files.loading import LoadedGenerator, load_source, save_generator
@@ -40,7 +23,7 @@ def loaded():
 
 @pytest.fixture(scope="module")
 def points(loaded):
-    return of_seeds(loaded, [3, 4, 5])
+    return figures.of_seeds(loaded, [3, 4, 5])
 
 
 def one(loaded, seeds, **settings):
@@ -57,10 +40,10 @@ def cells(image, rows, columns, wide_rows=(), wide_columns=()):
     """The places of a chart, counted from its lower right corner."""
 
     def starts(end, n, wide):
-        found, place = [], end - GAP - SIDE
+        found, place = [], end - figures.GAP - SIDE
         for i in reversed(range(n)):
             found.append(place)
-            place -= SIDE + (4 * GAP if i in wide else GAP)
+            place -= SIDE + (4 * figures.GAP if i in wide else figures.GAP)
         return found[::-1]
 
     pixels = np.asarray(image)
@@ -82,13 +65,16 @@ def same(cell, picture):
 
 def test_small_pictures_are_enlarged_and_large_ones_averaged_by_whole_factors():
     pixels = np.random.RandomState(0).randint(0, 256, (1, 32, 32, 3), dtype=np.uint8)
-    cell = np.asarray(grid(pixels))[GAP:-GAP, GAP:-GAP]
+    cell = np.asarray(figures.grid(pixels))[figures.GAP : -figures.GAP, figures.GAP : -figures.GAP]
     assert np.array_equal(cell, pixels[0].repeat(3, axis=0).repeat(3, axis=1))
     large = np.zeros((1, 1024, 1024, 1), np.uint8)
     large[:, ::2] = 200
-    cell = np.asarray(grid(large))[GAP:-GAP, GAP:-GAP]
+    cell = np.asarray(figures.grid(large))[figures.GAP : -figures.GAP, figures.GAP : -figures.GAP]
     assert np.array_equal(cell, np.full((512, 512, 3), 100))
-    assert grid(np.zeros((1, 128, 96, 3), np.uint8)).size == (96 + 2 * GAP, 128 + 2 * GAP)
+    assert figures.grid(np.zeros((1, 128, 96, 3), np.uint8)).size == (
+        96 + 2 * figures.GAP,
+        128 + 2 * figures.GAP,
+    )
 
 
 def plain(value, side=8):
@@ -96,21 +82,21 @@ def plain(value, side=8):
 
 
 def test_a_chart_has_its_pictures_in_rows_and_columns_and_leaves_places_empty():
-    image = chart(
+    image = figures.chart(
         [[plain(10), plain(20)], [None, plain(40)]], columns=["a", "b"], names=["one", "two"]
     )
     found = [[np.unique(cell).tolist() for cell in row] for row in cells(image, 2, 2)]
     assert found == [[[10], [20]], [[255], [40]]]
-    clear = chart([[np.zeros((8, 8, 4), np.uint8)]], columns=["a"], names=["b"])
+    clear = figures.chart([[np.zeros((8, 8, 4), np.uint8)]], columns=["a"], names=["b"])
     assert set(np.unique(cells(clear, 1, 1)[0][0])) == {204, 255}  # transparent, on squares
-    sizes = chart([[plain(10, 4), plain(20, 32)]], columns=["4", "32"], names=["seed"])
+    sizes = figures.chart([[plain(10, 4), plain(20, 32)]], columns=["4", "32"], names=["seed"])
     assert [np.unique(cell).tolist() for cell in cells(sizes, 1, 2)[0]] == [[10], [20]]
 
 
 def test_pictures_of_seeds_are_those_that_generate_makes(loaded, points):
     assert points.names == ["seed 3", "seed 4", "seed 5"]
     for noise in ("const", "random", "none"):
-        found = pictures(loaded, of_seeds(loaded, [3, 4, 5], noise=noise))
+        found = figures.pictures(loaded, figures.of_seeds(loaded, [3, 4, 5], noise=noise))
         assert np.array_equal(found, one(loaded, [3, 4, 5], noise=noise))
 
 
@@ -118,13 +104,13 @@ def test_saved_latents_are_points_with_their_noise(loaded, points, tmp_path):
     path = tmp_path / "w.npz"
     maps = sampling.seed_noise([3, 4, 5], TINY)
     write_latents(path, points.ws, maps)
-    some = of_latents(loaded, path, [2, 0])
+    some = figures.of_latents(loaded, path, [2, 0])
     assert some.names == ["latent 2", "latent 0"]
     assert_close(some.ws, points.ws[[2, 0]])
     assert all(torch.equal(a, b[[2, 0]]) for a, b in zip(some.noise, maps, strict=True))
-    assert len(of_latents(loaded, path).names) == 3
+    assert len(figures.of_latents(loaded, path).names) == 3
     with pytest.raises(ValueError, match="holds latents 0 to 2, but 3 was asked for"):
-        of_latents(loaded, path, [3])
+        figures.of_latents(loaded, path, [3])
 
 
 @pytest.mark.parametrize(
@@ -138,18 +124,18 @@ def test_saved_latents_are_points_with_their_noise(loaded, points, tmp_path):
     ],
 )
 def test_style_ranges_are_the_paper_s_where_there_are_all_three(resolution, ranges):
-    found = style_ranges(resolution)
+    found = figures.style_ranges(resolution)
     assert [(some.layers[0], some.layers[-1]) for some in found] == ranges
     assert [some.name for some in found] == ["coarse", "middle", "fine"][: len(ranges)]
     if resolution == 32:
         labels = [some.label for some in found]
         assert labels == ["coarse 4 px", "middle 8 px", "fine 16-32 px"]
-        assert StyleRange(range(3, 9)).label == "layers 3-8, 8-64 px"
+        assert figures.StyleRange(range(3, 9)).label == "layers 3-8, 8-64 px"
 
 
 def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source_a(loaded, points):
-    others = of_seeds(loaded, [10, 11])
-    image = mixing(loaded, points, others, [StyleRange(range(6))])
+    others = figures.of_seeds(loaded, [10, 11])
+    image = figures.mixing(loaded, points, others, [figures.StyleRange(range(6))])
     rows = cells(image, 4, 3, wide_rows={1}, wide_columns={1})
     a, b = one(loaded, [3, 4, 5]), one(loaded, [10, 11])
     assert (rows[0][0] == 255).all()
@@ -159,13 +145,13 @@ def test_mixing_all_layers_gives_source_b_and_none_of_the_picture_s_gives_source
         for cell, picture in zip(row[1:], b, strict=True):
             same(cell, picture)
     low = dataclasses.replace(loaded, resolution=8)
-    image = mixing(low, points, others, [StyleRange(range(2, 4))])
+    image = figures.mixing(low, points, others, [figures.StyleRange(range(2, 4))])
     assert not np.array_equal(*(np.asarray(row[1]) for row in cells(image, 4, 3, {1}, {1})[1:3]))
 
 
 def test_psi_goes_from_the_picture_over_the_average_to_the_opposite(loaded, points):
     whole = dataclasses.replace(loaded, cutoff=None)
-    rows = cells(truncation(whole, points, [1, 0, -1]), 3, 3)
+    rows = cells(figures.truncation(whole, points, [1, 0, -1]), 3, 3)
     mirrored = of_styles(whole, 2 * loaded.generator.w_avg - points.ws, psi=1.0)
     for row, full, opposite in zip(rows, one(loaded, [3, 4, 5], psi=1), mirrored, strict=True):
         same(row[0], full)
@@ -182,7 +168,7 @@ def test_deviation_is_that_of_the_pictures_over_noise(loaded, points):
 
 
 def test_noise_detail_shows_the_same_style_with_other_noise(loaded, points):
-    rows = cells(noise_detail(loaded, points), 3, 6)
+    rows = cells(figures.noise_detail(loaded, points), 3, 6)
     many = of_styles(loaded, points.ws[1:2].expand(5, -1, -1), noise="random")
     for cell, picture in zip(rows[1], many, strict=False):
         same(cell, picture)
@@ -192,7 +178,7 @@ def test_noise_detail_shows_the_same_style_with_other_noise(loaded, points):
 @pytest.mark.parametrize("noise", ["const", "random"])
 def test_noise_components(loaded, points, noise):
     some = dataclasses.replace(points, noise=noise)
-    rows = cells(noise_components(loaded, some), 3, 4)
+    rows = cells(figures.noise_components(loaded, some), 3, 4)
     for i, (full, none) in enumerate(
         zip(one(loaded, [3, 4, 5], noise=noise), one(loaded, [3, 4, 5], noise="none"), strict=True)
     ):
@@ -209,7 +195,7 @@ def test_a_timelapse_has_a_column_for_each_file_as_far_as_it_had_grown(tmp_path)
     files = [tmp_path / "a.pt", tmp_path / "b.pt"]
     save_generator(files[0], random_generator(), images_seen=20_000, resolution=8)
     save_generator(files[1], random_generator(), images_seen=30_000, alpha=0.5)
-    image = timelapse(map(load_source, files), lambda some: of_seeds(some, [3]))
+    image = figures.timelapse(map(load_source, files), lambda some: figures.of_seeds(some, [3]))
     small, large = cells(image, 1, 2)[0]
     at_last = load_source(files[1])
     same(small, one(at_last, [3], resolution=8)[0])
@@ -217,7 +203,7 @@ def test_a_timelapse_has_a_column_for_each_file_as_far_as_it_had_grown(tmp_path)
 
 
 def test_evenly_spread_places_have_both_ends():
-    assert evenly([0, 1, 2, 50, 97, 100], 3) == [0, 3, 5]
-    assert evenly([0, 1, 2], 8) == [0, 1, 2]
-    assert evenly([], 8) == []
-    assert nearest([0, 10], 6) == [0, 0, 0, 1, 1, 1]
+    assert figures.evenly([0, 1, 2, 50, 97, 100], 3) == [0, 3, 5]
+    assert figures.evenly([0, 1, 2], 8) == [0, 1, 2]
+    assert figures.evenly([], 8) == []
+    assert figures.nearest([0, 10], 6) == [0, 0, 0, 1, 1, 1]

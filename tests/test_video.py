@@ -12,25 +12,12 @@ from films import decoded, each_format, mp4
 from tiny_generators import random_generator
 from torch.testing import assert_close
 
-from stylegan import sampling
+from stylegan import sampling, video
 from stylegan.edits import Edit, edited
 from stylegan.figures import StyleRange, of_seeds
 from stylegan.files.loading import LoadedGenerator, load_source, save_generator
 from stylegan.ops import truncate
 from stylegan.paths import places, spherical, spline
-from stylegan.video import (
-    FrameLayout,
-    between,
-    check_video,
-    edit_film,
-    film,
-    mixing_walk,
-    noise_loop,
-    timelapse_film,
-    truncation_film,
-    walk_in_z,
-    write_video,
-)
 from stylegan.video.encoding import durations
 
 TINY = dataclasses.replace(tiny_generators.TINY, resolution=8)
@@ -62,7 +49,7 @@ def smooth_frames(count, height=48, width=64):
 def test_a_file_holds_its_frames_at_their_rate_and_is_the_same_again(tmp_path, suffix):
     path, again = tmp_path / f"deeper/film{suffix}", tmp_path / f"again{suffix}"
     for some in (path, again):
-        write_video(some, smooth_frames(10), count=10, fps=20)
+        video.write_video(some, smooth_frames(10), count=10, fps=20)
     assert path.read_bytes() == again.read_bytes()
     found, times = decoded(path)
     wanted = np.stack(list(smooth_frames(10)))
@@ -77,7 +64,7 @@ def test_an_mp4_is_h264_with_halved_colours_that_starts_at_once(tmp_path):
     import av
 
     path = tmp_path / "film.mp4"
-    write_video(path, smooth_frames(3, 33, 41), count=3, fps=29.97)
+    video.write_video(path, smooth_frames(3, 33, 41), count=3, fps=29.97)
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         context = stream.codec_context
@@ -95,7 +82,7 @@ def test_another_number_of_frames_than_promised_leaves_the_old_file(tmp_path, su
     before.write_bytes(b"old")
     for promised in (4, 6):
         with pytest.raises(ValueError, match=f"{promised} frames were promised"):
-            write_video(before, smooth_frames(5), count=promised, fps=25)
+            video.write_video(before, smooth_frames(5), count=promised, fps=25)
     assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"old"]
 
 
@@ -110,15 +97,15 @@ def test_durations_in_whole_units_keep_the_rate(fps, unit, expected):
 def test_without_pyav_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install -e '\.\[video\]'; \.gif and \.webp need n"):
-        check_video(tmp_path / "film.mp4", 25)
-    check_video(tmp_path / "film.webp", 25)
+        video.check_video(tmp_path / "film.mp4", 25)
+    video.check_video(tmp_path / "film.webp", 25)
 
 
 def test_walks_pass_through_the_seeds_and_close(loaded):
     points = of_seeds(loaded, range(6))
     knots = points.ws.unflatten(0, (2, 3)).transpose(0, 1)
     curves = [spherical(z, closed=True) for z in points.z.split(3)]
-    for walk in (spline(knots, closed=True), walk_in_z(loaded, curves)):  # two each
+    for walk in (spline(knots, closed=True), video.walk_in_z(loaded, curves)):  # two each
         found = walk(numbers(0, 1, 2, 3))
         assert_close(found[:3].float(), knots, atol=1e-5, rtol=1e-5)
         assert torch.equal(found[3], found[0])
@@ -127,7 +114,7 @@ def test_walks_pass_through_the_seeds_and_close(loaded):
 def test_in_a_mixing_walk_only_the_layers_of_the_range_move(loaded):
     ws, others = of_seeds(loaded, [0, 1]).ws, of_seeds(loaded, [5, 6, 7]).ws
     ranges = [StyleRange(range(2)), StyleRange(range(2, 4))]
-    walk = mixing_walk(loaded, ws, others, ranges, closed=True)
+    walk = video.mixing_walk(loaded, ws, others, ranges, closed=True)
     found = walk(numbers(0, 2, 3)).float()
     assert found.shape == (3, 4, 4, 8)  # seed 0 coarse, fine, seed 1 coarse, fine
     for cell, (own, moving) in enumerate((s, r) for s in range(2) for r in (slice(2), slice(2, 4))):
@@ -138,12 +125,12 @@ def test_in_a_mixing_walk_only_the_layers_of_the_range_move(loaded):
 
 
 def test_numbers_go_there_and_back():
-    assert_close(between(1, -1, 4, closed=True), numbers(1, 0, -1, 0))
-    assert_close(between(1, -1, 5, closed=False), numbers(1, 0.5, 0, -0.5, -1))
+    assert_close(video.between(1, -1, 4, closed=True), numbers(1, 0, -1, 0))
+    assert_close(video.between(1, -1, 5, closed=False), numbers(1, 0.5, 0, -0.5, -1))
 
 
 def test_a_noise_loop_begins_at_its_seed_closes_and_stays_normal():
-    z = noise_loop(7, 512, 3)(torch.linspace(0, 1, 41, dtype=torch.float64))
+    z = video.noise_loop(7, 512, 3)(torch.linspace(0, 1, 41, dtype=torch.float64))
     assert_close(z[0].float(), sampling.latents([7], 512)[0])
     assert_close(z[-1], z[0])
     assert (z.std(dim=1) - 1).abs().max() < 0.15 and z.mean(dim=1).abs().max() < 0.2
@@ -154,7 +141,9 @@ def test_a_noise_loop_begins_at_its_seed_closes_and_stays_normal():
 def test_pictures_along_a_walk_are_those_of_its_styles(loaded):
     knots = of_seeds(loaded, range(6)).ws.unflatten(0, (2, 3))
     walk = spline(knots, closed=True)
-    found = np.stack([shown for shown, _ in film(loaded, walk, places(40, 2, closed=True)).frames])
+    found = np.stack(
+        [shown for shown, _ in video.film(loaded, walk, places(40, 2, closed=True)).frames]
+    )
     assert found.shape == (40, 3, 8, 8, 3)
     own = np.concatenate(list(sampling.generate(loaded.generator, range(3))))
     assert np.abs(found[0].astype(int) - own).max() <= 1
@@ -162,7 +151,7 @@ def test_pictures_along_a_walk_are_those_of_its_styles(loaded):
 
 def test_a_truncation_film_shows_each_psi(loaded):
     half = dataclasses.replace(loaded, cutoff=2)
-    made = truncation_film(half, of_seeds(half, [3, 4]), numbers(1, 0.6, -0.001, -1))
+    made = video.truncation_film(half, of_seeds(half, [3, 4]), numbers(1, 0.6, -0.001, -1))
     shown, captions = zip(*made.frames, strict=True)
     assert captions == ("psi 1.00", "psi 0.60", "psi 0.00", "psi -1.00")
     ws = truncate(of_seeds(half, [4]).ws, half.generator.w_avg, 0.6, 2)
@@ -172,7 +161,7 @@ def test_a_truncation_film_shows_each_psi(loaded):
 
 def test_an_edit_film_moves_truncated_styles_by_each_strength(loaded):
     edits = {"a": Edit(torch.randn(8), 2.0, range(2)), "b": Edit(torch.randn(8))}
-    made = edit_film(loaded, of_seeds(loaded, [3]), edits, numbers(-1, 0.5))
+    made = video.edit_film(loaded, of_seeds(loaded, [3]), edits, numbers(-1, 0.5))
     shown, captions = zip(*made.frames, strict=True)
     assert captions == ("-1.00 x a b", "+0.50 x a b")
     for picture, strength in zip(shown, (-1, 0.5), strict=True):
@@ -187,7 +176,7 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
     for images, resolution in ((1_000, 4), (5_000, 8), (6_000, 8)):
         files.append(tmp_path / f"generator-{images:09d}.pt")
         save_generator(files[-1], random_generator(TINY), images_seen=images, resolution=resolution)
-    made = timelapse_film(files, load_source, lambda loaded: of_seeds(loaded, [1]), 10)
+    made = video.timelapse_film(files, load_source, lambda loaded: of_seeds(loaded, [1]), 10)
     shown, captions = zip(*made.frames, strict=True)
     kimg = ["1"] * 4 + ["5"] * 5 + ["6"]  # 1000, 1556, 2111, 2667 images; 3222, ... 5444; 6000
     assert [caption.split()[0] for caption in captions] == kimg
@@ -196,14 +185,14 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
 
 
 def test_a_frame_of_one_picture_is_that_picture_enlarged(loaded):
-    made = film(loaded, lambda t: of_seeds(loaded, [0]).ws[None], numbers(0))
+    made = video.film(loaded, lambda t: of_seeds(loaded, [0]).ws[None], numbers(0))
     ((pixels, caption),) = made.frames
     frame = made.layout.frame(pixels, caption)
     assert frame.shape == (256, 256, 3)
     assert np.array_equal(frame[::32, ::32], pixels[0])
-    portrait = FrameLayout((512, 384), scale=1).frame(np.zeros((1, 512, 384, 1), np.uint8))
+    portrait = video.FrameLayout((512, 384), scale=1).frame(np.zeros((1, 512, 384, 1), np.uint8))
     assert portrait.shape == (512, 384, 3)
     with pytest.raises(ValueError, match="frames of 16000x24000 pixels are too large"):
-        FrameLayout((8, 8), columns=2, scale=1000).frame(np.zeros((6, 8, 8, 3), np.uint8))
-    coarse = FrameLayout((16, 16), scale=2).frame(np.zeros((1, 4, 4, 3), np.uint8))
+        video.FrameLayout((8, 8), columns=2, scale=1000).frame(np.zeros((6, 8, 8, 3), np.uint8))
+    coarse = video.FrameLayout((16, 16), scale=2).frame(np.zeros((1, 4, 4, 3), np.uint8))
     assert coarse.shape == (32, 32, 3)

@@ -40,15 +40,12 @@ class View:
 
 @dataclass(frozen=True)
 class Control:
-    """What every control has; `tip` is shown over it."""
+    """What every control has; `tip` is shown over it. All have a method `read` that gives the value
+    which a browser sent, or a ValueError if the control has no such value."""
 
     name: str
     label: str
     tip: str
-
-    def read(self, given: Any) -> Any:
-        """The value that a browser sent; ValueError if the control has no such value."""
-        raise NotImplementedError
 
     def check(self, right: bool, given: Any, expected: str) -> None:
         if not right:
@@ -119,14 +116,14 @@ class Controls:
         reach = max(1.5, abs(psi))
         classes = [(str(i), self.classes[i]) for i in numbers]
         kinds = [("const", "stored"), ("random", "random"), ("none", "off")]
-        noise: list[Control] = [
+        noise = [
             Menu("noise", "Noise", "Fine random detail", kinds, "const"),
             seed_slider("noise_seed", "Seed of random noise", "Chooses the random noise", 0),
         ]
         ticked = "Layers that take the other seed's styles: first pose and shape, last colours"
         spaces = [("w", "Natural (one style)"), ("w+", "Closer match (one style per layer)")]
         starts = [("seed", "the seed"), ("own", "your picture")]
-        self.sections: dict[str, list[Control]] = {
+        self.sections: dict[str, list[Any]] = {
             "start": [Menu("start", "Start from", "What the picture is made from", starts, "seed")],
             "picture": [
                 seed_slider("seed", "Seed", same, FIRST_SEED),

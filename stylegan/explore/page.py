@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Lock
@@ -37,12 +37,8 @@ class Page:
         self.own: Tensor | None = None  # styles (num_styles, w_dim) of the user's picture
         self.drawing, self.searching = Lock(), Lock()  # one picture and one search at a time
         self.closing = Event()  # ends a search at its next step
-        self.answers: dict[str, Callable[[Values], Parts]] = {
-            "/scene": self.scene,
-            "/picture": self.picture,
-            "/latents": self.latents,
-            "/search": self.search,
-        }
+        answers = (self.scene, self.picture, self.latents, self.search)
+        self.answers = {f"/{answer.__name__}": answer for answer in answers}
 
     def scene(self, values: Values) -> Parts:
         """What the page is built from."""
@@ -71,31 +67,29 @@ class Page:
     def search(self, values: Values) -> Parts:
         """Search for a picture that the user brought, which then is the page's own."""
         loaded, read = self.loaded, self.controls.read(values)
-        name, config = readable(values.get("name"), 80), loaded.generator.config
-        about = {"resolution": loaded.resolution, "channels": config.image_channels}
-        target = projection.target_of(
-            base64.b64decode(str(values.get("content"))),
-            **about,
-            premultiply=config.premultiplied,
-            crop=loaded.crop,
-            name=name,
-        )
-        (wanted,) = sampling.to_uint8(target, premultiplied=config.premultiplied)
+        network, name = loaded.generator, readable(values.get("name"), 80)
+        premultiplied, device = network.config.premultiplied, network.w_avg.device
+        content = base64.b64decode(str(values.get("content")))
+        size, channels = loaded.resolution, network.config.image_channels
+        how: dict[str, Any] = {"premultiply": premultiplied, "crop": loaded.crop, "name": name}
+        target = projection.target_of(content, resolution=size, channels=channels, **how)
+        (wanted,) = sampling.to_uint8(target, premultiplied=premultiplied)
         yield {"wanted": png_url(wanted), "caption": f"wanted: {name}"}
-        device = loaded.generator.w_avg.device
-        distance, _ = projection.choose_distance("auto", weights=None, device=device, **about)
+        distance, _ = projection.choose_distance(
+            "auto", resolution=size, channels=channels, weights=None, device=device
+        )
         options = projection.SearchOptions(read["steps"], read["space"])
-        growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
         label = one_hot(loaded, self.controls.view(values, self.own).label)
+        growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
         with self.searching:
             for state in projection.project(
-                loaded.generator, target, distance, options, labels=label, **growth
+                network, target, distance, options, labels=label, **growth
             ):
                 if self.closing.is_set():
                     return
                 if state.step % max(1, options.steps // LOOKS) and state.step < options.steps:
                     continue
-                pixels = sampling.to_uint8(state.images, premultiplied=config.premultiplied)
+                pixels = sampling.to_uint8(state.images, premultiplied=premultiplied)
                 near = projection.psnr(state.images, target.to(device), loaded.active_rectangle)
                 yield {
                     "picture": png_url(sampling.crop(pixels, loaded.active_rectangle)[0]),

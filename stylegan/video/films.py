@@ -15,18 +15,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from stylegan import sampling, streams
+from stylegan import figures, sampling, streams
 from stylegan.edits import Edit, edited
-from stylegan.figures import (
-    Points,
-    StyleRange,
-    check_ranges,
-    default_columns,
-    mixed,
-    moment,
-    nearest,
-    pictures,
-)
+from stylegan.figures import Points, StyleRange
 from stylegan.figures.layout import PAPER, captioned, filling, paste, tiled
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Noise
@@ -151,12 +142,12 @@ def mixing_walk(
 ) -> Styles:
     """A cell for each of ws (N, num_styles, w_dim) and each range: the styles of its layers walk
     through `others` (points, num_styles, w_dim), the other layers keep theirs."""
-    check_ranges(ranges, loaded.generator.config, loaded.resolution)
+    figures.check_ranges(ranges, loaded.generator.config, loaded.resolution)
     ws, walk = ws.cpu().double(), spline(others.cpu(), closed=closed)
 
     def at(t: Tensor) -> Tensor:
         moving = walk(t)
-        cells = [mixed(own[None], moving, some.layers) for own in ws for some in ranges]
+        cells = [figures.mixed(own[None], moving, some.layers) for own in ws for some in ranges]
         return torch.stack(cells, dim=1)
 
     return at
@@ -192,7 +183,7 @@ def morph_film(
     loaded: LoadedGenerator, points: Points, styles: Styles, t: Tensor, captions: Sequence[str]
 ) -> Film:
     """A film of styles that are truncated already."""
-    columns, how = default_columns(len(points.names)), loaded.adjusted(psi=1)
+    columns, how = figures.default_columns(len(points.names)), loaded.adjusted(psi=1)
     return film(how, styles, t, columns=columns, captions=captions, noise=points.noise)
 
 
@@ -213,14 +204,14 @@ def timelapse_film(
 ) -> Film:
     """`count` frames of the same points during a training, above how far it was. Each frame shows
     the nearest in time of `files`, the run's checkpoints in order."""
-    chosen = [files[i] for i in nearest([images_of(path) for path in files], count)]
+    chosen = [files[i] for i in figures.nearest([images_of(path) for path in files], count)]
     last = load(chosen[-1])
-    columns = default_columns(len(points_of(last).names))
+    columns = figures.default_columns(len(points_of(last).names))
 
     def frames() -> Iterator[tuple[np.ndarray, str]]:
         for path, same in itertools.groupby(chosen):
             loaded = load(path)
-            frame = pictures(loaded, points_of(loaded)), moment(loaded)
+            frame = figures.pictures(loaded, points_of(loaded)), figures.moment(loaded)
             yield from (frame for _ in same)
 
     return Film(frames(), count, FrameLayout(last.picture_size(), columns))
