@@ -240,28 +240,27 @@ def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
     A plain number is a table by resolution with that one entry. Validated as JSON, which has TOML's
     types: keys of tables are text, arrays become tuples.
     """
-    flat = flatten(values)
+    flat = {"schedule.num_processes": num_processes, **flatten(values)}
     for name in REMOVED.keys() & flat.keys():
         if flat.pop(name) != REMOVED[name] and REMOVED[name] is not None:
             raise ValueError(f"option {name} is gone; only {toml_value(REMOVED[name])} is accepted")
-    for name, value in flat.items():  # with larger numbers arithmetic overflows
-        for number in value.values() if isinstance(value, Mapping) else [value]:
-            if isinstance(number, int | float) and name != "seed" and abs(number) > LARGEST:
-                found = readable(str(number), 40)
-                raise ValueError(f"{name} must be at most {LARGEST:g}, but is {found}")
-    values = nested(flat)
-    schedule = {"num_processes": num_processes, **values.get("schedule", {})}
-    plain = {name for name in TABLES & schedule.keys() if isinstance(schedule[name], int | float)}
-    schedule |= {name: {MIN_RESOLUTION: schedule[name]} for name in plain}
-    resolution = values.get("network", {}).get("resolution", NetworkConfig.resolution)
-    if schedule.setdefault("resolution", resolution) != resolution:
+    for name, value in flat.items():
+        table = value if isinstance(value, Mapping) else {MIN_RESOLUTION: value}
+        numbers = [x for x in table.values() if isinstance(x, int | float)]
+        largest = max(numbers, key=abs, default=0)
+        if abs(largest) > LARGEST and name != "seed":  # arithmetic overflows
+            raise ValueError(f"{name} must be at most {LARGEST:g}, but is {readable(largest, 40)}")
+        if name.removeprefix("schedule.") in TABLES and numbers:
+            flat[name] = table
+    resolution = flat.get("network.resolution", NetworkConfig.resolution)
+    if flat.setdefault(DERIVED, resolution) != resolution:
         raise ValueError(f"{DERIVED} cannot be set: it follows from network.resolution")
     try:
-        config = VALIDATOR.validate_json(json.dumps({**values, "schedule": schedule}, default=str))
+        config = VALIDATOR.validate_json(json.dumps(nested(flat), default=str))
     except ValidationError as error:
         raise ValueError(explain(error.errors()[0])) from error
     plan = config.schedule
-    if "batch_size" not in schedule:
+    if "schedule.batch_size" not in flat:
         plan = dataclasses.replace(plan, batch_size=official_batch_sizes(plan.num_processes))
         config = dataclasses.replace(config, schedule=plan)
     check_batches(config, plan.num_processes)
@@ -297,7 +296,7 @@ def load_config(
 def read_stored_config(path: Path) -> TrainConfig:
     """The complete configuration that `to_toml` wrote; a ValueError names the file."""
     with naming(path):
-        # An option that is gone need not be known to look at its run; `restore` refuses to go on.
+        # An option that is gone need not be known to look at its run; training refuses to go on.
         flat = flatten(read_config_file(path)).items()
         return from_dict(nested({name: value for name, value in flat if name not in REMOVED}))
 
