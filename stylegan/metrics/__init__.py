@@ -9,15 +9,20 @@ from stylegan.metrics.engine import (
     evaluate,
     halves,
     parse,
+    score_name,
 )
-from stylegan.metrics.features import Tools
+from stylegan.metrics.features import FeatureNetwork, Measured, Tools
 from stylegan.metrics.pictures import Pictures, holds_pictures
-from stylegan.metrics.sources import GeneratorSamples, ImageSource
+from stylegan.metrics.sources import GeneratorSamples, ImageSource, OtherHalf
+from stylegan.metrics.statistics import frechet_distance
 
 __all__ = [
     "KINDS",
+    "FeatureNetwork",
     "GeneratorSamples",
     "ImageSource",
+    "Measured",
+    "OtherHalf",
     "Pictures",
     "Request",
     "Result",
@@ -25,7 +30,9 @@ __all__ = [
     "check_results_file",
     "default_names",
     "evaluate",
+    "frechet_distance",
     "halves",
     "holds_pictures",
     "parse",
+    "score_name",
 ]

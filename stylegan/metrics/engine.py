@@ -71,18 +71,19 @@ def parse(names: str, images: int | None = None) -> list[Request]:
     means `images`, or as many as usual."""
     requests: dict[Request, None] = {}
     for name in map(str.strip, names.split(",")):
-        kind = kind_of(name)
-        if kind is None:
+        match = PATTERN.fullmatch(name)
+        if match is None or match[1] not in KINDS:
             known = ", ".join(KINDS)
             raise ValueError(
                 f"there is no metric {name!r}; known: {known}, with a number of images behind if "
                 "you like, as in fid50k"
             )
-        text, digits, thousands = PATTERN.fullmatch(name).groups()  # type: ignore[union-attr]
-        number = int(digits) * (1000 if thousands else 1) if digits else images or kind.images
-        if number < 2:
+        kind, digits, thousands = match.groups()
+        usual = KINDS[kind].images if images is None else images
+        request = Request(kind, int(digits) * (1000 if thousands else 1) if digits else usual)
+        if request.images < 2:
             raise ValueError(f"{name}: at least 2 images are needed")
-        requests[Request(text, number)] = None
+        requests[request] = None
     return list(requests)
 
 

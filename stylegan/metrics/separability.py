@@ -2,9 +2,8 @@
 
 Karras et al. 2019, section 4.2, as the official program measures it: exp(sum_i H(Y_i | X_i)), where
 Y_i is the class that a classifier assigns to an image and X_i the side of a plane that its latent
-lies on. It takes entropies in bits and 2 to the power of their sum, which is the same; here they
-are in nats. Its support vector machine, LIBLINEAR's, draws random numbers and may stop early; here
-the same problem is solved in its primal form, which does neither.
+lies on; 2 to the power of entropies in bits is the same. Its support vector machine draws random
+numbers and may stop early; here the same problem is solved in its primal form, which does neither.
 """
 
 import math
@@ -23,7 +22,7 @@ from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.lineage import sha256_of
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
-from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic
+from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic, latents_of
 
 if TYPE_CHECKING:
     from sklearn.svm import LinearSVC
@@ -38,7 +37,7 @@ def measure_separability(
 ) -> dict[str, Measured]:
     """`ls`, of the attributes of `tools.classifiers`. In memory is the half of one space that a
     machine is fitted to, in the first process: 1.4 GB for 200,000 images and 512 numbers each."""
-    samples = source.require_latents()
+    samples = latents_of(source)
     if not tools.classifiers:
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
     files = {path.stem: path for path in tools.classifiers}

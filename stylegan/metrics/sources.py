@@ -58,10 +58,6 @@ class ImageSource(ABC):
     def about(self) -> dict[str, dict[str, Any]]:
         """`generator`, where the images come from, and `fakes`, what else defines them."""
 
-    def require_latents(self) -> "GeneratorSamples":
-        """The generator and its latents; ValueError if there are only images."""
-        raise ValueError("this metric looks at latents, so it needs a generator, not pictures")
-
     def require_store(self) -> Store:
         if self.store is None:
             raise ValueError("this metric compares with real images; pass --data")
@@ -139,9 +135,6 @@ class GeneratorSamples(ImageSource):
     @property
     def labelled(self) -> bool:  # type: ignore[override]
         return self.generator.config.label_dim > 0
-
-    def require_latents(self) -> "GeneratorSamples":
-        return self
 
     def seeds(self, indices: range) -> list[int]:
         """The seeds of images. Those of other runs' pictures are not avoided, as officially."""
@@ -274,6 +267,13 @@ def store_of(
         progress=progress,
         tell=tell,
     )
+
+
+def latents_of(source: ImageSource) -> GeneratorSamples:
+    """The source, if it has latents; ValueError if there are only images."""
+    if not isinstance(source, GeneratorSamples):
+        raise ValueError("this metric looks at latents, so it needs a generator, not pictures")
+    return source
 
 
 def share_of(num: int, rank: int | None = None) -> range:

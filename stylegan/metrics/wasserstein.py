@@ -158,13 +158,13 @@ def distances(a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndar
     directions = directions.astype(np.float32)
     step = min(max(1, VALUES_AT_ONCE // len(a)), COMPARED_AGAIN)
     group = (np.arange(len(b)) // PATCHES % GROUPS).astype(np.int8)
-    total, without, again = 0.0, np.zeros(GROUPS), 0
+    total, without = 0.0, np.zeros(GROUPS)
+    again = -(-COMPARED_AGAIN // step) * step
     for start in range(0, DIRECTIONS, step):
         some = directions[start : start + step]
         ours, theirs = some @ a.T, some @ b.T
         ours.sort(axis=1)
-        if again < COMPARED_AGAIN:
-            again += len(some)
+        if start < again:
             order = theirs.argsort(axis=1)
             theirs = np.take_along_axis(theirs, order, axis=1)
             for i in range(GROUPS):

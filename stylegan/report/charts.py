@@ -59,7 +59,6 @@ def chart(title: str, lines: Mapping[str, Points], bands: Sequence[Band], *, log
         return ""
     import matplotlib
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
 
     with matplotlib.rc_context(STYLE):
         figure = Figure((6.4, 2.9), layout="constrained")
@@ -78,7 +77,7 @@ def chart(title: str, lines: Mapping[str, Points], bands: Sequence[Band], *, log
                 place = axes.get_xaxis_transform()
                 axes.annotate(name, (start, 1), (3, 3), place, textcoords="offset points")
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+            axis.set_major_formatter(lambda value, _: short(value))
         if len(rows) > 1:
             figure.legend(loc="outside lower center", ncols=3, frameon=False)
         file = io.BytesIO()

@@ -70,8 +70,7 @@ def contents(history: RunHistory, drawings: Drawings) -> dict[str, Any]:
         "by_metric": curves.by_metric(history),
         "losses": losses,
         "speed": speed,
-        "sweep": drawings.sweep,
-        "neighbours": drawings.neighbours,
+        "drawings": drawings,
         "options": options(history),
     }
 
