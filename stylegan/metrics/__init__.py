@@ -1,38 +1,20 @@
 """How good a generator is, in numbers that say how they came about."""
 
-from stylegan.metrics.engine import (
-    KINDS,
-    Request,
-    Result,
-    check_results_file,
-    default_names,
-    evaluate,
-    halves,
-    parse,
-    score_name,
-)
-from stylegan.metrics.features import FeatureNetwork, Measured, Tools
-from stylegan.metrics.pictures import Pictures, holds_pictures
-from stylegan.metrics.sources import GeneratorSamples, ImageSource, OtherHalf
-from stylegan.metrics.statistics import frechet_distance
-
-__all__ = [
-    "KINDS",
-    "FeatureNetwork",
-    "GeneratorSamples",
-    "ImageSource",
-    "Measured",
-    "OtherHalf",
-    "Pictures",
-    "Request",
-    "Result",
-    "Tools",
-    "check_results_file",
-    "default_names",
-    "evaluate",
-    "frechet_distance",
-    "halves",
-    "holds_pictures",
-    "parse",
-    "score_name",
-]
+from stylegan.metrics.engine import KINDS as KINDS
+from stylegan.metrics.engine import Request as Request
+from stylegan.metrics.engine import Result as Result
+from stylegan.metrics.engine import check_results_file as check_results_file
+from stylegan.metrics.engine import default_names as default_names
+from stylegan.metrics.engine import evaluate as evaluate
+from stylegan.metrics.engine import halves as halves
+from stylegan.metrics.engine import parse as parse
+from stylegan.metrics.engine import score_name as score_name
+from stylegan.metrics.features import FeatureNetwork as FeatureNetwork
+from stylegan.metrics.features import Measured as Measured
+from stylegan.metrics.features import Tools as Tools
+from stylegan.metrics.pictures import Pictures as Pictures
+from stylegan.metrics.pictures import holds_pictures as holds_pictures
+from stylegan.metrics.sources import GeneratorSamples as GeneratorSamples
+from stylegan.metrics.sources import ImageSource as ImageSource
+from stylegan.metrics.sources import OtherHalf as OtherHalf
+from stylegan.metrics.statistics import frechet_distance as frechet_distance
