@@ -19,7 +19,7 @@ from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import count
 from stylegan.projection.distance import Distance, psnr
-from stylegan.projection.search import SearchOptions, SearchState, project
+from stylegan.projection.search import SearchOptions, project
 from stylegan.projection.tuning import TuningOptions, tune
 
 LATENTS, TARGET, PICTURE, RESULT = "latents.npz", "target.png", "projection.png", "result.json"
@@ -129,7 +129,7 @@ def project_files(
     }
     done, total = 0, len(targets) * starts * options.steps + (tuning.steps if tuning else 0)
     wanted, left = torch.cat(list(targets.values())), iter(targets.items())
-    found: list[SearchState] = []  # of each image
+    found: list[tuple[Tensor, list[Tensor] | None]] = []  # ws and noise of each image
     for some in wanted.split(batch):
         ends = []  # the last state from each start
         for start in range(starts):
@@ -139,22 +139,24 @@ def project_files(
             done += len(some) * options.steps
         for i, (path, target) in enumerate(itertools.islice(left, len(some))):
             distances = [float(end.distances[i]) for end in ends]
-            best = one_of(ends[distances.index(min(distances))], i)
-            found.append(best)
-            near = float(psnr(best.images, target.to(best.images), rectangle))
+            best, row = ends[distances.index(min(distances))], slice(i, i + 1)
+            ws, image = best.ws[row], best.images[row]
+            noise = best.noise and [noise_map[row] for noise_map in best.noise]
+            found.append((ws, noise))
+            near = float(psnr(image, target.to(image), rectangle))
             result: dict[str, Any] = {"image": str(path), **about}
             result |= {"final_distance": min(distances), "psnr_db": near}
             result |= {"starts": distances} if starts > 1 else {}
             folder = out / name_of(path)
             folder.mkdir(parents=True, exist_ok=True)
-            write_latents(folder / LATENTS, best.ws, best.noise)
+            write_latents(folder / LATENTS, ws, noise)
             write_image(folder / TARGET, target)
-            write_image(folder / PICTURE, best.images)
+            write_image(folder / PICTURE, image)
             write_text(folder / RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
             tell(f"{path}: distance {min(distances):.4g}, PSNR {near:.1f} dB")
-    ws = torch.cat([one.ws for one in found])
-    maps = zip(*(one.noise for one in found if one.noise), strict=True)
-    noise = [torch.cat(of_layer) for of_layer in maps] or None
+    ws = torch.cat([ws for ws, _ in found])
+    layers = zip(*(noise for _, noise in found if noise), strict=True)
+    noise = [torch.cat(maps) for maps in layers] or None
     write_latents(out / LATENTS, ws, noise)
     if tuning is None:
         return len(found), errors
@@ -162,9 +164,9 @@ def project_files(
     for tuned in tune(loaded.generator, wanted, ws, distance, tuning, **how):
         progress(done + tuned.step, total)
     generator = tuned.generator.eval()
-    for (path, target), one in zip(targets.items(), found, strict=True):
+    for (path, target), (ws, noise) in zip(targets.items(), found, strict=True):
         with torch.no_grad(), sampling.repeatable():
-            image = generator.synthesis(one.ws, noise=one.noise or "const", **growth)
+            image = generator.synthesis(ws, noise=noise or "const", **growth)
         write_image(out / name_of(path) / TUNED_PICTURE, image)
         near = float(psnr(image, target.to(image), rectangle))
         tell(f"{path}: PSNR {near:.1f} dB after tuning")
@@ -172,10 +174,3 @@ def project_files(
     new = dataclasses.replace(loaded, generator=generator, origin=origin)
     save_loaded(out / TUNED, new)
     return len(found), errors
-
-
-def one_of(state: SearchState, i: int) -> SearchState:
-    """The state of picture i alone."""
-    row, noise = slice(i, i + 1), state.noise
-    noise = noise and [noise_map[row] for noise_map in noise]
-    return SearchState(state.step, state.ws[row], noise, state.images[row], state.distances[row])
