@@ -7,14 +7,12 @@ from official import (
     SETTINGS,
     discriminator_variables,
     generator_variables,
-    never_fused,
     official_variables,
 )
 
 from stylegan.files.formats.correspondence import (
     GENERATOR_SETTINGS,
     config_from_official,
-    synthesis_matches,
 )
 from stylegan.interop import (
     discriminator_from_official,
@@ -114,7 +112,7 @@ def test_kernels_are_rotated_exactly_where_the_official_upscaling_was_fused(fuse
     settings = {"resolution": 128, "fmap_max": 2, "dlatent_size": 3, "fused_scale": fused}
     config = config_from_official(settings, GENERATOR_SETTINGS)
     network = SynthesisNetwork(config)
-    variables = official_variables(network, synthesis_matches(config, never_fused))
+    variables = official_variables(network)
     network = synthesis_from_official(variables, settings)
     for r in (8, 16, 32, 64, 128):
         kernel = variables[f"{r}x{r}/Conv0_up/weight"]  # [kh, kw, in, out]

@@ -11,8 +11,7 @@ from stylegan.files.formats.correspondence import (
     DISCRIMINATOR_SETTINGS,
     GENERATOR_SETTINGS,
     config_from_official,
-    discriminator_matches,
-    generator_matches,
+    official_matches,
 )
 from stylegan.networks import Discriminator, Generator
 
@@ -37,25 +36,22 @@ def dumps(content, protocol=4):
     return pickletools.optimize(data)  # with frames of the new lengths
 
 
-def never_fused(resolution):
-    return False
-
-
-def official_variables(network, matches, dtype=np.float32):
-    """Random official variables that fit `network`."""
+def official_variables(network, dtype=np.float32):
+    """Random official variables that fit `network`, with no kernel rotated."""
     state, random = network.state_dict(), np.random.RandomState(0)
+    matches = official_matches(state, lambda resolution: False)
     shapes = {m.path: m.shape_in_file(tuple(state[m.name].shape)) for m in matches}
     return {path: random.randn(*shape).astype(dtype) for path, shape in shapes.items()}
 
 
 def generator_variables(dtype=np.float32, **settings):
     config = config_from_official(SETTINGS | settings, GENERATOR_SETTINGS)
-    return official_variables(Generator(config), generator_matches(config, never_fused), dtype)
+    return official_variables(Generator(config), dtype)
 
 
 def discriminator_variables(**settings):
     config = config_from_official(SETTINGS | settings, DISCRIMINATOR_SETTINGS)
-    return official_variables(Discriminator(config), discriminator_matches(config))
+    return official_variables(Discriminator(config))
 
 
 def network_class(monkeypatch):

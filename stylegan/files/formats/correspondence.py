@@ -1,14 +1,15 @@
 """Official names and layouts of settings and variables, each written once."""
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from torch import Tensor
 
 from stylegan.files.formats.matching import FUSED_FROM, Match
 from stylegan.messages import readable, suggestion
 from stylegan.networks import NetworkConfig
-from stylegan.schedule import resolutions
 
 # Official keyword argument -> field of NetworkConfig, for each network that understands it.
 MAPPING_SETTINGS = {
@@ -125,73 +126,62 @@ def fusion_from_official(settings: Mapping[str, Any]) -> Callable[[int], bool]:
     return lambda resolution: resolution >= FUSED_FROM if fused == "auto" else bool(fused)
 
 
+NONE: tuple[int, ...] = ()  # as it is
 DENSE = (1, 0)  # [in, out] -> (out, in)
 CONV = (3, 2, 0, 1)  # [kh, kw, in, out] -> (out, in, kh, kw)
 CONV_TRANSPOSE = (2, 3, 0, 1)  # [kh, kw, in, out] -> (in, out, kh, kw)
 
-
-def nested(name: str, path: str, matches: Iterable[Match]) -> Iterator[Match]:
-    """The `matches` of a part that is called `name` by us and `path` officially."""
-    for m in matches:
-        yield dataclasses.replace(m, name=f"{name}.{m.name}", path=f"{path}/{m.path}")
-
-
-def layer(name: str, path: str, axes: tuple[int, ...]) -> list[Match]:
-    return [Match(f"{name}.weight", f"{path}/weight", axes), Match(f"{name}.bias", f"{path}/bias")]
-
-
-def mapping_matches(config: NetworkConfig) -> Iterator[Match]:
-    if config.label_dim:
-        yield Match("label_embedding", "LabelConcat/weight")
-    for i in range(config.mapping_layers):
-        yield from layer(f"layers.{i}", f"Dense{i}", DENSE)
-
-
-def epilogue_matches(config: NetworkConfig, name: str, path: str, number: int) -> Iterator[Match]:
-    yield Match(f"{name}.bias", f"{path}/bias")
-    if config.noise:
-        yield Match(f"{name}.noise.strength", f"{path}/Noise/weight")
-        yield Match(f"{name}.noise.const", f"noise{number}")
-    if config.styles:
-        yield from layer(f"{name}.style.affine", f"{path}/StyleMod", DENSE)
+# Parts of our names -> of the official ones; after those that count, see `official_matches`.
+GENERATOR_NAMES = (
+    (r"w_avg", "dlatent_avg"),
+    (r"mapping\.", "G_mapping/"),
+    (r"synthesis\.", "G_synthesis/"),
+    (r"label_embedding", "LabelConcat/weight"),
+    (r"layers\.(\d+)\.", r"Dense\1/"),
+    (r"input\.const", "4x4/Const/const"),
+    (r"input\.dense\.", "4x4/Dense/"),
+    (r"input\.(?:conv|epilogue1)\.", "4x4/Conv/"),
+    (r"blocks\.(\d+)\.(?:conv|epilogue)0\.", r"\1x\1/Conv0_up/"),
+    (r"blocks\.(\d+)\.(?:conv|epilogue)1\.", r"\1x\1/Conv1/"),
+    (r"noise\.strength", "Noise/weight"),
+    (r"style\.affine\.", "StyleMod/"),
+)
+DISCRIMINATOR_NAMES = (
+    (r"blocks\.(\d+)\.conv0\.", r"\1x\1/Conv0/"),
+    (r"blocks\.(\d+)\.conv1\.", r"\1x\1/Conv1_down/"),
+    (r"head\.conv\.", "4x4/Conv/"),
+    (r"head\.dense\.", "4x4/Dense0/"),
+    (r"head\.out\.", "4x4/Dense1/"),
+)
 
 
-def synthesis_matches(config: NetworkConfig, fused: Callable[[int], bool]) -> Iterator[Match]:
-    """`fused`: whether a resolution is reached by the official transposed convolution, which
-    uses the kernel unflipped, so that ours is the official one turned round."""
-    first = "4x4/Const" if config.constant_input else "4x4/Dense"
-    if config.constant_input:
-        yield Match("input.const", f"{first}/const")
-    else:
-        yield Match("input.dense.weight", f"{first}/weight", DENSE)
-    yield from epilogue_matches(config, "input.epilogue0", first, 0)
-    yield Match("input.conv.weight", "4x4/Conv/weight", CONV)
-    yield from epilogue_matches(config, "input.epilogue1", "4x4/Conv", 1)
-    for i, r in enumerate(resolutions(config.resolution)[1:], start=1):
-        ours, official = f"blocks.{r}", f"{r}x{r}"
+def official_matches(state: Mapping[str, Tensor], fused: Callable[[int], bool]) -> Iterator[Match]:
+    """The official variables of a network with these weights. `fused`: whether a resolution is
+    reached by the official transposed convolution."""
+    names = " ".join(state)
+    full = max(map(int, re.findall(r"_rgb\.(\d+)", names)), default=4)
+    start, critic = "Dense" if "input.dense" in names else "Const", "head.out" in names
+
+    def lod(found: re.Match[str]) -> str:
+        level = (full // int(found[2])).bit_length() - 1
+        return f"{found[1].title()}RGB_lod{level}/"
+
+    def noise(found: re.Match[str]) -> str:
+        block = (int(found[1] or 4) // 4).bit_length() - 1
+        return f"noise{2 * block + int(found[2])}"
+
+    table: list[tuple[str, Any]] = [
+        (r"(to|from)_rgb\.(\d+)\.(?:conv\.)?", lod),
+        (r"(?:input|blocks\.(\d+))\.epilogue(\d)\.noise\.const", noise),
+        (r"input\.epilogue0\.", f"4x4/{start}/"),
+        *(DISCRIMINATOR_NAMES if critic else GENERATOR_NAMES),
+    ]
+    for name, tensor in state.items():
+        path, axes = name, NONE
+        for ours, official in table:
+            path = re.sub(ours, official, path)
+        enlarging = re.search(r"(\d+)x\d+/Conv0_up/weight", path)
+        if name.endswith(".weight"):
+            axes = DENSE if tensor.ndim == 2 else CONV_TRANSPOSE if enlarging else CONV
         # TF's conv2d_transpose does not flip its kernel as upscale + conv2d does
-        weight = f"{ours}.conv0.weight", f"{official}/Conv0_up/weight"
-        yield Match(*weight, CONV_TRANSPOSE, rotated=fused(r))
-        yield Match(f"{ours}.conv1.weight", f"{official}/Conv1/weight", CONV)
-        for j, layer_name in enumerate(("Conv0_up", "Conv1")):
-            path = f"{official}/{layer_name}"
-            yield from epilogue_matches(config, f"{ours}.epilogue{j}", path, 2 * i + j)
-    for k, r in enumerate(reversed(resolutions(config.resolution))):
-        yield from layer(f"to_rgb.{r}", f"ToRGB_lod{k}", CONV)
-
-
-def generator_matches(config: NetworkConfig, fused: Callable[[int], bool]) -> Iterator[Match]:
-    yield from nested("mapping", "G_mapping", mapping_matches(config))
-    yield from nested("synthesis", "G_synthesis", synthesis_matches(config, fused))
-    yield Match("w_avg", "dlatent_avg")
-
-
-def discriminator_matches(config: NetworkConfig) -> Iterator[Match]:
-    for k, r in enumerate(reversed(resolutions(config.resolution))):
-        yield from layer(f"from_rgb.{r}.conv", f"FromRGB_lod{k}", CONV)
-    for r in resolutions(config.resolution)[1:]:
-        yield from layer(f"blocks.{r}.conv0", f"{r}x{r}/Conv0", CONV)
-        yield from layer(f"blocks.{r}.conv1", f"{r}x{r}/Conv1_down", CONV)
-    yield from layer("head.conv", "4x4/Conv", CONV)
-    yield from layer("head.dense", "4x4/Dense0", DENSE)
-    yield from layer("head.out", "4x4/Dense1", DENSE)
+        yield Match(name, path, axes, rotated=bool(enlarging and fused(int(enlarging[1]))))

@@ -166,7 +166,8 @@ def read(layout: Layout, given: Mapping[str, Any], content: Mapping[str, Any]) -
         if (match := layout.match(part, i, j, weights, name)) is not None
         and (match.path in weights or part not in layout.optional)
     ]
-    network, names = filled(lambda: Generator(config), found, weights), {m.name for m in found}
+    network = filled(lambda: Generator(config), lambda _: found, weights)
+    names = {match.name for match in found}
     if "synthesis.input.epilogue0.noise.const" not in names:
         draw_noise_maps(network.synthesis, shared=layout.shared_noise)
     psi, cutoff, notes = layout.psi, layout.cutoff, layout.notes

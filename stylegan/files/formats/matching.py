@@ -45,15 +45,16 @@ class Match:
 
 def filled(
     make: Callable[[], N],
-    matches: Iterable[Match],
+    matches: Callable[[Mapping[str, Tensor]], Iterable[Match]],
     tensors: Mapping[str, Tensor],
 ) -> N:
-    """The network that `make` makes, with the `tensors` of a file, in eval mode; ours without a
-    match are 0. It is float64 if any of them is, which is exact, and float32 otherwise."""
-    table = list(matches)
+    """The network that `make` makes, with the `tensors` of a file, in eval mode; ours without one
+    of the `matches`, which its state decides, are 0. It is float64 if any of them is, which is
+    exact, and float32 otherwise."""
     with torch.device("meta"):  # shapes only: absurd sizes fail before they cost memory
         network = make()
         state = network.state_dict()
+        table = list(matches(state))
         wanted = {m.path: torch.empty(m.shape_in_file(tuple(state[m.name].shape))) for m in table}
     fitting(wanted, tensors)
     exact = any(tensors[match.path].dtype == torch.float64 for match in table)

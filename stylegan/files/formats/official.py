@@ -5,7 +5,7 @@ Names and layouts are in `correspondence.py`, the safe reading of the file in `p
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,11 @@ from stylegan.files.formats.correspondence import (
     MAPPING_SETTINGS,
     SYNTHESIS_SETTINGS,
     config_from_official,
-    discriminator_matches,
     fusion_from_official,
-    generator_matches,
-    mapping_matches,
-    synthesis_matches,
+    official_matches,
     truncation_from_official,
 )
-from stylegan.files.formats.matching import Match, N, filled, growth
+from stylegan.files.formats.matching import N, filled, growth
 from stylegan.files.formats.own import HEAD, from_json, snapshot_of
 from stylegan.files.formats.pickles import ForeignFileError, OfficialNetwork, read_networks
 from stylegan.files.loaded import LoadedGenerator, Snapshot
@@ -52,14 +49,13 @@ LODS = ("lod", "G_synthesis/lod")  # of a generator: the second follows the firs
 def mapping_from_official(variables: Variables, settings: Arguments) -> MappingNetwork:
     """`Dense0/weight`, ... -> mapping network; `dlatent_broadcast` is left to the caller."""
     config = config_from_official(settings, MAPPING_SETTINGS)
-    return taken(lambda: MappingNetwork(config), mapping_matches(config), variables)
+    return taken(lambda: MappingNetwork(config), variables, settings)
 
 
 def synthesis_from_official(variables: Variables, settings: Arguments) -> SynthesisNetwork:
     """`4x4/Conv/weight`, ... -> synthesis network."""
     config = config_from_official(settings, SYNTHESIS_SETTINGS)
-    matches = synthesis_matches(config, fusion_from_official(settings))
-    return taken(lambda: SynthesisNetwork(config), matches, variables)
+    return taken(lambda: SynthesisNetwork(config), variables, settings)
 
 
 def generator_from_official(
@@ -68,8 +64,7 @@ def generator_from_official(
     """`G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`, ... -> generator;
     `config`: that of the settings, unless what it shares with a discriminator is known."""
     own = config or config_from_official(settings, GENERATOR_SETTINGS)
-    matches = generator_matches(own, fusion_from_official(settings))
-    return taken(lambda: Generator(own), matches, variables)
+    return taken(lambda: Generator(own), variables, settings)
 
 
 def discriminator_from_official(
@@ -77,13 +72,14 @@ def discriminator_from_official(
 ) -> Discriminator:
     """`4x4/Conv/weight`, ... -> discriminator."""
     own = config or config_from_official(settings, DISCRIMINATOR_SETTINGS)
-    return taken(lambda: Discriminator(own), discriminator_matches(own), variables)
+    return taken(lambda: Discriminator(own), variables, settings)
 
 
-def taken(make: Callable[[], N], matches: Iterable[Match], variables: Variables) -> N:
-    """As `filled`, from official arrays without the levels of detail."""
+def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N:
+    """The network that `make` makes, with official arrays, whatever the level of detail."""
     tensors = {path: tensor(path, v) for path, v in variables.items() if path not in LODS}
-    return filled(make, matches, tensors)
+    fused = fusion_from_official(settings)
+    return filled(make, lambda state: official_matches(state, fused), tensors)
 
 
 def tensor(path: str, value: Any) -> Tensor:
