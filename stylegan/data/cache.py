@@ -15,14 +15,7 @@ from stylegan.disk import write_text
 from stylegan.messages import listed, readable
 
 from .images import HEIC, Crop, Fit
-from .prepare import (
-    ProgressCallback,
-    check_settings,
-    offered_resolution,
-    prepare,
-    refuse_skipped,
-    space_for,
-)
+from .prepare import ProgressCallback, check_settings, prepare, refuse_skipped
 from .sources import Source, open_source
 from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
 
@@ -89,11 +82,9 @@ def cached_store(
             if found is not None:
                 say("HEIC pictures stay left out, as they were when the run began")
         if found is None:
-            full = resolution or offered_resolution(source, crop)
-            say(f"preparing {space_for(path, len(source.names), full, channels)}")
             how = asked | {"workers": workers, "progress": progress if first else None}
             try:
-                found = prepare(source, path, strict=strict, **how)
+                found = prepare(source, path, strict=strict, tell=say, **how)
             except (OSError, ValueError):
                 found = sound_store(path)  # if another program was faster
                 if found is None:

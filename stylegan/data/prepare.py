@@ -39,6 +39,7 @@ def prepare(
     strict: bool = False,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Store:
     """Make a store of all images of a folder, zip or TFRecords, in the order of their names.
 
@@ -46,7 +47,8 @@ def prepare(
     offers; `images.Fit` has the ways of cropping. `premultiply` stores the colours of images with
     alpha (4 channels) times their alpha, so that averages of them are right. Images that cannot be
     read or are smaller than the resolution are left out and listed in the store; `strict` refuses
-    them. Labels are stored if every image has one. `out` appears only when complete.
+    them. Labels are stored if every image has one. `out` appears only when complete; what is about
+    to be written is told before.
     """
     out, fit = Path(out), Fit.of(crop)
     check_settings(resolution, crop, channels, premultiply)
@@ -63,7 +65,7 @@ def prepare(
         square = planes(fit.square(image, full))
         return pyramid(premultiplied(square) if premultiply else square)
 
-    space_for(out.parent, len(source.names), full, channels)
+    tell(f"preparing {space_for(out, len(source.names), full, channels)}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(out) as folder:
         loaded = decoded(load, source.names, workers, progress)
