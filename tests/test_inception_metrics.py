@@ -63,16 +63,6 @@ def small(monkeypatch):
     monkeypatch.setattr(InceptionV3, "INPUT_IMAGE_SIZE", 75)
 
 
-@pytest.fixture
-def offline(monkeypatch, tmp_path):
-    """No network, and nothing downloaded before."""
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
-    for name in ("https_proxy", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def samples_of(store, **options):
     return GeneratorSamples(load_generator("emoji32"), store=store, batch=8, **options)
 
@@ -174,8 +164,12 @@ def test_weights_of_another_network_are_refused(tmp_path):
 
 
 def test_offline_without_weights_there_is_one_message_with_address_hash_and_path(
-    offline, store, tmp_path, monkeypatch
+    store, tmp_path, monkeypatch
 ):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+        monkeypatch.delenv(name.replace("https", "no").replace("HTTPS", "NO"), raising=False)
     told = []
     source = samples_of(store)
     requests = parse("fid4,kid4,is10")

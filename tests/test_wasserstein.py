@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 
 from stylegan import streams
 from stylegan.files.loading import load_generator
@@ -35,28 +36,19 @@ def swd(a, b, folder, *, batch=32, seed=0):
 # The pyramid
 
 
-def filtered_with_numpy(image):
-    """The outer product of 1, 4, 6, 4, 1 over 256, written out."""
+def filtered(image):
     taps = np.array([1, 4, 6, 4, 1]) / 16
-    padded = np.pad(image, 2, mode="reflect")
-    height, width = image.shape
-    return sum(
-        taps[i] * taps[j] * padded[i : i + height, j : j + width]
-        for i in range(5)
-        for j in range(5)
-    )
+    return ndimage.correlate(image, np.outer(taps, taps), mode="mirror")
 
 
 def test_the_pyramid_is_the_one_of_burt_and_adelson():
     image = np.random.default_rng(0).integers(0, 256, (32, 32)).astype(np.float64)
-    half = filtered_with_numpy(image)[::2, ::2]
+    half = filtered(image)[::2, ::2]
     spread = np.zeros_like(image)
     spread[::2, ::2] = half
     fine, coarse = laplacian_pyramid(torch.from_numpy(image)[None, None], 2)
     np.testing.assert_allclose(coarse[0, 0], half, rtol=1e-12)
-    np.testing.assert_allclose(
-        fine[0, 0], image - 4 * filtered_with_numpy(spread), rtol=0, atol=1e-10
-    )
+    np.testing.assert_allclose(fine[0, 0], image - 4 * filtered(spread), rtol=0, atol=1e-10)
 
 
 def test_levels_end_at_16_pixels():
