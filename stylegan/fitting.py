@@ -62,24 +62,17 @@ class Facts:
         return max(enough, default=min(self.reach))
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A configuration, and what made it smaller than the pictures."""
-
-    config: TrainConfig
-    hindrance: str  # why the resolution is not the pictures'; empty if it is
-
-
 def choose(
     facts: Facts,
     asked: Sequence[str],
     needed: Callable[[TrainConfig], float],
     *,
     width: int | None = None,
-) -> Choice:
+) -> tuple[TrainConfig, str]:
     """All that depends on the number of pictures, their size and the device, as an expert would
     choose it. What is `asked`, options as `-o` has them, stays, and the rest fits it. `needed` is
-    the memory that a step is expected to take, in bytes for each process."""
+    the memory that a step is expected to take, in bytes for each process. With the configuration
+    comes why its resolution is not the pictures', empty if it is."""
     asked = [*implied(asked), *asked]
     given, hindrance = named(asked), ""
     own = RESOLUTION in given
@@ -92,7 +85,7 @@ def choose(
                 break
             problem = f"takes more memory than {gib(facts.memory)}"
         hindrance = hindrance or f"{facts.possible} {problem}"
-    return Choice(config, hindrance)
+    return config, hindrance
 
 
 def named(asked: Sequence[str]) -> set[str]:

@@ -23,7 +23,7 @@ def facts(images, size, machine="a CPU, 23 GiB", **changes):
 
 
 def chosen(*asked, of=None, needed=lambda config: 0.0, **options):
-    return choose(of or facts(300, 64), asked, needed, **options).config
+    return choose(of or facts(300, 64), asked, needed, **options)[0]
 
 
 def test_what_is_asked_for_stays_and_the_rest_fits_it():

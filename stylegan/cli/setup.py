@@ -14,7 +14,6 @@ from stylegan.schedule import batch_size_at
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
     from stylegan.data import Findings
-    from stylegan.fitting import Choice
     from stylegan.run_folder import RunFolder
     from stylegan.training.transfer import Start
 
@@ -107,9 +106,9 @@ def resolve_setup(
         found = looked_at(source, load_config(None, [*implied(asked), *asked]))
         machine = device, memory, cores, processes
         facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
-        choice = choose(facts, asked, largest_step, width=width)
-        config, file = choice.config, {}
-        lines += [*found_lines(found), *chosen_lines(choice)]
+        config, hindrance = choose(facts, asked, largest_step, width=width)
+        lines += [*found_lines(found), *chosen_lines(config, hindrance)]
+        file = {}
     else:
         config, file = load_config(name, asked, processes), flatten(read_config_file(name))
         if own and not stored:
@@ -204,9 +203,9 @@ def found_lines(findings: "Findings") -> list[str]:
     return lines + ([f"ignored: {kinds_of(findings.ignored)}"] if findings.ignored else [])
 
 
-def chosen_lines(choice: "Choice") -> list[str]:
+def chosen_lines(config: "TrainConfig", hindrance: str) -> list[str]:
     """What is chosen for pictures and machine."""
-    config, resolution = choice.config, choice.config.network.resolution
+    resolution = config.network.resolution
     line = (
         f"chosen for them and this machine: --resolution {resolution} "
         f"--width {config.network.max_channels} --kimg {config.schedule.total_kimg:g} "
@@ -214,7 +213,7 @@ def chosen_lines(choice: "Choice") -> list[str]:
         f"-o r1_gamma={config.r1_gamma:g} -o 'augment.kind=\"{config.augment.kind}\"'"
     )
     line += f" --batch-gpu {config.batch_gpu}" if config.batch_gpu else ""
-    why = [f"not a larger resolution: {choice.hindrance}"] if choice.hindrance else []
+    why = [f"not a larger resolution: {hindrance}"] if hindrance else []
     return [f"{line}; what you ask for stays", *why]
 
 

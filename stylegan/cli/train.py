@@ -225,9 +225,9 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
     from tqdm import tqdm
 
     from stylegan.messages import duration
-    from stylegan.training.preflight import TimeLeft
+    from stylegan.training.preflight import time_left
 
-    total, time_left = config.schedule.total_images, TimeLeft(config)
+    total, known = config.schedule.total_images, dict[int, float]()
     bar: tqdm[Any] | None = None
 
     def show(progress: "TrainingProgress") -> None:
@@ -239,7 +239,7 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
             disable=not first_process(),
         )
         stage, speed = progress.stage, progress.images_per_second
-        left = duration(time_left.seconds(progress.images_seen, stage.resolution, speed))
+        left = duration(time_left(config, progress, known))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
         bar.n = min(progress.images_seen, total) / 1000
         texts = [f"{bar.n:.1f}/{total / 1000:.1f} kimg", f"{speed:.0f} img/s", f"left {left}"]

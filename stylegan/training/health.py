@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from torch.distributed import DistError
 
 from stylegan import distributed
-from stylegan.config import TrainConfig
 from stylegan.messages import count
 from stylegan.schedule import Stage
 from stylegan.training.recorder import TrainingProgress
@@ -42,10 +41,16 @@ class LostContact(ConnectionError):
 
 @dataclass
 class Health:
-    """Watches for updates that are skipped again and again, and for logits that saturate."""
+    """Watches for updates that are skipped again and again, for logits that saturate, and for a
+    discriminator that learns its images by heart."""
 
     state: TrainState
+    num_images: int = 0  # different ones
     saturated_images: int = 0  # length of the stretch that lasts until now
+    first: bool = True  # window at full resolution
+    images: int = 0  # of the present window
+    signs: float = 0.0  # their r_t, summed
+    said: bool = False  # that it looks overfitted
 
     @property
     def skipped(self) -> int:
@@ -85,24 +90,12 @@ class Health:
                 f"images ({real:.0f} and {fake:.0f} now), so the generator learns nothing; {ADVICE}"
             )
 
-
-@dataclass
-class Overfitting:
-    """Whether the discriminator learns its images by heart: by the mean sign of the reals' logits,
-    r_t of Karras et al. 2020 ("Training Generative Adversarial Networks with Limited Data"),
-    section 3.1. It is averaged over windows, of which the first at full resolution does not count:
-    logits are large after growth."""
-
-    config: TrainConfig
-    num_images: int
-    first: bool = True  # window at full resolution
-    images: int = 0  # of the present window
-    signs: float = 0.0  # their r_t, summed
-    said: bool = False
-
-    def message(self, progress: TrainingProgress) -> str | None:
-        """What to tell, once, if it looks overfitted over the last window."""
-        stage, config, metrics = progress.stage, self.config, progress.metrics
+    def overfitting(self, progress: TrainingProgress) -> str | None:
+        """What to tell, once, if it looks overfitted: by the mean sign of the reals' logits, r_t of
+        Karras et al. 2020 ("Training Generative Adversarial Networks with Limited Data"), section
+        3.1. It is averaged over windows, of which the first at full resolution does not count:
+        logits are large after growth."""
+        stage, config, metrics = progress.stage, self.state.config, progress.metrics
         if (stage.resolution, stage.alpha) != (config.network.resolution, 1):
             self.first, self.images, self.signs = True, 0, 0.0
             return None

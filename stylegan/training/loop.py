@@ -10,7 +10,7 @@ from stylegan.data import Store
 from stylegan.distributed import from_rank0
 from stylegan.schedule import Stage
 from stylegan.training.feed import Feed
-from stylegan.training.health import Health, Overfitting, explained
+from stylegan.training.health import Health, explained
 from stylegan.training.interrupts import Stopped, agree, requests
 from stylegan.training.recorder import Recorder
 from stylegan.training.state import TrainState
@@ -52,8 +52,7 @@ class Loop:
         hang_minutes: float,
     ) -> None:
         self.state, self.recorder, self.evaluation = state, recorder, evaluation
-        self.feed = Feed(state, store, workers)
-        self.health, self.overfitting = Health(state), Overfitting(state.config, store.num_images)
+        self.feed, self.health = Feed(state, store, workers), Health(state, store.num_images)
         # A step that takes longer ends its process; one process alone may take any time.
         self.most_seconds = 60 * hang_minutes if distributed.world_size() > 1 else 0.0
 
@@ -114,7 +113,7 @@ class Loop:
     def log(self, stage: Stage) -> None:
         progress = self.recorder.write_progress(stage)
         self.health.check_logits(progress)
-        if text := self.overfitting.message(progress):
+        if text := self.health.overfitting(progress):
             self.recorder.tell(text)
             self.recorder.line("overfitted", images_seen=progress.images_seen, reason=text)
 
@@ -140,9 +139,8 @@ class Loop:
         self.state.scores.append({"images_seen": self.state.images_seen, **scores})
         self.recorder.line("metrics", **self.state.scores[-1])
         self.recorder.show({f"metrics/{name}": value for name, value in scores.items()})
-        written = True
-        if self.evaluation.is_best(self.state.scores):
-            written = self.recorder.write_generator(stage, self.recorder.folder.best_generator)
+        best, file = self.evaluation.is_best(self.state.scores), self.recorder.folder.best_generator
+        written = not best or self.recorder.write_generator(stage, file)
         if not written:
             self.state.scores.pop()  # a best one must not hide that it was never written
         self.recorder.meter.since += time.perf_counter() - started  # not part of training's speed

@@ -22,6 +22,7 @@ from stylegan.schedule import ScheduleConfig, Stage, coming, phases, resolutions
 from stylegan.threads import busy
 from stylegan.training.draws import Share, draw
 from stylegan.training.health import explained
+from stylegan.training.recorder import TrainingProgress
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 
@@ -274,23 +275,17 @@ def disk_warning(config: TrainConfig, folder: RunFolder) -> list[str]:
     ]
 
 
-class TimeLeft:
-    """Expected time to the end: each resolution at its last known speed, those to come at the
-    present one's, scaled by their operations."""
-
-    def __init__(self, config: TrainConfig) -> None:
-        self.config = config
-        self.known: dict[int, float] = {}  # seconds per image, by resolution
-
-    def seconds(self, images_seen: int, resolution: int, images_per_second: float) -> float:
-        """To the end, with the speed that `resolution` has now."""
-        self.known[resolution] = 1 / images_per_second
-        per_flop = self.known[resolution] / step_flops(self.config, resolution)
-
-        def seconds_per_image(r: int) -> float:
-            return self.known.get(r, per_flop * step_flops(self.config, r))
-
-        return seconds_left(self.config.schedule, images_seen, seconds_per_image)
+def time_left(config: TrainConfig, progress: TrainingProgress, known: dict[int, float]) -> float:
+    """Seconds to the end, with the last `known` seconds per image of each resolution, to which
+    those of `progress` are added; resolutions to come are scaled by their operations."""
+    now = progress.stage.resolution
+    known[now] = 1 / progress.images_per_second
+    per_flop = known[now] / step_flops(config, now)
+    return seconds_left(
+        config.schedule,
+        progress.images_seen,
+        lambda resolution: known.get(resolution, per_flop * step_flops(config, resolution)),
+    )
 
 
 def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.device) -> list[str]:

@@ -277,14 +277,8 @@ class Recorder:
         """The average generator alone, for users."""
         state = self.state
         path = path or self.folder.generator_file(state.images_seen)
-
-        fields = {
-            "images_seen": state.images_seen,
-            "resolution": stage.resolution,
-            "alpha": stage.alpha,
-            "lineage": state.lineage,
-            **self.about_data,
-        }
+        fields = {"images_seen": state.images_seen, "lineage": state.lineage, **self.about_data}
+        fields |= {"resolution": stage.resolution, "alpha": stage.alpha}
         return self.written(path, lambda: save_generator(path, state.generator_ema, **fields))
 
     def written(self, path: Path, write: Callable[[], None]) -> bool:
