@@ -1,7 +1,7 @@
 """Effect of the noise inputs: figures 4 and 5 of the paper."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,24 +31,20 @@ def noise_detail(loaded: LoadedGenerator, points: Points) -> Image.Image:
     largest = max(float(some.max()) for some in measured)
     rows = []
     for ws, varying in zip(points.ws.split(1), measured, strict=True):
-        first, *others = with_noise(loaded, ws, EXAMPLES)
+        first, *others = loaded.pictures(ws=ws.expand(EXAMPLES, -1, -1), noise="random")
         part = liveliest(varying, zoom)
         scaled = np.floor(varying / max(largest, 1e-9) * 255 + 0.5).astype(np.uint8)
-        shown = framed(first, part) if zoom > 1 else first
-        rows.append([shown, *(picture[part] for picture in others), scaled[:, :, None]])
+        whole = framed(first, part) if zoom > 1 else first
+        rows.append([whole, *(picture[part] for picture in others), scaled[:, :, None]])
     columns = [*(f"noise {n}" for n in range(EXAMPLES)), f"st. dev., 0-{largest:.0f}"]
     return chart(rows, columns=columns, names=points.names)
 
 
-def with_noise(loaded: LoadedGenerator, ws: Tensor, n: int) -> Iterator[np.ndarray]:
-    """Pictures uint8 (H, W, C) of one style ws (1, num_styles, w_dim), with noise 0, 1, ..."""
-    return loaded.pictures(ws=ws.expand(n, -1, -1), noise="random")
-
-
 def deviation(loaded: LoadedGenerator, ws: Tensor, realizations: int = REALIZATIONS) -> np.ndarray:
-    """Standard deviation of each pixel (H, W) over noise, root mean square over channels."""
+    """Standard deviation of each pixel (H, W) over noise, root mean square over channels, of the
+    style ws (1, num_styles, w_dim)."""
     total, squares = np.zeros((2, 1, 1, 1), np.int64)
-    for picture in with_noise(loaded, ws, realizations):
+    for picture in loaded.pictures(ws=ws.expand(realizations, -1, -1), noise="random"):
         levels = picture.astype(np.int64)
         total, squares = total + levels, squares + np.square(levels)
     variance = (squares - total * total / realizations) / realizations

@@ -14,8 +14,6 @@ from stylegan.files.latents import read_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Noise
 
-PSIS = (1.0, 0.7, 0.5, 0.0, -0.5, -1.0)  # of figure 8
-
 
 @dataclass(frozen=True, eq=False)
 class Points:
@@ -80,9 +78,7 @@ def labelled_grid(
     return grid(pictures(loaded, points), columns, labels=points.names)
 
 
-def truncation(
-    loaded: LoadedGenerator, points: Points, psis: Sequence[float] = PSIS
-) -> Image.Image:
+def truncation(loaded: LoadedGenerator, points: Points, psis: Sequence[float]) -> Image.Image:
     """A row for each point, a column for each psi. Figure 8 of the paper: at psi 0 all are the
     average picture, below it their opposites."""
     columns = [pictures(loaded.adjusted(psi=psi), points) for psi in psis]

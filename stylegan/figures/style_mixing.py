@@ -21,16 +21,14 @@ class StyleRange:
     """Neighbouring layers, counted from 0, two for each resolution."""
 
     layers: range
-    name: str = "layers"
+    name: str = ""
 
     @property
     def label(self) -> str:
         """`coarse 4-8 px`; with numbers of layers where they have no name."""
         first, last = self.layers[0], self.layers[-1]
         pixels = span(4 << first // 2, 4 << last // 2)
-        if self.name != "layers":
-            return f"{self.name} {pixels}"
-        return f"layers {first}-{last}, {pixels}"
+        return f"{self.name} {pixels}" if self.name else f"layers {first}-{last}, {pixels}"
 
 
 def style_ranges(resolution: int) -> list[StyleRange]:
@@ -52,12 +50,12 @@ def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution
     """ValueError for layers that the network does not have at `resolution`."""
     if not config.styles:
         raise ValueError("this network has no styles (network.styles is off), so none can be mixed")
-    known = range(config.num_layers(resolution))
-    for some in ranges:
-        if not some.layers or not set(some.layers) <= set(known):
+    count = config.num_layers(resolution)
+    for layers in (some.layers for some in ranges):
+        if not layers or not set(layers) <= set(range(count)):
             raise ValueError(
-                f"layers {some.layers.start}-{some.layers.stop - 1} were asked for, but at "
-                f"{resolution}x{resolution} there are layers 0-{known[-1]}"
+                f"layers {layers.start}-{layers.stop - 1} were asked for, but at "
+                f"{resolution}x{resolution} there are layers 0-{count - 1}"
             )
 
 
