@@ -130,12 +130,11 @@ def draw_directions(
     directions: Directions,
     *,
     seed: int = 0,
-    psi: float | None = None,
     labels: Tensor | None = None,
 ) -> Image:
-    """A row for each direction: the picture of a seed, moved by -3 to 3 standard deviations after
-    truncation by `psi` (default: as the file says); `labels` are (1, label_dim)."""
-    rows, loaded = [], loaded.adjusted(psi=psi)
+    """A row for each direction: the picture of a seed, moved by -3 to 3 standard deviations;
+    `labels` are (1, label_dim)."""
+    rows = []
     for name in directions.names:
         moves = [[directions.edit(name, amount)] for amount in AMOUNTS]
         rows.append([next(loaded.pictures([seed], labels=labels, edits=some)) for some in moves])
