@@ -164,7 +164,10 @@ def evaluate(
         try:
             measured = measure(source, [request.kind for request in group], images, tools)
         except (ModuleNotFoundError, ValueError, OSError) as error:
-            tell(f"{names} could not be measured: {reason_of(error)}")
+            reason = " ".join(str(error).split()) or type(error).__name__
+            if isinstance(error, ModuleNotFoundError):
+                reason = f"the library {error.name} is missing; pip install -e '.[metrics]'"
+            tell(f"{names} could not be measured: {reason}")
             continue
         seconds = round(time.perf_counter() - started, 3)
         for request in group:
@@ -177,12 +180,6 @@ def evaluate(
                 protocol |= {"reals": source.about_reals(), "data": source.store.meta.source}
             protocol |= {**outcome.about, "measured_together": names, "seconds": seconds}
             yield Result(request.name, outcome.values, protocol)
-
-
-def reason_of(error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError):
-        return f"the library {error.name} is missing; pip install -e '.[metrics]'"
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def halves(

@@ -35,8 +35,7 @@ class Lpips:
             raise ValueError(
                 f"LPIPS compares images from {SMALLEST}x{SMALLEST} pixels on, not {height}x{width}"
             )
-        distances: Tensor = self.network(as_rgb(images).float(), as_rgb(others).float())
-        return distances.flatten()
+        return self.network(as_rgb(images).float(), as_rgb(others).float()).flatten()
 
     def about(self) -> dict[str, Any]:
         published = self.trunk_sha256.startswith(str(hash_prefix(WEIGHTS)))

@@ -32,8 +32,7 @@ class Neighbours(NamedTuple):
     @property
     def relative(self) -> np.ndarray:
         """(n, k) distances in units of the typical one: far below 1 is nearly a copy."""
-        relative: np.ndarray = self.distances / max(self.typical, np.finfo(np.float64).tiny)
-        return relative
+        return self.distances / max(self.typical, np.finfo(np.float64).tiny)
 
 
 def nearest(
@@ -95,11 +94,12 @@ def samples_and_nearest(
     for i, sample in enumerate(pictures):
         reals = store.pictures(images[found.indices[i]])
         reals = np.where(found.mirrored[i][:, None, None, None], reals[..., ::-1], reals)
-        cells += [sample.numpy(), *reals]
+        cells += [
+            np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in (sample.numpy(), *reals)
+        ]
         labels += [f"{i}", *(f"{relative:.2f}" for relative in found.relative[i])]
-    channels_last = [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in cells]
     beside = 2 if num > LONGEST else 1
-    return grid(channels_last, columns=beside * (1 + found.indices.shape[1]), labels=labels)
+    return grid(cells, columns=beside * (1 + found.indices.shape[1]), labels=labels)
 
 
 def reduced(

@@ -65,11 +65,10 @@ def load_classifier(path: Path, device: torch.device) -> Classifier:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch would rather have torch.export
-            classifier: Classifier = torch.jit.load(path, map_location=device).eval()
+            return torch.jit.load(path, map_location=device).eval()
     except RuntimeError as error:
         reason = str(error).split("\n")[0]
         raise ValueError(f"{path} is not a TorchScript file, or a damaged one: {reason}") from error
-    return classifier
 
 
 def attribute_entropies(

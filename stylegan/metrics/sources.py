@@ -180,16 +180,13 @@ class GeneratorSamples(ImageSource):
     def mapped(self, z: Tensor, indices: range) -> Tensor:
         """z (n, z_dim) -> w (n, w_dim), where the generator is, with the labels of `indices`."""
         like, labels = self.generator.w_avg, self.labels(indices)
-        w: Tensor = self.generator.mapping(z.to(like), None if labels is None else labels.to(like))
-        return w
+        return self.generator.mapping(z.to(like), None if labels is None else labels.to(like))
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
         """w (n, w_dim) -> images (n, C, r, r), nominally in [-1, 1], not clamped."""
         ws, average = self.generator.broadcast(w), self.generator.w_avg
         ws = sampling.truncated(ws, average, self.psi, self.cutoff, self.centers)
-        images: Tensor = self.generator.synthesis(
-            ws, resolution=self.size, alpha=self.alpha, noise=noise
-        )
+        images = self.generator.synthesis(ws, resolution=self.size, alpha=self.alpha, noise=noise)
         return sampling.unpremultiply(images) if self.generator.config.premultiplied else images
 
     def about(self) -> dict[str, dict[str, Any]]:

@@ -68,8 +68,7 @@ def frechet_distance(
 def root(covariance: np.ndarray) -> np.ndarray:
     """R with R R^T = C."""
     values, vectors = np.linalg.eigh(covariance)
-    result: np.ndarray = vectors * np.sqrt(values.clip(min=0))
-    return result
+    return vectors * np.sqrt(values.clip(min=0))
 
 
 class Estimate(NamedTuple):
