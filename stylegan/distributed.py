@@ -69,18 +69,19 @@ control_group: Any = None  # a group of the CPUs: agreeing never waits for a dev
 
 
 @contextmanager
-def process_group(device: torch.device, timeout_minutes: float = 60) -> Iterator[None]:
+def process_group(device: torch.device, hang_minutes: float = 30) -> Iterator[None]:
     """Joins the processes that torchrun started, and leaves them at the end, unless they have met
-    already."""
+    already. They wait half an hour longer for each other than `hang_minutes`; 0: a week."""
     global control_group
     if device.type == "cuda":
         torch.cuda.set_device(device)  # pinned memory belongs to the current one
     if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
         yield
         return
-    own, timeout = device if device.type == "cuda" else None, timedelta(minutes=timeout_minutes)
-    dist.init_process_group("nccl" if own else "gloo", device_id=own, timeout=timeout)
     patient = timedelta(days=7)  # one process may prepare data or measure while others wait
+    timeout = timedelta(minutes=hang_minutes + 30) if hang_minutes else patient
+    own = device if device.type == "cuda" else None
+    dist.init_process_group("nccl" if own else "gloo", device_id=own, timeout=timeout)
     control_group = dist.new_group(backend="gloo", timeout=patient)
     try:
         yield

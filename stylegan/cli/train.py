@@ -109,12 +109,12 @@ def train(
     import torch
 
     from stylegan import training
-    from stylegan.distributed import on_all_ranks
+    from stylegan.distributed import on_all_ranks, process_group
     from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.preflight import memory_and_cores
-    from stylegan.training.run import fit_to_data, open_store, processes
+    from stylegan.training.run import fit_to_data, open_store
 
     if debug:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
@@ -124,7 +124,7 @@ def train(
     chosen = common.use_device(device)
     run = RunFolder(out or usual_folder(config_name, data))
     given["crop"] = options.crop_of(given["crop"], aspect)
-    with nothing_to_save(), processes(chosen, hang_minutes):
+    with nothing_to_save(), process_group(chosen, hang_minutes):
         asked = run, config_name, data, overrides, given
         machine = chosen.type, *memory_and_cores(chosen)
         setup = on_all_ranks(partial(resolve_setup, *asked, *machine))

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from stylegan.training.transfer import Start
 
 Tell = Callable[[str], None]  # what a user should know
-WEEK_MINUTES = 7 * 24 * 60
 
 
 def silent(text: str) -> None:
@@ -67,7 +66,8 @@ def start(
     """
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
-    with nothing_to_save(), processes(device, hang_minutes), backend_flags(config), folder.alone():
+    group = distributed.process_group(device, hang_minutes)
+    with nothing_to_save(), group, backend_flags(config), folder.alone():
         say = tell if distributed.rank() == 0 else silent
         if isinstance(data, Store):
             store = data
@@ -100,11 +100,6 @@ def start(
         recorder = Recorder(state, store, folder, tell=say, report=report, tensorboard=tensorboard)
         Loop(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes).train()
     return state
-
-
-def processes(device: torch.device, hang_minutes: float) -> AbstractContextManager[None]:
-    """Joins the processes that torchrun started, unless they have met already."""
-    return distributed.process_group(device, hang_minutes + 30 if hang_minutes else WEEK_MINUTES)
 
 
 @contextmanager
