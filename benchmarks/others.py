@@ -86,12 +86,9 @@ def genforce(settings: dict[str, Any]) -> Trial:
         g_smooth_img=10_000,
         z_space_dim=512,
         running_stats=import_module("runners.running_stats").RunningStats(),
-        G_kwargs_train=dict(
-            w_moving_decay=0.995, style_mixing_prob=0.9, trunc_psi=1.0, trunc_layers=0
-        ),
+        G_kwargs_train={"randomize_noise": True},  # mixing and average are its defaults
         D_kwargs_train={},
     )
-    runner.G_kwargs_train["randomize_noise"] = True
     runner.running_stats.add("Gs_beta", log_format=".4f", log_strategy="CURRENT")
     runner.loss = import_module("runners.losses").LogisticGANLoss(runner, {"r1_gamma": 10.0})
     reals = reals_of(settings)
@@ -102,7 +99,7 @@ def huangzh13(settings: dict[str, Any]) -> Trial:
     """`StyleGAN.optimize_discriminator` and `optimize_generator` of models/GAN.py."""
     prepare(settings)
     leave_out("data")
-    optimizer = dict(learning_rate=0.003, beta_1=0.0, beta_2=0.99, eps=1e-8)
+    adam = dict(learning_rate=0.003, beta_1=0.0, beta_2=0.99, eps=1e-8)
     gan = import_module("models.GAN").StyleGAN(
         "linear",
         settings["resolution"],
@@ -110,8 +107,8 @@ def huangzh13(settings: dict[str, Any]) -> Trial:
         512,
         dict(latent_size=512, mapping_layers=8, truncation_psi=-1.0, style_mixing_prob=0.9),
         dict(use_wscale=True, blur_filter=[1, 2, 1]),
-        optimizer,
-        optimizer,
+        adam,
+        adam,
         loss="logistic",
         use_ema=True,
     )
@@ -134,17 +131,14 @@ def rosinality(settings: dict[str, Any]) -> Trial:
     source = re.sub(r"add_\(1 - decay, (.*)\)", r"add_(\1, alpha=1 - decay)", source)
     program: dict[str, Any] = {"__name__": "train"}
     exec(compile(source, str(folder / "train.py"), "exec"), program)
-    go, done = threading.Semaphore(0), threading.Semaphore(0)
-    turns = Turns(go, done)
+    turns = Turns()
     reals, size = reals_of(settings), settings["resolution"]
-    program["tqdm"] = lambda iterable: turns
-    program["sample_data"] = lambda *args: Repeated(reals)
+    program |= {"tqdm": lambda _: turns, "sample_data": lambda *_: Repeated(reals)}
     program |= {"code_size": 512, "n_critic": 1}
     generator = nn.DataParallel(program["StyledGenerator"](512))
     discriminator = nn.DataParallel(program["Discriminator"](from_rgb_activate=True))
     program["generator"], program["discriminator"] = generator, discriminator
-    program["g_running"] = program["StyledGenerator"](512)
-    program["g_running"].train(False)
+    program["g_running"] = program["StyledGenerator"](512).train(False)
     adam = torch.optim.Adam
     inner: Any = generator.module
     program["g_optimizer"] = adam(inner.generator.parameters(), 1e-3, betas=(0.0, 0.99))
@@ -182,8 +176,8 @@ class Repeated:
 class Turns:
     """The progress bar of a loop that waits for its turn before each iteration."""
 
-    def __init__(self, go: threading.Semaphore, done: threading.Semaphore) -> None:
-        self.go, self.done = go, done
+    def __init__(self) -> None:
+        self.go, self.done = threading.Semaphore(0), threading.Semaphore(0)
 
     def __iter__(self) -> Iterator[int]:
         while True:
