@@ -188,6 +188,8 @@ def main(
     """
     if (against == "others") != (clones is not None):
         raise click.UsageError("--against others and --others FOLDER need each other")
+    if clones and (device, alpha) != ("cpu", 1.0):
+        raise click.UsageError("the other programs run here on a CPU, fully grown")
     environment = environment_for(threads, malloc)
     best = {p: peaks.measure(device, p, environment) for p in precision if with_peaks}
     record: dict[str, Any] = {"conditions": conditions(environment, device), "against": against}
