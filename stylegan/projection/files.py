@@ -61,12 +61,12 @@ def check_free(images: Sequence[Path], out: Path, *, tuned: bool, overwrite: boo
     check_folder(out)
     names: dict[str, Path] = {}
     for path in images:
-        other = names.setdefault(name_of(path), path)
-        if other is not path:
+        if other := names.get(name_of(path)):
             raise ValueError(
                 f"{other} and {path} would both be written to {out / name_of(path)}; rename one, "
                 "or project it with another --out"
             )
+        names[name_of(path)] = path
     of_each = [LATENTS, TARGET, PICTURE, RESULT, *([TUNED_PICTURE] if tuned else [])]
     files = [LATENTS, *([TUNED] if tuned else []), *(f"{n}/{f}" for n in names for f in of_each)]
     for file in files:
