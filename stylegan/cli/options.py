@@ -88,7 +88,7 @@ CENTERS = click.option(
     "--centers",
     type=values.CENTERS,
     help="Truncate toward the nearest of so many centres of w, which keeps variety; 'class': of "
-    "the means of classes, with --class toward that of the class; 'none': toward the average.  "
+    "the means of classes, or that of the class asked for; 'none': toward the average.  "
     "[default: as in the file, else none]",
 )
 NOISE = click.option(
