@@ -1,4 +1,4 @@
-"""How often samples show each attribute of a labelled data set, for docs/bundled.md.
+"""How often samples show each attribute of a labelled data set.
 
 A small network learns to read the attributes from the data set; columns of `labels.csv` are named
 `attribute=value`. Its readers of single attributes, saved as TorchScript, serve
