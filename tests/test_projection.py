@@ -16,9 +16,10 @@ from tiny_generators import TINY, random_generator
 from torch import nn
 from torch.testing import assert_close
 
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import save_generator
 from stylegan.metrics.lpips import Lpips
-from stylegan.networks import Generator
+from stylegan.networks import Generator, NetworkConfig
 from stylegan.projection import (
     PerceptualDistance,
     PixelDistance,
@@ -30,7 +31,6 @@ from stylegan.projection import (
 from stylegan.projection.search import autocorrelation_penalty, spread_of_w
 from stylegan.sampling import picture, to_uint8
 
-CPU = torch.device("cpu")
 FEW = SearchOptions(steps=12, samples=100)
 
 
@@ -87,8 +87,9 @@ def test_lpips_looks_at_256_pixels_at_most(size, seen):
 
 
 def chosen(name, *, resolution=16, channels=3, weights=None):
-    options = {"resolution": resolution, "channels": channels, "weights": weights}
-    return choose_distance(name, **options, device=CPU)
+    config = NetworkConfig(resolution, channels, max_channels=4)
+    loaded = LoadedGenerator(Generator(config), "", resolution=resolution)
+    return choose_distance(name, loaded, weights)
 
 
 @pytest.fixture

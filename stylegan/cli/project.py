@@ -107,16 +107,9 @@ def project(
     search_options = projection.SearchOptions(**search)
     projection.check_free(images, out, tuned=tune, overwrite=overwrite)
     loaded = with_own_file(source, common.use_device(device))
-    network = loaded.generator
     loaded.label(class_name)  # errors come before the weights of a distance are loaded
-    projection.check_noise(search_options, network.config)
-    distance, why = projection.choose_distance(
-        distance_name,
-        resolution=loaded.resolution,
-        channels=network.config.image_channels,
-        weights=weights,
-        device=network.w_avg.device,
-    )
+    projection.check_noise(search_options, loaded.generator.config)
+    distance, why = projection.choose_distance(distance_name, loaded, weights)
     say("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
     batch = batch or projection.default_batch(loaded.resolution)
     with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.metrics.efficientnet import (
     HOW_TO_GET,
     EfficientNetLite0,
@@ -88,13 +89,10 @@ class EfficientNetDistance:
 
 def choose_distance(
     name: Literal["auto", "lpips", "eff", "pixels"],
-    *,
-    resolution: int,
-    channels: int,
-    weights: Path | None,
-    device: torch.device,
+    loaded: LoadedGenerator,
+    weights: Path | None = None,
 ) -> tuple[Distance, str]:
-    """The distance for images of that size, and the reason for the choice.
+    """The distance for pictures of a generator, and the reason for the choice.
 
     "auto" is LPIPS if everything that it needs is on this machine, else pixels. "lpips" downloads
     the weights of VGG16 unless `weights` (their file or its folder) has them.
@@ -103,13 +101,14 @@ def choose_distance(
         raise ValueError(f"--weights are those of LPIPS, which --distance {name} does not use")
     if name == "pixels":
         return PixelDistance(), "as asked"
-    problem = None
+    problem, channels = None, loaded.generator.config.image_channels
+    device = loaded.generator.w_avg.device
     if channels not in (1, 3):  # alpha is searched, too
         problem = f"it looks at gray or RGB, not at images of {channels} channels"
     elif name == "eff":
         missing = f"its weights are missing ({HOW_TO_GET})"
         problem = None if weights_path() else missing
-    elif resolution < SMALLEST:
+    elif loaded.resolution < SMALLEST:
         problem = f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
     elif importlib.util.find_spec("torchmetrics") is None:
         problem = "the library torchmetrics is missing (pip install -e '.[metrics]')"

@@ -1,9 +1,8 @@
 """Projects image files, tunes a generator to them, and writes all that comes of it."""
 
 import dataclasses
-import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import count
+from stylegan.networks import Generator
 from stylegan.projection.distance import Distance, psnr
 from stylegan.projection.search import SearchOptions, project
 from stylegan.projection.tuning import TuningOptions, tune
@@ -26,28 +26,16 @@ LATENTS, TARGET, PICTURE, RESULT = "latents.npz", "target.png", "projection.png"
 TUNED, TUNED_PICTURE = "tuned.pt", "tuned.png"
 
 
-def read_target(path: Path, **how: Any) -> Tensor:
-    """As `target_of`, of a file. ValueError or FileNotFoundError names it if it cannot be read."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no image file {path}")
-    return target_of(path.read_bytes(), **how, name=str(path))
-
-
 def target_of(
-    content: bytes,
-    *,
-    resolution: int,
-    channels: int,
-    premultiply: bool = False,
-    crop: Crop = "center",
-    name: str = "image",
+    content: bytes, loaded: LoadedGenerator, *, crop: Crop | None = None, name: str = "image"
 ) -> Tensor:
-    """The picture of an image file as (1, channels, resolution, resolution) in [-1, 1]. It is read
+    """The picture of an image file as `loaded` would make it: (1, C, r, r) in [-1, 1]. It is read
     and cropped as training data are, but smaller pictures are enlarged. Errors call it `name`."""
+    network = loaded.generator.config
     with quiet_decoding():
-        image = decode(content, channels=channels, name=name)
-        pixels = planes(Fit.of(crop).square(image, resolution))
-        pixels = premultiplied(pixels) if premultiply else pixels
+        image = decode(content, channels=network.image_channels, name=name)
+        pixels = planes(Fit.of(crop or loaded.crop).square(image, loaded.resolution))
+        pixels = premultiplied(pixels) if network.premultiplied else pixels
     return torch.from_numpy(pixels.copy()).float()[None] / 127.5 - 1
 
 
@@ -97,15 +85,15 @@ def project_files(
     done, and of how many. Returns the number of projections, and the errors of images that cannot
     be read.
     """
-    network = loaded.generator.config
     if crop is None or (crop == "pad" and loaded.active_rectangle is not None):
         crop = loaded.crop  # which knows the aspect
     rectangle = loaded.active_rectangle if crop.startswith("pad") else None
-    like = {"channels": network.image_channels, "premultiply": network.premultiplied, "crop": crop}
     targets, errors = dict[Path, Tensor](), list[Exception]()
     for path in images:
         try:
-            targets[path] = read_target(path, resolution=loaded.resolution, **like)
+            if not path.is_file():
+                raise FileNotFoundError(f"there is no image file {path}")
+            targets[path] = target_of(path.read_bytes(), loaded, crop=crop, name=str(path))
         except (ValueError, OSError) as error:
             errors.append(error)
     if not targets:
@@ -113,7 +101,8 @@ def project_files(
 
     def write_image(path: Path, image: Tensor) -> None:
         """One image (1, C, r, r) without its padding."""
-        pixels = sampling.to_uint8(image, premultiplied=network.premultiplied)
+        alpha = loaded.generator.config.premultiplied
+        pixels = sampling.to_uint8(image, premultiplied=alpha)
         save_picture(path, sampling.picture(sampling.crop(pixels, rectangle)[0]), overwrite=True)
 
     growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
@@ -127,33 +116,25 @@ def project_files(
         "class": class_name,
         "crop": crop,
     }
-    done, total = 0, len(targets) * starts * options.steps + (tuning.steps if tuning else 0)
-    wanted, left = torch.cat(list(targets.values())), iter(targets.items())
+    wanted, steps = torch.cat(list(targets.values())), len(targets) * starts * options.steps
+    total = steps + (tuning.steps if tuning else 0)
+    nearest = search(
+        loaded.generator, wanted.split(batch), distance, options, starts, progress, total, **how
+    )
     found: list[tuple[Tensor, list[Tensor] | None]] = []  # ws and noise of each image
-    for some in wanted.split(batch):
-        ends = []  # the last state from each start
-        for start in range(starts):
-            for state in project(loaded.generator, some, distance, options, start=start, **how):
-                progress(done + len(some) * state.step, total)
-            ends.append(state)
-            done += len(some) * options.steps
-        for i, (path, target) in enumerate(itertools.islice(left, len(some))):
-            distances = [float(end.distances[i]) for end in ends]
-            best, row = ends[distances.index(min(distances))], slice(i, i + 1)
-            ws, image = best.ws[row], best.images[row]
-            noise = best.noise and [noise_map[row] for noise_map in best.noise]
-            found.append((ws, noise))
-            near = float(psnr(image, target.to(image), rectangle))
-            result: dict[str, Any] = {"image": str(path), **about}
-            result |= {"final_distance": min(distances), "psnr_db": near}
-            result |= {"starts": distances} if starts > 1 else {}
-            folder = out / name_of(path)
-            folder.mkdir(parents=True, exist_ok=True)
-            write_latents(folder / LATENTS, ws, noise)
-            write_image(folder / TARGET, target)
-            write_image(folder / PICTURE, image)
-            write_text(folder / RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
-            tell(f"{path}: distance {min(distances):.4g}, PSNR {near:.1f} dB")
+    for (path, target), (ws, noise, image, distances) in zip(targets.items(), nearest, strict=True):
+        found.append((ws, noise))
+        near = float(psnr(image, target.to(image), rectangle))
+        result: dict[str, Any] = {"image": str(path), **about}
+        result |= {"final_distance": min(distances), "psnr_db": near}
+        result |= {"starts": distances} if starts > 1 else {}
+        folder = out / name_of(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_latents(folder / LATENTS, ws, noise)
+        write_image(folder / TARGET, target)
+        write_image(folder / PICTURE, image)
+        write_text(folder / RESULT, json.dumps(result, indent=2, allow_nan=False) + "\n")
+        tell(f"{path}: distance {min(distances):.4g}, PSNR {near:.1f} dB")
     ws = torch.cat([ws for ws, _ in found])
     layers = zip(*(noise for _, noise in found if noise), strict=True)
     noise = [torch.cat(maps) for maps in layers] or None
@@ -162,7 +143,7 @@ def project_files(
         return len(found), errors
     how |= {"noise": noise, "batch": batch}
     for tuned in tune(loaded.generator, wanted, ws, distance, tuning, **how):
-        progress(done + tuned.step, total)
+        progress(steps + tuned.step, total)
     generator = tuned.generator.eval()
     for (path, target), (ws, noise) in zip(targets.items(), found, strict=True):
         with torch.no_grad(), sampling.repeatable():
@@ -171,6 +152,31 @@ def project_files(
         near = float(psnr(image, target.to(image), rectangle))
         tell(f"{path}: PSNR {near:.1f} dB after tuning")
     origin = f"{loaded.origin}, tuned to {count(len(found), 'picture')}"
-    new = dataclasses.replace(loaded, generator=generator, origin=origin)
-    save_loaded(out / TUNED, new)
+    save_loaded(out / TUNED, dataclasses.replace(loaded, generator=generator, origin=origin))
     return len(found), errors
+
+
+def search(
+    generator: Generator,
+    batches: Sequence[Tensor],
+    distance: Distance,
+    options: SearchOptions,
+    starts: int,
+    progress: Callable[[int, int], None],
+    total: int,
+    **how: Any,
+) -> Iterator[tuple[Tensor, list[Tensor] | None, Tensor, list[float]]]:
+    """Of each target the nearest result: ws, noise and image, and the distances of all starts."""
+    done = 0
+    for targets in batches:
+        ends = []  # the last state from each start
+        for start in range(starts):
+            for state in project(generator, targets, distance, options, start=start, **how):
+                progress(done + len(targets) * state.step, total)
+            ends.append(state)
+            done += len(targets) * options.steps
+        for i in range(len(targets)):
+            distances, row = [float(end.distances[i]) for end in ends], slice(i, i + 1)
+            best = ends[distances.index(min(distances))]
+            noise = best.noise and [noise_map[row] for noise_map in best.noise]
+            yield best.ws[row], noise, best.images[row], distances
