@@ -17,7 +17,6 @@ from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_with_file
 from stylegan.lineage import licence_of, source_of
 from stylegan.messages import listed
-from stylegan.networks import Generator
 from stylegan.schedule import resolutions
 
 LAYER = re.compile(r"synthesis\.(?:(input)|(?:blocks|to_rgb)\.(\d+))\..+")
@@ -42,17 +41,19 @@ def resolution_of(name: str) -> int | None:
 
 
 @torch.no_grad()
-def blended(
+def blend(
     a: LoadedGenerator,
     b: LoadedGenerator,
     *,
     first: int | None = None,
     last: int | None = None,
     share: float = 1.0,
-) -> Generator:
+) -> LoadedGenerator:
     """The network of `a`, whose layers from resolution `first` to `last` (None: the finest) are
     `share` of those of `b`. Without `first` it is the whole network, mapping included, whose new
     average w is measured. ValueError unless both have the same shapes and have grown as far.
+
+    It has all that the file of `a` says, and the history of both: `with_own_file` makes them.
     """
     described = [
         dataclasses.asdict(one.generator.config)
@@ -88,26 +89,12 @@ def blended(
     network.load_state_dict({name: between(name) for name in ours})
     if first is None and 0 < share < 1:
         network.w_avg.copy_(sampling.mapped_samples(network, SAMPLES).double().mean(dim=0))
-    return network.eval()
-
-
-def blend(
-    a: LoadedGenerator,
-    b: LoadedGenerator,
-    *,
-    first: int | None = None,
-    last: int | None = None,
-    share: float = 1.0,
-) -> LoadedGenerator:
-    """The blended network, with all that the file of `a` says, and the history of both: they are
-    made by `with_own_file`."""
-    network = blended(a, b, first=first, last=last, share=share)
     what = "all layers" if first is None else f"layers {first} to {last or 'the finest'}"
     sources = {source.sha256: source for source in [*a.lineage, *b.lineage]}
     own = sources.pop(b.lineage[-1].sha256)
     return dataclasses.replace(
         a,
-        generator=network,
+        generator=network.eval(),
         origin=f"blend of {a.origin} and {b.origin}",
         images_seen=None,
         centers=None if first is None else a.centers,

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial|((?:state|generator)-\d+)\.partial", re.S)
 UNFINISHED = re.compile(r"\..+\.unfinished-[0-9a-f]{8}", re.S)
+NO_LOCKS = errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL
 ABANDONED_SECONDS = 3600  # a folder to which nobody wrote for so long was left by a killed process
 
 
@@ -90,33 +91,24 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def lock(path: Path) -> int | None:
-    """A descriptor that holds `path` until it is closed or the process ends; None on file systems
-    without locks. BlockingIOError if another process holds it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        no_locks = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL)
-        if error.errno in no_locks:
-            return None
-        raise
-    return descriptor
-
-
-def release(descriptor: int | None) -> None:
-    """End a lock."""
-    if descriptor is not None:
-        os.close(descriptor)
-
-
-def is_of(descriptor: int | None, path: Path) -> bool:
-    """Whether `path` is still what was locked, not another that has taken its name."""
-    try:
-        return descriptor is None or os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make a folder if need be, and hold it. BlockingIOError if another process holds it; on file
+    systems without locks nothing is checked."""
+    with contextlib.ExitStack() as held:
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # a refused call has just removed it
+                descriptor = os.open(folder, os.O_RDONLY)
+                held.callback(os.close, descriptor)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    if error.errno not in NO_LOCKS:
+                        raise
+                if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                    break
+        yield
 
 
 def check_file(path: Path, *, overwrite: bool, endings: Iterable[str] = ()) -> None:

@@ -8,8 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stylegan import disk
-from stylegan.disk import check_folder, unfinished_name, write_text
+from stylegan.disk import check_folder, locked, unfinished_name, write_text
 from stylegan.distributed import from_rank0
 from stylegan.lineage import SECTION, Lineage, from_plain
 from stylegan.lineage import to_toml as lineage_toml
@@ -209,20 +208,13 @@ class RunFolder:
         """Make the folder and hold it, until `held` ends."""
         check_folder(self.path)
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
-        while True:
-            self.path.mkdir(parents=True, exist_ok=True)
-            try:
-                descriptor = disk.lock(self.path)
-            except FileNotFoundError:  # a call that was refused has just removed it
-                continue
-            except BlockingIOError as error:
-                raise ValueError(
-                    f"another process is training in {self.path}; wait until it has finished or "
-                    "end it, or choose another --out"
-                ) from error
-            held.callback(disk.release, descriptor)
-            if disk.is_of(descriptor, self.path):
-                break
+        try:
+            held.enter_context(locked(self.path))
+        except BlockingIOError as error:
+            raise ValueError(
+                f"another process is training in {self.path}; wait until it has finished or "
+                "end it, or choose another --out"
+            ) from error
         held.callback(remove_empty, made)
         for path in self.unfinished():
             path.unlink()

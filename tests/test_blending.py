@@ -9,14 +9,15 @@ from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan import sampling
-from stylegan.blending import blended, resolution_of
+from stylegan.blending import blend, resolution_of
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import load_source, save_generator
 from stylegan.lineage import NVIDIA, Source, sha256_of
 
 
 def loaded(seed, config=TINY, **about):
-    about = {"resolution": config.resolution} | about
+    source = Source(f"{seed}.pt", sha256=f"{seed}")
+    about = {"resolution": config.resolution, "lineage": (source,)} | about
     return LoadedGenerator(random_generator(config, seed), f"network {seed}", **about)
 
 
@@ -35,7 +36,7 @@ def files(tmp_path):
 )
 def test_layers_of_some_resolutions_are_the_others(first, last, taken):
     a, b = loaded(0), loaded(1)
-    found = blended(a, b, first=first, last=last).state_dict()
+    found = blend(a, b, first=first, last=last).generator.state_dict()
     for name, ours in a.generator.state_dict().items():
         theirs = b.generator.state_dict()[name]
         assert torch.equal(found[name], theirs if resolution_of(name) in taken else ours), name
@@ -44,7 +45,7 @@ def test_layers_of_some_resolutions_are_the_others(first, last, taken):
 def test_a_share_is_between_both_and_leaves_the_parents_alone():
     a, b = loaded(0), loaded(1)
     before = {name: t.clone() for name, t in a.generator.state_dict().items()}
-    found = blended(a, b, first=8, share=0.25).state_dict()
+    found = blend(a, b, first=8, share=0.25).generator.state_dict()
     name = "synthesis.blocks.8.conv1.weight"
     theirs = b.generator.state_dict()[name]
     assert_close(found[name], 0.75 * before[name] + 0.25 * theirs)
@@ -54,7 +55,7 @@ def test_a_share_is_between_both_and_leaves_the_parents_alone():
 
 def test_a_whole_network_between_two_has_an_average_of_its_own():
     a, b = loaded(0), loaded(1)
-    network = blended(a, b, share=0.5)
+    network = blend(a, b, share=0.5).generator
     weights = network.state_dict()
     for name in ("mapping.layers.1.weight", "synthesis.input.const"):
         assert_close(
@@ -63,19 +64,19 @@ def test_a_whole_network_between_two_has_an_average_of_its_own():
     mean = sampling.mapped_samples(network, 10_000).mean(dim=0)
     assert_close(network.w_avg, mean, rtol=1e-4, atol=1e-5)
     for share, parent in ((0, a), (1, b)):
-        same = blended(a, b, share=share).state_dict()
+        same = blend(a, b, share=share).generator.state_dict()
         assert all(torch.equal(same[n], t) for n, t in parent.generator.state_dict().items())
 
 
 def test_what_cannot_be_blended_is_refused():
     wide = dataclasses.replace(TINY, w_dim=4, max_channels=4)
     with pytest.raises(ValueError, match=r"w_dim 8 and 4, max_channels 8 and 4"):
-        blended(loaded(0), loaded(1, wide), share=0.5)
+        blend(loaded(0), loaded(1, wide), share=0.5)
     with pytest.raises(ValueError, match=r"resolution reached 16 and 8"):
-        blended(loaded(0), loaded(1, resolution=8), first=8)
+        blend(loaded(0), loaded(1, resolution=8), first=8)
     for first, last in ((5, None), (16, 8)):
         with pytest.raises(ValueError, match=f"{first} to .*, but the resolutions .* 4, 8, 16"):
-            blended(loaded(0), loaded(1), first=first, last=last)
+            blend(loaded(0), loaded(1), first=first, last=last)
 
 
 def test_the_command_writes_a_generator_with_the_history_of_both(files, tmp_path):
@@ -86,5 +87,5 @@ def test_the_command_writes_a_generator_with_the_history_of_both(files, tmp_path
     assert [s.source for s in found.lineage] == ["a.pt", "b.pt"]
     assert found.lineage[1].copied == "layers 8 to 8, share 1"
     assert NVIDIA in told("info", tmp_path / "c.pt")
-    whole = blended(load_source(a), load_source(b), first=8, last=8).state_dict()
+    whole = blend(load_source(a), load_source(b), first=8, last=8).generator.state_dict()
     assert all(torch.equal(found.generator.state_dict()[n], t) for n, t in whole.items())

@@ -22,6 +22,7 @@ from .sources import Pictures, SequenceSource, Source, open_source, reasons_of
 from .store import CLASSES, META, VECTORS, Skipped, Store, StoreMeta, file_name
 
 ProgressCallback = Callable[[int, int], None]  # images done, images in all
+HEADER = 128  # bytes of the header of a .npy file of images, however many
 SMALL = "image smaller than the resolution"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -127,16 +128,8 @@ def write_levels(
     hashes = {r: hashlib.sha256() for r in resolutions(resolution)}
     with contextlib.ExitStack() as stack:
         files = {r: stack.enter_context(open(folder / file_name(r), "wb")) for r in hashes}
-
-        def write_headers() -> None:
-            """Their length is the same for any number of images."""
-            for r, file in files.items():
-                file.seek(0)
-                shape = len(kept), channels, r, r
-                header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(file, header)
-
-        write_headers()
+        for file in files.values():
+            file.seek(HEADER)
         for i, levels in enumerate(loaded):
             if isinstance(levels, Skipped):
                 skipped.append(levels)
@@ -145,7 +138,11 @@ def write_levels(
             for r, pixels in levels.items():
                 files[r].write(pixels.data)
                 hashes[r].update(pixels.data)
-        write_headers()
+        for r, file in files.items():
+            file.seek(0)
+            shape = len(kept), channels, r, r
+            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)
     return kept, skipped, {file_name(r): digest.hexdigest() for r, digest in hashes.items()}
 
 

@@ -1,5 +1,4 @@
-"""Where images come from: a folder, a zip that is read without unpacking it, TFRecords, or a
-sequence that a program holds."""
+"""Where images come from: a folder, a zip, TFRecords, or a sequence that a program holds."""
 
 import functools
 import hashlib
@@ -112,8 +111,7 @@ class Source(ABC):
         return lines
 
     def fingerprint(self, names: Sequence[str]) -> str:
-        """A hash that changes when one of these images is added, removed, renamed or written
-        again."""
+        """A hash that changes with each image that is added, removed, renamed or written again."""
         digest = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape"))
         for line in self.listing(names):
             digest.update(repr(line).encode())
@@ -251,7 +249,8 @@ class SequenceSource(Source):
     kind = "sequence"
 
     def __init__(self, images: Pictures, labels: Sequence[str] | None, path: Path) -> None:
-        self.images, self.classes = images, labels
+        self.images = images
+        self.classes = [None] * len(images) if labels is None else list(map(str, labels))
         if labels is not None and len(labels) != len(images):
             raise ValueError(f"{len(labels)} labels are given for {len(images)} images")
         super().__init__(path, (f"{i:09}.png" for i in range(len(images))))
@@ -261,8 +260,7 @@ class SequenceSource(Source):
         return image if isinstance(image, Image.Image) else from_array(image)
 
     def read_labels(self) -> Labels:
-        none = [None] * len(self.images)
-        return of_classes(none if self.classes is None else list(map(str, self.classes)))
+        return of_classes(self.classes)
 
     def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         yield (len(self.images),)
