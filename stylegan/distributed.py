@@ -38,10 +38,8 @@ def processes_of_machine() -> int:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device to use: `auto` takes the process's own GPU, else MPS, else the CPU.
-
-    ValueError for what is not a device, or not one of this machine.
-    """
+    """The device to use: `auto` takes the process's own GPU, else MPS, else the CPU. ValueError for
+    what is not a device of this machine."""
     there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if name == "auto":
         name = next((kind for kind, number in there.items() if number), "cpu")
@@ -127,10 +125,8 @@ def from_rank0(make: Callable[[], Value]) -> Value:
 
 def on_all_ranks(make: Callable[[], Value], *, at_once: bool = False) -> Value:
     """`make()` of each process, the first of a machine ahead of its others, which find its work
-    done, unless all are to work `at_once`. It must not speak to other processes.
-
-    An error that a user can cause is raised on all ranks, so that none hangs.
-    """
+    done, unless all are to work `at_once`. It must not speak to other processes. An error that a
+    user can cause is raised on all ranks, so that none hangs."""
     in_turn = world_size() > 1 and not at_once
     if in_turn and local_rank() > 0:
         dist.barrier(control_group)

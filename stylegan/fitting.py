@@ -69,10 +69,9 @@ def choose(
     *,
     width: int | None = None,
 ) -> tuple[TrainConfig, str]:
-    """All that depends on the number of pictures, their size and the device, as an expert would
-    choose it. What is `asked`, options as `-o` has them, stays, and the rest fits it. `needed` is
-    the memory that a step is expected to take, in bytes for each process. With the configuration
-    comes why its resolution is not the pictures', empty if it is."""
+    """All that depends on the number of pictures, their size and the device, chosen to fit what is
+    `asked`, options as `-o` has them. `needed` is the memory that a step is expected to take, in
+    bytes for each process. Also why the resolution is not the pictures', empty if it is."""
     asked = [*implied(asked), *asked]
     given, hindrance = named(asked), ""
     own = RESOLUTION in given
@@ -202,9 +201,8 @@ def fitted(
     """Overrides that make sense of another resolution, length or width than the usual.
 
     Beyond the usual resolution the finest layers have as many channels as the paper's finest. With
-    `width` no layer has more channels, and all keep their proportions. Growing takes at most half
-    of the training; there are at least twelve grids of samples, at most one per kimg. A run that
-    has begun keeps its phases.
+    `width` no layer has more channels, and all keep their proportions. A run that has begun keeps
+    its phases; for others see `shortened`.
     """
     network, plan = config.network, begun or shortened(config.schedule)
     base, most = network.channel_base, network.max_channels

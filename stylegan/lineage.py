@@ -16,7 +16,7 @@ from stylegan.toml import toml_value
 NVIDIA = "CC BY-NC 4.0"  # of the official weights; goes with whatever is trained from them
 UNKNOWN = "unknown"
 SECTION = "lineage"  # of a run's config.toml, beside the options
-SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of one, which no file can hold
 MOST_SOURCES, LONGEST = 1000, 4096  # of what is read
 
 
@@ -78,15 +78,13 @@ def from_plain(values: Any) -> tuple[Source, ...]:
     if not isinstance(values, list | tuple) or len(values) > MOST_SOURCES:
         raise ValueError(f"{SECTION} must be a list of sources, not {readable(repr(values))}")
     for value in values:
-        texts = isinstance(value, dict) and all(map(is_text, value.values()))
+        texts = isinstance(value, dict) and all(
+            isinstance(text, str) and len(text) <= LONGEST and not SURROGATE.search(text)
+            for text in value.values()
+        )
         if not texts or not {"source", "sha256"} <= value.keys() <= fields:
             raise ValueError(f"{SECTION} holds {readable(repr(value))}, which is not a source")
     return tuple(Source(**value) for value in values)
-
-
-def is_text(value: Any) -> bool:
-    """Whether it is of a sensible length, without halves of surrogates, which no file can hold."""
-    return isinstance(value, str) and len(value) <= LONGEST and not SURROGATE.search(value)
 
 
 def to_toml(lineage: Lineage) -> str:

@@ -137,11 +137,8 @@ class RunFolder:
         return max(map(images_of, self.states()), default=0)
 
     def has_lost_its_states(self) -> bool:
-        """Whether results show that states were saved, of which none is left.
-
-        A run that was killed before its first state holds results of one moment at most, unless
-        the disk refused its states.
-        """
+        """Whether results show that states were saved, of which none is left. A run that was killed
+        before its first state holds results of one moment at most, unless the disk refused it."""
         if self.states():
             return False
         log, _ = read_lines(self.log_file, "event")
@@ -196,9 +193,8 @@ class RunFolder:
     def alone(self) -> Iterator[None]:
         """Meanwhile no other call trains here: ValueError if one does already, in all processes.
 
-        The folder is made if it is not there, and removed if nothing was written to it. Where the
-        system or its files have no locks, nothing is checked. What a killed call has left of a file
-        is removed.
+        The folder is made if it is not there, and removed if nothing was written to it. What a
+        killed call has left of a file is removed.
         """
         with ExitStack() as held:
             from_rank0(lambda: self.enter(held))

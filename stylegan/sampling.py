@@ -84,11 +84,8 @@ def seed_noise(
 
 
 def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
-    """Images (N, C, H, W) as pictures, uint8 (N, H, W, C): `floor(127.5 x + 128)` in [0, 255].
-
-    What lies beyond [-1, 1] is cut off, ties go up, and NaN is black. The scale is the official
-    one, never fitted to the image. Colours of `premultiplied` images are divided by alpha.
-    """
+    """Images (N, C, H, W) as pictures, uint8 (N, H, W, C): officially `floor(127.5 x + 128)`, cut
+    off beyond [0, 255]. NaN is black. Colours of `premultiplied` images are divided by alpha."""
     images = unpremultiply(images) if premultiplied else images
     levels = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
     pictures: np.ndarray = levels.floor().clamp(0, 255).to(torch.uint8).cpu().numpy()
@@ -142,7 +139,7 @@ def generate(
 ) -> Iterator[np.ndarray]:
     """Pictures of the seeds in their order, in chunks uint8 (n, H, W, C) with n <= `batch`.
 
-    Runs where the generator is. `labels` (N, label_dim), or (1, label_dim) for all. With "random"
+    `labels` (N, label_dim), or (1, label_dim) for all. With "random"
     each image's noise comes from its own seed. Pictures made one at a time are always the same
     bits; in a larger batch arithmetic may differ in the last bit, a picture by one gray level.
     `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles. Given

@@ -79,7 +79,7 @@ def contents(folder):
 
 
 def newest_state(out):
-    return checkpoint.load_kind(RunFolder(Path(out)).states()[-1], "state")
+    return checkpoint.load(RunFolder(Path(out)).states()[-1], "state")
 
 
 # A run

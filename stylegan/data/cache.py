@@ -175,8 +175,7 @@ class Cached:
 
 
 def cached_stores(cache_dir: str | Path | None = None) -> list[Cached]:
-    """All stores in the cache, those used last first. Other folders there, and links, are not the
-    cache's."""
+    """All stores in the cache, those used last first; no other folders there, and no links."""
     folder = Path(cache_dir or default_cache_dir())
     stores = []
     for path in folder.iterdir() if folder.is_dir() else ():

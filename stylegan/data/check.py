@@ -18,7 +18,7 @@ from .store import Skipped, Store, is_store
 
 Size = tuple[int, int]  # width, height
 MOST_NAMED, MOST_GROUPS = 12, 8  # files in one line; reasons
-MOST_SEEN = 256  # pictures of which `chosen` looks at the colours
+MOST_SEEN = 256  # pictures, evenly chosen, of which `chosen` looks at the colours
 
 
 @dataclass
@@ -112,7 +112,7 @@ def check(
     workers: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Findings:
-    """What is in a folder, zip or store, and what `prepare` would leave out. Nothing is written.
+    """What is in a folder, zip or store, and what `prepare` would leave out.
 
     Every image is decoded and the pixels of a store are compared with their hashes. Without
     `decode` only the heads of files are read, which is fast and does not find damage behind them.
@@ -161,8 +161,7 @@ def check(
 
 def chosen(data: str | Path, include: Sequence[str] = ()) -> tuple[int, str]:
     """The channels that pictures need: 4 if at least half of them have transparent pixels, 1 if all
-    are gray, else 3; and a line that says so. A store has its own; of many pictures 256 are looked
-    at, evenly chosen."""
+    are gray, else 3; and a line that says so. A store has its own."""
     if is_store(data):
         channels = Store(data).channels
         return channels, f"channels: {MODES[channels]}, as the store has"
@@ -175,9 +174,8 @@ def chosen(data: str | Path, include: Sequence[str] = ()) -> tuple[int, str]:
         return "gray" if (pixels[..., :2] == pixels[..., 1:3]).all() else "coloured"
 
     some = source.names[:: -(-len(source.names) // MOST_SEEN)]
-    kinds: list[str | Skipped] = list(decoded(look, some))
-    clear, gray = kinds.count("transparent"), kinds.count("gray")
-    total = clear + gray + kinds.count("coloured")
+    kinds = Counter(kind for kind in decoded(look, some) if isinstance(kind, str))
+    clear, gray, total = kinds["transparent"], kinds["gray"], kinds.total()
     channels = 3 if not total else 4 if 2 * clear >= total else 1 if gray == total else 3
     return channels, (
         f"channels: {MODES[channels]}: of {count(total, 'picture')} looked at, {clear} have "

@@ -54,8 +54,7 @@ def eyes_and_mouth(points: np.ndarray) -> np.ndarray:
 
 
 def square_of(points: np.ndarray) -> Square:
-    """The square around a face, of its points (5 or 68, 2), which are numbers of pixels from 0 on.
-    ValueError if they are not a face."""
+    """The square around a face with these points (5 or 68, 2); ValueError if they are not one."""
     if points.shape not in ((5, 2), (68, 2)):
         raise ValueError(f"{FORM}, not {points.shape}")
     left, right, mouth0, mouth1 = eyes_and_mouth(points.astype(float))
@@ -88,8 +87,8 @@ def aligned(image: Image.Image, points: np.ndarray, size: int) -> Image.Image:
 
 
 def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
-    """The part of the picture that the square is in, with a border, and the square in it; if it
-    leaves the picture, mirrored, blurred, and fading to the median colour at the rim."""
+    """The part of the picture that the square is in, with a border, and the square in it; beyond
+    the picture it is mirrored, blurred, and fades to the median colour."""
     reach = np.abs(square.right) + np.abs(square.down)
     border = math.ceil(BORDER * square.side)
     low = np.floor(square.center - reach).astype(int) - border
@@ -127,9 +126,8 @@ def mirrored(image: Image.Image, widths: np.ndarray, blur: float) -> Image.Image
 
 
 def read_landmarks(path: Path) -> dict[str, list[np.ndarray]]:
-    """The points of each face of each picture, by its name, in the order of a CSV: a line is the
-    name of a picture and x and y of each point; the first line may be one of names. ValueError, in
-    one line, for anything else."""
+    """The points of each face of each picture, by its name, in a CSV: a line is the name of a
+    picture and x and y of each point; the first line may be one of names."""
     faces: dict[str, list[np.ndarray]] = {}
     try:
         for name, *numbers in csv_lines(path.read_bytes()):

@@ -77,9 +77,7 @@ def is_image(name: str) -> bool:
 @contextlib.contextmanager
 def quiet_decoding() -> Iterator[None]:
     """Silence Pillow's remarks on odd metadata: only whether the pixels can be read matters.
-
-    Warning filters belong to the process, so this goes around threads, not inside them.
-    """
+    Warning filters belong to the process, so this goes around threads, not inside them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # MAX_PIXELS decides

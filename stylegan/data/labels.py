@@ -31,8 +31,7 @@ class Labels(NamedTuple):
         return self.rows.ndim == 2
 
     def of(self, images: Sequence[int]) -> "Labels | None":
-        """Those of some of the images, without the classes that none of them has; None if an image
-        has no class."""
+        """Those of some images, without classes that none has; None if an image has no class."""
         rows = self.rows[np.asarray(images, np.int64)]
         if self.vectors:
             return Labels(self.names, rows)
@@ -77,9 +76,7 @@ def of_vectors(vectors: np.ndarray, names: list[str] | None = None) -> Labels:
 
 def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
     """The labels of `images`, by their relative names, in a file of labels; see datasets/README.md.
-
-    ValueError, in one line, for a file that does not say a label of the same kind for each.
-    """
+    ValueError, in one line, unless it has one of the same kind for each."""
     try:
         pairs, names = (in_json if file == JSON else in_csv)(content)
         found = {name.replace("\\", "/"): label for name, label in pairs}

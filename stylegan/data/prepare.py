@@ -109,9 +109,8 @@ def prepare_images(
     workers: int = 1,
     **settings: Any,
 ) -> Store:
-    """As `prepare`, of the images of a sequence: Pillow images, or arrays uint8 (H, W[, C]), whose
-    classes are `labels`. `images[i]` is asked for when its turn comes, by `workers` threads, so
-    that the sequence may read or draw it then."""
+    """As `prepare`, of the images of a sequence, whose classes are `labels`. `images[i]` is asked
+    for when its turn comes, by `workers` threads, so that the sequence may read or draw it then."""
     return prepare(SequenceSource(images, labels, Path(out)), out, workers=workers, **settings)
 
 
@@ -121,8 +120,7 @@ def write_levels(
     resolution: int,
     channels: int,
 ) -> tuple[list[int], list[Skipped], dict[str, str]]:
-    """Write the pixels of all images; their places in `loaded`, the other ones, and a hash of each
-    file."""
+    """Write the pixels of all images; their places in `loaded`, the others, a hash of each file."""
     kept: list[int] = []
     skipped = []
     hashes = {r: hashlib.sha256() for r in resolutions(resolution)}
@@ -176,11 +174,8 @@ def offered_resolution(source: Source, crop: Crop) -> int:
 
 
 def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
-    """An image uint8 (..., r, r) at all sizes from 4 to r, averaged 2x2 as officially.
-
-    The averages are not rounded from one level to the next, only where a level is stored: to
-    nearest, ties to even. Sums are carried.
-    """
+    """An image uint8 (..., r, r) at all sizes from 4 to r, averaged 2x2 as officially: rounded
+    where a level is stored, to nearest, ties to even, not from one level to the next."""
     levels = {image.shape[-1]: image}
     sums, count = np.ascontiguousarray(image), 1  # of pixels in a sum
     while sums.shape[-1] > MIN_RESOLUTION:

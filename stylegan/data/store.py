@@ -94,8 +94,7 @@ def is_store(path: str | Path) -> bool:
 
 
 def remove_files(folder: Path) -> None:
-    """Remove the files of a store: nothing that has another name, and no link. The folder goes too
-    unless something is left in it."""
+    """Remove the files of a store, no others and no links; then the folder, if it is empty."""
     known = {META, CLASSES, VECTORS, "names.txt", ORIGIN}
     for file in folder.iterdir():
         if (file.name in known or LEVEL.fullmatch(file.name)) and not file.is_symlink():
@@ -184,8 +183,8 @@ class Store:
 
     def training_identity(self, resolution: int, *, labels: bool) -> str:
         """Names all that a run up to `resolution` sees: the images and, with `labels`, their
-        labels and the names of those. Below the largest resolution every level counts: averages of
-        larger images are not those of images that were rounded at `resolution`."""
+        labels. Below the largest resolution every level counts: averages of larger images are not
+        those of images that were rounded at `resolution`."""
         levels = resolutions(resolution) if resolution < self.resolution else [resolution]
         seen: list[Any] = [self.identity(r) for r in levels]
         if labels:
@@ -199,8 +198,7 @@ class Store:
         return self.labels
 
     def one_hot(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Some of the labels as the networks take them: classes become one-hot, float32
-        (len(labels), number of classes); vectors stay as they are."""
+        """Some of the labels as the networks take them, float32: classes become one-hot."""
         self.require_labels()
         if np.ndim(labels) == 2:
             return np.asarray(labels, np.float32)

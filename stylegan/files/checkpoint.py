@@ -52,9 +52,13 @@ def is_old(path: Path) -> bool:
         return file.read(len(OLD_MAGIC)) == OLD_MAGIC
 
 
-def load(path: Path) -> dict[str, Any]:
-    """The payload of one of our files, on the CPU, loaded without running code from it."""
-    return checked(read_torch(path), path)
+def load(path: Path, kind: Kind | None = None) -> dict[str, Any]:
+    """The payload of one of our files, on the CPU, loaded without running code from it. ValueError
+    if it is not of the `kind` that is needed."""
+    payload = checked(read_torch(path), path)
+    if kind is not None and payload["kind"] != kind:
+        raise ValueError(f"{path} is a {payload['kind']} file; a {kind} file is needed here")
+    return payload
 
 
 def read_torch(path: Path) -> object:
@@ -88,13 +92,11 @@ def read_torch(path: Path) -> object:
 
 def is_npz(path: Path) -> bool:
     """Whether the file is an archive of NumPy arrays and nothing else."""
-    if not is_zip(path):
-        return False
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError):
-        return False  # `read_torch` says why
+        return False  # if it should be one, `read_torch` says why not
     return bool(names) and all(name.endswith(".npy") for name in names)
 
 
@@ -114,8 +116,7 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def check_entries(path: Path) -> None:
-    """ValueError unless the entries of a zip archive are not packed and hold the numbers that they
-    were written with."""
+    """ValueError unless the entries of a zip archive are not packed, and undamaged."""
     with zipfile.ZipFile(path) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
             raise ValueError("its entries are larger than the file")
@@ -171,14 +172,6 @@ def check_weights(weights: object) -> None:
     for name, value in weights.items():
         if not (isinstance(name, str) and isinstance(value, Tensor)):
             raise ValueError(f"weights must be tensors by name; {name!r}: {type(value).__name__}")
-
-
-def load_kind(path: Path, kind: Kind) -> dict[str, Any]:
-    """As `load`, and an error if the file is of another kind."""
-    payload = load(path)
-    if payload["kind"] != kind:
-        raise ValueError(f"{path} is a {payload['kind']} file; a {kind} file is needed here")
-    return payload
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:

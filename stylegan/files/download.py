@@ -79,11 +79,8 @@ def hub_cache() -> Path:
 
 
 def hash_prefix(file_name: str) -> str | None:
-    """The digits of SHA-256 in `NAME-<digits>.pt`, at least 8.
-
-    The number in `generator-000600000.pt` is one of images.
-    """
-    if re.fullmatch(r"(generator|state)-\d+\.pt", file_name):
+    """The digits of SHA-256 in `NAME-<digits>.pt`, at least 8."""
+    if re.fullmatch(r"(generator|state)-\d+\.pt", file_name):  # of a run: a number of images
         return None
     found = re.search(r"-([0-9a-f]{8,64})\.", file_name)
     return found[1] if found else None

@@ -93,13 +93,10 @@ class LoadedGenerator:
     def description(self) -> dict[str, Any]:
         """All but the weights, as plain values, for a file."""
         rectangle, centers = self.active_rectangle, self.centers
+        as_they_are = ("images_seen", "resolution", "alpha", "psi", "cutoff")
         return {
             "config": dataclasses.asdict(self.generator.config),
-            "images_seen": self.images_seen,
-            "resolution": self.resolution,
-            "alpha": self.alpha,
-            "psi": self.psi,
-            "cutoff": self.cutoff,
+            **{name: getattr(self, name) for name in as_they_are},
             "label_names": list(self.label_names),
             "active_rectangle": None if rectangle is None else list(rectangle),
             "lineage": to_plain(self.lineage),
@@ -150,9 +147,8 @@ class LoadedGenerator:
     ) -> Iterator[np.ndarray]:
         """Pictures uint8 (H, W, C) one by one, without padding: see `sampling.generate`.
 
-        Give `seeds`, or untruncated styles `ws` (N, num_styles, w_dim). With `ws`, seeds
-        serve random noise only; their default is 0, 1, ... `noise` is "const" by default.
-        `edits` move what truncation leaves.
+        Give `seeds`, or untruncated styles `ws` (N, num_styles, w_dim); then seeds serve random
+        noise only. `noise` is "const" by default. `edits` move what truncation leaves.
         """
         how = self.adjusted(psi=psi, cutoff=cutoff, resolution=resolution, alpha=alpha, edits=edits)
         if seeds is None:
@@ -195,19 +191,16 @@ class LoadedGenerator:
 
     def label(self, class_name: str | None) -> Tensor | None:
         """The label (1, label_dim) of a class by name or number, or of several with weights as in
-        `smile=0.7,sad=0.3`; None for a network without labels.
-
-        ValueError unless a class is given exactly where there are some.
-        """
+        `smile=0.7,sad=0.3`; None for a network without labels, which must get no class."""
         count, names = self.generator.config.label_dim, list(self.label_names)
-        if count == 0 and class_name is None:
-            return None
         if count == 0:
+            if class_name is None:
+                return None
             raise ValueError(
                 f"the class {class_name} was given, but the {self.origin} has no labels"
             )
-        known = ", ".join(map(readable, names)) if names else f"0 to {count - 1}"
         if class_name is None:
+            known = ", ".join(map(readable, names)) or f"0 to {count - 1}"
             raise ValueError(
                 f"the {self.origin} has labels: choose one, as with --class "
                 f"{readable(names[0]) if names else 0}; known: {readable(known, 1000)}"
@@ -232,7 +225,7 @@ class LoadedGenerator:
 
 
 def weights_sha256(generator: Generator, of: tuple[str, ...] = ("",)) -> str:
-    """Hash of all weights whose names begin so, with their names, whatever file they are in."""
+    """Hash of all weights whose names begin so, with their names."""
     digest = hashlib.sha256()
     for name, weight in sorted(generator.state_dict().items()):
         if name.startswith(of):
@@ -269,8 +262,7 @@ def checked_centers(centers: Any, w_dim: int) -> Tensor:
 
 
 def in_the_middle(edges: Sequence[int]) -> bool:
-    """Whether these are edges in a square picture, of any resolution, whose padding is the same on
-    opposite sides."""
+    """Whether these are edges in a square picture with the same padding on opposite sides."""
     if len(edges) != 4 or any(type(edge) is not int for edge in edges):
         return False
     top, bottom, left, right = edges
@@ -338,15 +330,13 @@ class SeededGenerator(Generator):
         batch: int | None = None,
     ) -> Tensor:
         """The pictures that `stylegan generate` writes for these seeds: uint8 (N, C, H, W), on the
-        CPU, made where the network is, without gradients.
+        CPU, made where the network is, without gradients and padding, as far as growth has come.
 
-        Truncation (`psi`, and `cutoff` layers of it or "all") is what the file says unless given,
-        else 0.7 and 8. `labels` (N or 1, label_dim) exactly when the network has labels. `noise`
-        "random" draws each image's from its own seed. Growth is as far as it has come; padding is
-        cut off. `edits` (`stylegan.directions.read_edits`) move what truncation leaves; `batch`
-        images are made at once.
+        Truncation (`psi`, and `cutoff` layers or "all") is what the file says unless given.
+        `labels` (N or 1, label_dim) exactly when the network has labels. `noise` "random" draws
+        each image's from its seed. `edits` (`stylegan.directions.read_edits`) move what truncation
+        leaves; `batch` images are made at once.
         """
-        sampling.check_seeds(seeds)
         if not len(seeds):
             raise ValueError("there are no seeds, so there is nothing to make")
         pictures = self.loaded.pictures(

@@ -25,10 +25,8 @@ def load_generator(
     path_or_url: str | Path, *, map_location: str | torch.device = "cpu"
 ) -> SeededGenerator:
     """The generator that `path_or_url` names, in eval mode: see `load_source` for what it may be.
-
-    `sample` makes pictures as its file says. To call it while it is still growing, pass the
-    `resolution` and `alpha` of its `loaded`.
-    """
+    `sample` makes pictures as its file says; who calls it while it is still growing passes the
+    `resolution` and `alpha` of its `loaded`."""
     return SeededGenerator.of(load_source(path_or_url, map_location=map_location))
 
 
@@ -103,10 +101,8 @@ def files_of(path: Path, *, states_first: bool = False) -> list[Path]:
 def load_discriminator(
     source: str | Path, *, map_location: str | torch.device = "cpu"
 ) -> Discriminator:
-    """The discriminator of a run (of its newest state), a state file, a file that
-    `stylegan convert --discriminator` wrote, or an official snapshot; or of an https address of
-    one of these. In eval mode. ValueError if there is none.
-    """
+    """The discriminator, in eval mode, of a run (its newest state), a state file, an official
+    snapshot, what `stylegan convert --discriminator` wrote, or an address of one of these."""
     path = files_of(located(source), states_first=True)[0]
     network = read_snapshot(path).discriminator
     if network is None:

@@ -167,7 +167,7 @@ def newest_state(folder: RunFolder, tell: Tell = silent) -> tuple[Path | None, d
     damaged: list[str] = []
     for path in reversed(from_rank0(folder.states)):
         try:
-            payload = on_all_ranks(partial(checkpoint.load_kind, path, "state"))
+            payload = on_all_ranks(partial(checkpoint.load, path, "state"))
         except (ValueError, OSError) as error:
             damaged.append(str(error))
             continue

@@ -109,10 +109,7 @@ def parts(config: NetworkConfig) -> Iterator[tuple[str, str, int, int]]:
 
 def import_weights(content: object) -> Snapshot:
     """The networks of a file of another PyTorch program, from its `content`, safely loaded.
-
-    ValueError says what does not fit, or that no layout known here has such names; what it says
-    goes on from the name of the file.
-    """
+    ValueError says what does not fit, going on from the name of the file."""
     if isinstance(content, Mapping):
         for weights, layout in itertools.product(generators_in(content), LAYOUTS):
             if weights.keys() >= set(layout.needed):
@@ -246,8 +243,7 @@ def check_blur(name: str, kernel: Tensor) -> None:
 
 
 def trained_resolution(synthesis: SynthesisNetwork) -> int:
-    """The resolution up to which some noise strength has left zero, where it begins; layers beyond
-    have not been trained."""
+    """The resolution up to which some noise strength has left zero, where training begins."""
     layers = synthesis.noise_layers(synthesis.config.resolution)
     moved = [i for i, e in enumerate(layers) if e.noise is not None and e.noise.strength.any()]
     if not moved:

@@ -92,10 +92,7 @@ def tensor(path: str, value: Any) -> Tensor:
 
 def load_official(path: str | Path) -> Snapshot:
     """Read an official version 1 snapshot (G, D, Gs); nothing that the file names is executed.
-
-    The configurations of generator and discriminator are one and the same where their settings
-    agree. ValueError says what the file is if it is something else.
-    """
+    ValueError says what the file is if it is something else."""
     path = Path(path)
     g, d, ema = read_networks(path)
     try:
@@ -175,10 +172,8 @@ def shared_configs(
 
 
 def rectangle_in_name(name: str, resolution: int) -> Rectangle | None:
-    """The part of the images that is not padding, as the names of published files specify it.
-
-    `karras2019stylegan-cars-512x384.pkl`, or a copy: 512 wide, 384 high, in the middle of 512x512.
-    """
+    """The part of the images that is not padding, by the name of a published file or a copy:
+    `karras2019stylegan-cars-512x384.pkl` has 512 wide and 384 high, in the middle of 512x512."""
     size = re.search(r"-(\d{1,5})x(\d{1,5})\b", name)
     width, height = map(int, size.groups()) if size else (0, 0)
     if width == height or max(width, height) != resolution or min(width, height) < 1:

@@ -32,14 +32,12 @@ HALF = torch.float16, torch.bfloat16
 
 def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
     """The networks of the payload of a file; any fault of it is an error that names the file."""
-    kind = checkpoint.checked(payload, path)["kind"]
+    origin = f"{checkpoint.checked(payload, path)['kind']} file {path}"
     try:
-        return networks_of(payload, f"{kind} file {path}")
+        return networks_of(payload, origin)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise ValueError(
-            f"the {kind} file {path} cannot be used: {readable(reason, 1000)}"
-        ) from error
+        raise ValueError(f"the {origin} cannot be used: {readable(reason, 1000)}") from error
 
 
 def networks_of(payload: Mapping[str, Any], origin: str) -> Snapshot:
