@@ -50,9 +50,13 @@ def cut(path):
     os.truncate(path, path.stat().st_size // 2)
 
 
+def garble(path):
+    path.write_bytes(path.read_bytes().replace(b"{", b"("))  # in the header
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
-    [("meta.json", cut), ("0008.npy", os.unlink), ("0016.npy", cut)],
+    [("meta.json", cut), ("0008.npy", os.unlink), ("0016.npy", cut), ("0004.npy", garble)],
 )
 def test_a_damaged_cached_store_is_made_anew(name, change, tmp_path):
     source = folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(3)})

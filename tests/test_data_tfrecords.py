@@ -110,6 +110,9 @@ def test_one_hot_labels_of_tfrecords_are_classes_and_others_vectors(tmp_path):
     np.testing.assert_array_equal(store.labels, numbers)
     none = official_set(tmp_path / "none", images(), np.zeros((5, 0), np.float32))
     assert prepare(none, tmp_path / "store").label_names == []
+    for i, wrong in enumerate((np.full((5, 1), 1e39), np.full((5, 1), "a"), numbers[:4])):
+        path = official_set(tmp_path / f"wrong{i}", images(), wrong)
+        assert prepare(path, tmp_path / f"store{i}").labels is None
 
 
 @pytest.mark.parametrize(("content", "message"), [

@@ -186,6 +186,7 @@ def test_other_pages_get_no_answer(port, page, header, value):
             assert status == 403 and list(json.loads(content)) == ["error"]
             assert not [name for name in found if name.startswith("Access-Control")]
     assert sent(port, "POST", "/picture", b"{}")[0] == 403  # without an origin
+    assert [asked(port, "/picture", body)[0] for body in (b"[]", b"[" * 99_999)] == [400, 400]
     for path in ("/config", "/../pyproject.toml", "/page.py"):
         assert sent(port, "GET", path)[0] == 404
 

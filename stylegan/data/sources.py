@@ -20,7 +20,7 @@ from stylegan.messages import count, listed, readable, reason_of
 
 from . import tfrecords
 from .images import HEIC, MODES, extensions, from_array, head, is_image, open_image, reading
-from .labels import CSV, JSON, Labels, of_classes, of_vectors, read_labels
+from .labels import CSV, JSON, MOST, Labels, of_classes, of_vectors, read_labels
 from .store import NO_LABELS, Skipped
 
 MAX_FILE_BYTES = 2**29  # of an image in a zip: as many as `MAX_PIXELS` take without compression
@@ -231,12 +231,14 @@ class TFRecordSource(Source):
             return none
         name = readable(os.path.basename(self.label_files[0]))
         try:
-            rows = np.load(self.label_files[0], allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise ValueError(f"{name} holds no labels: {readable(error)}") from error
-        if rows.ndim != 2 or len(rows) != len(self.names) or not np.isfinite(rows).all():
+            with np.errstate(over="ignore"):  # what becomes infinite is refused below
+                read = np.load(self.label_files[0], allow_pickle=False)
+                rows = read.astype(np.float32, casting="same_kind")
+        except Exception as error:  # a damaged file can raise almost anything
+            raise ValueError(f"{name} holds no labels: {readable(error, 300)}") from error
+        if rows.ndim != 2 or len(rows) != len(self.names) or not (np.abs(rows) < MOST).all():
             raise ValueError(f"{name} does not hold finite numbers for {len(self.names)} images")
-        return of_vectors(rows.astype(np.float32)) if rows.size else none
+        return of_vectors(rows) if rows.size else none
 
     def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         for file in (self.file, *map(Path, self.label_files)):

@@ -136,8 +136,8 @@ class Store:
         """The array of a file, one row for each image; ValueError if it is another one."""
         try:
             array = np.lib.format.open_memmap(self.path / name, mode="r")
-        except SyntaxError as error:  # in a damaged header
-            raise ValueError(f"{name} is not an array") from error
+        except Exception as error:  # a damaged header can raise almost anything
+            raise ValueError(f"{name} is not an array: {error}") from error
         if (array.dtype, array.shape) != (kind, (self.num_images, *shape)):
             raise ValueError(f"{name} holds {array.dtype} {array.shape}")
         return array

@@ -54,7 +54,9 @@ class Handler(BaseHTTPRequestHandler):
             length = int(self.headers.get("Content-Length", 0))
             if not 0 <= length <= LARGEST_REQUEST:
                 raise ValueError(f"a request has at most {LARGEST_REQUEST >> 20} MiB")
-            with contextlib.closing(answer(json.loads(self.rfile.read(length)))) as parts:
+            if not isinstance(values := json.loads(self.rfile.read(length)), dict):
+                raise ValueError("a request is a JSON object")
+            with contextlib.closing(answer(values)) as parts:
                 for part in parts:
                     self.tell(200, part)
 
@@ -63,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
         """What cannot be answered is told: with its status, unless the answer has begun."""
         try:
             yield
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             self.tell(STATUSES.get(type(error), 400), {"error": reason_of(error)})
 
     def own(self, places: Mapping[str, Any]) -> Any:
