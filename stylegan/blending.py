@@ -1,7 +1,6 @@
 """Networks made of two: layers of one and the rest of another, or weights between both.
 
-Pinkney and Adler 2020. It works where one was trained on from the other, or both from a third:
-then a number means the same in both.
+Pinkney and Adler 2020. It works where one was trained on from the other, or both from a third.
 """
 
 import copy
@@ -34,8 +33,7 @@ def with_own_file(source: str, device: str | torch.device = "cpu") -> LoadedGene
 
 
 def resolution_of(name: str) -> int | None:
-    """The resolution whose block a weight belongs to; None for the mapping network, and for layers
-    of a network of one's own."""
+    """The resolution whose block a weight belongs to; None for those of the mapping network."""
     found = LAYER.fullmatch(name)
     return None if found is None else 4 if found[1] else int(found[2])
 

@@ -21,8 +21,7 @@ ABANDONED_SECONDS = 3600  # a folder to which nobody wrote for so long was left 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that becomes `path` once it is complete and safe on the disk; after an error
-    `path` is as it was."""
+    """A file to write that becomes `path` once complete and on the disk, not after errors."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         with open(partial, "xb") as file:
@@ -112,8 +111,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def check_file(path: Path, *, overwrite: bool, endings: Iterable[str] = ()) -> None:
-    """ValueError unless a file may be written to `path`: asked before any work is done. It must be
-    new unless `overwrite`, and end in one of `endings`, if there are any."""
+    """ValueError unless a file may be written to `path`: it must be new unless `overwrite`, and end
+    in one of `endings`, if there are any."""
     known = list(endings)
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file to write")
@@ -127,8 +126,7 @@ def check_file(path: Path, *, overwrite: bool, endings: Iterable[str] = ()) -> N
 
 
 def check_folder(folder: Path, *, empty: bool = False) -> None:
-    """ValueError unless files may be written into `folder`, which may exist, and is `empty` if it
-    must be."""
+    """ValueError unless files may be written into `folder`, which may have to be `empty`."""
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path} is a file; choose another folder")
@@ -137,6 +135,5 @@ def check_folder(folder: Path, *, empty: bool = False) -> None:
 
 
 def name_of(path: Path) -> str:
-    """The name without its ending, for files made of this one; of `...png` that is not `..`, the
-    folder above."""
-    return path.stem if path.stem.strip(".") else path.name
+    """The name without its ending, for files made of this one."""
+    return path.stem if path.stem.strip(".") else path.name  # of `...png` not `..`

@@ -171,8 +171,7 @@ def too_large(facts: Facts, config: TrainConfig) -> str:
 def images_at_once(
     config: TrainConfig, facts: Facts, needed: Callable[[TrainConfig], float]
 ) -> TrainConfig:
-    """`config` with as many images at once as the memory holds, at least a group of the minibatch
-    deviation."""
+    """`config` with as many images at once as memory holds, at least a group of the deviation."""
     share = batch_size_at(config.network.resolution, config.schedule) // facts.processes
     group = min(max(config.network.deviation_group, 1), share)
     parts = [n for n in range(share - 1, group - 1, -1) if share % n == n % group == 0]

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 
 def readable(text: object, limit: int = 200) -> str:
-    """A name, path, label or text that others made, as every message shows it: as it is if it is
-    printable and short, else quoted with escapes (line breaks, terminal codes, lone surrogates),
-    or cut."""
+    """A name, path, label or text that others made, as every message shows it: quoted with escapes
+    unless it is printable, and cut if it is long."""
     text = str(text)
     text = text if text.isprintable() and text else repr(text)
     return text if len(text) <= limit else f"{text[:limit]}..."

@@ -9,8 +9,7 @@ Curve = Callable[[Tensor], Tensor]  # places (n,) -> points (n, ...) there
 
 
 def slerp(a: Tensor, b: Tensor, t: Tensor) -> Tensor:
-    """Unit vectors (n, d) at the fraction t (n, 1) of the great circles from a / |a| to b / |b|,
-    which must not be opposite."""
+    """Unit vectors (n, d) at the fraction t (n, 1) of the great circles from a / |a| to b / |b|."""
     a, b = (v / v.norm(dim=1, keepdim=True) for v in (a, b))
     cosine = (a * b).sum(dim=1, keepdim=True)
     across = b - cosine * a

@@ -84,8 +84,8 @@ class RunFolder:
         skipped: Sequence[tuple[str, str]],
         lineage: Lineage = (),
     ) -> None:
-        """Write what the run is, where its weights came from, where its images are, and those that
-        it cannot use, each with its reason; what is so already is left as it is."""
+        """Write what the run is, where weights and images came from, and which images it cannot
+        use; what is so already is left as it is."""
         from stylegan.config import to_toml
 
         lines = [f"{readable(name, 4096)}\t{readable(why, 4096)}\n" for name, why in skipped]
@@ -172,8 +172,8 @@ class RunFolder:
         return sorted(grids)
 
     def retain_states(self, images_seen: int, keep: int, milestone_images: int = 0) -> None:
-        """Delete all states up to that of `images_seen` but the last `keep` of them and milestones:
-        the first state after each multiple of `milestone_images` (0: none)."""
+        """Delete states up to that of `images_seen` but the last `keep` of them and milestones: the
+        first after each multiple of `milestone_images` (0: none)."""
         passed = {0}
         for path in [path for path in self.states() if images_of(path) <= images_seen][:-keep]:
             multiple = images_of(path) // milestone_images if milestone_images else 0

@@ -99,8 +99,7 @@ def unpremultiply(images: Tensor) -> Tensor:
 
 
 def over_squares(pictures: np.ndarray, side: int = 8) -> np.ndarray:
-    """Pictures uint8 (..., H, W, C); those with alpha (C = 4) over a light chequered ground, whose
-    squares have `side` pixels, as RGB."""
+    """Pictures uint8 (..., H, W, C), those with alpha as RGB over a light chequered ground."""
     if pictures.shape[-1] != 4:
         return pictures
     rows, columns = np.indices(pictures.shape[-3:-1]) // side
@@ -117,8 +116,7 @@ def default_batch(resolution: int) -> int:
 def truncated(
     ws: Tensor, average: Tensor, psi: float, cutoff: int | None, centers: Tensor | None = None
 ) -> Tensor:
-    """Styles (N, num_styles, w_dim), pulled toward the average, or, of `centers` (K, w_dim), each
-    row toward its nearest."""
+    """Styles (N, num_styles, w_dim), pulled toward the average, or the nearest of `centers`."""
     return truncate(ws, average if centers is None else nearest(ws, centers), psi, cutoff)
 
 
@@ -139,13 +137,11 @@ def generate(
 ) -> Iterator[np.ndarray]:
     """Pictures of the seeds in their order, in chunks uint8 (n, H, W, C) with n <= `batch`.
 
-    `labels` (N, label_dim), or (1, label_dim) for all. With "random"
-    each image's noise comes from its own seed. Pictures made one at a time are always the same
-    bits; in a larger batch arithmetic may differ in the last bit, a picture by one gray level.
-    `ws` (N, num_styles, w_dim), not yet truncated, take the place of the seeds' own styles. Given
-    `noise` maps are (1, 1, r, r), or (N, 1, r, r) with one per picture. `move` (num_styles, w_dim)
-    is added to all styles after truncation: see `edits.total_move`. `centers` (K, w_dim) take the
-    place of the average: see `truncated`.
+    `labels` are (N or 1, label_dim), maps of `noise` (N or 1, 1, r, r); "random" noise comes from
+    each image's own seed. `ws` (N, num_styles, w_dim), not yet truncated, take the place of the
+    seeds' own styles, `centers` (K, w_dim) that of the average; `edits.total_move` makes `move`.
+    Pictures made one at a time are always the same bits; in a larger batch arithmetic may differ in
+    the last bit, a picture by one gray level.
     """
     check_seeds(seeds)
     config, average, n = generator.config, generator.w_avg, len(seeds)

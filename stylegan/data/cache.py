@@ -47,14 +47,13 @@ def cached_store(
 ) -> Store:
     """The store of a folder or zip, made on first use and again if it is damaged or files change.
 
-    `data` may be a store itself; then its settings must be the ones asked for, except that a
-    higher resolution serves a lower one, since it holds all below. `labels` refuses, before any
-    work, files whose labels cannot be read. With `begun`, HEIC pictures that could not be read when
-    a run began stay left out.
+    `data` may be a store of the settings asked for, or of a higher resolution. `labels` refuses,
+    before any work, files whose labels cannot be read. With `begun`, HEIC pictures that could not
+    be read when a run began stay left out.
 
     All processes call it; the first of each machine prepares, the first of all shows its progress
-    and calls `tell` with files that are not taken and with what is written where. Of programs that
-    prepare the same data at the same time, the first to finish is used by all.
+    and tells what is not taken and what is written where. Of programs that prepare the same data
+    at the same time, the first to finish is used by all.
     """
     check_settings(resolution, crop, channels, premultiply)
     asked: dict[str, Any] = {"resolution": resolution, "crop": crop, "channels": channels}
@@ -126,7 +125,7 @@ def sound_store(path: Path) -> Store | None:
 
 
 def changes_since(store: Store, known: str, resolution: int, *, labels: bool) -> str:
-    """Which images of `store` are others than those of the cached store that training knows as
+    """Which images of `store` differ from those of the cached one with the training identity
     `known`; empty if that is there no more."""
     for one in cached_stores(store.path.parent):
         with contextlib.suppress(OSError, ValueError):

@@ -118,8 +118,7 @@ def check_mode(image: Image.Image) -> None:
 
 
 def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
-    """Upright width and height, and Pillow's mode. Only the head of the file is read: damage
-    behind it is not found."""
+    """Upright width and height, and Pillow's mode, of which only the head of the file tells."""
     image = open_image(file, name)
     with reading(name):
         width, height = image.size
@@ -218,8 +217,7 @@ class Fit:
         return min(height, width * down // across)
 
     def active_rectangle(self, resolution: int) -> tuple[int, int, int, int] | None:
-        """top, bottom, left, right of the middle part of a square that shows the picture, the rest
-        being padding; None: all of the square shows it."""
+        """top, bottom, left, right of the part of a square that is not padding; None: all of it."""
         across, down = self.aspect
         if across == down:
             return None

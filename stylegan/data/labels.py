@@ -104,8 +104,7 @@ def in_json(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
 
 
 def in_csv(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
-    """Image and class name or list of numbers, of each; and the names of numbers, by the first line
-    unless that begins with an image."""
+    """The same of a CSV, whose first line has names unless it begins with an image."""
     lines = csv_lines(content)
     if not lines or len(lines[0]) < 2:
         raise ValueError("its lines are not `file,label` or `file,number,number,...`")

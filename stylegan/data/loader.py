@@ -44,9 +44,9 @@ def process_reals(
     mirror: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """uint8 images (N, C, r, r) as the discriminator sees them: range [-1, 1]. Those marked in
-    `mirror`, bool (N,), are flipped left-right. While a resolution fades in, the reals fade as the
-    fakes do: with their own 2x2 averages, which weigh 1 - alpha."""
+    """uint8 images (N, C, r, r) as the discriminator sees them: range [-1, 1], those marked in
+    `mirror`, bool (N,), flipped left-right. While a resolution fades in, their own 2x2 averages
+    weigh 1 - alpha, as those of the fakes."""
     if mirror is not None:  # by bits, while they are bytes: `where` is slow for those
         marked = mirror.to(torch.uint8).neg_()[:, None, None, None]  # 255, all bits
         flipped = images.flip(3)
@@ -74,9 +74,8 @@ def batches(
     """Endless batches at one resolution, beginning after the first `start` images.
 
     All processes follow one stream of indices that depends on the seed only. A global batch is the
-    next `batch_size` of them, of which each rank yields its contiguous part, on `device`. Rows of a
-    memory-mapped file need no decoding, so threads read them, `workers` at once and a batch or more
-    ahead; with 0 a batch is read when it is asked for.
+    next `batch_size` of them, of which each rank yields its contiguous part, on `device`. `workers`
+    threads read ahead; with 0 a batch is read when it is asked for.
     """
     if batch_size % world_size:
         what = f"a batch of {batch_size} images"

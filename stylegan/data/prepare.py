@@ -48,8 +48,7 @@ def prepare(
     offers; `images.Fit` has the ways of cropping. `premultiply` stores the colours of images with
     alpha (4 channels) times their alpha, so that averages of them are right. Images that cannot be
     read or are smaller than the resolution are left out and listed in the store; `strict` refuses
-    them. Labels are stored if every image has one. `out` appears only when complete; what is about
-    to be written is told before.
+    them. Labels are stored if every image has one. `out` appears only when complete.
     """
     out, fit = Path(out), Fit.of(crop)
     check_settings(resolution, crop, channels, premultiply)
@@ -231,7 +230,7 @@ def decoded(
     progress: ProgressCallback | None = None,
 ) -> Iterator[Result | Skipped]:
     """What a function that decodes an image gives for each name; its OSErrors and ValueErrors are
-    reasons to leave one out. Threads are enough: Pillow's decoders release the interpreter lock."""
+    reasons to leave one out. On threads: Pillow's decoders release the interpreter lock."""
 
     def attempt(name: str) -> Result | Skipped:
         try:

@@ -60,8 +60,7 @@ class Source(ABC):
                 raise ValueError(f"{what}; available: {known or 'none'}")
             found = [name for name in found if first_folder(name) in include]
         self.names = [name for name in found if is_image(name)]
-        used = {*self.label_files, *self.names}
-        self.ignored = [name for name in found if name not in used]
+        self.ignored = [n for n in found if not is_image(n) and n not in self.label_files]
         if not self.names:
             others = f"found {kinds_of(self.ignored)}" if found else "found no other files"
             raise ValueError(

@@ -107,8 +107,7 @@ class Store:
     """A prepared data set. Opening one checks that its files are complete.
 
     Its files: `0004.npy` ... up to the full resolution, uint8 (N, C, r, r); `labels.npy`, int64
-    (N,), or `label_vectors.npy`, float32 (N, numbers), if images have labels; `names.txt`;
-    `meta.json`.
+    (N,), or `label_vectors.npy`, float32 (N, numbers); `names.txt`; `meta.json`.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -207,8 +206,8 @@ class Store:
         return rows
 
     def sample_labels(self, n: int) -> np.ndarray:
-        """Labels to show what was learned, float32 (n, label_dim): the classes in turn, or the
-        vectors of images that are evenly spread over the store."""
+        """Labels to show what was learned, float32 (n, label_dim): classes in turn, or vectors of
+        images that are evenly spread over the store."""
         labels = self.require_labels()
         if labels.ndim == 2:
             return self.one_hot(labels[np.arange(n) * self.num_images // n])

@@ -181,7 +181,7 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 def fitting(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights without the prefix `module.` of DataParallel and DDP; one ValueError for all
-    that are missing, surplus or not like the `wanted` ones."""
+    `misfits`."""
     given = {name.removeprefix("module."): value for name, value in weights.items()}
     problems = misfits(wanted, given)
     if problems:

@@ -1,5 +1,4 @@
-"""A folder for the Hugging Face Hub: `model.safetensors`, as `stylegan export` writes it, and a
-model card."""
+"""A folder for the Hugging Face Hub: `model.safetensors`, as exported, and a model card."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,8 +65,7 @@ def save_folder(
 
 
 def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
-    """The licence as the Hub reads it, and all else for people. It is that of the card, or NVIDIA's
-    if the weights began from theirs."""
+    """The licence as the Hub reads it, NVIDIA's if the weights began from theirs, and all else."""
     nvidia = licence_of(loaded.lineage) == NVIDIA
     licence = card.licence or (NONCOMMERCIAL if nvidia else "")
     if nvidia and not licence.startswith("cc-by-nc"):

@@ -46,9 +46,8 @@ def write_latents(path: Path, ws: Tensor, noise: Sequence[Tensor] | None = None)
 
 
 def read_latents(path: Path, generator: Generator, labels: Tensor | None = None) -> Latents:
-    """The styles and noise maps in a file, for `generator`; ValueError, naming the file, for what
-    the module does not describe or a network of another size. `labels` (1, label_dim) are for
-    latents `z` of a network with labels; `w` and `ws` need none."""
+    """The styles and noise maps in a file, for `generator`; ValueError, naming the file, if they do
+    not fit it. `labels` (1, label_dim) are for latents `z` of a network with labels."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with latents")
     try:
@@ -84,8 +83,7 @@ def checked_numbers(name: str, array: np.ndarray) -> Tensor:
 
 
 def kind_of(arrays: Mapping[str, Tensor], config: NetworkConfig) -> str:
-    """Which form of styles is there; ValueError unless it is one, N >= 1 rows of the network's
-    size, with nothing but noise beside it."""
+    """The one form of styles that is there, beside noise; ValueError if it does not fit."""
     names = [name for name in arrays if not NOISE.fullmatch(name)]
     rows = {"ws": (config.num_styles(), config.w_dim), "w": (config.w_dim,), "z": (config.z_dim,)}
     if len(names) != 1 or names[0] not in rows:
@@ -102,8 +100,7 @@ def kind_of(arrays: Mapping[str, Tensor], config: NetworkConfig) -> str:
 
 
 def noise_of(arrays: Mapping[str, Tensor], config: NetworkConfig, n: int) -> list[Tensor] | None:
-    """The noise maps in the order of layers, None if there are none: two for each resolution up to
-    some one, as many as pictures or one for all."""
+    """The noise maps in the order of layers, two for each resolution up to some one, or None."""
     count = len(arrays) - 1  # all but the styles
     if not count:
         return None

@@ -29,10 +29,8 @@ Cutoff = int | Literal["all"] | None  # layers that truncation reaches; None: as
 
 @dataclass(frozen=True, eq=False)
 class LoadedGenerator:
-    """A generator in eval mode with what its file says about it, and the edits of its pictures.
-
-    An argument of a method that is None takes the file's value.
-    """
+    """A generator in eval mode with what its file says about it, and the edits of its pictures. An
+    argument of a method that is None takes the file's value."""
 
     generator: Generator
     origin: str  # which file it came from, and of what kind that is
@@ -243,8 +241,8 @@ def hashes(generator: Generator) -> dict[str, str]:
 
 
 def fits(about: Mapping[str, Any], generator: Generator) -> bool:
-    """Whether w of a file with these hashes mean the same to the generator: it has the same mapping
-    network, as after tuning. Older files have the hash of all weights alone."""
+    """Whether a file with these hashes is of the same mapping network, so that w mean the same.
+    Older files have the hash of all weights alone."""
     return any(about.get(name) == found for name, found in hashes(generator).items())
 
 
@@ -308,8 +306,7 @@ class SeededGenerator(Generator):
 
     @classmethod
     def of(cls, loaded: LoadedGenerator) -> Self:
-        """A loaded generator, whose weights it shares, in eval mode; of its class, if that is
-        one of a user's."""
+        """Shares the weights of a loaded generator; also of its class, if that is a user's."""
         own = type(loaded.generator)
         kind = cls if issubclass(cls, own) else type(own.__name__, (cls, own), {})
         with torch.device("meta"):

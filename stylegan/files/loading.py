@@ -42,13 +42,9 @@ def load_bundled(
 
 
 def load_source(source: str | Path, *, map_location: str | torch.device = "cpu") -> LoadedGenerator:
-    """The generator of a run folder, one of our files, an official .pkl, official variables (.npz),
-    a checkpoint of another program (see `stylegan.interop`), an https address of a file or a
-    bundled name. A name comes before a path (write ./emoji32 for a folder called that).
-
-    Of a run the newest generator file is taken, else the newest state that can be read; of a
-    state its average generator. Nothing in a file is ever executed.
-    """
+    """The generator of what is `ACCEPTED`. A bundled name comes before a path (write ./emoji32 for
+    a folder called that). Of a run the newest generator file is taken, else the newest state that
+    can be read; of a state its average generator. Nothing in a file is ever executed."""
     return load_with_file(source, map_location=map_location)[0]
 
 

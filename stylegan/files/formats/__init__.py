@@ -59,8 +59,7 @@ def export(
     """Write a generator in the format that the ending of `path` names.
 
     .safetensors: the weights, with all else as JSON in the metadata. .onnx and .pt2 (torch.export)
-    compute images, without padding, from z, psi and, where there are any, labels, for any number of
-    images; truncation reaches the layers that the file of the generator says. Their `noise`:
+    compute images, without padding, from z, psi and, where there are any, labels. Their `noise`:
     "const" (default) holds the stored maps, "input" takes them, "none" leaves noise out.
 
     ONNX Runtime, if installed, runs an .onnx file before it is kept. Returns the largest difference

@@ -73,10 +73,8 @@ KNOWN = {
 
 
 def config_from_official(settings: Mapping[str, Any], own: Mapping[str, str]) -> NetworkConfig:
-    """The configuration that official `settings` ask of a network with the `own` names.
-
-    Settings of its sister networks are accepted and ignored; a name no network has is an error.
-    """
+    """The configuration that official `settings` ask of a network with the `own` names; those of
+    its sister networks are ignored, and a name that no network has is an error."""
     for name in settings:
         if name not in KNOWN:
             hint = suggestion(str(name), sorted(KNOWN))
@@ -156,8 +154,7 @@ DISCRIMINATOR_NAMES = (
 
 
 def official_matches(state: Mapping[str, Tensor], fused: Callable[[int], bool]) -> Iterator[Match]:
-    """The official variables of a network with these weights. `fused`: whether a resolution is
-    reached by the official transposed convolution."""
+    """The official variables of a network with these weights; see `fusion_from_official`."""
     names = " ".join(state)
     full = max(map(int, re.findall(r"_rgb\.(\d+)", names)), default=4)
     start, critic = "Dense" if "input.dense" in names else "Const", "head.out" in names

@@ -49,8 +49,8 @@ def filled(
     tensors: Mapping[str, Tensor],
 ) -> N:
     """The network that `make` makes, with the `tensors` of a file, in eval mode; ours without one
-    of the `matches`, which its state decides, are 0. It is float64 if any of them is, which is
-    exact, and float32 otherwise."""
+    of the `matches`, which its state decides, are 0. It is float64 if any of them is, else float32.
+    """
     with torch.device("meta"):  # shapes only: absurd sizes fail before they cost memory
         network = make()
         state = network.state_dict()

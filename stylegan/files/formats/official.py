@@ -118,9 +118,8 @@ def load_official(path: str | Path) -> Snapshot:
 
 
 def load_npz(path: Path) -> Snapshot:
-    """The generator of official variables with `static_kwargs`, the JSON of the arguments of the
-    official generator. What else a generator file says is JSON in `meta`; without it, resolution
-    and truncation are those of the variables and arguments."""
+    """The generator of official variables with `static_kwargs`, the JSON of its official arguments.
+    What else a generator file says is JSON in `meta`, or follows from both."""
     arrays = npz_arrays(path)
     arguments, more = (str(arrays.pop(name, "")) for name in ("static_kwargs", "meta"))
     if not arguments:

@@ -1,5 +1,4 @@
-"""Our own files: `.pt` of `checkpoint`, and `.safetensors`, with all but the weights as JSON in the
-metadata."""
+"""Our own files: `.pt` of `checkpoint`, and `.safetensors`, whose metadata say the rest as JSON."""
 
 import dataclasses
 import json

@@ -91,9 +91,8 @@ def save_program(path: Path, loaded: LoadedGenerator, noise: str) -> None:
 
 
 def save_onnx(path: Path, loaded: LoadedGenerator, noise: str) -> float | None:
-    """Write the program as an ONNX graph in float32, where psi has a default. If ONNX Runtime is
-    installed, returns what `difference` finds before, and raises ValueError if that is more than
-    rounding."""
+    """Write the program as an ONNX graph in float32, where psi has a default. Returns what
+    `difference` finds, if ONNX Runtime is installed; ValueError if that is more than rounding."""
     from onnx import helper, numpy_helper
 
     single = copy.deepcopy(loaded.generator).float().cpu()
