@@ -84,20 +84,21 @@ def test_names_of_metrics_carry_the_number_of_images():
 
 def test_an_array_is_made_once_and_again_when_damaged(tmp_path):
     made, notes = [], []
+    tools = Tools(tmp_path / "new", tell=notes.append)
 
     def make():
         made.append(np.arange(35.0).reshape(5, 7))
         return made[-1]
 
     for _ in range(2):
-        found = cached(tmp_path / "new", "x", {"data": "a"}, make, notes.append)
+        found = cached(tools, "x", {"data": "a"}, make)
         np.testing.assert_array_equal(found, np.arange(35.0).reshape(5, 7))
     (path,) = (tmp_path / "new").iterdir()
     assert (len(made), notes) == (1, [])
     path.write_bytes(path.read_bytes()[:-1])
-    cached(tmp_path / "new", "x", {"data": "a"}, make, notes.append)
+    cached(tools, "x", {"data": "a"}, make)
     assert (len(made), notes) == (2, [f"{path} is damaged and made again"])
-    cached(tmp_path / "new", "x", {"data": "b"}, make, notes.append)
+    cached(tools, "x", {"data": "b"}, make)
     assert len(made) == len(list((tmp_path / "new").iterdir())) + 1 == 3
 
 
@@ -114,7 +115,7 @@ def test_rows_wait_in_a_file(tmp_path):
 
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
     source, notes = GeneratorSamples(load_generator("emoji32")), []
-    assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path), tell=notes.append)) == []
+    assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, tell=notes.append))) == []
     why = "this metric compares with real images; pass --data"
     assert notes == [f"fid4, kid4 could not be measured: {why}"]
 
@@ -151,7 +152,7 @@ def measured_with_a_full_disk(folder):
     told = []
     generator = load_generator("emoji32")
     source = FullDisk(generator, store=Store(folder / "store"), resolution=8, batch=1)
-    results = evaluate(source, parse("swd9"), Tools(folder / "cache"), tell=told.append)
+    results = evaluate(source, parse("swd9"), Tools(folder / "cache", tell=told.append))
     return [result.metric for result in results], told
 
 

@@ -8,13 +8,8 @@ from stylegan.metrics.engine import default_names as default_names
 from stylegan.metrics.engine import evaluate as evaluate
 from stylegan.metrics.engine import halves as halves
 from stylegan.metrics.engine import parse as parse
-from stylegan.metrics.engine import score_name as score_name
-from stylegan.metrics.features import FeatureNetwork as FeatureNetwork
-from stylegan.metrics.features import Measured as Measured
 from stylegan.metrics.features import Tools as Tools
 from stylegan.metrics.pictures import Pictures as Pictures
 from stylegan.metrics.pictures import holds_pictures as holds_pictures
 from stylegan.metrics.sources import GeneratorSamples as GeneratorSamples
 from stylegan.metrics.sources import ImageSource as ImageSource
-from stylegan.metrics.sources import OtherHalf as OtherHalf
-from stylegan.metrics.statistics import frechet_distance as frechet_distance

@@ -13,22 +13,19 @@ from torch import Tensor
 
 from stylegan.disk import atomic_file
 from stylegan.distributed import from_rank0, gather, on_all_ranks, rank, world_size
+from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import share_of
 
 BYTES_AT_ONCE = 2**24  # sent between processes
 
 
 def cached(
-    folder: Path,
-    name: str,
-    about: Mapping[str, Any],
-    make: Callable[[], np.ndarray | None],
-    tell: Callable[[str], None],
+    tools: Tools, name: str, about: Mapping[str, Any], make: Callable[[], np.ndarray | None]
 ) -> np.ndarray | None:
     """The array that `name` and `about` (JSON) define, in rank 0; None in the others: read from
-    `folder`, or else made by all processes and kept there."""
+    `tools.cache`, or else made by all processes and kept there."""
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
-    path, array = folder / f"{name}-{key}.npy", None
+    path, array = tools.cache / f"{name}-{key}.npy", None
 
     def read() -> bool:
         nonlocal array
@@ -36,7 +33,7 @@ def cached(
             try:
                 array = np.load(path, mmap_mode="c")
             except (ValueError, EOFError):
-                tell(f"{path} is damaged and made again")
+                tools.tell(f"{path} is damaged and made again")
         return array is not None
 
     if from_rank0(read):
@@ -44,11 +41,11 @@ def cached(
     array = make()
     if array is not None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            tools.cache.mkdir(parents=True, exist_ok=True)
             with atomic_file(path) as file:
                 np.save(file, array)
         except OSError as error:
-            tell(f"{path.name} could not be kept ({error}); going on")
+            tools.tell(f"{path.name} could not be kept ({error}); going on")
     return array
 
 

@@ -22,8 +22,6 @@ Measure = Callable[[ImageSource, Collection[str], int, Tools], Mapping[str, Meas
 
 
 class Kind(NamedTuple):
-    """A metric."""
-
     measure: Measure  # kinds with the same one are measured together
     images: int  # number of samples, if the name has none
     best_by: str  # the name of its main result
@@ -54,8 +52,6 @@ PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # a kind, a number
 
 
 class Request(NamedTuple):
-    """A metric and the number of images to measure it with."""
-
     kind: str
     images: int
 
@@ -73,10 +69,9 @@ def parse(names: str, images: int | None = None) -> list[Request]:
     for name in map(str.strip, names.split(",")):
         match = PATTERN.fullmatch(name)
         if match is None or match[1] not in KINDS:
-            known = ", ".join(KINDS)
             raise ValueError(
-                f"there is no metric {name!r}; known: {known}, with a number of images behind if "
-                "you like, as in fid50k"
+                f"there is no metric {name!r}; known: {', '.join(KINDS)}, with a number of images "
+                "behind if you like, as in fid50k"
             )
         kind, digits, thousands = match.groups()
         usual = KINDS[kind].images if images is None else images
@@ -141,17 +136,10 @@ def check_results_file(path: Path) -> None:
                 raise ValueError(f"{path} holds something else than results; choose another --out")
 
 
-def evaluate(
-    source: ImageSource,
-    requests: Sequence[Request],
-    tools: Tools,
-    *,
-    tell: Callable[[str], None] = lambda text: None,
-) -> Iterator[Result]:
-    """Measure what was requested, a family of metrics at a time.
+def evaluate(source: ImageSource, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
+    """Measure what was requested, a family of metrics at a time, in all processes alike.
 
-    `tell` is called with the reason why some cannot be measured; the others are. Call it in all
-    processes; all get the same results.
+    `tools.tell` is called with the reason why some cannot be measured; the others are.
     """
     groups: dict[tuple[Measure, int], list[Request]] = {}
     for request in requests:
@@ -167,33 +155,30 @@ def evaluate(
             reason = " ".join(str(error).split()) or type(error).__name__
             if isinstance(error, ModuleNotFoundError):
                 reason = f"the library {error.name} is missing; pip install -e '.[metrics]'"
-            tell(f"{names} could not be measured: {reason}")
+            tools.tell(f"{names} could not be measured: {reason}")
             continue
         seconds = round(time.perf_counter() - started, 3)
         for request in group:
             outcome = measured[request.kind]
             if isinstance(outcome, str):
-                tell(f"{request.name} was refused: {outcome}")
+                tools.tell(f"{request.name} was refused: {outcome}")
                 continue
-            protocol = dict(common)
+            reals: dict[str, Any] = {}
             if source.store is not None and (KINDS[request.kind].reals or source.labelled):
-                protocol |= {"reals": source.about_reals(), "data": source.store.meta.source}
-            protocol |= {**outcome.about, "measured_together": names, "seconds": seconds}
-            yield Result(request.name, outcome.values, protocol)
+                reals = {"reals": source.about_reals(), "data": source.store.meta.source}
+            about = {**outcome.about, "measured_together": names, "seconds": seconds}
+            yield Result(request.name, outcome.values, common | reals | about)
 
 
 def halves(
     name: str, source: ImageSource, requests: Sequence[Request]
 ) -> list[tuple[str, ImageSource, list[Request]]]:
-    """Comparisons with half of the reals, and their names: of the source, and of the other half.
-
-    Both with as many images as that half has, since the number of images changes a distance.
-    """
+    """Comparisons with half of the reals, of the source and of the other half, with names: of as
+    many images as that half has, since the number of images changes a distance."""
     compared = [request for request in requests if KINDS[request.kind].reals]
     if not compared:
         return []
     most = len(source.real_images()) // 2 * (2 if source.mirror else 1)
     fewer = list(dict.fromkeys(r._replace(images=min(r.images, most)) for r in compared))
-    other = OtherHalf.beside(source)
-    own = (f"{name} against half of the reals", replace(source, half=True), fewer)
-    return [own, (other.name, other, fewer)]
+    own, other = replace(source, half=True), OtherHalf.beside(source)
+    return [(f"{name} against half of the reals", own, fewer), (other.name, other, fewer)]

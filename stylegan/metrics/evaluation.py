@@ -39,7 +39,7 @@ def evaluation_of(
             images_seen=state.images_seen,
         )
         scores: dict[str, float] = {"resolution": stage.resolution}
-        for result in evaluate(source, requests, tools, tell=tools.tell):
+        for result in evaluate(source, requests, tools):
             try:
                 result.append_to(run.metrics_file)
             except OSError as error:  # the state and log.jsonl hold the numbers too

@@ -7,7 +7,6 @@ anything in EfficientNet's features, which have a scale of their own.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -68,18 +67,21 @@ class Family:
             return measured
         network = self.load(tools, source)
         about = {**network.about(), "images": images}
-        fakes = extract_features(network, network.dim, source.fakes(images), images, tools.cache)
+
+        def features(batches: Iterable[Tensor], num: int, dim: int) -> np.ndarray | None:
+            """The first `dim` features, (num, dim) in rank 0."""
+            rows = ([network(some)[:, :dim]] for some in batches)
+            return gathered_rows(rows, [dim], num, tools.cache)[0]
+
+        fakes = features(source.fakes(images), images, network.dim)
         reals, of_reals = fakes, {}
         if set(enough) != {self.alone}:
             of_reals = {**source.about_reals(), "number": num_reals}
             dim = self.dim_of_reals or network.dim
             batches = source.reals(num_reals, evenly=self.evenly)
+            key = {**of_reals, **network.about(), "evenly": self.evenly, "torch": torch.__version__}
             reals = cached(
-                tools.cache,
-                f"{self.name}-features",
-                {**of_reals, **network.about(), "evenly": self.evenly, "torch": torch.__version__},
-                lambda: extract_features(network, dim, batches, num_reals, tools.cache),
-                tools.tell,
+                tools, f"{self.name}-features", key, lambda: features(batches, num_reals, dim)
             )
             of_reals |= {"chosen": "evenly"} if self.evenly else {}
 
@@ -91,14 +93,6 @@ class Family:
             compared = {} if kind == self.alone else {"reals": of_reals}
             measured[kind] = Measured(values, {**about, **compared, **defined_by})
         return measured
-
-
-def extract_features(
-    network: FeatureNetwork, dim: int, batches: Iterable[Tensor], num: int, folder: Path
-) -> np.ndarray | None:
-    """The first `dim` features, (num, dim) in rank 0, of images whose parts the processes hold."""
-    rows = ([network(images)[:, :dim]] for images in batches)
-    return gathered_rows(rows, [dim], num, folder)[0]
 
 
 def compare_inception(

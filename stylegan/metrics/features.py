@@ -85,10 +85,8 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
     copy = io.BytesIO()  # torch-fidelity reads with weights_only=False: only what we have written
     torch.save(tensors, copy)
     copy.seek(0)
-    with (
-        torch.random.fork_rng(devices=[]),
-        fitting("the Inception network", INCEPTION, tools.weights),
-    ):
+    weights = fitting("the Inception network", INCEPTION, tools.weights)
+    with torch.random.fork_rng(devices=[]), weights:
         network = FeatureExtractorInceptionV3(  # draws weights, then reads them
             "inception", ["2048", "logits_unbiased"], feature_extractor_weights_path=copy
         ).to(device)
@@ -103,14 +101,13 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
 
 
 def public_weights(url: str, given: Path | None) -> Weights:
-    """Weights from the file at an https address that ends in `-<digits of its SHA-256>.<ending>`:
-    from `given`, a folder that has it or any file of such weights, else from the cache of
-    torch.hub, to which it is downloaded."""
+    """Weights from the file at an https address that ends in `-<digits of its SHA-256>.pth`."""
     return on_all_ranks(lambda: read_weights(weights_file(url, given)))
 
 
 def weights_file(url: str, given: Path | None) -> Path:
-    """The path of the file; OSError with the place where it should be if there is none."""
+    """`given`, if it is a file of such weights, or that of the address in this folder, or else in
+    the cache of torch.hub, to which it is downloaded; OSError with its place if that fails."""
     kept = hub_file(url)
     digits = str(download.hash_prefix(kept.name))
     if given is not None:

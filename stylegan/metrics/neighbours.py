@@ -39,10 +39,7 @@ def nearest(
     pictures: Tensor, source: GeneratorSamples, network: FeatureNetwork, k: int = 3
 ) -> Neighbours:
     """Neighbours of pictures uint8 (n, C, r, r) among all training images, either way round if
-    these are mirrored. k is smaller where there are fewer of them.
-
-    Features of the data are not kept: memory depends on n alone.
-    """
+    these are mirrored. Features of the data are not kept: memory depends on n alone."""
     images, n = source.real_images(), len(pictures)
     references = np.linspace(0, len(images) - 1, min(len(images), REFERENCES)).astype(np.int64)
     shown = source.require_store().pictures
@@ -94,9 +91,8 @@ def samples_and_nearest(
     for i, sample in enumerate(pictures):
         reals = store.pictures(images[found.indices[i]])
         reals = np.where(found.mirrored[i][:, None, None, None], reals[..., ::-1], reals)
-        cells += [
-            np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in (sample.numpy(), *reals)
-        ]
+        both = (sample.numpy(), *reals)
+        cells += [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in both]
         labels += [f"{i}", *(f"{relative:.2f}" for relative in found.relative[i])]
     beside = 2 if num > LONGEST else 1
     return grid(cells, columns=beside * (1 + found.indices.shape[1]), labels=labels)

@@ -68,8 +68,7 @@ def ends_of_steps(
     """The images at random places of the paths, or at their starts, and those a step further on.
 
     Places are interpolated in float64: in float32 the step itself would be off by 1e-3 of it.
-    In z the vectors have the length that latents have. Officially it is 1; the mapping takes
-    that away first, but a label beside them would be too loud.
+    In z vectors are as long as latents; officially 1, beside which a label would be too loud.
     """
     z0, z1, t = latent_pairs(samples, indices)
     t = torch.zeros_like(t) if from_start else t

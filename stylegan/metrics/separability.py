@@ -35,8 +35,8 @@ Classifier = Callable[[Tensor], Tensor]
 def measure_separability(
     source: ImageSource, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Measured]:
-    """`ls`, of the attributes of `tools.classifiers`. In memory is the half of one space that a
-    machine is fitted to, in the first process: 1.4 GB for 200,000 images and 512 numbers each."""
+    """`ls`, of the attributes of `tools.classifiers`. The first process holds half of one space in
+    memory: 1.4 GB for 200,000 images and 512 numbers each."""
     samples = latents_of(source)
     if not tools.classifiers:
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
@@ -114,10 +114,9 @@ def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
         reason = str(error).strip().split("\n")[-1]
         shape = tuple(images.shape)
         raise ValueError(f"the classifier {name} cannot classify {shape}: {reason}") from error
-    if logits.ndim == 2 and logits.shape[1] == 2:
+    if logits.shape[1:] == (2,):
         logits = (logits[:, 1] - logits[:, 0]) / 2
-    elif logits.ndim == 2 and logits.shape[1] == 1:
-        logits = logits[:, 0]
+    logits = logits[:, 0] if logits.shape[1:] == (1,) else logits
     if logits.ndim != 1 or not logits.isfinite().all():
         what = f"{tuple(logits.shape)}" if logits.ndim != 1 else "some that are not finite"
         raise ValueError(
@@ -127,9 +126,8 @@ def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
 
 
 def most_confident(logits: np.ndarray, keep: int) -> np.ndarray:
-    """Indices of the `keep` images of which the classifier is surest, by its probability in
-    float32, as officially: beyond a logit of about 9 that is 1, and of such images the first are
-    kept."""
+    """Indices of the `keep` images of which the classifier is surest, by its float32 probability as
+    officially: beyond a logit of about 9 that is 1, and the first of such images are kept."""
     magnitude = torch.from_numpy(np.abs(logits, dtype=np.float32))
     probability = torch.softmax(torch.stack([magnitude, -magnitude], dim=1), dim=1)[:, 0]
     return np.argsort(-probability.numpy(), kind="stable")[:keep]

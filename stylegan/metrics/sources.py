@@ -105,8 +105,6 @@ class ImageSource(ABC):
 
 @dataclass(frozen=True, eq=False)
 class GeneratorSamples(ImageSource):
-    """Images that a generator makes."""
-
     generator: Generator  # in eval mode, on the device to use
     alpha: float = 1.0
     psi: float = 1.0  # officially off for all metrics

@@ -108,8 +108,7 @@ def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
 
 def kernel_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
     """Kernel distance of features (n, dim) and (m, dim): the unbiased squared maximum mean
-    discrepancy with k(a, b) = (a.b / dim + 1)^3. Binkowski et al. 2018. It uses all pairs of
-    images; the usual mean over subsets estimates the same."""
+    discrepancy with k(a, b) = (a.b / dim + 1)^3, over all pairs. Binkowski et al. 2018."""
     n, m = len(fakes), len(reals)
     member = torch.eye(GROUPS, dtype=torch.float64).repeat(-(-n // GROUPS), 1)[:n]
     every = torch.ones(m, 1, dtype=torch.float64)
@@ -145,11 +144,8 @@ def kernel(products: Tensor, dim: int) -> Tensor:
 
 def share_within(points: np.ndarray, centers: np.ndarray) -> float:
     """Share of the points (n, dim) that lie in the ball of a center (m, dim), whose radius is the
-    distance to its k-th nearest other center.
-
-    Precision is that of fakes in the balls of reals, recall that of reals in the balls of fakes.
-    Kynkaanniemi et al. 2019, equations 1 and 2.
-    """
+    distance to its k-th nearest other center: of fakes among reals precision, the other way round
+    recall. Kynkaanniemi et al. 2019, equations 1 and 2."""
     every, k = torch.from_numpy(np.array(centers)), NEIGHBORHOOD
     radii = [distances(some, every).kthvalue(k + 1).values for some in blocks(centers)]
     radius = torch.cat(radii)  # a center is its own nearest one, so its k-th other is number k + 1

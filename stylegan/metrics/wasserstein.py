@@ -55,11 +55,8 @@ def sliced_wasserstein(
     a: Iterable[Tensor], b: Iterable[Tensor], shape: Shape, seed: int, folder: Path
 ) -> dict[str, Estimate]:
     """Distances of two sets of images (N, C, r, r), this process's part of each in batches uint8
-    (n, C, r, r), times 1000, as officially, with intervals over the images of b.
-
-    Patches wait in files, 25 C kB for each image and level; in memory are the projections of one
-    level onto a few directions. Equal sets have distance 0.
-    """
+    (n, C, r, r), times 1000, as officially, with intervals over the images of b. Patches wait in
+    files, 25 C kB for each image and level."""
     num, channels, *_, resolution = shape
     levels = level_sizes(resolution)
     widths = [PATCHES * channels * PATCH**2] * len(levels)
@@ -122,10 +119,8 @@ def laplacian_pyramid(images: Tensor, levels: int) -> Iterator[Tensor]:
 
 
 def binomial(images: Tensor) -> Tensor:
-    """Filter [1, 4, 6, 4, 1] / 16 both ways; beyond the border the image is mirrored.
-
-    Made of sums, so that an image's result does not depend on those beside it.
-    """
+    """Filter [1, 4, 6, 4, 1] / 16 both ways, mirrored at the border; made of sums, so that an
+    image's result does not depend on those beside it."""
     for axis in (2, 3):
         ends = (0, 0, 2, 2) if axis == 2 else (2, 2, 0, 0)
         padded = F.pad(images, ends, mode="reflect")
