@@ -41,8 +41,7 @@ class LostContact(ConnectionError):
 
 @dataclass
 class Health:
-    """Watches for updates that are skipped again and again, for logits that saturate, and for a
-    discriminator that learns its images by heart."""
+    """Watches for skipped updates, saturated logits and an overfitted discriminator."""
 
     state: TrainState
     num_images: int = 0  # different ones
@@ -92,9 +91,8 @@ class Health:
 
     def overfitting(self, progress: TrainingProgress) -> str | None:
         """What to tell, once, if it looks overfitted: by the mean sign of the reals' logits, r_t of
-        Karras et al. 2020 ("Training Generative Adversarial Networks with Limited Data"), section
-        3.1. It is averaged over windows, of which the first at full resolution does not count:
-        logits are large after growth."""
+        Karras et al. 2020 (arXiv 2006.06676), section 3.1, averaged over windows. The first at full
+        resolution does not count: logits are large after growth."""
         stage, config, metrics = progress.stage, self.state.config, progress.metrics
         if (stage.resolution, stage.alpha) != (config.network.resolution, 1):
             self.first, self.images, self.signs = True, 0, 0.0

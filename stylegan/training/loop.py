@@ -38,23 +38,19 @@ class Evaluation:
         return all(sign * last[self.best_by] < value for value in values)
 
 
+@dataclass
 class Loop:
-    """Step after step, and what is done between them."""
+    state: TrainState
+    store: Store
+    recorder: Recorder
+    evaluation: Evaluation | None
+    workers: int
+    hang_minutes: float  # a step that takes longer ends its process, one of several
 
-    def __init__(
-        self,
-        state: TrainState,
-        store: Store,
-        recorder: Recorder,
-        evaluation: Evaluation | None,
-        *,
-        workers: int,
-        hang_minutes: float,
-    ) -> None:
-        self.state, self.recorder, self.evaluation = state, recorder, evaluation
-        self.feed, self.health = Feed(state, store, workers), Health(state, store.num_images)
-        # A step that takes longer ends its process; one process alone may take any time.
-        self.most_seconds = 60 * hang_minutes if distributed.world_size() > 1 else 0.0
+    def __post_init__(self) -> None:
+        self.feed = Feed(self.state, self.store, self.workers)
+        self.health = Health(self.state, self.store.num_images)
+        self.most_seconds = 60 * self.hang_minutes if distributed.world_size() > 1 else 0.0
 
     def train(self) -> None:
         """Train from where the state is to the end of its schedule. Stopped if a signal asked for
@@ -170,12 +166,7 @@ class Loop:
         if recorder.meter.images:  # since the last line of the log
             self.log(stage)
         recorder.write_samples(stage)
-        written = (
-            self.evaluate(stage),
-            recorder.write_generator(stage),
-            recorder.write_state(),
-        )
-        if not all(written):
+        if not all([self.evaluate(stage), recorder.write_generator(stage), recorder.write_state()]):
             raise OSError(
                 f"the end of {recorder.folder.path} could not be written, see above; "
                 f"{recorder.last_state()}. Make room and give the same command again"

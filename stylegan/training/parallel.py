@@ -94,12 +94,9 @@ def wrapped(module: nn.Module) -> nn.Module:
     if distributed.world_size() == 1:
         return module
     # The training step keeps our buffers equal, so DDP must leave them alone.
-    new = "forward_sync_buffers"  # in versions that have it
-    old_or_new = (
-        new if new in signature(DistributedDataParallel).parameters else "broadcast_buffers"
-    )
-    options: dict[str, Any] = {"gradient_as_bucket_view": True, old_or_new: False}
-    return DistributedDataParallel(module, **options)
+    known, new = signature(DistributedDataParallel).parameters, "forward_sync_buffers"
+    options: dict[str, Any] = {new if new in known else "broadcast_buffers": False}
+    return DistributedDataParallel(module, gradient_as_bucket_view=True, **options)
 
 
 def local_gradients(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:

@@ -1,5 +1,4 @@
-"""What would fail on day three fails before the first step: what a step costs in memory and time,
-and how long it all will take."""
+"""Trial steps before training: what a step costs in memory and time, how long all will take."""
 
 import dataclasses
 import functools
@@ -10,6 +9,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -112,10 +112,7 @@ def threads_are_free(device: torch.device) -> bool:
     return device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and alone
 
 
-@dataclasses.dataclass(frozen=True)
-class Cost:
-    """Of one training step at one resolution."""
-
+class Cost(NamedTuple):  # of one training step at one resolution
     seconds_per_image: float
     memory_bytes: int
     measured: bool
@@ -233,9 +230,8 @@ def outlook(trial: Trial, images_seen: int) -> list[str]:
     costs, device = trial.costs, trial.device
     if not costs:
         return []
-    left = seconds_left(
-        trial.config.schedule, images_seen, lambda resolution: costs[resolution].seconds_per_image
-    )
+    plan = trial.config.schedule
+    left = seconds_left(plan, images_seen, lambda r: costs[r].seconds_per_image)
     resolution = max(costs, key=lambda r: costs[r].memory_bytes)
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
     here += " while other programs use its cores" if trial.shared else ""
@@ -243,10 +239,8 @@ def outlook(trial: Trial, images_seen: int) -> list[str]:
     needed = costs[resolution].memory_bytes
     if device.type != "cuda":  # what this process takes by now comes on top
         needed += 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return [
-        f"about {about(left)} on {here}; memory{each}: about {gib(needed)}, at "
-        f"{resolution}x{resolution}"
-    ]
+    memory = f"about {gib(needed)}, at {resolution}x{resolution}"
+    return [f"about {about(left)} on {here}; memory{each}: {memory}"]
 
 
 def seconds_left(
@@ -289,17 +283,14 @@ def time_left(config: TrainConfig, progress: TrainingProgress, known: dict[int, 
 
 
 def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.device) -> list[str]:
-    """The plan as a table to print."""
     rows = [["kimg", "resolution", "batch", "G rate", "D rate", "steps", "memory", "time"]]
     for first, end, stage in phases(config.schedule):
         cost, images = costs[stage.resolution], end - first
         kimg = "-".join(f"{n / 1000:,.10g}" for n in (first, end))
-        fades = " fades in" if stage.alpha < 1 else ""
-        rates = [f"{rate:g}" for rate in (stage.g_lr, stage.d_lr)]
-        row = [kimg, f"{stage.resolution}{fades}", str(stage.batch_size), *rates]
+        resolution = f"{stage.resolution}{' fades in' if stage.alpha < 1 else ''}"
+        row = [kimg, resolution, str(stage.batch_size), f"{stage.g_lr:g}", f"{stage.d_lr:g}"]
+        row += [f"{-(-images // stage.batch_size):,}", gib(cost.memory_bytes)]
         mark = "" if cost.measured else "~"
-        length = mark + duration(cost.seconds_per_image * images)
-        steps = f"{-(-images // stage.batch_size):,}"
-        rows.append([*row, steps, gib(cost.memory_bytes), length])
+        rows.append([*row, mark + duration(cost.seconds_per_image * images)])
     kind = "measured" if device.type == "cuda" else "estimated"
     return [*aligned(rows), f"memory is that of one step, {kind}; ~ = guessed from a smaller step"]

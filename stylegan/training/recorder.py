@@ -71,35 +71,28 @@ class Meter:
         return dict(zip(names, averages.tolist(), strict=True))
 
 
+@dataclass
 class Recorder:
-    """Writes the files of a run; only the first process does.
+    """Writes the files of a run, in the first process. What the disk refuses is reported, and
+    training goes on."""
 
-    What the disk refuses is reported, and training goes on.
-    """
+    state: TrainState
+    store: Store
+    folder: RunFolder
+    tell: Callable[[str], None]
+    report: Callable[[TrainingProgress], None]
+    tensorboard: bool
+    meter: Meter = field(default_factory=Meter)
+    curves: "SummaryWriter | None" = None  # opened when first written to
+    refused: bool = False  # the last line of the log, by the disk
+    saved_at: float = field(default_factory=time.monotonic)  # or could not be
 
-    def __init__(
-        self,
-        state: TrainState,
-        store: Store,
-        folder: RunFolder,
-        *,
-        tell: Callable[[str], None],
-        report: Callable[[TrainingProgress], None],
-        tensorboard: bool = True,
-    ) -> None:
-        self.state, self.store, self.folder = state, store, folder
-        self.tell, self.report = tell, report
-        self.writes = distributed.rank() == 0
-        self.refused = False  # the last line of the log, by the disk
-        self.meter = Meter()
-        self.began = state.images_seen
-        self.tensorboard = tensorboard and self.writes
-        self.curves: SummaryWriter | None = None  # opened when first written to
-        config, rectangle = state.config, store.active_rectangle
-        self.save_seconds = config.save_minutes * 60
-        self.saved_at = time.monotonic()  # when the state was last saved, or could not be
+    def __post_init__(self) -> None:
+        self.writes, self.began = distributed.rank() == 0, self.state.images_seen
+        self.save_seconds = self.state.config.save_minutes * 60
+        rectangle, labels = self.store.active_rectangle, self.state.config.data.labels
         self.about_data: dict[str, Any] = {
-            "label_names": list(store.label_names) if config.data.labels else [],
+            "label_names": list(self.store.label_names) if labels else [],
             "active_rectangle": None if rectangle is None else list(rectangle),
         }
 
@@ -150,7 +143,6 @@ class Recorder:
         return True
 
     def last_state(self) -> str:
-        """The newest file to continue from, for a message."""
         files = self.folder.states()
         return f"last good state: {files[-1].name}" if files else "no state has been saved yet"
 
@@ -190,7 +182,7 @@ class Recorder:
     def show(self, values: Mapping[str, float | Tensor]) -> None:
         """Numbers, and pictures uint8 (C, H, W), in TensorBoard. The first refusal of the disk ends
         that, and training goes on."""
-        if not self.tensorboard:
+        if not (self.tensorboard and self.writes):
             return
         try:
             if self.curves is None:

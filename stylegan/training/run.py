@@ -56,23 +56,19 @@ def start(
     be used. A new run starts from the weights of `init_from` that fit. Without `preflight` no
     steps are tried before the first. The first process calls `tell` with what a user should know;
     each calls `report` with the progress at every line of the log. `workers` threads read images
-    ahead. `tensorboard` shows curves and samples there, beside the run's own files. A process of
-    several that makes no progress for `hang_minutes` ends; 0: never.
+    ahead. A process of several that makes no progress for `hang_minutes` ends; 0: never.
 
     SIGINT and SIGTERM stop training after the step in progress: the state is saved, and `Stopped`,
     a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are mistakes
-    that a user can correct; `Diverged` and `LostContact` are among them. The process's switches for
-    tf32 and deterministic kernels are afterwards as they were.
+    that a user can correct; `Diverged` and `LostContact` are among them.
     """
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
     group = distributed.process_group(device, hang_minutes)
     with nothing_to_save(), group, backend_flags(config), folder.alone():
         say = tell if distributed.rank() == 0 else silent
-        if isinstance(data, Store):
-            store = data
-        else:
-            store = open_store(data, config, strict=strict, begun=folder.saved() > 0, tell=say)
+        how: dict[str, Any] = {"strict": strict, "begun": folder.saved() > 0, "tell": say}
+        store = data if isinstance(data, Store) else open_store(data, config, **how)
         config = fit_to_data(config, store)
         check_batches(config, distributed.world_size())
         stored = folder.stored_config()
@@ -97,18 +93,15 @@ def start(
         for line in [*lines, *announcement(state, store, folder, newest), *tried]:
             say(line)
         from_rank0(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
-        recorder = Recorder(state, store, folder, tell=say, report=report, tensorboard=tensorboard)
-        Loop(state, store, recorder, evaluation, workers=workers, hang_minutes=hang_minutes).train()
+        recorder = Recorder(state, store, folder, say, report, tensorboard)
+        Loop(state, store, recorder, evaluation, workers, hang_minutes).train()
     return state
 
 
 @contextmanager
 def backend_flags(config: TrainConfig) -> Iterator[None]:
-    """Kernels of the precision and determinism that `config` asks for, inside.
-
-    Full float32 unless it is tf32, which is cuDNN's default. The number of threads may change
-    inside; afterwards it is as before, too.
-    """
+    """Kernels of the precision and determinism that `config` asks for, inside; afterwards switches
+    and the number of threads are as before. Full float32 unless it is tf32, cuDNN's default."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     flags = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -160,10 +153,8 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
 
 def newest_state(folder: RunFolder, tell: Tell = silent) -> tuple[Path | None, dict[str, Any]]:
     """The newest state file that every process can read, and its payload; None before the first.
-
-    `tell` is called with the damaged ones. ValueError if none of the files, which all processes
-    must see, can be read: starting anew would overwrite the run.
-    """
+    `tell` is called with damaged ones. ValueError if none of the files can be read: starting anew
+    would overwrite the run."""
     damaged: list[str] = []
     for path in reversed(from_rank0(folder.states)):
         try:
@@ -202,12 +193,11 @@ def begin(
     state: TrainState, folder: RunFolder, init_from: "str | Path | Start | None"
 ) -> list[str]:
     """Give a new state the weights of `init_from` that fit; which do."""
-    lost = on_all_ranks(folder.lineage)
     if init_from is not None:
         from stylegan.training.transfer import initialize_from
 
         return initialize_from(state, init_from)
-    if lost:
+    if lost := on_all_ranks(folder.lineage):
         raise ValueError(
             f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no "
             "state yet: give --init-from again, or choose another --out"
@@ -255,10 +245,9 @@ def resume(
 def announcement(
     state: TrainState, store: Store, folder: RunFolder, resumed: Path | None
 ) -> list[str]:
-    """What is about to be trained on what, where."""
     labels, conditional = len(store.label_names), state.config.data.labels
-    with_labels = f", {labels} labels" if conditional else ""
-    images = f"{store.num_images} images of {store.meta.source}{with_labels}"
+    images = f"{store.num_images} images of {store.meta.source}"
+    images += f", {labels} labels" if conditional else ""
     lines = [f"{images}; run {folder.path} on {state.device}"]
     if labels > 1 and not conditional:
         lines.append(f"{labels} labels found, ignored; pass --cond to train on them")

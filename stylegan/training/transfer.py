@@ -28,8 +28,6 @@ GROWS_AGAIN = "schedule.initial_resolution"
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Weights to start from."""
-
     source: str | Path  # as it was given
     snapshot: Snapshot
     own: Source  # the lineage of this file
@@ -93,12 +91,8 @@ def beginning(start: Start, config: TrainConfig, *, asked: bool) -> tuple[dict[s
 
 
 def initialize_from(state: TrainState, source: str | Path | Start) -> list[str]:
-    """Copy the weights of another run that fit (transfer); what was copied and what not.
-
-    A state file (or a run folder with one) gives all three networks; a generator file the
-    generator and its average; an official snapshot all three; a file of another program what it
-    has of them. The state keeps where they came from. A `Start` is left without its weights.
-    """
+    """Copy the weights of another run that fit (transfer), of each network that it has; what was
+    copied and what not. The state keeps where they came from; a `Start` loses its weights."""
     start = source if isinstance(source, Start) else on_all_ranks(lambda: opened(source))
     full, lines, counts, fitting = state.config.network.resolution, [], [], 0
     for name, weights in start.weights().items():
