@@ -25,11 +25,8 @@ LARGEST_BLOCKS = (2**30, 2**25)  # that are kept; some versions of glibc refuse 
 
 
 class Command(click.Command):
-    """A command that reports the user's mistakes in one line, unless `--debug` is given.
-
-    The library raises ValueError and OSError for them; other errors keep their traceback. An error
-    may have an `exit_code` of its own (docs/running.md), a command a `--debug` of its own.
-    """
+    """A command that reports a user's mistakes, ValueError and OSError, in one line unless
+    `--debug` is given. They may have an `exit_code` of their own (docs/running.md)."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -93,11 +90,8 @@ def first_process() -> bool:
 
 
 def keep_memory() -> None:
-    """Keep freed memory for the next tensors, in huge pages where there are any.
-
-    glibc gives big blocks back to the system, which clears them page by page at their next use.
-    The user's own settings stay; other C libraries are left as they are.
-    """
+    """Keep freed memory for the next tensors, in huge pages where there are any: glibc gives big
+    blocks back to the system, which clears them page by page. The user's own settings stay."""
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ):
         return
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # read by torch at the first big tensor
@@ -184,7 +178,6 @@ def image_bars() -> Callable[[str, int, int], None]:
 
 
 def measuring_tools(weights: Path | None = None, classifiers: tuple[Path, ...] = ()) -> "Tools":
-    """Tools with the cache of this user."""
     from stylegan.data import default_cache_dir
     from stylegan.metrics import Tools
 

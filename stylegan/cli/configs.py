@@ -79,7 +79,6 @@ def described(name: str) -> list[str]:
 
 
 def commented(text: str) -> list[str]:
-    """A comment of TOML in lines of a terminal's width."""
     return [f"# {line}" for line in textwrap.wrap(text, 78, break_on_hyphens=False)]
 
 

@@ -65,15 +65,13 @@ def prepare(source: Path, out: Path, strict: bool, **reading: Any) -> None:
     settings |= {"strict": strict, "premultiply": settings["channels"] == 4}
     with progress_bar("img") as progress:
         store = data.prepare(opened, out, progress=progress, **settings)
+    size = store.resolution
     say(
-        f"{readable(out)}: {count(store.num_images, 'image')} of "
-        f"{store.resolution}x{store.resolution}, "
+        f"{readable(out)}: {count(store.num_images, 'image')} of {size}x{size}, "
         f"{count(store.channels, 'channel')}, {count(len(store.label_names), 'label')}",
         *(f"left out: {line}" for line in grouped(store.skipped)),
     )
-    train = (
-        f"stylegan train --data {shlex.quote(str(out))} -o network.resolution={store.resolution}"
-    )
+    train = f"stylegan train --data {shlex.quote(str(out))} -o network.resolution={size}"
     kind, _, aspect = store.meta.crop.partition(" ")
     if kind != "center":
         train += f" --aspect {aspect}" if aspect else f" --crop {kind}"

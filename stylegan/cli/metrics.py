@@ -157,7 +157,7 @@ def metrics(
                 shown = "" if psi is None else f"{psi:g}"
                 row = Row(name, shown, None if variant.half else setting, [])
                 rows.append(row)
-                for result in library.evaluate(variant, wanted, tools, tell=note):
+                for result in library.evaluate(variant, wanted, tools):
                     row.results.append(result)
                     if as_json:
                         say(result.line())
@@ -174,8 +174,6 @@ def metrics(
 
 
 class Row(NamedTuple):
-    """The results of one source at one psi."""
-
     name: str
     psi: str
     setting: str | None  # configuration of a run, but for its seed

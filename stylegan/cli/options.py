@@ -26,21 +26,18 @@ def together(*options: Any) -> Any:
 
 
 def path_option(name: str, help: str, default: str | None = None) -> Any:
-    """An option whose value is a path to write to."""
     return click.option(name, type=values.OUTPUT, default=default, help=help)
 
 
 def count_option(
     name: str, help: str, default: int | None = None, least: int = 1, most: int = MOST
 ) -> Any:
-    """An option whose value is a whole number from `least` to `most`."""
     return click.option(name, type=click.IntRange(least, most), default=default, help=help)
 
 
 def number_option(
     name: str, help: str, default: float | None = None, least: float = -MOST, most: float = MOST
 ) -> Any:
-    """An option whose value is a finite number from `least` to `most`."""
     return click.option(name, type=values.Number(least, most), default=default, help=help)
 
 
@@ -50,7 +47,6 @@ def data_option(default: str) -> Any:
 
 
 def source_b_option(default: str) -> Any:
-    """`--columns`: what the other rows are mixed with."""
     text = f"Seeds of source B, as --seeds are those of source A.  [default: {default}]"
     return click.option("--columns", type=values.SEEDS, help=text)
 
@@ -220,7 +216,6 @@ class Selection:
         return of_latents(loaded, self.latents, self.seeds, label, self.noise)
 
     def other(self, seeds: list[int] | None, default: str) -> "Selection":
-        """The same selection of other seeds or latents."""
         return dataclasses.replace(self, seeds=seeds, default_seeds=values.seeds(default))
 
     def labels(self, loaded: "LoadedGenerator") -> "Tensor | None":

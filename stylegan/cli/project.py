@@ -2,16 +2,13 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import fitting_memory, progress_bar, say
 from stylegan.messages import count
-
-if TYPE_CHECKING:
-    from stylegan.data import Crop
 
 
 @click.command(cls=common.Command)
@@ -68,20 +65,16 @@ if TYPE_CHECKING:
 def project(
     source: str,
     images: tuple[Path, ...],
-    starts: int,
-    seed: int,
     distance_name: Literal["auto", "lpips", "eff", "pixels"],
     weights: Path | None,
     tune: bool,
     tune_steps: int | None,
     locality: float | None,
-    crop: "Crop | None",
-    class_name: str | None,
     batch: int | None,
     device: str,
     out: Path,
     overwrite: bool,
-    **search: Any,
+    **given: Any,
 ) -> None:
     """Find the latents whose picture is nearest to IMAGE.
 
@@ -99,34 +92,24 @@ def project(
     from stylegan import projection
     from stylegan.blending import with_own_file
 
-    given: dict[str, Any] = {"steps": tune_steps, "locality": locality}
-    given = {name: value for name, value in given.items() if value is not None}
-    if given and not tune:
+    asked: dict[str, Any] = {"steps": tune_steps, "locality": locality}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    if asked and not tune:
         raise click.UsageError("--tune-steps and --locality require --tune")
-    tuning = projection.TuningOptions(**given) if tune else None
-    search_options = projection.SearchOptions(**search)
+    tuning = projection.TuningOptions(**asked) if tune else None
+    search = ("space", "fit_noise", "steps", "search_noise")
+    search_options = projection.SearchOptions(**{name: given.pop(name) for name in search})
     projection.check_free(images, out, tuned=tune, overwrite=overwrite)
     loaded = with_own_file(source, common.use_device(device))
-    loaded.label(class_name)  # errors come before the weights of a distance are loaded
+    loaded.label(given["class_name"])  # errors come before the weights of a distance are loaded
     projection.check_noise(search_options, loaded.generator.config)
     distance, why = projection.choose_distance(distance_name, loaded, weights)
     say("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
     batch = batch or projection.default_batch(loaded.resolution)
     with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:
+        how = given | {"batch": batch, "tell": say, "progress": progress}
         found, errors = projection.project_files(
-            loaded,
-            images,
-            out,
-            distance,
-            search_options,
-            tuning,
-            crop=crop,
-            class_name=class_name,
-            seed=seed,
-            batch=batch,
-            starts=starts,
-            tell=say,
-            progress=progress,
+            loaded, images, out, distance, search_options, tuning, **how
         )
     if found:
         generator, latents = str(out / "tuned.pt") if tune else source, str(out / "latents.npz")

@@ -37,8 +37,6 @@ FITTED = {"resolution", "kimg", "width"}  # options to which others are fitted
 
 @dataclass(frozen=True)
 class TrainSetup:
-    """What is trained."""
-
     config: "TrainConfig"
     source: Path
     own: bool  # data of the user's, not the bundled
@@ -59,11 +57,9 @@ def resolve_setup(
     """The configuration and the data: those of the run that has begun, except what is asked.
 
     `overrides` are those of `-o`, `options` all others by their names (None or False: not given).
-    `device` is its type, `memory` in bytes and `cores` are those of a process.
-
-    Without a configuration a user's own pictures are trained as `fitting.choose` says, the bundled
-    ones by the quickstart. With weights to start from and no configuration asked for, the network
-    has their sizes; growth begins where theirs has ended.
+    `device` is its type, `memory` in bytes and `cores` are those of a process. With weights to
+    start from and no configuration asked for, the network has their sizes; growth begins where
+    theirs has ended.
     """
     from stylegan import distributed
     from stylegan.config import AUTO, flatten, load_config, read_config_file

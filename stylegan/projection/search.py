@@ -187,8 +187,7 @@ def autocorrelation_penalty(noise_map: Tensor) -> Tensor:
     """How far each map (N, 1, r, r) is from white noise: (N,), 0 at best.
 
     The squared correlation of neighbours in each direction, the borders joined, summed over the map
-    and its pyramid of 2x2 averages down to 8x8, times 2 each so that their variance stays 1. Of
-    white noise the correlation is 0 in expectation, its square 1 / r^2.
+    and its pyramid of 2x2 averages down to 8x8, times 2 each so that their variance stays 1.
     """
     penalty = noise_map.new_zeros(len(noise_map))
     while True:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import sampling, streams
-from stylegan.networks import Generator
+from stylegan.networks import Generator, Noise
 from stylegan.networks.config import check_labels
 from stylegan.projection.distance import Distance
 from stylegan.projection.search import check_finite, check_numbers, mapped, spread_of_w
@@ -82,12 +82,10 @@ def tune(
     optimizer = torch.optim.Adam(tuned.synthesis.parameters(), lr=options.learning_rate)
     growth = {"resolution": resolution, "alpha": alpha}
 
-    def fit(
-        ws: Tensor, maps: Sequence[Tensor] | None, others: Tensor, weight: float
-    ) -> tuple[Tensor, Tensor]:
+    def fit(ws: Tensor, noise: Noise, others: Tensor, weight: float) -> tuple[Tensor, Tensor]:
         """The distance (N,) of the copy's images from `others`, and the loss (N,). Goes backward at
         once, so that one graph at a time is in memory."""
-        images = tuned.synthesis(ws, noise=maps or "const", **growth)
+        images = tuned.synthesis(ws, noise=noise, **growth)
         far = distance(images, others)
         loss = far + options.pixel_weight * (images - others).square().mean(dim=(1, 2, 3))
         if loss.requires_grad:
@@ -102,11 +100,11 @@ def tune(
         for rows in torch.arange(n).split(batch or n):
             own = maps and [m[rows] if len(m) > 1 else m for m in maps]
             with torch.set_grad_enabled(step < options.steps), sampling.repeatable():
-                distances[rows], _ = fit(ws[rows], own, targets[rows], 1.0)
+                distances[rows], _ = fit(ws[rows], own or "const", targets[rows], 1.0)
                 if options.locality:
                     with torch.no_grad():
                         before = generator.synthesis(near[rows], noise="const", **growth)
-                    _, kept[rows] = fit(near[rows], None, before, options.locality)
+                    _, kept[rows] = fit(near[rows], "const", before, options.locality)
         check_finite(torch.cat([distances, kept]), "tuning", step, "a smaller --locality")
         if step == options.steps:
             tuned.requires_grad_(True).zero_grad()
