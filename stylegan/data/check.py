@@ -27,8 +27,8 @@ class Findings:
 
     path: Path
     kind: str  # folder | zip | store
-    crop: Crop = "center"
-    why_no_labels: str = ""  # for a message, if there are none
+    fit: Fit
+    why_no_labels: str  # for a message, if there are none
     labels: Labels | None = None  # of the usable images; None if one has none
     skipped: list[Skipped] = field(default_factory=list)  # what cannot be used
     ignored: list[str] = field(default_factory=list)  # files that are not images
@@ -49,14 +49,12 @@ class Findings:
 
     def ends(self) -> list[str]:
         """The sizes that offer the lowest and the highest resolution, as `640x480`."""
-        fit = Fit.of(self.crop)
-        sizes = sorted(self.sizes, key=lambda size: (fit.native_size(*size), size))
+        sizes = sorted(self.sizes, key=lambda size: (self.fit.native_size(*size), size))
         return [f"{width}x{height}" for width, height in (sizes[0], sizes[-1])] if sizes else []
 
     def reach(self) -> dict[int, int]:
         """Resolution -> number of images that are large enough for it, down to none."""
-        fit = Fit.of(self.crop)
-        sizes = [(fit.native_size(*size), n) for size, n in self.offered.items()]
+        sizes = [(self.fit.native_size(*size), n) for size, n in self.offered.items()]
         table = {r: sum(n for s, n in sizes if s >= r) for r in resolutions(MAX_RESOLUTION)}
         return {r: n for r, n in table.items() if n}
 
@@ -123,15 +121,15 @@ def check(
         if decode:
             store.verify()
         sizes = Counter({(store.resolution, store.resolution): store.num_images})
-        findings = Findings(store.path, "store", why_no_labels=store.why_no_labels)
-        findings.skipped, findings.offered, findings.sizes = store.skipped, sizes, sizes
+        findings = Findings(store.path, "store", Fit(), store.why_no_labels, skipped=store.skipped)
+        findings.offered = findings.sizes = sizes
         findings.modes = Counter({MODES[store.channels]: store.num_images})
         if store.labels is not None:
             findings.labels = Labels(store.label_names, store.labels)
         return findings
     opened, fit = open_source(source, include=include), Fit.of(crop)
     labels, notes = opened.labels, opened.notes()  # the former may set `why_no_labels`
-    findings = Findings(opened.path, opened.kind, crop, opened.why_no_labels, notes=notes)
+    findings = Findings(opened.path, opened.kind, fit, opened.why_no_labels, notes=notes)
     findings.skipped, findings.ignored = list(opened.unreadable), opened.ignored
 
     def look(name: str) -> tuple[Size, str]:

@@ -5,7 +5,6 @@ compared with the publishers' programs, which computed the numbers in `tests/for
 program differs from the official one, weights are scaled so that our network computes the same.
 """
 
-import dataclasses
 import itertools
 import math
 import re
@@ -43,12 +42,14 @@ class Layout:
 
     program: str
     needed: tuple[str, ...]  # names that no other layout has
-    # `name` is a part (see `parts`) or, where both names end alike, the start of one with a weight
-    # and a bias; `path` is a pattern. Of several for a part the first that the file has is taken; a
-    # part without a row is 0, drawn or computed.
+    # `name` is a part (see `parts`), or the start of one with a weight and a bias; `path` is a
+    # pattern. Of several for a part the first that the file has is taken; a part without a row is
+    # 0, drawn or computed.
     rows: tuple[Match, ...]
     blur: str  # names of the low-pass filters
     blurs: int = 1  # of them in each block
+    # weights are called weight_orig, all with sqrt(2) in the He constant; styles scale about 1
+    original: bool = False
     optional: tuple[str, ...] = ()  # "average", "blur": not in every file
     ignored: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)  # fields that no shape tells
@@ -67,15 +68,19 @@ class Layout:
         numbers = {"i": i, "next": i + 1, "odd": 2 * i + 1, "layer": 2 * i + j, "j": j + 1}
         fused = self.fused and part == "conv0.weight" and 4 * 2**i >= FUSED_FROM
         latent = self.latent_norm if (part, i) == ("dense.weight", 0) else 1
+        he = HE if self.original and part in ("style.affine.weight", "rgb.weight") else 1
         rows = []
         for row in self.rows:
-            end = part.removeprefix(row.name)
-            if end in ("", ".weight", ".bias"):
-                path, turned = row.path.format(block=block, **numbers) + end, row.rotated or fused
-                factor = row.factor * latent
-                rows.append(
-                    dataclasses.replace(row, name=name, path=path, factor=factor, rotated=turned)
-                )
+            end, change = part.removeprefix(row.name), row.change
+            if end not in ("", ".weight", ".bias"):
+                continue
+            if self.original:
+                end += "_orig" if end == ".weight" else ""
+                change = about_zero if part == "style.affine.bias" else change
+            path, factor = row.path.format(block=block, **numbers) + end, row.factor * latent * he
+            axes = UP if part == "conv0.weight" and not row.rotated else ()
+            turned = row.rotated or fused
+            rows.append(Match(name, path, axes, turned, factor, change, row.shape))
         return next((row for row in rows if row.path in weights), rows[0] if rows else None)
 
     def shapes(self, part: str, weights: Weights) -> list[tuple[int, ...]]:
@@ -319,28 +324,24 @@ def said_by_mmgeneration(
     }
 
 
-RB, RS = "generator.progression.{i}", "generator.progression.{i}.adain{j}.style.linear"
-RN = "generator.progression.{i}.noise{j}.weight_orig"
+RB = "generator.progression.{i}"
+RN = f"{RB}.noise{{j}}.weight_orig"
 ROSINALITY = Layout(
     "rosinality/style-based-gan-pytorch",
     needed=("generator.progression.0.conv1.input",),
     rows=(
-        Match("dense.weight", "style.{odd}.linear.weight_orig", factor=100),  # our multiplier: 0.01
-        Match("dense.bias", "style.{odd}.linear.bias", factor=100),
+        Match("dense", "style.{odd}.linear", factor=100),  # our multiplier: 0.01
         Match("const", f"{RB}.conv1.input", factor=NORM),
         # enlarges by a transposed convolution; a quarter: ours are summed, theirs averaged
         Match("conv0.weight", f"{RB}.conv1.0.weight", rotated=True, factor=NORM / 4),
-        Match("conv0.weight", f"{RB}.conv1.1.conv.weight_orig", UP, factor=NORM),
         Match("conv0.bias", f"{RB}.conv1.0.bias", factor=NORM),
-        Match("conv0.bias", f"{RB}.conv1.1.conv.bias", factor=NORM),
-        Match("conv1.weight", f"{RB}.conv2.conv.weight_orig", factor=NORM),
-        Match("conv1.bias", f"{RB}.conv2.conv.bias", factor=NORM),
+        Match("conv0", f"{RB}.conv1.1.conv", factor=NORM),
+        Match("conv1", f"{RB}.conv2.conv", factor=NORM),
         Match("noise.strength", RN, change=he_scaled, shape=(1, 0, 1, 1)),
-        Match("style.affine.weight", f"{RS}.weight_orig", factor=HE),
-        Match("style.affine.bias", f"{RS}.bias", change=about_zero),
-        Match("rgb.weight", "generator.to_rgb.{i}.conv.weight_orig", factor=HE),
-        Match("rgb.bias", "generator.to_rgb.{i}.conv.bias"),
+        Match("style.affine", f"{RB}.adain{{j}}.style.linear"),
+        Match("rgb", "generator.to_rgb.{i}.conv"),
     ),
+    original=True,
     blur=r"generator\.progression\.\d+\.conv1\.[12]\.weight(_flip)?",
     blurs=2,
     config={"bias_before_blur": True},
@@ -360,7 +361,7 @@ GENFORCE = Layout(  # the official networks; its training, or converted from off
         Match("labels", "mapping.label_weight"),
         Match("dense", "mapping.dense{i}"),
         Match("const", f"{GL}.const"),
-        Match("conv0.weight", f"{GL}.weight", UP),
+        Match("conv0.weight", f"{GL}.weight"),
         Match("conv1.weight", "synthesis.layer{odd}.weight"),
         *(Match(f"{part}.bias", f"{GL}.bias") for part in ("start", "conv0", "conv1")),
         Match("noise.strength", f"{GL}.apply_noise.weight"),
@@ -388,8 +389,7 @@ HUANGZH13 = Layout(
         Match("dense", "g_mapping.map.dense{i}"),
         Match("const", f"{HB}.const", factor=NORM),
         Match("start.bias", f"{HB}.bias", factor=NORM),
-        Match("conv0.weight", f"{HB}.conv0_up.weight", UP, factor=NORM),
-        Match("conv0.bias", f"{HB}.conv0_up.bias", factor=NORM),
+        Match("conv0", f"{HB}.conv0_up", factor=NORM),
         Match("conv1", f"{HB}.conv1", factor=NORM),
         Match("conv1", f"{HB}.conv", factor=NORM),
         Match("noise.strength", f"{HS}.top_epi.noise.weight", factor=NORM),
@@ -407,7 +407,6 @@ HUANGZH13 = Layout(
         "latter shows",
     ),
 )
-MB = "convs.{i}"
 MMGENERATION = Layout(  # and its successor mmagic: StyleGANV1
     "open-mmlab/mmgeneration",
     needed=("convs.0.conv1.input", "style_mapping.1.linear.weight_orig"),
@@ -415,19 +414,16 @@ MMGENERATION = Layout(  # and its successor mmagic: StyleGANV1
         # their He constant is 1 here, ours sqrt(2)
         Match("dense.weight", "style_mapping.{next}.linear.weight_orig", factor=math.sqrt(0.5)),
         Match("dense.bias", "style_mapping.{next}.bias"),
-        Match("const", f"{MB}.conv1.input", factor=NORM),
-        Match("conv0.weight", f"{MB}.conv1.0.conv.weight_orig", UP, factor=NORM),
-        Match("conv0.bias", f"{MB}.conv1.0.conv.bias", factor=NORM),
-        Match("conv1.weight", f"{MB}.conv2.conv.weight_orig", factor=NORM),
-        Match("conv1.bias", f"{MB}.conv2.conv.bias", factor=NORM),
+        Match("const", "convs.{i}.conv1.input", factor=NORM),
+        Match("conv0", "convs.{i}.conv1.0.conv", factor=NORM),
+        Match("conv1", "convs.{i}.conv2.conv", factor=NORM),
         # one strength for all channels
-        Match("noise.strength", f"{MB}.noise_injector{{j}}.weight", factor=NORM, shape=(1,)),
+        Match("noise.strength", "convs.{i}.noise_injector{j}.weight", factor=NORM, shape=(1,)),
         Match("noise.const", "injected_noise_{layer}"),
-        Match("style.affine.weight", f"{MB}.adain{{j}}.affine.weight_orig", factor=HE),
-        Match("style.affine.bias", f"{MB}.adain{{j}}.affine.bias", change=about_zero),
-        Match("rgb.weight", "to_rgbs.{i}.conv.weight_orig", factor=HE, change=FLIPPED),
-        Match("rgb.bias", "to_rgbs.{i}.conv.bias", change=FLIPPED),
+        Match("style.affine", "convs.{i}.adain{j}.affine"),
+        Match("rgb", "to_rgbs.{i}.conv", change=FLIPPED),
     ),
+    original=True,
     blur=r"convs\.\d+\.conv1\.1\.kernel",
     ignored=("steps",),  # the updates of mmagic's average
     config={"activation_before_blur": True},
