@@ -51,7 +51,7 @@ def blend(
     `share` of those of `b`. Without `first` it is the whole network, mapping included, whose new
     average w is measured. ValueError unless both have the same shapes and have grown as far.
 
-    It has all that the file of `a` says, and the history of both: `with_own_file` makes them.
+    It has all that the file of `a` says, and the history of both, made by `with_own_file`.
     """
     described = [
         dataclasses.asdict(one.generator.config)

@@ -34,8 +34,8 @@ def find_centers(generator: Generator, centers: Centers, label: Tensor | None = 
 
 
 def clusters(w: Tensor, count: int) -> Tensor:
-    """The centres (count, D) of k-means of rows w (N, D), the largest cluster first. The first
-    centres are rows far from one another (k-means++, Arthur and Vassilvitskii 2007)."""
+    """The centres (count, D) of k-means of rows w (N, D), the largest cluster first, begun by
+    k-means++ (Arthur and Vassilvitskii 2007) at rows far from one another."""
     if not 1 <= count <= len(w):
         raise ValueError(f"centres are 1 to {len(w)}, not {count}")
     draws = torch.Generator().manual_seed(SEED)

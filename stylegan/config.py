@@ -235,11 +235,8 @@ def build_config(values: Mapping[str, Any], num_processes: int = 1) -> TrainConf
 
 
 def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
-    """As `build_config`, but losses and networks that a script adds need not be known.
-
-    A plain number is a table by resolution with that one entry. Validated as JSON, which has TOML's
-    types: keys of tables are text, arrays become tuples.
-    """
+    """As `build_config`, but losses and networks that a script adds need not be known. A plain
+    number is a table by resolution with that one entry."""
     flat = {"schedule.num_processes": num_processes, **flatten(values)}
     for name in REMOVED.keys() & flat.keys():
         if flat.pop(name) != REMOVED[name] and REMOVED[name] is not None:
@@ -255,7 +252,7 @@ def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
     resolution = flat.get("network.resolution", NetworkConfig.resolution)
     if flat.setdefault(DERIVED, resolution) != resolution:
         raise ValueError(f"{DERIVED} cannot be set: it follows from network.resolution")
-    try:
+    try:  # as JSON, which has TOML's types: keys of tables are text, arrays become tuples
         config = VALIDATOR.validate_json(json.dumps(nested(flat), default=str))
     except ValidationError as error:
         raise ValueError(explain(error.errors()[0])) from error

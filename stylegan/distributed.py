@@ -124,9 +124,8 @@ def from_rank0(make: Callable[[], Value]) -> Value:
 
 
 def on_all_ranks(make: Callable[[], Value], *, at_once: bool = False) -> Value:
-    """`make()` of each process, the first of a machine ahead of its others, which find its work
-    done, unless all are to work `at_once`. It must not speak to other processes. An error that a
-    user can cause is raised on all ranks, so that none hangs."""
+    """`make()` of each process, which speaks to no other; the first of a machine is ahead unless
+    all work `at_once`. An error that a user can cause is raised on all, so that none hangs."""
     in_turn = world_size() > 1 and not at_once
     if in_turn and local_rank() > 0:
         dist.barrier(control_group)

@@ -1,5 +1,4 @@
-"""Weights of other programs -> our networks: the official ones, without TensorFlow and without
-running pickles, and those of four in PyTorch. The code is in `stylegan.files.formats`."""
+"""Weights of other programs -> our networks, by the code of `stylegan.files.formats`."""
 
 from stylegan.files.formats.correspondence import config_from_official
 from stylegan.files.formats.foreign import import_weights

@@ -34,10 +34,8 @@ def spherical(points: Tensor, *, closed: bool) -> Curve:
 
 
 def spline(points: Tensor, *, closed: bool) -> Curve:
-    """The cubic spline through the points (N, ...): first and second derivatives are continuous.
-
-    `closed` as in `spherical`; other splines are natural, with zero second derivatives at the ends.
-    """
+    """The cubic spline through the points (N, ...), `closed` as in `spherical`; others are natural:
+    with zero second derivatives at the ends."""
     points, n = points.double(), len(points)
     one = torch.eye(n, dtype=torch.float64)
     if closed:

@@ -1,5 +1,4 @@
-"""From seeds to pictures. A seed gives the same z on any device and in any batch; pixels may differ
-by rounding."""
+"""From seeds to pictures. A seed gives the same z on any device and in any batch."""
 
 import operator
 from collections.abc import Iterator, Sequence

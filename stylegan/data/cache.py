@@ -52,8 +52,7 @@ def cached_store(
     be read when a run began stay left out.
 
     All processes call it; the first of each machine prepares, the first of all shows its progress
-    and tells what is not taken and what is written where. Of programs that prepare the same data
-    at the same time, the first to finish is used by all.
+    and tells what is not taken and written. Of programs that prepare at once, the fastest is used.
     """
     check_settings(resolution, crop, channels, premultiply)
     asked: dict[str, Any] = {"resolution": resolution, "crop": crop, "channels": channels}

@@ -1,8 +1,7 @@
 """Faces cropped as those of CelebA-HQ and FFHQ: upright, eyes and mouth at the same places.
 
 Karras et al. 2018 (Progressive GAN), appendix C: a square whose centre, size and direction follow
-from two points of the eyes and two of the mouth; where it leaves the picture, the picture is
-mirrored and blurred.
+from two points of the eyes and two of the mouth.
 """
 
 import csv

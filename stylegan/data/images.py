@@ -184,8 +184,7 @@ class Fit:
 
     - `center`: the largest centred square.
     - `pad`: the largest centred part of the aspect (width to height, 4:3 unless one is given as in
-      `pad 3:4`), its longer side as long as the square, with black bars on either side, as the
-      official LSUN cars (512x384 in 512x512). Bars of pictures with alpha are black, too.
+      `pad 3:4`) between black bars, as the official LSUN cars (512x384 in 512x512).
     - `stretch`: the whole picture, squeezed along its longer side.
     """
 

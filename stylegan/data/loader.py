@@ -45,8 +45,7 @@ def process_reals(
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """uint8 images (N, C, r, r) as the discriminator sees them: range [-1, 1], those marked in
-    `mirror`, bool (N,), flipped left-right. While a resolution fades in, their own 2x2 averages
-    weigh 1 - alpha, as those of the fakes."""
+    `mirror`, bool (N,), flipped left-right, and their 2x2 averages with the weight 1 - alpha."""
     if mirror is not None:  # by bits, while they are bytes: `where` is slow for those
         marked = mirror.to(torch.uint8).neg_()[:, None, None, None]  # 255, all bits
         flipped = images.flip(3)

@@ -31,8 +31,8 @@ Pictures = Sequence[Image.Image | np.ndarray]  # arrays uint8 (H, W[, C])
 class Source(ABC):
     """The images under one path, in one order on every machine: sorted by relative name.
 
-    `names`, `ignored`, the files that are not images, and `runs`, the folders of trainings, whose
-    samples are not pictures of the user's, are relative, with forward slashes.
+    `names`, `ignored`, the files that are not images, and `runs`, the folders of trainings, are
+    relative, with forward slashes.
     """
 
     kind: ClassVar[str]

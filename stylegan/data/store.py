@@ -181,9 +181,8 @@ class Store:
         return self.meta.pixel_hashes[file_name(resolution)]
 
     def training_identity(self, resolution: int, *, labels: bool) -> str:
-        """Names all that a run up to `resolution` sees: the images and, with `labels`, their
-        labels. Below the largest resolution every level counts: averages of larger images are not
-        those of images that were rounded at `resolution`."""
+        """Names all that a run up to `resolution` sees: the images and, with `labels`, those."""
+        # below the largest, averages of larger images are not those of images rounded here
         levels = resolutions(resolution) if resolution < self.resolution else [resolution]
         seen: list[Any] = [self.identity(r) for r in levels]
         if labels:

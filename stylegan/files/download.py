@@ -35,11 +35,8 @@ def bundled_name(path: Path) -> str | None:
 
 
 def downloaded(url: str) -> Path:
-    """A local copy of the file at an https address, kept in the cache of torch.hub.
-
-    The address specifies the first digits of its SHA-256, at least 8: in the name, as
-    `NAME-<digits>.pt`, or after it, as `#sha256=<digits>`. They are compared at each use.
-    """
+    """A local copy of the file at an https address, kept in the cache of torch.hub. The address
+    has the first digits of its SHA-256, at least 8, as `NAME-<digits>.pt` or `#sha256=<digits>`."""
     if not re.fullmatch("https://[!-~]+/[!-~]*", url):
         raise ValueError(
             f"{readable(url)} is not an https address without blanks; use one, which is protected "

@@ -24,9 +24,8 @@ ACCEPTED = (
 def load_generator(
     path_or_url: str | Path, *, map_location: str | torch.device = "cpu"
 ) -> SeededGenerator:
-    """The generator that `path_or_url` names, in eval mode: see `load_source` for what it may be.
-    `sample` makes pictures as its file says; who calls it while it is still growing passes the
-    `resolution` and `alpha` of its `loaded`."""
+    """The generator that `path_or_url` names, as for `load_source`, in eval mode. `sample` makes
+    pictures as its file says; calls take the `resolution` and `alpha` of its `loaded`."""
     return SeededGenerator.of(load_source(path_or_url, map_location=map_location))
 
 

@@ -1,7 +1,4 @@
-"""Official networks: variables and settings, or a `.pkl` file, -> ours.
-
-Names and layouts are in `correspondence.py`, the safe reading of the file in `pickles.py`.
-"""
+"""Official networks: variables and settings (see `correspondence`), or a `.pkl` file, -> ours."""
 
 import dataclasses
 import re
