@@ -64,7 +64,7 @@ def small(monkeypatch):
 
 
 def samples_of(store, **options):
-    return GeneratorSamples(load_generator("emoji32"), store=store, batch=8, **options)
+    return GeneratorSamples(load_generator("people64"), store=store, batch=8, **options)
 
 
 class Images(torch.utils.data.TensorDataset):

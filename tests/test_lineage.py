@@ -103,16 +103,16 @@ def test_official_weights_carry_their_licence_through_conversion_and_training(st
 
 
 def test_bundled_weights_have_their_name_and_licence():
-    (bundled,) = opened("emoji32").lineage("")
-    assert (bundled.source, bundled.licence) == ("emoji32", "MIT")
-    assert load_source("emoji32").lineage == (bundled,)
-    assert facts_of("emoji32")["licence"] == "MIT"
+    (bundled,) = opened("people64").lineage("")
+    assert (bundled.source, bundled.licence) == ("people64", "MIT")
+    assert load_source("people64").lineage == (bundled,)
+    assert facts_of("people64")["licence"] == "MIT"
 
 
 def test_the_licence_of_a_chain_is_the_strictest_that_is_known():
     assert licence_of((OFFICIAL, MINE)) == licence_of((MINE, OFFICIAL)) == NVIDIA
-    assert licence_of((Source("emoji32", "0", "MIT"),)) == "MIT"
-    assert licence_of((Source("emoji32", "0", "MIT"), MINE)) == "unknown"
+    assert licence_of((Source("people64", "0", "MIT"),)) == "MIT"
+    assert licence_of((Source("people64", "0", "MIT"), MINE)) == "unknown"
 
 
 def test_an_address_loses_what_may_be_secret():
