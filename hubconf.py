@@ -23,7 +23,7 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
     weights: a run folder of this repository or a file in it, an exported .safetensors, an official
       NVIDIA snapshot (.pkl) or its variables (.npz), a checkpoint of genforce, rosinality,
       huangzh13 or mmgeneration, an https address of such a file with its SHA-256, or a bundled
-      name (emoji32). Nothing in a file is executed.
+      name (people64). Nothing in a file is executed.
     map_location: the device to put it on.
 
     Returns a torch.nn.Module in eval mode, `G`:
@@ -97,9 +97,9 @@ def _bundled(name: str, what: str, pictures: str, *labels: str) -> "_Callable[..
     return entry
 
 
-_EMOJI = "the pictures (Google's Noto Emoji) are Apache-2.0"
-emoji32 = _bundled("emoji32", "32x32 emoji", _EMOJI)
-emoji64 = _bundled("emoji64", "64x64 faces and heads", _EMOJI)
+people64 = _bundled(
+    "people64", "64x64 drawn people", "the drawings (Personas by Draftbit) are CC BY 4.0"
+)
 glyphs64 = _bundled(
     "glyphs64",
     "64x64 digits and capital letters, gray",

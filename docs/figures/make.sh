@@ -1,9 +1,11 @@
 #!/bin/sh
-# Makes the pictures of docs/figures.md again:  sh docs/figures/make.sh [SOURCE [RUN]]
-# Without RUN, a run folder that has kept files of every resolution, those of its training stay.
+# Makes the pictures of the pages again:  sh docs/figures/make.sh HELD_OUT [RUN]
+# HELD_OUT is a folder of `datasets/people.py --first 20000`. Without RUN, a run folder that has kept
+# files of every resolution, the pictures of a training stay.
 set -eu
 cd "$(dirname "$0")/../.."
-source=${1:-emoji32}
+held_out=$1
+source=people64
 run=${2:-}
 
 stylegan() {
@@ -11,16 +13,46 @@ stylegan() {
 }
 
 to=docs/figures
-stylegan figure grid "$source" --seeds 0-23 --columns 8 --out $to/grid.webp
-stylegan figure mixing "$source" --seeds 0-2 --columns 10-14 --out $to/mixing.webp
-stylegan figure truncation "$source" --seeds 0-3 --out $to/truncation.webp
-stylegan figure noise-detail "$source" --seeds 0-2 --out $to/noise-detail.webp
-stylegan figure noise-components "$source" --seeds 0-2 --out $to/noise-components.webp
+stylegan figure grid $source --seeds 0-23 --columns 8 --out $to/grid.webp
+stylegan figure mixing $source --seeds 0-2 --columns 10-14 --out $to/mixing.webp
+stylegan figure truncation $source --seeds 0-3 --out $to/truncation.webp
+stylegan figure noise-detail $source --seeds 0-2 --out $to/noise-detail.webp
+stylegan figure noise-components $source --seeds 0-2 --out $to/noise-components.webp
 
-stylegan video walk "$source" --seeds 0-8 --grid 3x1 --seconds 3 --fps 8 --scale 3 --out $to/walk.webp
-stylegan video walk "$source" --space z --seeds 1,8,16,24 --seconds 5 --fps 10 --scale 4 --out $to/walk-z.webp
-stylegan video mixing "$source" --seeds 0 --columns 10-12 --seconds 4 --fps 8 --scale 4 --out $to/mixing-morph.webp
-stylegan video truncation "$source" --seeds 1,2,5 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
+stylegan video walk $source --seeds 0-8 --grid 3x1 --seconds 3 --fps 8 --scale 3 --out $to/walk.webp
+stylegan video walk $source --space z --seeds 1,8,16,24 --seconds 5 --fps 10 --scale 4 --out $to/walk-z.webp
+stylegan video mixing $source --seeds 0 --columns 10-12 --seconds 4 --fps 8 --scale 4 --out $to/mixing-morph.webp
+stylegan video truncation $source --seeds 1,2,5 --seconds 3 --fps 8 --scale 3 --out $to/truncation-morph.webp
+
+stylegan figure grid $source --seeds 0-63 --columns 16 --out docs/people64/samples-psi-0.7.webp
+stylegan figure neighbours $source --nearest 3 --data datasets/people-64.zip \
+    --out docs/people64/neighbours.webp
+
+to=docs/editing
+work=${WORK:-$(mktemp -d)}
+stylegan directions $source --count 5 --out "$work/found.npz" --figure $to/directions.webp --seed 14
+for centers in none 16; do
+    stylegan figure grid $source --seeds 0-11 --columns 6 --psi 0.5 --centers $centers --out $to/centers-$centers.webp
+done
+
+to=docs/projection
+set -- "$held_out"/02000[0-7].png
+stylegan project $source "$@" --steps 500 --starts 2 --out "$work/w"
+stylegan project $source "$@" --steps 500 --starts 2 --space w+ --tune --out "$work/w+"
+"${PYTHON:-python}" - "$work" "$to/people.webp" <<'END'
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from stylegan import figures
+
+work, out = map(Path, sys.argv[1:])
+rows = (("w", "target"), ("w", "projection"), ("w+", "projection"), ("w+", "tuned"))
+files = [file for space, name in rows for file in sorted((work / space).glob(f"*/{name}.png"))]
+figures.grid([np.asarray(Image.open(file)) for file in files], columns=8).save(out, lossless=True)
+END
 
 if [ -n "$run" ]; then
     stylegan figure timelapse "$run" --seeds 0-2 --moments 8 --out $to/timelapse.webp

@@ -210,7 +210,7 @@ def export(
 
     \b
     stylegan export runs/mine mine.safetensors
-    stylegan export emoji32 emoji32.onnx --psi 0.5
+    stylegan export people64 people64.onnx --psi 0.5
     """
     from stylegan.files import formats
     from stylegan.files.loading import load_source

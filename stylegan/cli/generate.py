@@ -41,11 +41,11 @@ def generate(
     SOURCE is a run folder, a generator or state file of this project (.pt), an exported one
     (.safetensors; also a folder with model.safetensors), an official .pkl, a checkpoint of
     genforce, huangzh13, mmgeneration (.pth) or rosinality (.model), an https address of such a
-    file with #sha256=..., or a bundled name (emoji32, emoji64, glyphs64).
+    file with #sha256=..., or a bundled name (people64, glyphs64).
 
     \b
     python generate.py runs/mine --seeds 0-35 --psi 0.7 --out out/
-    python generate.py emoji32 --seeds 0-7 --edit pca:2=+2@0-3 --out moved/
+    python generate.py people64 --seeds 0-7 --edit pca:2=+2@0-3 --out moved/
     python generate.py karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
     from stylegan import figures

@@ -32,7 +32,7 @@ def video() -> None:
     """Film a walk through latent space, a morph, or the training of a run.
 
     \b
-    stylegan video walk emoji32 --seeds 0-7 --out walk.mp4
+    stylegan video walk people64 --seeds 0-7 --out walk.mp4
     stylegan video timelapse runs/mine --out timelapse.webp
     """
 
@@ -119,8 +119,8 @@ def walk(
     """Walk from seed to seed.
 
     \b
-    stylegan video walk emoji32 --seeds 0-7 --seconds 10 --out walk.mp4
-    stylegan video walk emoji32 --space z --grid 3x2 --out walks.webp
+    stylegan video walk people64 --seeds 0-7 --seconds 10 --out walk.mp4
+    stylegan video walk people64 --space z --grid 3x2 --out walks.webp
     """
     from stylegan import video as library
     from stylegan.paths import places, spherical, spline
@@ -164,7 +164,7 @@ def mixing(
     A row for each seed of source A, with columns whose coarse, middle and fine layers walk.
 
     \b
-    stylegan video mixing emoji32 --seeds 0,1 --columns 10-13 --out mixing.mp4
+    stylegan video mixing people64 --seeds 0,1 --columns 10-13 --out mixing.mp4
     """
     from stylegan.figures import StyleRange, style_ranges
     from stylegan.paths import places
@@ -195,7 +195,7 @@ def truncation(
     """Change psi from full variety to opposites, and back.
 
     \b
-    stylegan video truncation emoji32 --seeds 0-5 --psis 1,-1 --out truncation.mp4
+    stylegan video truncation people64 --seeds 0-5 --psis 1,-1 --out truncation.mp4
     """
     from stylegan.video import between, truncation_film
 
@@ -221,7 +221,7 @@ def edit(
     """Change the strength of edits, there and back.
 
     \b
-    stylegan video edit emoji32 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.mp4
+    stylegan video edit people64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.mp4
     """
     from stylegan.video import between, edit_film
 
@@ -243,7 +243,7 @@ def loop(selection: Selection, frames: FrameCount, waves: int) -> "Film":
     """Let each latent drift at random through z, and return.
 
     \b
-    stylegan video loop emoji32 --seeds 0-5 --psi 0.5 --out loop.mp4
+    stylegan video loop people64 --seeds 0-5 --psi 0.5 --out loop.mp4
     """
     from stylegan.figures import default_columns
     from stylegan.paths import places
