@@ -64,7 +64,9 @@ def small(monkeypatch):
 
 
 def samples_of(store, **options):
-    return GeneratorSamples(load_generator("people64"), store=store, batch=8, **options)
+    return GeneratorSamples(
+        load_generator("people64"), store=store, resolution=32, batch=8, **options
+    )
 
 
 class Images(torch.utils.data.TensorDataset):

@@ -244,7 +244,8 @@ def cells(text):
 
 def test_a_sweep_is_a_table_and_lines_in_a_file(faces, tmp_path):
     out = tmp_path / "m.jsonl"
-    settings = ("--data", faces.path, "--metrics", "swd60", "--psi", "1,0", "--yardsticks")
+    people = faces.path.parents[1] / "people"  # at their own size, which is the generator's
+    settings = ("--data", people, "--metrics", "swd60", "--psi", "1,0", "--yardsticks")
     table = cells(told("metrics", "people64", *settings, "--out", out))
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["metric"] for line in lines] == ["swd60"] * 2 + ["swd45"] * 2
