@@ -138,8 +138,7 @@ def metrics(
             if source in of_pictures:
                 how = shared | {"resolution": resolution, "tell": note, "preparing": prepared}
                 pictures = library.Pictures.of(Path(source), data, device=chosen, **how)
-                own = library.parse(wanted_names, len(pictures.pictures))
-                plan = [(source, pictures, own)]
+                plan = [(source, pictures, library.parse(wanted_names, len(pictures.pictures)))]
             else:
                 loaded = on_all_ranks(partial(load_source, source, map_location=chosen))
                 loaded, store = options.with_centers(loaded, centers), None

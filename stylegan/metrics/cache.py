@@ -55,7 +55,7 @@ def gathered_rows(
     """Tables of numbers, float32 (images, width), a row per image, in rank 0; None in the others.
 
     `batches` gives the rows (n, width) of the next images of this process's part, for each table.
-    They wait in files without a name in `folder`, and the tables are mapped from such files.
+    They wait in files without a name in `folder`, from which the tables are mapped.
     """
 
     def collect() -> list[IO[bytes]]:

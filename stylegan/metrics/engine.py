@@ -137,10 +137,8 @@ def check_results_file(path: Path) -> None:
 
 
 def evaluate(source: ImageSource, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
-    """Measure what was requested, a family of metrics at a time, in all processes alike.
-
-    `tools.tell` is called with the reason why some cannot be measured; the others are.
-    """
+    """Measure what was requested, in all processes alike. `tools.tell` hears the reason why
+    some cannot be measured; the others are."""
     groups: dict[tuple[Measure, int], list[Request]] = {}
     for request in requests:
         groups.setdefault((KINDS[request.kind].measure, request.images), []).append(request)

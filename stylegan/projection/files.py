@@ -78,12 +78,9 @@ def project_files(
     progress: Callable[[int, int], None],
 ) -> tuple[int, list[Exception]]:
     """Search each image, `batch` at a time, from each of `starts`; write a folder for each below
-    `out`, and the latents of all to `out`. With `tuning`, then tune the generator to all of them
-    together, and write it.
-
-    Files are replaced: see `check_free`. `tell` gets a line for each image, `progress` the steps
-    done, and of how many. Returns the number of projections, and the errors of images that cannot
-    be read.
+    `out`, and the latents of all to `out`, replacing files. With `tuning`, then tune the generator
+    to all of them together, and write it. `tell` gets a line for each image, `progress` the steps
+    done, and of how many. The number of projections, and the errors of images not read.
     """
     if crop is None or (crop == "pad" and loaded.active_rectangle is not None):
         crop = loaded.crop  # which knows the aspect
@@ -101,8 +98,7 @@ def project_files(
 
     def write_image(path: Path, image: Tensor) -> None:
         """One image (1, C, r, r) without its padding."""
-        alpha = loaded.generator.config.premultiplied
-        pixels = sampling.to_uint8(image, premultiplied=alpha)
+        pixels = sampling.to_uint8(image, premultiplied=loaded.generator.config.premultiplied)
         save_picture(path, sampling.picture(sampling.crop(pixels, rectangle)[0]), overwrite=True)
 
     growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}

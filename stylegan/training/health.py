@@ -72,10 +72,8 @@ class Health:
             )
 
     def check_logits(self, progress: TrainingProgress) -> None:
-        """Diverged if both logits have been saturated for `max_saturated_kimg`.
-
-        Only for the logistic loss: the logits of the others are not log-odds.
-        """
+        """Diverged if both logits have been saturated for `max_saturated_kimg`; only for the
+        logistic loss, as the logits of the others are not log-odds."""
         limit = round(self.state.config.max_saturated_kimg * 1000)
         if self.state.config.discriminator_loss != "logistic" or not limit:
             return

@@ -167,12 +167,12 @@ class Trial:
             self.threads = [f"{most} threads: with long steps every core pays"]
             return
         all_threads, one = self.median_step(stage, (most, 1))
-        chosen, why = most, f"{one / all_threads:.1f} times as fast as one"
+        seconds, chosen, why = all_threads, most, f"{one / all_threads:.1f} times as fast as one"
         if one <= WORTH_A_THREAD * all_threads:
-            chosen, why = 1, f"{most} are {'hardly faster' if all_threads < one else 'slower'}"
+            seconds, chosen = one, 1
+            why = f"{most} are {'hardly faster' if all_threads < one else 'slower'}"
             why += " while other programs use the cores" * self.shared
         torch.set_num_threads(chosen)
-        seconds = one if chosen == 1 else all_threads
         self.seconds_per_image[stage.resolution] = seconds / stage.batch_size
         self.threads = [f"{count(chosen, 'thread')}: {why}"]
 
