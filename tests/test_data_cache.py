@@ -54,9 +54,19 @@ def garble(path):
     path.write_bytes(path.read_bytes().replace(b"{", b"("))  # in the header
 
 
+def rename(path):
+    path.write_text(path.read_text().replace("0016", "0032"))  # of a hash
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
-    [("meta.json", cut), ("0008.npy", os.unlink), ("0016.npy", cut), ("0004.npy", garble)],
+    [
+        ("meta.json", cut),
+        ("0008.npy", os.unlink),
+        ("0016.npy", cut),
+        ("0004.npy", garble),
+        ("meta.json", rename),
+    ],
 )
 def test_a_damaged_cached_store_is_made_anew(name, change, tmp_path):
     source = folder(tmp_path / "images", {f"{i}.png": png(seed=i) for i in range(3)})
@@ -89,6 +99,8 @@ def test_cached_stores_are_listed_and_cleared(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path / "cache")) == sorted([a.name, c.name])
     assert told("cache", "--clear").startswith("removed 2 stores")
     assert told("cache") == f"{tmp_path / 'cache'}: 0 stores, 0.0 MiB\n"
+    monkeypatch.setenv("STYLEGAN_CACHE", "~nobody-here")
+    assert "Set STYLEGAN_CACHE" in refused("cache")
 
 
 def test_clearing_removes_what_the_cache_made_and_nothing_else(tmp_path, monkeypatch):

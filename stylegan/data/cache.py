@@ -24,9 +24,12 @@ NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
 
 def default_cache_dir() -> Path:
     """`$STYLEGAN_CACHE`, or the user's folder for files that can be made again."""
-    if chosen := os.environ.get("STYLEGAN_CACHE"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "stylegan"
+    try:
+        if chosen := os.environ.get("STYLEGAN_CACHE"):
+            return Path(chosen).expanduser()
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "stylegan"
+    except RuntimeError as error:  # the user has no home, as in some containers
+        raise ValueError(f"{error} Set STYLEGAN_CACHE to a folder for files to keep.") from error
 
 
 def cached_store(

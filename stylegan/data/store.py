@@ -61,6 +61,8 @@ class StoreMeta:
         check_resolution(self.resolution)
         if self.num_images < 1 or self.channels not in MODES:
             raise ValueError(f"no store has {self.num_images} images of {self.channels} channels")
+        if missing := {*map(file_name, resolutions(self.resolution))} - self.pixel_hashes.keys():
+            raise ValueError(f"pixel_hashes lack {min(missing)}")
         if self.crop.startswith("tiles "):  # older stores: squares that are images like others
             object.__setattr__(self, "crop", "center")
         Fit.of(self.crop)
