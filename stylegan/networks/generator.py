@@ -272,7 +272,8 @@ class Generator(nn.Module):
         return self.synthesis(ws, resolution=resolution, alpha=alpha, noise=noise)
 
     def broadcast(self, w: Tensor) -> Tensor:
-        """w (N, w_dim) -> ws (N, num_styles, w_dim), the same for every layer."""
+        """w (N, w_dim) -> ws (N, num_styles, w_dim), the same for every layer. What training does
+        instead to mix styles is in `training/parallel.py`."""
         return w[:, None].expand(-1, self.config.num_styles(), -1)
 
     def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:

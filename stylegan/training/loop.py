@@ -91,7 +91,7 @@ class Loop:
             if state.images_seen // images > before // images:
                 action(stage)
         # Agreeing is a collective: several processes do it when the schedule is read.
-        if distributed.world_size() == 1 or state.repeats_left == 0:
+        if distributed.world_size() == 1 or state.position.repeats_left == 0:
             self.answer(signals)
 
     def periodic(self, tick_kimg: float) -> list[tuple[float, Callable[[Stage], object]]]:

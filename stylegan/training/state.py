@@ -86,14 +86,6 @@ class TrainState:
         return self.position.images_seen
 
     @property
-    def schedule_images(self) -> int:
-        return self.position.schedule_images
-
-    @property
-    def repeats_left(self) -> int:
-        return self.position.repeats_left
-
-    @property
     def stage(self) -> Stage:
         """The stage when the schedule was last read."""
         return self.position.stage(self.config.schedule)

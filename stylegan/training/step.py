@@ -109,8 +109,8 @@ def update_discriminator(
             state.strength.observe, batch_size=stage.batch_size, config=config.augment
         )
         state.count(distributed.mean(metrics["d/real_signs"]), observe)
-    # Applies the counters of the step before: `uncount` can only take back the last update. On a
-    # GPU the host waits here, once in a step, for what it has launched.
+    # On a GPU the host waits here, once in a step, to learn which updates of the step before were
+    # skipped: `uncount` must take one back before the next is made.
     state.read()
     update_w_avg(generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)

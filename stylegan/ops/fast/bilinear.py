@@ -73,7 +73,11 @@ def weight_wanted(ctx: Any) -> bool:
 
 
 class Gradients(torch.autograd.Function):
-    """The gradients of a bilinear map by x and by the weight."""
+    """The gradients of a bilinear map B by x and by the weight, and their own gradients.
+
+    With u and v the gradients that arrive for the two, what is differentiated by x, w and grad is
+    <grad, B(u, w)> + <grad, B(x, v)>: again values and gradients of B.
+    """
 
     @staticmethod
     def forward(
@@ -92,21 +96,21 @@ class Gradients(torch.autograd.Function):
             return op.gradients(x, w, grad, needed, cached_weight)
 
     @staticmethod
-    def backward(ctx: Any, by_x: Maybe, by_w: Maybe) -> tuple[Maybe, ...]:
+    def backward(ctx: Any, u: Maybe, v: Maybe) -> tuple[Maybe, ...]:
         op: BilinearMap = ctx.op
         x, w, grad, cached_weight = ctx.saved_tensors
         x_needed, w_needed, grad_needed = ctx.needs_input_grad[2:5]
         of_x = of_w = of_grad = None
         with without_autocast(grad):
-            if by_x is not None:
+            if u is not None:
                 if grad_needed:
-                    of_grad = Product.apply(op, by_x, w, cached_weight)
+                    of_grad = Product.apply(op, u, w, cached_weight)
                 if w_needed:
-                    of_w = Gradients.apply(op, (False, True), by_x, w, grad, None)[1]
-            if by_w is not None:
+                    of_w = Gradients.apply(op, (False, True), u, w, grad, None)[1]
+            if v is not None:
                 if x_needed:
-                    of_x = Gradients.apply(op, (True, False), None, by_w, grad, None)[0]
+                    of_x = Gradients.apply(op, (True, False), None, v, grad, None)[0]
                 if grad_needed:
-                    more = Product.apply(op, x, by_w)
+                    more = Product.apply(op, x, v)
                     of_grad = more if of_grad is None else of_grad + more
         return None, None, of_x, of_w, of_grad, None

@@ -20,7 +20,8 @@ Size = Literal["same", "double", "half"]  # of the result, relative to the image
 
 
 def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]:
-    """A function with a cache, without it where operations are recorded instead of computed."""
+    """`make`, which is an `lru_cache`; without its cache where operations are recorded instead of
+    computed, as `like` tells."""
     real = type(like) in (Tensor, torch.nn.Parameter) and not torch.jit.is_tracing()
     return make if real else make.__wrapped__  # type: ignore
 
