@@ -56,10 +56,8 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides what a training run computes; the defaults are the paper's.
-
-    The comment of a field, here and in the sections, is its meaning in `stylegan configs` and
-    docs/options.md; its unit stands in brackets.
+    """Everything that decides what a training run computes; the defaults are the paper's. Comments
+    of fields, with units in brackets, are their meaning in `stylegan configs` and docs/options.md.
     """
 
     __pydantic_config__: ClassVar = {  # of the sections, too

@@ -197,12 +197,9 @@ def fitted(
     width: int | None = None,
     begun: ScheduleConfig | None = None,
 ) -> list[str]:
-    """Overrides that make sense of another resolution, length or width than the usual.
-
-    Beyond the usual resolution the finest layers have as many channels as the paper's finest. With
-    `width` no layer has more channels, and all keep their proportions. A run that has begun keeps
-    its phases; for others see `shortened`.
-    """
+    """Overrides that make sense of another resolution, length or width than the usual: beyond it
+    the finest layers have as many channels as the paper's finest, and with `width` none has more,
+    in the same proportions. A run that has begun keeps its phases; for others see `shortened`."""
     network, plan = config.network, begun or shortened(config.schedule)
     base, most = network.channel_base, network.max_channels
     if network.resolution > usual_resolution:

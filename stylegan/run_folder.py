@@ -192,10 +192,7 @@ class RunFolder:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Meanwhile no other call trains here: ValueError if one does already, in all processes.
-
-        The folder is made if it is not there, and removed if nothing was written to it. What a
-        killed call has left of a file is removed.
-        """
+        The folder is made, and removed if nothing was written to it; unfinished files go."""
         with ExitStack() as held:
             from_rank0(lambda: self.enter(held))
             yield

@@ -110,11 +110,9 @@ def check(
     workers: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Findings:
-    """What is in a folder, zip or store, and what `prepare` would leave out.
-
-    Every image is decoded and the pixels of a store are compared with their hashes. Without
-    `decode` only the heads of files are read, which is fast and does not find damage behind them.
-    """
+    """What is in a folder, zip or store, and what `prepare` would leave out. Every image is decoded
+    or compared with its hash; without `decode` only the heads of files are read, and damage behind
+    them is not found."""
     check_settings(resolution, crop, channels)
     if is_store(source):
         store = Store(source)

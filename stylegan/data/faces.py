@@ -155,8 +155,7 @@ def align_files(
     by the name of the picture, of several faces with `-0`, `-1`, ...
 
     Returns each file with the side of its square in the picture, in pixels, and the errors of
-    pictures that cannot be aligned. ValueError before anything is written if a file exists,
-    without `overwrite`, or a picture is not there.
+    pictures that cannot be aligned; what would be lost or is not there is refused before.
     """
     folder = source.parent if source.is_file() else source
     names = [source.name] if source.is_file() else list(landmarks)

@@ -45,10 +45,9 @@ def prepare(
     """Make a store of all images of a folder, zip or TFRecords, in the order of their names.
 
     Without a resolution, the largest power of two (at most 1024) that the first readable image
-    offers; `images.Fit` has the ways of cropping. `premultiply` stores the colours of images with
-    alpha (4 channels) times their alpha, so that averages of them are right. Images that cannot be
-    read or are smaller than the resolution are left out and listed in the store; `strict` refuses
-    them. Labels are stored if every image has one. `out` appears only when complete.
+    offers; `images.Fit` has the ways of cropping. `premultiply` multiplies colours by alpha (of 4
+    channels), so that averages are right. Images that cannot be read or are too small are left out
+    and listed in the store; `strict` refuses them. Labels are stored if every image has one.
     """
     out, fit = Path(out), Fit.of(crop)
     check_settings(resolution, crop, channels, premultiply)

@@ -39,8 +39,7 @@ def read_snapshot(path: Path) -> Snapshot:
         return load_official(path)
     content = checkpoint.read_torch(path)
     if isinstance(content, dict) and content.get("format") == checkpoint.FORMAT:
-        name = bundled_name(path)
-        if name is not None:
+        if name := bundled_name(path):
             content["lineage"] = to_plain([source_of(path, BUNDLED_LICENCE, name=name)])
         return own.snapshot_of(content, path)
     try:
@@ -60,10 +59,8 @@ def export(
 
     .safetensors: the weights, with all else as JSON in the metadata. .onnx and .pt2 (torch.export)
     compute images, without padding, from z, psi and, where there are any, labels. Their `noise`:
-    "const" (default) holds the stored maps, "input" takes them, "none" leaves noise out.
-
-    ONNX Runtime, if installed, runs an .onnx file before it is kept. Returns the largest difference
-    of its images from the generator's in float32; ValueError if rounding does not explain it.
+    "const" (default) holds the stored maps, "input" takes them, "none" leaves noise out. Returns
+    what `save_onnx` does.
     """
     check_request(path, noise=noise, overwrite=overwrite)
     ending = path.suffix.lower()
