@@ -1,4 +1,4 @@
-"""The networks of a run as one stage trains them: what is frozen, and wrapped for processes."""
+"""The networks of a run as a stage trains them: images of mixed styles, weights, processes."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

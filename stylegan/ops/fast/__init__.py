@@ -22,7 +22,7 @@ from .dense import Dense
 from .winograd import Winograd
 
 MANY_CHANNELS = 256  # from so many on, Winograd and Unfolded are faster than Direct
-FEW_PIXELS = 128  # of a batch, smaller than the weight
+FEW_PIXELS = 128  # height * width * images, up to which Unfolded is taken: the weight is larger
 LARGE_WEIGHT = 2**20  # from so many numbers on, the memory order of the gradient costs time
 
 
