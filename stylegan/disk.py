@@ -52,6 +52,10 @@ def atomic_folder(out: Path) -> Iterator[Path]:
             sync(path)
         folder.rename(out)
         sync(out.parent)
+    except OSError as error:  # that of a full disk names no file
+        if error.errno and str(error.filename or folder).startswith(str(folder)):
+            raise OSError(error.errno, error.strerror, str(out)) from error
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

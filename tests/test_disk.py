@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stylegan.disk import check_file
+from stylegan.disk import atomic_folder, check_file
 
 
 def test_devices_and_pipes_are_no_files_to_write(tmp_path):
@@ -19,3 +19,10 @@ def test_devices_and_pipes_are_no_files_to_write(tmp_path):
     check_file(tmp_path / "old.png", overwrite=True)
     with pytest.raises(ValueError, match="exists; pass --overwrite"):
         check_file(tmp_path / "old.png", overwrite=False)
+
+
+def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):
+    full = pytest.raises(OSError, match=f"full: '{tmp_path / 'store'}'")
+    with full, atomic_folder(tmp_path / "store"):
+        raise OSError(28, "full")
+    assert not any(tmp_path.iterdir())
