@@ -74,8 +74,8 @@ def reason_of(error: Exception) -> str:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """The end of a message about an unknown name such as `section.option` or `folder/name`: the
-    known one whose last part is nearest, several if none is near, or all that begin alike."""
+    """The end of a message about an unknown `section.option` or `folder/name`: the known one whose
+    last part is nearest, several if none is near, or all that begin alike."""
     parts = {key: re.split("[./]", key) for key in [*known, name]}
     tail = parts[name][-1]
     tails = [parts[key][-1] for key in known]

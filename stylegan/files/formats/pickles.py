@@ -28,7 +28,6 @@ class OfficialNetwork:
 
     settings: dict[str, Any]
     variables: dict[str, np.ndarray]  # those of components under `G_synthesis/`, `G_mapping/`
-    components: dict[str, dict[str, Any]]  # the settings of each
 
 
 class Inert:
@@ -159,15 +158,14 @@ def check_opcodes(data: bytes) -> None:
 def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
     """The settings and all variables of a network that `builder` must have built."""
     settings, variables, components = attributes(record, builder)
-    parts = {}
     for key, component in components.items():
         if not (isinstance(key, str) and isinstance(component, InertNetwork)):
             raise ForeignFileError("has a component that is not a network")
-        parts[key], inner, more = attributes(component, f"G_{key}")
+        _, inner, more = attributes(component, f"G_{key}")
         if more:
             raise ForeignFileError(f"has components in its component {readable(key)}")
         variables |= {f"G_{key}/{name}": array for name, array in inner.items()}
-    return OfficialNetwork(settings, variables, parts)
+    return OfficialNetwork(settings, variables)
 
 
 def attributes(
