@@ -246,7 +246,7 @@ def test_updates_skipped_again_and_again_end_the_run_with_its_last_good_state(st
 def progress(real, fake, images):
     stage = Stage(8, 1.0, 4, 1e-3, 1e-3, 1.0)
     metrics = {"d/real_logits": real, "d/fake_logits": fake}
-    return TrainingProgress(0, stage, metrics, images, 1.0, 0.0, 0)
+    return TrainingProgress(0, 0, stage, metrics, images, 1.0, 0.0, 0)
 
 
 def test_logits_that_saturate_for_long_end_the_run():

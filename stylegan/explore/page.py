@@ -70,7 +70,9 @@ class Page:
         network, name = loaded.generator, readable(values.get("name"), 80)
         premultiplied, device = network.config.premultiplied, network.w_avg.device
         content = base64.b64decode(str(values.get("content")))
-        target = projection.target_of(content, loaded, name=name)
+        size, channels = loaded.resolution, network.config.image_channels
+        how: dict[str, Any] = {"premultiply": premultiplied, "crop": loaded.crop, "name": name}
+        target = projection.target_of(content, resolution=size, channels=channels, **how)
         (wanted,) = sampling.to_uint8(target, premultiplied=premultiplied)
         yield {"wanted": png_url(wanted), "caption": f"wanted: {name}"}
         distance, _ = projection.choose_distance("auto", loaded)

@@ -26,16 +26,28 @@ LATENTS, TARGET, PICTURE, RESULT = "latents.npz", "target.png", "projection.png"
 TUNED, TUNED_PICTURE = "tuned.pt", "tuned.png"
 
 
+def read_target(path: Path, **how: Any) -> Tensor:
+    """As `target_of`, of a file. ValueError or FileNotFoundError names it if it cannot be read."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no image file {path}")
+    return target_of(path.read_bytes(), **how, name=str(path))
+
+
 def target_of(
-    content: bytes, loaded: LoadedGenerator, *, crop: Crop | None = None, name: str = "image"
+    content: bytes,
+    *,
+    resolution: int,
+    channels: int,
+    premultiply: bool = False,
+    crop: Crop = "center",
+    name: str = "image",
 ) -> Tensor:
-    """The picture of an image file as `loaded` would make it: (1, C, r, r) in [-1, 1]. It is read
+    """The picture of an image file as (1, channels, resolution, resolution) in [-1, 1]. It is read
     and cropped as training data are, but smaller pictures are enlarged. Errors call it `name`."""
-    network = loaded.generator.config
     with quiet_decoding():
-        image = decode(content, channels=network.image_channels, name=name)
-        pixels = planes(Fit.of(crop or loaded.crop).square(image, loaded.resolution))
-        pixels = premultiplied(pixels) if network.premultiplied else pixels
+        image = decode(content, channels=channels, name=name)
+        pixels = planes(Fit.of(crop).square(image, resolution))
+        pixels = premultiplied(pixels) if premultiply else pixels
     return torch.from_numpy(pixels.copy()).float()[None] / 127.5 - 1
 
 
@@ -85,12 +97,12 @@ def project_files(
     if crop is None or (crop == "pad" and loaded.active_rectangle is not None):
         crop = loaded.crop  # which knows the aspect
     rectangle = loaded.active_rectangle if crop.startswith("pad") else None
+    network = loaded.generator.config
+    like = {"channels": network.image_channels, "premultiply": network.premultiplied, "crop": crop}
     targets, errors = dict[Path, Tensor](), list[Exception]()
     for path in images:
         try:
-            if not path.is_file():
-                raise FileNotFoundError(f"there is no image file {path}")
-            targets[path] = target_of(path.read_bytes(), loaded, crop=crop, name=str(path))
+            targets[path] = read_target(path, resolution=loaded.resolution, **like)
         except (ValueError, OSError) as error:
             errors.append(error)
     if not targets:
@@ -98,7 +110,7 @@ def project_files(
 
     def write_image(path: Path, image: Tensor) -> None:
         """One image (1, C, r, r) without its padding."""
-        pixels = sampling.to_uint8(image, premultiplied=loaded.generator.config.premultiplied)
+        pixels = sampling.to_uint8(image, premultiplied=network.premultiplied)
         save_picture(path, sampling.picture(sampling.crop(pixels, rectangle)[0]), overwrite=True)
 
     growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}

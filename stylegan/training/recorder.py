@@ -38,6 +38,7 @@ class TrainingProgress:
     """Where a run is, averaged since the last line of its log."""
 
     images_seen: int
+    total_images: int
     stage: Stage
     metrics: dict[str, float]
     images: int  # averaged over
@@ -155,6 +156,7 @@ class Recorder:
         self.meter = Meter()
         progress = TrainingProgress(
             state.images_seen,
+            state.config.schedule.total_images,
             stage,
             metrics,
             meter.images,

@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]  # what a user should know
 
 
-def silent(text: str) -> None:
-    """A `Tell` that nobody hears."""
-
-
 def start(
     config: TrainConfig,
     data: str | Path | Store,
@@ -42,7 +38,7 @@ def start(
     device: str | torch.device = "auto",
     init_from: "str | Path | Start | None" = None,
     evaluation: Evaluation | None = None,
-    tell: Tell = silent,
+    tell: Tell = lambda text: None,
     report: Callable[[TrainingProgress], None] = lambda progress: None,
     strict: bool = False,
     preflight: bool = True,
@@ -66,7 +62,7 @@ def start(
     folder = RunFolder(out)
     group = distributed.process_group(device, hang_minutes)
     with nothing_to_save(), group, backend_flags(config), folder.alone():
-        say = tell if distributed.rank() == 0 else silent
+        say: Tell = tell if distributed.rank() == 0 else lambda text: None
         how: dict[str, Any] = {"strict": strict, "begun": folder.saved() > 0, "tell": say}
         store = data if isinstance(data, Store) else open_store(data, config, **how)
         config = fit_to_data(config, store)
@@ -151,7 +147,9 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
     return dataclasses.replace(config, network=network)
 
 
-def newest_state(folder: RunFolder, tell: Tell = silent) -> tuple[Path | None, dict[str, Any]]:
+def newest_state(
+    folder: RunFolder, tell: Tell = lambda text: None
+) -> tuple[Path | None, dict[str, Any]]:
     """The newest state file that every process can read, and its payload; None before the first.
     `tell` is called with damaged ones. ValueError if none of the files can be read: starting anew
     would overwrite the run."""
