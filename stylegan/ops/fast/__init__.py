@@ -1,8 +1,8 @@
 """Faster ways to compute some formulas. Here they are chosen; the other files compute.
 
 The public functions have the names, the arguments and, up to round-off, the values and derivatives
-of those in `formulas`; `activate` may also write over its input. What the thresholds
-stand on: docs/performance.md.
+of those in `formulas`; `activate` may also write over its input. docs/performance.md says what the
+faster ways gain.
 """
 
 from functools import partial
