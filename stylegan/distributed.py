@@ -38,8 +38,7 @@ def processes_of_machine() -> int:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device to use: `auto` takes the process's own GPU, else MPS, else the CPU. ValueError for
-    what is not a device of this machine."""
+    """The device of this machine to use: `auto` takes the process's GPU, else MPS, else the CPU."""
     there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if name == "auto":
         name = next((kind for kind, number in there.items() if number), "cpu")

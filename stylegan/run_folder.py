@@ -114,8 +114,7 @@ class RunFolder:
         return self.path / f"generator-{images_seen:09d}.pt"
 
     def sample_file(self, images_seen: int) -> Path:
-        """Named by thousands of images; below the first, where 0 shows the weights that the run
-        began with, by images too."""
+        """Named by thousands of images; below the first, where 0 is the start, by images too."""
         kimg, images = divmod(images_seen, 1000)
         own = f"_{images:03d}" if kimg == 0 and images and self.lineage() else ""
         return self.samples / f"{kimg:06d}{own}.png"
@@ -151,8 +150,7 @@ class RunFolder:
         return len(moments.union(int(kimg) for kimg, _ in self.grids())) > bool(log) + starts
 
     def checkpoints(self) -> list[Path]:
-        """A file with the generator for each number of images, the smaller if there are two; oldest
-        first. FileNotFoundError if there are none."""
+        """The smallest file with the generator for each number of images, oldest first."""
         files = {images_of(path): path for path in [*self.states(), *self.generators()]}
         if not files:
             what = "holds none" if self.path.is_dir() else "is not a folder"

@@ -268,8 +268,7 @@ class SequenceSource(Source):
 
 
 def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
-    """The images of a folder, a zip, or TFRecords (a file or a folder of them); `include` keeps
-    only these first-level sub-folders."""
+    """The images of a folder, a zip, or TFRecords; `include` keeps only these sub-folders."""
     path = Path(path)
     if path.is_dir():
         records = sorted([*path.glob("*.tfrecords"), *path.glob("*/*.tfrecords")])

@@ -121,8 +121,7 @@ def save_onnx(path: Path, loaded: LoadedGenerator, noise: str) -> float | None:
 
 @torch.no_grad()
 def difference(content: bytes, loaded: LoadedGenerator, noise: str) -> float:
-    """Largest difference between the images that ONNX Runtime makes of a model and those of a
-    generator in float32 on the CPU, with stored noise or none."""
+    """Largest difference between the images of a model in ONNX Runtime and of its generator."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
