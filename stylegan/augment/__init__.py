@@ -10,9 +10,7 @@ from torch import Tensor
 from stylegan.ops import in_float32, without_autocast
 
 from . import ada, diffaugment
-from .strength import KINDS
-from .strength import AugmentConfig as AugmentConfig
-from .strength import Strength as Strength
+from .strength import KINDS, AugmentConfig, Strength
 
 Transform = ada.Transform | diffaugment.Transform
 

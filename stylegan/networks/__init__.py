@@ -3,12 +3,7 @@
 from stylegan.networks.config import NetworkConfig
 from stylegan.networks.discriminator import Discriminator
 from stylegan.networks.generator import Generator, MappingNetwork, Noise, SynthesisNetwork
-from stylegan.networks.making import (
-    DISCRIMINATORS,
-    GENERATORS,
-    make_discriminator,
-    make_generator,
-)
+from stylegan.networks.making import DISCRIMINATORS, GENERATORS, make_discriminator, make_generator
 
 __all__ = [
     "DISCRIMINATORS",
