@@ -118,7 +118,7 @@ def test_prepare_makes_a_store_as_asked_and_names_what_it_skipped(photos, tmp_pa
     assert tuple(store.active_rectangle) == (1, 7, 0, 8)
     assert text.startswith(f"{out}: 4 images of 8x8, 1 channel, 2 labels\n")
     assert "left out: 1 image: not a PNG" in text and "damaged: cats/broken.png\n" in text
-    asked = "-o network.resolution=8 --crop pad --channels L"
+    asked = "--resolution 8 --crop pad --channels L"
     assert text.endswith(f"next: stylegan train --data {out} {asked}\n")
     told("prepare", photos, tmp_path / "dogs", "--include", "dogs", "--workers", 1, "--strict")
     assert Store(tmp_path / "dogs").label_names == ["dogs"]

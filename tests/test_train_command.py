@@ -143,10 +143,11 @@ def test_the_same_command_again_says_that_it_is_finished_and_changes_no_file(at_
     assert contents(at_finished) == before
 
 
-def test_another_option_on_the_folder_of_a_run_is_refused_naming_it(at_finished):
+def test_another_option_on_the_folder_of_a_run_is_refused_naming_it(at_finished, tmp_path):
     message = refused("--seed", 1, "-o", "schedule.fade_kimg=1")
     assert "seed: 0 there, 1 asked" in message
     assert "schedule.fade_kimg: 0.004 there, 1" in message
+    assert not (tmp_path / "cache").exists()  # refused before images are prepared
 
 
 # Mistakes

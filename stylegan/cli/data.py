@@ -71,7 +71,7 @@ def prepare(source: Path, out: Path, strict: bool, **reading: Any) -> None:
         f"{count(store.channels, 'channel')}, {count(len(store.label_names), 'label')}",
         *(f"left out: {line}" for line in grouped(store.skipped)),
     )
-    train = f"stylegan train --data {shlex.quote(str(out))} -o network.resolution={size}"
+    train = f"stylegan train --data {shlex.quote(str(out))} --resolution {size}"
     kind, _, aspect = store.meta.crop.partition(" ")
     if kind != "center":
         train += f" --aspect {aspect}" if aspect else f" --crop {kind}"

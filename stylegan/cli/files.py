@@ -116,7 +116,7 @@ def store_facts(path: Path) -> Facts:
         f"{store.channels} channels, crop {store.meta.crop}",
         "labels": ", ".join(map(readable, store.label_names)) or "none",
         "made from": f"{readable(store.meta.source)}, {left_out} left out",
-        "use": f"stylegan train --data {path} -o network.resolution={store.resolution}",
+        "use": f"stylegan train --data {path} --resolution {store.resolution}",
     }
 
 

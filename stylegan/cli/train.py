@@ -114,7 +114,7 @@ def train(
     from stylegan.run_folder import RunFolder
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.preflight import memory_and_cores
-    from stylegan.training.run import fit_to_data, open_store
+    from stylegan.training.run import check_unchanged, fit_to_data, open_store
 
     if debug:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
@@ -132,6 +132,7 @@ def train(
         if dry_run:
             show_plan(setup, run, chosen)
             return
+        check_unchanged(run, setup.config)  # before images are prepared
         begun = run.saved()
         how: dict[str, Any] = {"strict": strict, "begun": begun > 0, "tell": print_hint}
         with progress_bar("img") as progress:
@@ -205,7 +206,7 @@ def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) ->
     return [
         f"look:      {run.report_file if run.report_file.exists() else run.samples}",
         f"generate:  stylegan generate {path} --seeds 0-31{of_class} --out pictures/",
-        f"film:      stylegan video walk {path} --out walk.mp4",
+        f"film:      stylegan video walk {path} --out walk.webp",
         f"play:      stylegan explore {path}",
         f"go on:     stylegan train --out {path} --kimg {longer}",
         f"measure:   stylegan metrics {path}",

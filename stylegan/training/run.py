@@ -67,12 +67,7 @@ def start(
         store = data if isinstance(data, Store) else open_store(data, config, **how)
         config = fit_to_data(config, store)
         check_batches(config, distributed.world_size())
-        stored = folder.stored_config()
-        if stored is not None and (different := differences(stored, config)):
-            raise ValueError(
-                f"{folder.path} is a run of another configuration ({'; '.join(different)}); "
-                "choose another --out, or the options of that run"
-            )
+        check_unchanged(folder, config)
         newest, payload = newest_state(folder, say)
         tried = keep_threads(payload, device)
         tried += try_out(config, device, folder) if preflight else []
@@ -145,6 +140,19 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
         )
     network = dataclasses.replace(config.network, label_dim=classes)
     return dataclasses.replace(config, network=network)
+
+
+def check_unchanged(folder: RunFolder, config: TrainConfig) -> None:
+    """ValueError if the run computes something else. `config` may not know its labels yet."""
+    stored = folder.stored_config()
+    if stored is not None and config.data.labels and not config.network.label_dim:
+        network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
+        config = dataclasses.replace(config, network=network)
+    if stored is not None and (different := differences(stored, config)):
+        raise ValueError(
+            f"{folder.path} is a run of another configuration ({'; '.join(different)}); "
+            "choose another --out, or the options of that run"
+        )
 
 
 def newest_state(
@@ -245,7 +253,7 @@ def announcement(
 ) -> list[str]:
     labels, conditional = len(store.label_names), state.config.data.labels
     images = f"{store.num_images} images of {store.meta.source}"
-    images += f", {labels} labels" if conditional else ""
+    images += f", {count(labels, 'label')}" if conditional else ""
     lines = [f"{images}; run {folder.path} on {state.device}"]
     if labels > 1 and not conditional:
         lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
