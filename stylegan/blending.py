@@ -49,9 +49,8 @@ def blend(
 ) -> LoadedGenerator:
     """The network of `a`, whose layers from resolution `first` to `last` (None: the finest) are
     `share` of those of `b`. Without `first` it is the whole network, mapping included, whose new
-    average w is measured. ValueError unless both have the same shapes and have grown as far.
-
-    It has all that the file of `a` says, and the history of both, made by `with_own_file`.
+    average w is measured. It has all that the file of `a` says, and the history of both, made by
+    `with_own_file`. ValueError unless both have the same shapes and have grown as far.
     """
     described = [
         dataclasses.asdict(one.generator.config)

@@ -14,8 +14,7 @@ from stylegan.augment import AugmentConfig
 from stylegan.lineage import SECTION as LINEAGE
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.messages import readable, suggestion
-from stylegan.networks import NetworkConfig
-from stylegan.networks.making import DISCRIMINATORS, GENERATORS, known
+from stylegan.networks import DISCRIMINATORS, GENERATORS, NetworkConfig, known
 from stylegan.schedule import (
     MIN_RESOLUTION,
     ScheduleConfig,

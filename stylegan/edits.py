@@ -78,8 +78,11 @@ def parsed(text: str) -> EditText:
         if parts is None:
             raise ValueError("it is empty")
         strength = 1.0 if parts["strength"] is None else float(parts["strength"])
-        first, _, last = (parts["layers"] or "").partition("-")
-        layers = None if parts["layers"] is None else range(int(first), int(last or first) + 1)
+        first, dash, last = (parts["layers"] or "").partition("-")
+        last = last if dash else first
+        layers = None if parts["layers"] is None else range(int(first), int(last) + 1)
+        if layers == range(0):
+            raise ValueError("it names no layer")
     except ValueError as error:
         raise ValueError(f"{readable(text, 60)} is not an edit like {FORM}") from error
     return EditText(parts["name"].strip(), strength, layers)

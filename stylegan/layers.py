@@ -44,11 +44,6 @@ class Equalized(nn.Module):
         self.weight = nn.Parameter(torch.randn(shape).mul_(initial_std))
         self.bias = nn.Parameter(torch.zeros(num_biases)) if num_biases else None
 
-    def scaled_bias(self) -> Tensor | None:
-        if self.bias is None or self.lr_multiplier == 1:
-            return self.bias
-        return self.bias * self.lr_multiplier
-
 
 class EqualizedLinear(Equalized):
     """Linear layer with an equalized learning rate; weight (out, in)."""
@@ -73,7 +68,10 @@ class EqualizedLinear(Equalized):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return dense(x, self.weight, self.weight_scale, self.scaled_bias())
+        bias: Tensor | None = self.bias
+        if bias is not None and self.lr_multiplier != 1:
+            bias = bias * self.lr_multiplier
+        return dense(x, self.weight, self.weight_scale, bias)
 
 
 class EqualizedConv2d(Equalized):

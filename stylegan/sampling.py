@@ -154,7 +154,7 @@ def generate(
         raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
 
     def rows_of(part: slice, x: Tensor) -> Tensor:
-        """This batch's rows of x; x itself if one row serves all."""
+        """This batch's rows of x, where the network is; all of x if one row serves all."""
         return (x[part] if len(x) > 1 else x).to(average)
 
     for start in range(0, n, batch):

@@ -101,6 +101,12 @@ def test_the_parts_of_a_text(text, found):
     assert parsed(text) == found
 
 
+@pytest.mark.parametrize("text", ["pca:2@3-0", "pca:2@0-"])
+def test_layers_that_are_none_are_refused(text):
+    with pytest.raises(ValueError, match="is not an edit like pca"):
+        parsed(text)
+
+
 def test_edits_add_up_in_any_order():
     a, b = Edit(torch.randn(8), 2.0, range(3)), Edit(torch.randn(8), -0.3)
     move = total_move([a, b], TINY)

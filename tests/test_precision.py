@@ -8,7 +8,7 @@ from stylegan.config import bundled, load_config
 from stylegan.data import cached_store
 from stylegan.schedule import stage_at
 from stylegan.training import TrainState, train_step
-from stylegan.training.feed import Feed
+from stylegan.training.loop import Feed
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

@@ -15,8 +15,7 @@ from tiny_training import SHORT, run, tiny_config
 from stylegan.config import to_toml
 from stylegan.files.loading import load_source
 from stylegan.report import Captioned, Drawings, truncation_sweep, write_report
-from stylegan.report.charts import POINTS, averaged
-from stylegan.report.curves import best_of, by_metric
+from stylegan.report.curves import POINTS, averaged, best_of, by_metric
 from stylegan.report.history import read_run
 from stylegan.run_folder import RunFolder
 

@@ -1,8 +1,7 @@
 """How often samples show each attribute of a labelled data set.
 
-A small network learns to read the attributes from the data set; columns of `labels.csv` are named
-`attribute=value`. Its readers of single attributes, saved as TorchScript, serve
-`stylegan metrics --metrics ls --classifier FILE`.
+A small network learns to read the attributes, columns `attribute=value` of `labels.csv`. Readers,
+saved as TorchScript, serve `stylegan metrics --metrics ls --classifier FILE`.
 """
 
 import itertools

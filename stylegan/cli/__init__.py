@@ -76,5 +76,5 @@ def main() -> None:
     stylegan train --data photos/ --out runs/mine
     stylegan generate runs/mine --seeds 0-35 --out pictures/
     """
-    if threading.current_thread() is threading.main_thread():  # unfinished files are removed
+    if threading.current_thread() is threading.main_thread():  # sys.exit removes unfinished files
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

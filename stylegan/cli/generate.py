@@ -51,7 +51,7 @@ def generate(
     from stylegan import figures
     from stylegan.sampling import default_batch, picture
 
-    check_folder(out)  # an existing picture is compared with the new one, so only then refused
+    check_folder(out)  # save_picture refuses an existing file, if its content differs
     loaded, kept = selection.loaded, []
     batch = batch or default_batch(loaded.resolution)
     if selection.latents:

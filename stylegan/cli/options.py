@@ -185,7 +185,7 @@ class Selection:
         return self.load()
 
     def load(self, path: Path | None = None) -> "LoadedGenerator":
-        """The same of a file in a run."""
+        """The same of the source, or of one file of that run."""
         from stylegan.files.loading import load_source
 
         loaded = load_source(path or self.source, map_location=use_device(self.device))
@@ -256,7 +256,7 @@ FIELDS = {field.name for field in dataclasses.fields(Selection)}
 
 def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]:
     """Give a command SOURCE, `--seeds` with that default (if any), `options` and `--device`.
-    Those that a Selection has reach it as one `selection`."""
+    The values of a Selection's fields reach the command as one `selection`."""
     also, default = "", seeds
     if LATENTS in options:
         also, default = "; with --latents their numbers, from 0", f"{seeds}, or all latents"

@@ -153,7 +153,6 @@ def align_files(
 ) -> tuple[dict[Path, float], list[ValueError | OSError]]:
     """Write a PNG of each face of the pictures in a folder, or of one picture, to the folder `out`:
     by the name of the picture, of several faces with `-0`, `-1`, ...
-
     Returns each file with the side of its square in the picture, in pixels, and the errors of
     pictures that cannot be aligned; what would be lost or is not there is refused before.
     """

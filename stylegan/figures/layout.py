@@ -1,21 +1,23 @@
-"""Where pictures and their labels go."""
+"""Where pictures and their labels go, and which font draws a label: missing characters are never
+drawn as boxes."""
 
 import io
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from stylegan.disk import atomic_file, check_file
-from stylegan.figures.lettering import Font, font_of, legible
 from stylegan.sampling import over_squares, picture
 
 SMALLEST_CELL, LARGEST_CELL = 96, 512  # pixels; whole factors bring pictures into this range
 GAP = 4
+ASCII = frozenset(map(chr, range(32, 127)))
 PAPER, INK = (255, 255, 255), (60, 60, 60)
 SMALLEST_TEXT, TEXT, LARGEST_TEXT = 9, 16, 32  # pixels
 FORMATS: dict[str, dict[str, Any]] = {  # by ending
@@ -23,6 +25,7 @@ FORMATS: dict[str, dict[str, Any]] = {  # by ending
     ".webp": {"format": "WEBP", "lossless": True},
     ".jpg": {"format": "JPEG", "quality": 95, "subsampling": 0},
 }
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def check_picture(path: Path) -> None:
@@ -214,3 +217,46 @@ def fitting_font(
 
 def text_height(font: Font) -> int:
     return int(font.getbbox("Ag")[3]) + 2  # the lower edge of "g", and a little air
+
+
+def font_of(texts: Sequence[str], size: int) -> Font:
+    """A font for `legible` texts: Pillow's own, which has only ASCII, else the first that has all
+    their characters."""
+    file = file_with(frozenset("".join(texts)))
+    return ImageFont.truetype(file, size) if file else ImageFont.load_default(size)
+
+
+def legible(texts: Sequence[str]) -> list[str]:
+    """The texts, with escapes for characters that cannot be drawn."""
+    if file_with(frozenset("".join(texts))) is not None:
+        return list(texts)
+    known = ASCII | characters_of(str(next(font_files())))
+    return ["".join(c if c in known else ascii(c)[1:-1] for c in text) for text in texts]
+
+
+def font_files() -> Iterator[Path]:
+    """DejaVu Sans of matplotlib (Latin, Greek, Cyrillic), then the fonts of this machine."""
+    import matplotlib
+    from matplotlib.font_manager import findSystemFonts
+
+    yield Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+    yield from sorted(map(Path, findSystemFonts()))
+
+
+@cache
+def file_with(characters: frozenset[str]) -> str | None:
+    """The first font file that has all of the characters; "" if Pillow's own font has them."""
+    if characters <= ASCII:
+        return ""
+    return next((str(p) for p in font_files() if characters <= characters_of(str(p))), None)
+
+
+@cache
+def characters_of(file: str) -> frozenset[str]:
+    """The characters of a font file; none if it cannot be read."""
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return frozenset(map(chr, FT2Font(file).get_charmap()))
+    except (OSError, RuntimeError):
+        return frozenset()

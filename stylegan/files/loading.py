@@ -42,8 +42,8 @@ def load_bundled(
 
 def load_source(source: str | Path, *, map_location: str | torch.device = "cpu") -> LoadedGenerator:
     """The generator of what is `ACCEPTED`. A bundled name comes before a path (write ./people64 for
-    a folder called that). Of a run the newest generator file is taken, else the newest state that
-    can be read; of a state its average generator. Nothing in a file is ever executed."""
+    a folder called that). Of a run the newest generator file that can be read is taken, else the
+    newest such state; of a state its average generator. Nothing in a file is ever executed."""
     return load_with_file(source, map_location=map_location)[0]
 
 

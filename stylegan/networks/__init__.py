@@ -1,19 +1,36 @@
-"""The networks of StyleGAN (Karras, Laine, Aila 2019, arXiv 1812.04948), version 1."""
+"""The networks of StyleGAN (Karras, Laine, Aila 2019, arXiv 1812.04948), version 1, and those with
+random weights of the classes that a configuration names."""
 
-from stylegan.networks.config import NetworkConfig
-from stylegan.networks.discriminator import Discriminator
-from stylegan.networks.generator import Generator, MappingNetwork, Noise, SynthesisNetwork
-from stylegan.networks.making import DISCRIMINATORS, GENERATORS, make_discriminator, make_generator
+from collections.abc import Mapping
+from typing import TypeVar
 
-__all__ = [
-    "DISCRIMINATORS",
-    "GENERATORS",
-    "Discriminator",
-    "Generator",
-    "MappingNetwork",
-    "NetworkConfig",
-    "Noise",
-    "SynthesisNetwork",
-    "make_discriminator",
-    "make_generator",
-]
+from stylegan.messages import readable
+
+from .config import NetworkConfig
+from .discriminator import Discriminator
+from .generator import Generator, MappingNetwork, Noise, SynthesisNetwork
+
+Thing = TypeVar("Thing")
+
+# A script adds its own classes, which are made from a NetworkConfig alone. Training and tools call
+# a generator's `mapping`, `broadcast` and `synthesis`, and train what `active_parameters` yields.
+GENERATORS: dict[str, type[Generator]] = {"stylegan": Generator}
+DISCRIMINATORS: dict[str, type[Discriminator]] = {"stylegan": Discriminator}
+
+
+def known(option: str, table: Mapping[str, Thing], name: str) -> Thing:
+    """The entry of that name; ValueError if there is none in this process."""
+    if not isinstance(name, str) or name not in table:  # the name may come from any file
+        raise ValueError(
+            f"{option} is {readable(repr(name))}, not one of {', '.join(table)}; the Python script "
+            "that uses one of its own adds it"
+        )
+    return table[name]
+
+
+def make_generator(config: NetworkConfig) -> Generator:
+    return known("network.generator", GENERATORS, config.generator)(config)
+
+
+def make_discriminator(config: NetworkConfig) -> Discriminator:
+    return known("network.discriminator", DISCRIMINATORS, config.discriminator)(config)

@@ -77,7 +77,7 @@ class DiscriminatorHead(nn.Module):
 class Discriminator(nn.Module):
     """Image -> logit, positive for real. Progressive GAN's with blurred downscaling."""
 
-    recompute_blocks: bool = False  # less memory for more time in training, the same numbers
+    recompute_blocks: bool = False  # less memory for more time in training; equal up to round-off
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()

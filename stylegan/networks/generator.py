@@ -163,7 +163,7 @@ class ToRGB(EqualizedConv2d):
 class SynthesisNetwork(nn.Module):
     """w -> image, grown block by block. Figure 1b of the paper."""
 
-    recompute_blocks: bool = False  # less memory for more time in training, the same numbers
+    recompute_blocks: bool = False  # less memory for more time in training; equal up to round-off
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()

@@ -12,7 +12,6 @@ from .fast import (
     conv2d_downsample,
     dense,
     epilogue,
-    instance_norm,
     leaky_relu,
     upsample_conv2d,
 )
@@ -24,7 +23,6 @@ from .formulas import (
     minibatch_deviation,
     nearest,
     pixel_norm,
-    style_modulation,
     truncate,
     upsample,
 )

@@ -63,12 +63,9 @@ def drawings_of(
         return Drawings(*["The run has not saved a generator yet."] * 2)
     except ValueError as error:
         return Drawings(*[f"No generator of the run can be read: {error}"] * 2)
-    sweep, run, prepared = (
-        truncation_sweep(loaded),
-        RunFolder(folder),
-        partial(progress, "prepared"),
-    )
+    sweep, run = truncation_sweep(loaded), RunFolder(folder)
     try:
+        prepared = partial(progress, "prepared")
         store = store_of(loaded, run, data, tell=tools.tell, progress=prepared)
         if store is None:
             raise ValueError("the training images are gone; stylegan report --data finds them.")

@@ -30,9 +30,8 @@ class Measurement(NamedTuple):
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> Self:
         protocol = mapping(line.get("protocol"))
-        generator, fakes, reals = (
-            mapping(protocol.get(k)) for k in ("generator", "fakes", "reals")
-        )
+        parts = ("generator", "fakes", "reals")
+        generator, fakes, reals = (mapping(protocol.get(part)) for part in parts)
         setting = {k: v for k, v in fakes.items() if k not in ("resolution", "alpha")}
         setting |= {f"reals' {k}": reals.get(k) for k in ("images", "number", "mirror")}
         return cls(

@@ -14,7 +14,7 @@ from stylegan.disk import check_file, write_text
 from stylegan.figures import evenly
 from stylegan.messages import count, duration
 from stylegan.report import curves
-from stylegan.report.charts import Band, short
+from stylegan.report.curves import Band, short
 from stylegan.report.drawings import Captioned, Drawings
 from stylegan.report.history import ENDS, RunHistory, moment, number, read_run
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases, stage_at

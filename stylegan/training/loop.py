@@ -2,14 +2,17 @@
 
 import faulthandler
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from stylegan import distributed
-from stylegan.data import Store
+from stylegan.data import Batch, Store, batches, process_reals
 from stylegan.distributed import from_rank0
 from stylegan.schedule import Stage
-from stylegan.training.feed import Feed
+from stylegan.training.draws import Draws, Share, draw, mirror_flags
 from stylegan.training.health import Health, explained
 from stylegan.training.interrupts import Stopped, agree, requests
 from stylegan.training.recorder import Recorder
@@ -36,6 +39,47 @@ class Evaluation:
         rivals = [s for s in before if s.get("resolution") == last.get("resolution")]
         values = [sign * score[self.best_by] for score in rivals if self.best_by in score]
         return all(sign * last[self.best_by] < value for value in values)
+
+
+class Feed:
+    """What a step takes, at the position and stage asked for: processed batches, of one endless
+    loader per resolution, and the draws beside them."""
+
+    def __init__(self, state: TrainState, store: Store, workers: int) -> None:
+        self.state, self.config, self.store, self.workers = state, state.config, store, workers
+        self.share = Share.of_process(state.device, state.generator.w_avg.dtype)
+        self.loader: Iterator[Batch] = iter(())
+        self.loading: tuple[int, int, int] | None = None  # resolution, batch size, next position
+        self.waited = 0.0  # seconds, for the last batch
+        self.label_pool: Tensor | None = None  # (images, classes), for generated images
+        if state.config.data.labels:
+            self.label_pool = torch.from_numpy(store.one_hot(store.require_labels()))
+
+    def next(self, images_seen: int, stage: Stage) -> tuple[Tensor, Tensor | None, Draws]:
+        """Images (n, C, r, r) in [-1, 1] and labels of this process, and the random numbers of the
+        step; labels of generated images are those of the data."""
+        started, config, share, n = time.perf_counter(), self.config, self.share, stage.batch_size
+        if self.loading != (stage.resolution, n, images_seen):
+            self.loader = batches(
+                self.store,
+                stage.resolution,
+                batch_size=n,
+                start=images_seen,
+                seed=config.seed,
+                rank=share.rank,
+                world_size=share.world_size,
+                workers=self.workers,
+                device=share.device,
+                labels=config.data.labels,
+            )
+        images, labels = next(self.loader)
+        self.loading = stage.resolution, n, images_seen + n
+        mirror = mirror_flags(config.seed, images_seen, n, share) if config.data.mirror else None
+        reals = process_reals(images, alpha=stage.alpha, mirror=mirror, dtype=share.dtype)
+        self.waited = time.perf_counter() - started
+        probability = self.state.strength.probability
+        draws = draw(config, images_seen, stage, self.label_pool, share, probability)
+        return reals, labels, draws
 
 
 @dataclass
@@ -95,8 +139,8 @@ class Loop:
             self.answer(signals)
 
     def periodic(self, tick_kimg: float) -> list[tuple[float, Callable[[Stage], object]]]:
-        """What is done every so many thousand images. The state comes last, so that whatever a kill
-        has left undone is done again."""
+        """What is done every so many thousand images. The log comes first: `step` takes it alone at
+        the end. The state comes last, so that whatever a kill has left undone is done again."""
         files_kimg = self.state.config.snapshot_ticks * tick_kimg
         return [
             (self.state.config.log_kimg, self.log),

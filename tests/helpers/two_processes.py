@@ -12,7 +12,7 @@ from stylegan.data import Store
 from stylegan.networks import Discriminator, Generator
 from stylegan.schedule import Stage
 from stylegan.training import Share, Stopped, TrainState, draw, start, train_step
-from stylegan.training.feed import Feed
+from stylegan.training.loop import Feed
 
 BATCH = 8
 OPTIONS = {  # what is compared, each between one process and two

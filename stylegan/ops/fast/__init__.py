@@ -15,10 +15,8 @@ from .. import formulas
 from ..formulas import Activation, Style
 from ..precision import autocast_dtype, differentiated, full_precision, traced
 from . import pointwise
-from .bilinear import product
-from .blurred import Blur, OfBlurred
+from .bilinear import Blur, Dense, OfBlurred, product
 from .convolution import Direct, Size, Unfolded
-from .dense import Dense
 from .winograd import Winograd
 
 MANY_CHANNELS = 256  # from so many on, Winograd and Unfolded are faster than Direct
@@ -107,10 +105,6 @@ def activate(x: Tensor, activation: Activation, *, in_place: bool = False) -> Te
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8) -> Tensor:
     return pointwise.adain(x, scale, bias, eps, in_place=False)
-
-
-def instance_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
-    return adain(x, x.new_ones(x.shape[:2]), x.new_zeros(x.shape[:2]), eps)
 
 
 def epilogue(

@@ -43,7 +43,7 @@ def empty_image(like: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """(N, C, H, W) -> (N, H, W, C), contiguous."""
+    """(N, C, H, W) -> (N, H, W, C), contiguous: on CPUs a view of what `empty_image` made."""
     return x.permute(0, 2, 3, 1).contiguous()
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..precision import at_least_float32, differentiated, full_precision, traced
 
 CACHED_NUMBERS = 2**20  # stay in a processor's cache
-LARGE_IMAGE = 2**17  # numbers, from which on one by one is faster than in another order
+LARGE_IMAGE = 2**17  # numbers; from so many on, image by image beats a change of memory order
 STRIP = 2**15  # pixels; heights are powers of two, so that all strips are of a size
 
 
@@ -92,8 +92,8 @@ def with_noise_(
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool) -> Tensor:
-    """Batch normalization of images one by one, or of one image with N * C channels: it has a fused
-    kernel everywhere and keeps its statistics in float32. x may be written over if `in_place`."""
+    """AdaIN by F.batch_norm, image by image or as one image of N * C channels: its kernel is fused
+    everywhere, its statistics are float32. x may be written over if `in_place`."""
     n, c, h, w = x.shape
     scale, bias = at_least_float32(scale), at_least_float32(bias)
     normalize = partial(F.batch_norm, running_mean=None, running_var=None, training=True, eps=eps)

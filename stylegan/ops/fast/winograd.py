@@ -27,12 +27,12 @@ from .bilinear import BilinearMap, Maybe, Needed, Pair
 from .convolution import Size, channels_last, constant, empty_image, image_shape
 
 PART_BYTES = 2**24  # of the planes that exist at a time, about: they stay in a cache
-KEPT_PIXELS = 2048  # of a batch; for more, planes are made again: it costs little beside the rest
+KEPT_PIXELS = 2048  # of a batch; for more, kernels are made again: it costs little beside the rest
 
 KERNEL_NUMBERS = {  # of the planes, from (a, b, c)
     "same": [[1.0, 0, 0], [0.5, 0.5, 0.5], [0, 0, 1.0], [0.5, -0.5, 0.5]],
     "half": [[0.5, 0, 0], [0.5, 0.5, 0.5], [0, 0, 0.5]],
-    "double": [[0, 0, 1.0], [1.0, 1.0, 1.0], [1.0, 0, 0]],  # of a kernel turned around, twice
+    "double": [[0, 0, 1.0], [1.0, 1.0, 1.0], [1.0, 0, 0]],  # "half" of a turned kernel, times 2
 }
 
 
