@@ -138,7 +138,7 @@ def test_all_equal_torch_fidelity_and_torchmetrics_on_the_same_images(
     score.features = [x.double() for x in score.features]  # else nan: rare classes are below 1e-38
     assert ours["fid"]["fid"] > 1  # all are of a size that can be compared
     assert ours["kid"]["kid"] > 0.001
-    assert ours["is"]["is"] > 1.1
+    assert ours["is"]["is"] > 1.005
     assert ours["fid"]["fid"] == pytest.approx(fid.compute().item(), rel=1e-3)
     as_many = measured(["kid"], REALS)["kid"]["kid"]
     assert as_many == pytest.approx(kid.compute()[0].item(), rel=1e-3)
