@@ -3,8 +3,8 @@
 # HELD_OUT is a folder of `datasets/people.py --first 20000`. Without RUN, a run folder that has kept
 # files of every resolution, the pictures of a training stay.
 set -eu
+held_out=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
-held_out=$1
 source=people64
 run=${2:-}
 
@@ -29,7 +29,8 @@ stylegan figure neighbours $source --nearest 3 --data datasets/people-64.zip \
     --out docs/people64/neighbours.webp
 
 to=docs/editing
-work=${WORK:-$(mktemp -d)}
+work=$(mktemp -d)
+trap 'rm -r "$work"' EXIT
 stylegan directions $source --count 5 --out "$work/found.npz" --figure $to/directions.webp --seed 14
 for centers in none 16; do
     stylegan figure grid $source --seeds 0-11 --columns 6 --psi 0.5 --centers $centers --out $to/centers-$centers.webp
