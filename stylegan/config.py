@@ -70,32 +70,32 @@ class TrainConfig:
     # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp
     discriminator_loss: str = "logistic"
     r1_gamma: AtLeast0 = 10.0  # weight of R1, the penalty on gradients at reals; 0 = off
-    r1_interval: Count = 1  # steps from one R1 (no other) to the next, which weighs as much more
+    r1_interval: Count = 1  # R1 (not R2) only in one step of so many, weighted by their number
     r2_gamma: AtLeast0 = 0.0  # weight of R2, the same penalty at fakes; 0 = off
     gp_weight: AtLeast0 = 10.0  # weight of the gradient penalty of wgan_gp and hinge_gp
-    gp_target: Positive = 1.0  # gradient norm that this penalty asks for
+    gp_target: Positive = 1.0  # gradient norm that wgan_gp and hinge_gp aim at
     drift: AtLeast0 = 0.001  # weight of the squared real logits in the WGAN losses
     adam_beta1: Decay = 0.0  # Adam: decay of the mean of the gradients
-    adam_beta2: Decay = 0.99  # Adam: decay of the mean of their squares
-    adam_eps: Positive = 1e-8  # Adam: added to the root of that mean
+    adam_beta2: Decay = 0.99  # Adam: decay of the mean of the squared gradients
+    adam_eps: Positive = 1e-8  # Adam: added to the root of the mean square
     ema_half_life_kimg: Positive = 10.0  # half-life of the average generator [kimg]
-    w_avg_decay: Probability = 0.995  # decay of the mean of w (that truncation uses), per pass
+    w_avg_decay: Probability = 0.995  # decay of the average w (for truncation), per pass
     style_mixing: Probability = 0.9  # probability that a batch mixes two styles
-    noise: Literal["random", "const"] = "random"  # drawn for each image, or the stored maps
-    precision: Precision = "fp32"  # arithmetic; the last three are for GPUs
+    noise: Literal["random", "const"] = "random"  # noise: drawn for each image, or stored maps
+    precision: Precision = "fp32"  # arithmetic; tf32 and fp16 for GPUs, bf16 also for some CPUs
     # images at once per process, gradients accumulated; 0 = the whole share
     batch_gpu: Annotated[int, Field(ge=0)] = 0
-    freeze_d: int = 0  # discriminator's blocks from this resolution up are not trained; 0 = all are
-    checkpoint_activations: bool = False  # recompute blocks instead of keeping what they saved
-    deterministic: bool = False  # the same bits every time on a GPU too, where it is slower
-    log_kimg: Positive = 1.0  # between two lines of log.jsonl [kimg]
+    freeze_d: int = 0  # do not train the discriminator's blocks from this resolution up; 0 = off
+    checkpoint_activations: bool = False  # recompute activations: less memory, more time
+    deterministic: bool = False  # repeat to the last bit on a GPU, too (slower)
+    log_kimg: Positive = 1.0  # from one line of log.jsonl to the next [kimg]
     snapshot_ticks: Count = 10  # ticks between two generator files
-    # between two states, of which every tick has one, too; 0 = only those [minutes]
+    # longest time between two states; every tick also saves one; 0 = only ticks do [minutes]
     save_minutes: AtLeast0 = 15.0
-    keep_states: Count = 3  # newest files to resume from that stay
+    keep_states: Count = 3  # number of newest states that are kept
     milestone_kimg: AtLeast0 = 5000.0  # keep the first state after each multiple; 0 = none [kimg]
-    max_skipped: Count = 50  # updates skipped in a row, their gradients not finite, that end a run
-    max_saturated_kimg: AtLeast0 = 4.0  # a run ends if both logits saturate so long; 0 = off [kimg]
+    max_skipped: Count = 50  # end the run after so many updates skipped in a row
+    max_saturated_kimg: AtLeast0 = 4.0  # end the run if logits saturate for so long; 0 = off [kimg]
     network: NetworkConfig = field(default_factory=NetworkConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     data: DataConfig = field(default_factory=DataConfig)

@@ -53,22 +53,22 @@ class ScheduleConfig:
 
     resolution: int = 1024  # of the finished network
     initial_resolution: int = 8  # where training starts [pixels]
-    stable_kimg: float = 600  # per resolution, fully grown [kimg]
-    fade_kimg: float = 600  # growing into the next resolution [kimg]
+    stable_kimg: float = 600  # length of a resolution once it is fully grown [kimg]
+    fade_kimg: float = 600  # length of the fade into the next resolution [kimg]
     total_kimg: float = 25_000  # length of the training [kimg]
     ramp_kimg: float = 0  # learning rates rise linearly from 0 for so long [kimg]
     # images per step, all processes together; by resolution
     batch_size: Mapping[int, int] = field(default_factory=lambda: official_batch_sizes(1))
-    # most images of a batch for each process; by resolution
+    # largest batch of a process; by resolution
     max_batch_per_process: Mapping[int, int] = field(default_factory=dict)
     # learning rate of the generator; by resolution
     g_lr: Mapping[int, float] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
     # learning rate of the discriminator; by resolution
     d_lr: Mapping[int, float] = field(default_factory=lambda: dict(OFFICIAL_LEARNING_RATES))
-    # between two grids of samples, each with a state; by resolution [kimg]
+    # from one tick (a grid of samples and a state) to the next; by resolution [kimg]
     tick_kimg: Mapping[int, float] = field(default_factory=lambda: dict(OFFICIAL_TICK_KIMG))
     minibatch_repeats: int = 4  # steps between two readings of the schedule
-    num_processes: int = 1  # processes that the batches are for
+    num_processes: int = 1  # number of processes for which the batches are chosen
 
     def __post_init__(self) -> None:
         for name in ("resolution", "initial_resolution"):

@@ -8,12 +8,11 @@ from stylegan.toml import toml_value
 FILE = Path(__file__).parents[1] / "docs" / "options.md"
 PAGE = f"""# Options
 
-Every option of a configuration, written by `python tools/options.py` from the comments in the code.
-`train` changes one with `-o KEY=VALUE` (TOML: text in quotes), some also by
-[an option of its own](training.md). The defaults are the paper's; `stylegan configs` lists the
-configurations, `stylegan configs NAME` shows all values of one. Tables by resolution hold from an
-entry up to the next: `{{ 4 = 128, 32 = 64 }}`; a plain number holds everywhere. Units are in
-brackets; {KIMG}.
+`python tools/options.py` writes this page from the comments in the code. `train` changes an option
+with `-o KEY=VALUE` (TOML: text in quotes), some also by [an option of its own](training.md). The
+defaults are the paper's; `stylegan configs NAME` shows all values of a configuration. Tables by
+resolution hold from an entry up to the next: `{{ 4 = 128, 32 = 64 }}`; a plain number holds
+everywhere. Units are in brackets; {KIMG}.
 """
 
 

@@ -16,12 +16,12 @@ class AugmentConfig:
     """Random transforms of what the discriminator sees, for few images; the default is none, as in
     the paper."""
 
-    kind: Literal["none", "diffaugment", "ada"] = "none"  # Zhao et al. 2020, or Karras et al. 2020
+    kind: Literal["none", "diffaugment", "ada"] = "none"  # for few pictures
     transforms: tuple[str, ...] = ()  # names or groups; none = color, translation, cutout, or bgc
     # probability of each transform; published = 1 with diffaugment, adaptive with ada
     strength: float | Literal["adaptive", "published"] = "published"
-    target: float = 0.6  # mean sign of real logits that an adaptive strength holds
-    speed_kimg: float = 500.0  # in which an adaptive strength can go from 0 to 1 [kimg]
+    target: float = 0.6  # r_t, the mean sign of real logits, that an adaptive strength holds
+    speed_kimg: float = 500.0  # least time for an adaptive strength from 0 to 1 [kimg]
 
     def __post_init__(self) -> None:
         if not isinstance(self.strength, str) and not 0 <= self.strength <= 1:

@@ -36,30 +36,30 @@ def doublings(resolution: int) -> int:
 class NetworkConfig:
     """Sizes and ablations of a generator and its discriminator; the defaults are the paper's."""
 
-    resolution: int = 1024  # of the finished network: a power of two from 4 to 1024 [pixels]
-    image_channels: int = 3  # of the images: 1 gray, 3 colour, 4 with alpha
+    resolution: int = 1024  # final resolution, a power of two from 4 to 1024 [pixels]
+    image_channels: int = 3  # 1 gray, 3 colour, 4 with alpha
     premultiplied: bool = False  # colours of 4 channels are multiplied by alpha (--channels RGBA)
     label_dim: int = 0  # classes; 0 = unconditional
     z_dim: int = 512  # length of the latent z
     w_dim: int = 512  # length of the intermediate latent w
     mapping_layers: int = 8  # layers from z to w
     mapping_width: int = 512  # units of a hidden layer of the mapping
-    mapping_lr_multiplier: float = 0.01  # of the mapping's learning rate
+    mapping_lr_multiplier: float = 0.01  # factor of the mapping's learning rate
     mapping_activation: Activation = "lrelu"  # nonlinearity of the mapping
     normalize_latents: bool = True  # scale z to unit mean square
     channel_base: int = 8192  # channels at resolution r: 2 * channel_base / r, capped
     channel_decay: float = 1.0  # power with which channels fall as the resolution grows
-    max_channels: int = 512  # most channels of a layer
+    max_channels: int = 512  # largest number of channels of a layer
     activation: Activation = "lrelu"  # nonlinearity of synthesis and discriminator
     styles: bool = True  # w scales and shifts every layer (AdaIN)
-    constant_input: bool = True  # a learned 4x4 input; else a dense layer makes it from w
+    constant_input: bool = True  # learn the 4x4 input; else a dense layer makes it from w
     noise: bool = True  # noise is added after every convolution of the synthesis
     pixel_norm: bool = False  # normalize the features of each pixel
     instance_norm: bool = True  # normalize the features of each image, before the style
     blur: bool = True  # filter after upscaling and before downscaling
     equalized: bool = True  # equalized learning rate
     bias_before_blur: bool = False  # for networks of style-based-gan-pytorch; shows at borders
-    activation_before_blur: bool = False  # after the bias, and once more: for those of mmgeneration
+    activation_before_blur: bool = False  # one more before the blur, for networks of mmgeneration
     deviation_group: int = 4  # images per group of the minibatch deviation; 0 or 1 = off
     deviation_features: int = 1  # feature maps of the minibatch deviation
     generator: str = "stylegan"  # class of the generator: stylegan, or one that a script adds
