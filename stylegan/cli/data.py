@@ -117,8 +117,8 @@ def check(ctx: click.Context, source: Path, strict: bool, every: bool, **reading
 def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     """List the stores that `train --data FOLDER` has made and keeps, or remove some.
 
-    They can be made again. They lie in the folder that the environment variable STYLEGAN_CACHE
-    names, or else below the user's cache; nothing else there is listed or removed. NAMES are those
+    `train` can make them again. They lie in the folder that the environment variable
+    STYLEGAN_CACHE names, else in the user's cache; nothing else there is touched. NAMES are those
     of the list; without any, all.
 
     \b

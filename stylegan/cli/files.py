@@ -140,8 +140,8 @@ def convert(
     SOURCE is an official .pkl (of which Gs is taken), a checkpoint of
     rosinality/style-based-gan-pytorch (.model), genforce/genforce, huangzh13/StyleGAN.pytorch,
     open-mmlab/mmgeneration (.pth), or any other source that `stylegan generate` takes. Nothing in
-    it is executed. A variable that has no place is an error. A name like ...-512x384.pkl specifies
-    that only so much of the images, in their middle, is not padding.
+    it is executed. A variable that has no place is an error. A name like ...-512x384.pkl says
+    that only the middle of the images, of that size, is not padding.
 
     \b
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
@@ -189,8 +189,7 @@ def convert(
 @click.option(
     "--noise",
     type=click.Choice(["input", "const", "none"]),
-    help="Noise of .onnx and .pt2: maps that are given, the stored ones, or none.  "
-    "[default: const]",
+    help="Noise of .onnx and .pt2: maps as inputs, the stored maps, or none.  [default: const]",
 )
 @options.OVERWRITE
 def export(
@@ -252,9 +251,9 @@ def blend(
 ) -> None:
     """Write a generator with layers of B and the rest of A, or with weights between both.
 
-    Coarse layers decide pose and shape, fine ones colours and texture. It makes sense where one
-    network was trained on from the other (`train --init-from`), or both from a third. A and B are
-    sources as of generate.
+    Coarse layers decide pose and shape, fine ones colours and texture. Blend
+    networks of which one began from the other (`train --init-from`), or both from a third. A and B
+    are sources as of generate.
 
     \b
     stylegan blend runs/faces runs/cartoons --from 32 --out blend.pt

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "names",
     help="Any of fid, kid, pr, is, ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end, ls, swd, eff-fd, "
     "eff-kid, eff-pr; a number of images may follow, as in fid50k.  [default: eff-fd,eff-pr,swd; "
-    "swd without stylegan\\[features\\]]",
+    "swd without the extra `features`]",
 )
 @options.count_option(
     "--resolution", "Resize pictures and real images to this one.  [default: their own]", least=0
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--yardsticks",
     is_flag=True,
-    help="Also compare with half of the reals: the generator, and the other half.",
+    help="Split the reals; compare the generator and one half with the other half.",
 )
 @click.option(
     "--noise",

@@ -47,7 +47,7 @@ def data_option(default: str) -> Any:
 
 
 def source_b_option(default: str) -> Any:
-    text = f"Seeds of source B, as --seeds are those of source A.  [default: {default}]"
+    text = f"Seeds of source B; --seeds are those of source A.  [default: {default}]"
     return click.option("--columns", type=values.SEEDS, help=text)
 
 
@@ -98,7 +98,7 @@ CLASS = click.option(
     "class_name",
     metavar="NAME|NUMBER",
     help="Label, if the network has labels; several with weights are like smile=0.7,sad=0.3.  "
-    "[default: of seeds, each class in turn]",
+    "[default: seeds show the classes in turn]",
 )
 RESOLUTION = count_option(
     "--resolution", "Resolution of the images, from 4 up to the network's.", least=0
@@ -114,8 +114,8 @@ EDIT = click.option(
     "edits",
     metavar="DIRECTION[=STRENGTH][@LAYERS]",
     multiple=True,
-    help="Move along a direction, such as pca:2=+3@0-3 (also sefa:1, svm:NAME) by so many standard "
-    "deviations of w. Several are added.",
+    help="Move along a direction of w, such as pca:2=+3@0-3 (also sefa:1, svm:NAME), by so many "
+    "standard deviations; may be repeated.",
 )
 SHAPE = together(
     click.option(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "--resolution", "Width and height of the pictures: 32, 64, 128, ...", None, 4, 1024
 )
 @options.number_option("--kimg", "Length, in thousands of pictures shown.", least=0.001)
-@options.count_option("--width", "Most channels of a layer.")
+@options.count_option("--width", "Largest number of channels of a layer.")
 @click.option(
     "-o",
     "overrides",
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
 @click.option("--preflight/--no-preflight", default=True, help="Try steps before training.")
 @options.number_option(
-    "--hang-minutes", "End a process of several that makes no progress; 0 = never.", 30, 0, 10_080
+    "--hang-minutes", "End a hanging process, if there are several; 0 = never.", 30, 0, 10_080
 )
 @click.option("--tensorboard/--no-tensorboard", default=True, help="Write curves for TensorBoard.")
 @click.option("--metrics", "names", help="Metrics to measure while training, as in eff-fd2k,swd2k.")

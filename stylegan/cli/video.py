@@ -48,7 +48,7 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
             "--noise",
             type=click.Choice(["const", "random", "none"]),
             default="const",
-            help="Fine detail: the stored maps, others in every frame (it flickers), or none.",
+            help="Fine detail: the stored maps, new ones in every frame (flickers), or none.",
         )
         @options.CLASS
         @options.number_option("--fps", "Frames per second.", 25, 0.01, 240)

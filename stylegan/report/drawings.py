@@ -75,9 +75,9 @@ def drawings_of(
         image = samples_and_nearest(source, network, SAMPLES, NEIGHBOURS)
         text = (
             f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
-            f"nearest to each among {len(store):,}, by {network.name}. Below: the distance in "
-            "units of that between a training image and its nearest other one, so far below 1 is "
-            "nearly a copy."
+            f"nearest to each among {len(store):,}, by {network.name}. Below: the distance "
+            "relative to that between neighbours in the training set; far below 1 is nearly a "
+            "copy."
         )
         return Drawings(sweep, Captioned(image, text))
     except (ValueError, OSError) as error:
