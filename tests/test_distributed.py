@@ -124,7 +124,7 @@ def schedule_of(out):
 def test_a_run_of_one_process_goes_on_with_two_in_the_same_schedule(results, folder, store):
     assert [result["continued"][1] for result in results] == [168, 168]
     told, silent = (result["continued"][0] for result in results)  # one process speaks for all
-    assert "the run goes on with processes 1 -> 2" in told[0]
+    assert "the run continues with processes 1 -> 2" in told[0]
     assert "continuing from " in told[-1] and "state-000000060.pt" in told[-1]
     assert silent == []
     run(config_of("deviation", batch_gpu=2), store, folder / "alone")

@@ -76,7 +76,7 @@ def test_a_run_takes_as_many_threads_as_pay(two_threads, monkeypatch, two, one, 
 
 def test_the_user_and_long_steps_decide_the_threads(two_threads, monkeypatch):
     monkeypatch.setattr(preflight, "CPU_RATE", 1.0)
-    long = "2 threads: with long steps every core pays"
+    long = "2 threads: in long steps every core helps"
     assert tried(choose_threads=True).threads == [long]
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert tried(choose_threads=True).threads == []

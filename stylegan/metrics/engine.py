@@ -70,8 +70,8 @@ def parse(names: str, images: int | None = None) -> list[Request]:
         match = PATTERN.fullmatch(name)
         if match is None or match[1] not in KINDS:
             raise ValueError(
-                f"there is no metric {name!r}; known: {', '.join(KINDS)}, with a number of images "
-                "behind if you like, as in fid50k"
+                f"there is no metric {name!r}; known: {', '.join(KINDS)}; a number of "
+                "images may follow, as in fid50k"
             )
         kind, digits, thousands = match.groups()
         usual = KINDS[kind].images if images is None else images

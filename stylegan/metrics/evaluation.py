@@ -24,7 +24,7 @@ def evaluation_of(
     decides which generator is best."""
     requests = parse(names)
     if any(request.kind == "ls" for request in requests):
-        raise ValueError("ls needs classifiers, which a run cannot be given; use stylegan metrics")
+        raise ValueError("ls needs classifiers, which train does not take; use stylegan metrics")
 
     def measure(state: TrainState, stage: Stage) -> dict[str, float]:
         source = GeneratorSamples(

@@ -249,7 +249,7 @@ def store_of(
         return None
     include = tuple(config.include) if config else ()
     if include and path.resolve() != known:
-        tell(f"all of {path} is used, not only {', '.join(include)} as by the run")
+        tell(f"all of {path} is used; the run used only {', '.join(include)}")
         include = ()
     network = loaded.generator.config
     return cached_store(

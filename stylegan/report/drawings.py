@@ -32,7 +32,7 @@ class Drawings(NamedTuple):
     """What a report shows beside the files of the run. A text explains why something is missing."""
 
     sweep: Captioned | str = "Not drawn."
-    neighbours: Captioned | str = "Not looked for; stylegan report RUN does."
+    neighbours: Captioned | str = "Not computed yet; stylegan report RUN adds them."
 
 
 def truncation_sweep(loaded: LoadedGenerator, seeds: Sequence[int] = SEEDS) -> Captioned:
@@ -83,4 +83,4 @@ def drawings_of(
     except (ValueError, OSError) as error:
         if data is not None:
             raise
-        return Drawings(sweep, f"Not looked for: {error}")
+        return Drawings(sweep, f"Not computed: {error}")

@@ -212,7 +212,7 @@ class Loop:
         recorder.write_samples(stage)
         if not all([self.evaluate(stage), recorder.write_generator(stage), recorder.write_state()]):
             raise OSError(
-                f"the end of {recorder.folder.path} could not be written, see above; "
+                f"the last files of {recorder.folder.path} could not be written, see above; "
                 f"{recorder.last_state()}. Make room and give the same command again"
             )
         recorder.end("finished")

@@ -164,7 +164,7 @@ class Trial:
         stage = max(stages, key=lambda stage: step_flops(self.config, stage.resolution))
         flops = stage.batch_size * step_flops(self.config, stage.resolution)
         if flops / CPU_RATE > LONG_STEP_SECONDS:
-            self.threads = [f"{most} threads: with long steps every core pays"]
+            self.threads = [f"{most} threads: in long steps every core helps"]
             return
         all_threads, one = self.median_step(stage, (most, 1))
         seconds, chosen, why = all_threads, most, f"{one / all_threads:.1f} times as fast as one"

@@ -245,7 +245,7 @@ def resume(
     changes = [f"{name} {a} -> {b}" for name, (a, b) in pairs.items() if a not in (None, b)]
     if not changes:
         return []
-    return [f"the run goes on with {', '.join(changes)}: its last bits are no longer the same"]
+    return [f"the run continues with {', '.join(changes)}: results differ in round-off"]
 
 
 def announcement(

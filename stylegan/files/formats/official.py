@@ -107,7 +107,7 @@ def load_official(path: str | Path) -> Snapshot:
             loaded,
             generator_from_official(g.variables, g.settings, config),
             discriminator_from_official(d.variables, d.settings, d_config),
-            notes=(f"settings given: {readable(given, 1000)}; the rest is as officially",),
+            notes=(f"settings given: {readable(given, 1000)}; the others are the official ones",),
         )
         return snapshot.of_file(path, source_of(path, NVIDIA))
     except ValueError as error:
