@@ -21,7 +21,7 @@ ABANDONED_SECONDS = 3600  # a folder to which nobody wrote for so long was left 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that becomes `path` once complete and on the disk, not after errors."""
+    """Atomic write: the file becomes `path` once complete and on the disk, but not after errors."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         with open(partial, "xb") as file:
@@ -61,7 +61,7 @@ def atomic_folder(out: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove what killed calls of `atomic_folder` have left."""
+    """Remove the leftovers of killed calls of `atomic_folder`."""
     for path in parent.iterdir() if parent.is_dir() else ():
         if UNFINISHED.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             with contextlib.suppress(FileNotFoundError):  # it is complete by now
@@ -77,7 +77,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def unfinished_name(path: Path) -> str:
-    """The name that a file left by a killed `atomic_file` was to get; empty for other files."""
+    """The final name of a file that a killed `atomic_file` left behind; empty for other files."""
     found = PARTIAL.fullmatch(path.name)  # the second form: of older versions
     return (found[1] or f"{found[2]}.pt") if found else ""
 

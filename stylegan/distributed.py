@@ -28,7 +28,7 @@ def local_rank() -> int:
 
 
 def is_orphan() -> bool:
-    """True if torchrun has started this process and is gone: nobody would end it any more."""
+    """True if torchrun started this process and is gone, so that nothing else would end it."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() != PARENT
 
 
@@ -56,7 +56,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def sent(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on the device; neither waits for the other."""
+    """Copy a tensor of the host to the device without waiting."""
     if device.type != "cuda":
         return x.to(device)
     return x.pin_memory().to(device, non_blocking=True)
@@ -115,16 +115,16 @@ def gather(value: Value) -> list[Value]:
 
 
 def from_rank0(make: Callable[[], Value]) -> Value:
-    """`make()` of rank 0, in every process. What files or clocks decide, one process decides for
-    all: others may see them later or otherwise, and collectives of unlike steps would hang."""
+    """Run `make()` in rank 0 and return its result everywhere. Files and clocks may differ between
+    processes, and collectives of unlike steps would hang, so one process decides for all."""
     made = on_all_ranks(lambda: make() if rank() == 0 else None, at_once=True)
     value: Value = gather(made)[0]  # type: ignore[assignment]
     return value
 
 
 def on_all_ranks(make: Callable[[], Value], *, at_once: bool = False) -> Value:
-    """`make()` of each process, which speaks to no other; the first of a machine is ahead unless
-    all work `at_once`. An error that a user can cause is raised on all, so that none hangs."""
+    """Run `make()`, without collectives, in each process; the first of a machine goes ahead unless
+    all work `at_once`. An error that a user can cause is raised in all, so that none hangs."""
     in_turn = world_size() > 1 and not at_once
     if in_turn and local_rank() > 0:
         dist.barrier(control_group)

@@ -189,8 +189,8 @@ class RunFolder:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Meanwhile no other call trains here: ValueError if one does already, in all processes.
-        The folder is made, and removed if nothing was written to it; unfinished files go."""
+        """Keep other calls from training here: ValueError, in all processes, if one does already.
+        Makes the folder, removes it again if it stays empty, and removes unfinished files."""
         with ExitStack() as held:
             from_rank0(lambda: self.enter(held))
             yield

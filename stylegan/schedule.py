@@ -190,7 +190,7 @@ class Position:
         self.repeats_left = max(self.repeats_left - 1, 0)
 
     def finished(self, config: ScheduleConfig) -> bool:
-        """The end, too, is decided where the schedule is read."""
+        """Whether the end is reached, which is decided where the schedule is read."""
         return self.repeats_left == 0 and self.images_seen >= config.total_images
 
 
@@ -207,7 +207,7 @@ def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
 
 
 def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
-    """A stage of every resolution still to come; while it fades in, if it does, as that takes
+    """A stage of every resolution still to come: the fading one if there is one, as it takes
     more."""
     stages: dict[int, Stage] = {}
     for _, end, stage in phases(schedule):

@@ -244,7 +244,7 @@ def with_centers(
 
 
 def note_once(text: str) -> None:
-    """Say what several parts of one command would say."""
+    """Say something once, even if several parts of a command would say it."""
     said = click.get_current_context().meta
     if text not in said:
         said[text] = True

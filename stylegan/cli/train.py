@@ -215,7 +215,7 @@ def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) ->
 
 
 def print_hint(*lines: str) -> None:
-    """What helps a user; that nobody can read it any more must not end a training."""
+    """Print advice for the user; a closed terminal must not end the training."""
     with suppress(OSError):
         say(*lines)
 

@@ -86,7 +86,7 @@ def quiet_decoding() -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(name: str) -> Iterator[None]:
-    """What a damaged file raises here, nearly anything, is a ValueError with its name."""
+    """Turn whatever a damaged file raises into a ValueError with its name."""
     try:
         yield
     except Image.UnidentifiedImageError:
@@ -118,7 +118,7 @@ def check_mode(image: Image.Image) -> None:
 
 
 def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
-    """Upright width and height, and Pillow's mode, of which only the head of the file tells."""
+    """Upright width and height, and Pillow's mode, from the head of the file alone."""
     image = open_image(file, name)
     with reading(name):
         width, height = image.size

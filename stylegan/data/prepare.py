@@ -156,7 +156,7 @@ def check_settings(
 
 
 def offered_resolution(source: Source, crop: Crop) -> int:
-    """The largest power of two, up to 1024, that the first image fills that can be used at all."""
+    """The largest power of two, up to 1024, that the first usable image fills."""
     problem, least = "", f"the smallest resolution is {MIN_RESOLUTION}"
     for name in source.names:
         try:

@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """What cannot be answered is told: with its status, unless the answer has begun."""
+        """Report errors to the page, with a status unless the answer has begun."""
         try:
             yield
         except (ValueError, OSError, RecursionError) as error:
@@ -95,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(part).encode() + b"\n")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal is the user's."""
+        """Log nothing: the terminal is the user's."""
 
 
 class Server(ThreadingHTTPServer):

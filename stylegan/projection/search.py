@@ -155,7 +155,7 @@ def check_noise(options: SearchOptions, config: NetworkConfig) -> None:
 
 
 def check_finite(distances: Tensor, what: str, step: int, advice: str) -> None:
-    """ValueError if a distance is not finite: no way leads back from there."""
+    """ValueError if a distance is not finite: the search cannot recover."""
     if not torch.isfinite(distances).all():
         raise ValueError(
             f"{what} failed: after {step} steps the distances are {distances.tolist()}; choose "

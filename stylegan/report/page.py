@@ -58,7 +58,7 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
 
 
 def check_place(out: Path) -> None:
-    """ValueError unless nothing or a report of ours is at `out`."""
+    """ValueError if something else than a report of ours is at `out`."""
     check_file(out, overwrite=True)
     if out.exists():
         with open(out, "rb") as file:

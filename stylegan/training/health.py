@@ -53,12 +53,12 @@ class Health:
 
     @property
     def skipped(self) -> int:
-        """The longest row of skipped updates that lasts until now."""
+        """The number of updates skipped in a row until now, of the worse network."""
         return max(self.state.skipped_in_a_row_g, self.state.skipped_in_a_row_d)
 
     @property
     def in_doubt(self) -> bool:
-        """Something seems wrong at the moment, which is not the time for a checkpoint."""
+        """Whether something seems wrong at the moment, so that no checkpoint should be written."""
         return self.skipped >= DOUBTFUL_SKIPS or self.saturated_images > 0
 
     def check_updates(self) -> None:
@@ -117,8 +117,8 @@ class Health:
 
 @contextmanager
 def explained(state: TrainState, stage: Stage | None = None) -> Iterator[None]:
-    """Out of memory becomes a ValueError, and a collective that failed LostContact, both of which
-    say where (`stage`, else the state's) and what to do."""
+    """Turn out of memory into a ValueError, and a failed collective into LostContact; both say
+    where (`stage`, else the state's) and what to do."""
     try:
         yield
     except RuntimeError as error:

@@ -51,7 +51,7 @@ class Adam(torch.optim.Adam):
             del self.state[parameter]["exp_avg"]
 
     def uncount(self) -> None:
-        """The last update was skipped."""
+        """Take back the count of the last update, which was skipped."""
         self.param_groups[0] |= self.before
 
     def make_room(self, parameter: nn.Parameter, *, momentum: bool) -> None:

@@ -100,7 +100,7 @@ def wrapped(module: nn.Module) -> nn.Module:
 
 
 def local_gradients(module: nn.Module, *, last: bool) -> AbstractContextManager[None]:
-    """No exchange of gradients in the backward passes inside, unless it is the update's last."""
+    """Exchange gradients only in the last backward pass of an update."""
     if isinstance(module, DistributedDataParallel) and not last:
         return module.no_sync()
     return nullcontext()

@@ -107,7 +107,7 @@ def memory_and_cores(device: torch.device) -> tuple[float, int]:
 
 
 def threads_are_free(device: torch.device) -> bool:
-    """Whether their number is ours to choose: of one process on a CPU, without a user's wish."""
+    """Whether we may choose their number: on a CPU, in one process, unless the user set it."""
     alone = distributed.world_size() == 1
     return device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ and alone
 

@@ -97,8 +97,8 @@ class Recorder:
         }
 
     def begin(self) -> None:
-        """Where this part of the run starts; the first one shows the data, and weights from
-        elsewhere as they came."""
+        """Log where this session starts; the first one also shows the data, and the weights that
+        came from elsewhere."""
         state, first = self.state, self.state.images_seen == 0
         self.line(
             "start" if first else "resume",
@@ -132,7 +132,7 @@ class Recorder:
             self.refused = True
 
     def attempt(self, path: Path, write: Callable[[], None]) -> bool:
-        """Write; where the disk refuses, say so and go on: what was saved before is not touched."""
+        """Write; if the disk refuses, say so and go on. What was saved before stays."""
         try:
             write()
         except OSError as error:
