@@ -1,9 +1,6 @@
 """The command `stylegan`. Commands are imported when used, so that each needs only its own."""
 
 import importlib
-import signal
-import sys
-import threading
 
 import click
 
@@ -76,5 +73,3 @@ def main() -> None:
     stylegan train --data photos/ --out runs/mine
     stylegan generate runs/mine --seeds 0-35 --out pictures/
     """
-    if threading.current_thread() is threading.main_thread():  # sys.exit removes unfinished files
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

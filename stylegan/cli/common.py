@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -38,6 +39,8 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
+        if threading.current_thread() is threading.main_thread():  # exit removes unfinished files
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # nobody reads the results any more, as after `| head`
