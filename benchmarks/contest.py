@@ -56,10 +56,11 @@ class Contender:
 
 @dataclass
 class Trial:
-    """What a worker has built: the timed call."""
+    """What a worker has built: the timed call, and what makes images of z with the average."""
 
     once: Callable[[], object]
     device: str = "cpu"
+    sample: Callable[[Any], Any] | None = None
 
 
 @dataclass

@@ -1,14 +1,15 @@
-"""Training steps of other programs, as contenders of `iteration.py --against NAME --other FOLDER`.
+"""Training steps of other programs, as contenders of `iteration.py` and `quality.py`.
 
-None of them is part of this repository. FOLDER is a clone of one of
+None of them is part of this repository. `--others FOLDER` has a clone of each of
 
     https://github.com/genforce/genforce                          genforce
     https://github.com/rosinality/style-based-gan-pytorch         rosinality
     https://github.com/huangzh13/StyleGAN.pytorch                 huangzh13
 
-Each runs its own step, at the official widths and a fixed resolution, with its own losses (logistic
-with R1, in every step), optimizers, style mixing and average. Changed is only what keeps it from
-running on a CPU with today's PyTorch.
+under the name on the right. Each runs its own step at a fixed resolution, with its own losses
+(logistic with R1, in every step), optimizers, style mixing and average; at the official widths,
+unless the settings have `widths`. Changed is only what keeps it from running on a CPU with today's
+PyTorch.
 """
 
 import math
@@ -21,6 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from contest import Trial
 from torch import Tensor, nn
@@ -28,9 +30,21 @@ from torch import Tensor, nn
 NAMES = ("genforce", "rosinality", "huangzh13")
 
 
-def reals_of(settings: dict[str, Any]) -> Tensor:
-    size = settings["batch"], 3, settings["resolution"], settings["resolution"]
-    return torch.rand(size, generator=torch.Generator().manual_seed(0)) * 2 - 1
+def reals_of(settings: dict[str, Any]) -> Callable[[], Tensor]:
+    """What gives the next batch: of the images of `data`, an array; without it, always the same."""
+    batch, size, random = settings["batch"], settings["resolution"], torch.Generator()
+    random.manual_seed(settings.get("seed", 0))
+    if not settings.get("data"):
+        same = torch.rand((batch, 3, size, size), generator=random) * 2 - 1
+        return same.clone
+    images, waiting = torch.from_numpy(np.load(settings["data"])), []
+
+    def following() -> Tensor:
+        if len(waiting) < batch:
+            waiting[:] = torch.randperm(len(images), generator=random).tolist()
+        return images[[waiting.pop() for _ in range(batch)]] / 127.5 - 1
+
+    return following
 
 
 def on_cpu(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -66,13 +80,15 @@ def genforce(settings: dict[str, Any]) -> Trial:
     runners = import_module("runners")
     runner = object.__new__(runners.StyleGANRunner)  # without its folders, logs and processes
     networks = {}
+    widths = dict(zip(("fmaps_base", "fmaps_max"), settings.get("widths", ()), strict=False))
+    size = {"resolution": settings["resolution"], **widths}
     for name in ("generator", "discriminator", "generator_smooth"):
-        kind = name.split("_")[0]
-        networks[name] = build_model("stylegan", kind, resolution=settings["resolution"]).cuda()
+        networks[name] = build_model("stylegan", name.split("_")[0], **size).cuda()
     networks["generator_smooth"].load_state_dict(networks["generator"].state_dict())
+    rates = settings.get("rates", (1e-3, 1e-3))
     optimizers = {
-        name: torch.optim.Adam(networks[name].parameters(), 1e-3, betas=(0.0, 0.99))
-        for name in ("generator", "discriminator")
+        name: torch.optim.Adam(networks[name].parameters(), rate, betas=(0.0, 0.99))
+        for name, rate in zip(("generator", "discriminator"), rates, strict=True)
     }
     vars(runner).update(
         models=networks,
@@ -90,35 +106,43 @@ def genforce(settings: dict[str, Any]) -> Trial:
     )
     runner.running_stats.add("Gs_beta", log_format=".4f", log_strategy="CURRENT")
     runner.loss = import_module("runners.losses").LogisticGANLoss(runner, {"r1_gamma": 10.0})
-    reals = reals_of(settings)
-    return Trial(lambda: runner.train_step({"image": reals.clone()}))
+    reals, average = reals_of(settings), networks["generator_smooth"].eval()
+    return Trial(
+        lambda: runner.train_step({"image": reals()}),
+        sample=lambda z: average(z, randomize_noise=True)["image"],
+    )
 
 
 def huangzh13(settings: dict[str, Any]) -> Trial:
     """`StyleGAN.optimize_discriminator` and `optimize_generator` of models/GAN.py."""
     prepare(settings)
     leave_out("data")
-    adam = dict(learning_rate=0.003, beta_1=0.0, beta_2=0.99, eps=1e-8)
+    widths = dict(zip(("fmap_base", "fmap_max"), settings.get("widths", ()), strict=False))
+    g_adam, d_adam = (
+        dict(learning_rate=rate, beta_1=0.0, beta_2=0.99, eps=1e-8)
+        for rate in settings.get("rates", (0.003, 0.003))
+    )
     gan = import_module("models.GAN").StyleGAN(
         "linear",
         settings["resolution"],
         3,
         512,
-        dict(latent_size=512, mapping_layers=8, truncation_psi=-1.0, style_mixing_prob=0.9),
-        dict(use_wscale=True, blur_filter=[1, 2, 1]),
-        adam,
-        adam,
+        dict(latent_size=512, truncation_psi=-1.0, style_mixing_prob=0.9, **widths),
+        dict(use_wscale=True, blur_filter=[1, 2, 1], **widths),
+        g_adam,
+        d_adam,
         loss="logistic",
         use_ema=True,
     )
     depth, reals = gan.depth - 1, reals_of(settings)
 
     def once() -> None:
-        z = torch.randn(settings["batch"], 512)
-        gan.optimize_discriminator(z, reals, depth, 1.0)
-        gan.optimize_generator(z, reals, depth, 1.0)
+        z, images = torch.randn(settings["batch"], 512), reals()
+        gan.optimize_discriminator(z, images, depth, 1.0)
+        gan.optimize_generator(z, images, depth, 1.0)
 
-    return Trial(once)
+    average = gan.gen_shadow.eval()
+    return Trial(once, sample=lambda z: average(z, depth, 1.0))
 
 
 def rosinality(settings: dict[str, Any]) -> Trial:
@@ -162,14 +186,14 @@ def rosinality(settings: dict[str, Any]) -> Trial:
 
 
 class Repeated:
-    """A loader that gives one batch for ever."""
+    """An endless loader."""
 
-    def __init__(self, reals: Tensor) -> None:
+    def __init__(self, reals: Callable[[], Tensor]) -> None:
         self.reals = reals
 
     def __iter__(self) -> Iterator[Tensor]:
         while True:
-            yield self.reals.clone()
+            yield self.reals()
 
 
 class Turns:

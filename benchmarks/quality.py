@@ -1,0 +1,190 @@
+"""How good samples are after so many images and so much time: ours, and other programs."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import iteration
+import matplotlib.pyplot as plt
+import numpy as np
+import others
+import torch
+from contest import Trial, conditions, environment_for, save
+from PIL import Image
+
+from stylegan.cli.common import Command
+from stylegan.training import draw, train_step
+
+SAMPLES = 2000
+EQUAL = (  # what the other programs have: no growth, the whole set, R1 in every step
+    "schedule.stable_kimg=0",
+    "schedule.fade_kimg=0",
+    "r1_interval=1",
+    "w_avg_beta=0.995",
+)
+
+
+def ours(settings: dict[str, Any]) -> Trial:
+    """Our step, with the configuration of the paper but for widths and rates."""
+    (base, most), (g_lr, d_lr) = settings["widths"], settings["rates"]
+    size = settings["resolution"], settings["batch"]
+    overrides = [
+        *EQUAL,
+        f"network.resolution={size[0]}",
+        f"network.channel_base={base}",
+        f"network.max_channels={most}",
+        f"schedule.batch_size={{4={size[1]}}}",
+        f"schedule.g_lr={{4={g_lr}}}",
+        f"schedule.d_lr={{4={d_lr}}}",
+        f"seed={settings['seed']}",
+        *settings["own"],
+    ]
+    place = {"config": None, "overrides": overrides, "alpha": 1.0, "device": "cpu"}
+    state, stage, _, share = iteration.prepare(settings | place)
+    reals = others.reals_of(settings)
+
+    def once() -> None:
+        draws = draw(state.config, state.images_seen, stage, None, share, 0.0)
+        train_step(state, reals(), None, stage, draws)
+
+    return Trial(once, sample=state.generator_ema)
+
+
+def learn(program: str, settings: dict[str, Any], out: Path) -> None:
+    """Train, and write samples into `out/KIMG/` at every mark, the seconds into `seconds.json`."""
+    torch.manual_seed(settings["seed"])
+    trial: Trial = (ours if program == "ours" else getattr(others, program))(settings)
+    assert trial.sample is not None
+    batch, kimg = settings["batch"], settings["kimg"]
+    seconds, shown = 0.0, 0
+    for mark in np.linspace(0, kimg, settings["marks"] + 1)[1:]:
+        started = time.process_time()  # of one thread: what others do at the time counts little
+        while shown < mark * 1000:
+            trial.once()
+            shown += batch
+        seconds += time.process_time() - started
+        folder = out / f"{mark:g}"
+        folder.mkdir(parents=True)
+        random = torch.Generator().manual_seed(1)
+        z_dim = settings["z_dim"]
+        for first in range(0, SAMPLES, 100):
+            with torch.no_grad():
+                images = trial.sample(torch.randn((100, z_dim), generator=random))
+            values = ((images + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1)
+            for i, one in enumerate(values.numpy(), first):
+                Image.fromarray(one).save(folder / f"{i:04}.png")
+        line = {"program": program, "kimg": shown / 1000, "seconds": seconds}
+        with (out / "seconds.jsonl").open("a") as file:
+            file.write(json.dumps(line | {"seed": settings["seed"], "folder": str(folder)}) + "\n")
+
+
+def measured(folders: Sequence[str], reals: Path, out: Path) -> dict[str, dict[str, float]]:
+    """Folder -> eff-fd, precision and recall of its samples."""
+    command = [sys.executable, "-m", "stylegan", "metrics", *folders, "--data", reals]
+    command += ["--metrics", f"eff-fd{SAMPLES},eff-pr{SAMPLES}", "--out", out, "--json"]
+    subprocess.run([str(one) for one in command], check=True, stdout=subprocess.DEVNULL)
+    values: dict[str, dict[str, float]] = {}
+    for line in map(json.loads, out.read_text().splitlines()):
+        origin = line["protocol"]["generator"]["origin"].removeprefix("pictures of ")
+        values.setdefault(origin, {}).update(line["values"])
+    return values
+
+
+def plot(lines: Sequence[dict[str, Any]], file: Path) -> None:
+    """eff-fd over images and over minutes, a line for each program and seed."""
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
+    programs = list(dict.fromkeys(line["program"] for line in lines))
+    for program, seed in dict.fromkeys((line["program"], line["seed"]) for line in lines):
+        own = [line for line in lines if (line["program"], line["seed"]) == (program, seed)]
+        number = programs.index(program)
+        for axis, unit, scale in zip(axes, ("kimg", "seconds"), (1, 60), strict=True):
+            x = [line[unit] / scale for line in own]
+            label = program if seed == own[0]["seed"] == lines[0]["seed"] else None
+            axis.plot(x, [line["eff-fd"] for line in own], f"C{number}.-", label=label)
+    axes[0].set(xlabel="thousands of images", ylabel=f"eff-fd of {SAMPLES} samples")
+    axes[1].set(xlabel="minutes of one core")
+    axes[0].legend()
+    figure.savefig(file)
+
+
+@click.command(cls=Command)
+@click.argument("programs", nargs=-1, required=True)
+@click.option("--data", type=click.Path(exists=True, path_type=Path), required=True)
+@click.option("--reals", type=click.Path(exists=True, path_type=Path), required=True)
+@click.option("--others", "clones", type=click.Path(exists=True, path_type=Path))
+@click.option("--resolution", default=32)
+@click.option("--batch", default=16)
+@click.option("--kimg", default=60.0)
+@click.option("--marks", default=8)
+@click.option("--seeds", default=2)
+@click.option("--widths", type=(int, int), default=(512, 64), help="Base and most of channels.")
+@click.option("--rates", type=(float, float), default=(1e-3, 1e-3), help="Of generator and D.")
+@click.option("-o", "own", multiple=True, metavar="KEY=VALUE", help="Option of ours.")
+@click.option("--out", type=click.Path(path_type=Path), default="out/quality")
+def main(
+    programs: Sequence[str],
+    data: Path,
+    reals: Path,
+    clones: Path | None,
+    seeds: int,
+    out: Path,
+    **settings: Any,
+) -> None:
+    """Train PROGRAMS (ours, genforce, huangzh13) equally, in one thread each, and compare.
+
+    DATA and REALS are folders of pictures: to learn from, and to compare with. rosinality's
+    networks have one width and cannot take part.
+
+    \b
+    python benchmarks/quality.py ours genforce huangzh13 --others clones/ \\
+        --data people64/ --reals held-out64/
+    """
+    if unknown := set(programs) - {"ours", "genforce", "huangzh13"}:
+        raise click.UsageError(f"no such program here: {', '.join(sorted(unknown))}")
+    out.mkdir(parents=True, exist_ok=True)
+    size = (settings["resolution"],) * 2
+    files = sorted(data.glob("*.png"))
+    images = [Image.open(file).convert("RGB").resize(size, Image.Resampling.BOX) for file in files]
+    np.save(out / "data.npy", np.stack(images).transpose(0, 3, 1, 2))
+    environment = environment_for(1, "tuned")
+    settings |= {"data": str(out / "data.npy"), "z_dim": 512}
+    os.environ |= environment
+    spawning = multiprocessing.get_context("spawn")
+    for seed in range(seeds):
+        for program in programs:
+            there = settings | {"seed": seed, "other": str(clones / program) if clones else ""}
+            arguments = program, there, out / f"{program}-{seed}"
+            process = spawning.Process(target=learn, args=arguments)
+            process.start()
+            process.join()
+            if process.exitcode:
+                raise click.ClickException(f"{program} has failed, see above")
+    lines = [
+        json.loads(line)
+        for file in sorted(out.glob("*/seconds.jsonl"))
+        for line in file.read_text().splitlines()
+    ]
+    values = measured([line["folder"] for line in lines], reals, out / "metrics.jsonl")
+    lines = [line | values[line["folder"]] for line in lines]
+    plot(lines, out / "quality.png")
+    rows = [
+        {
+            name: f"{one:.3g}" if isinstance(one, float) else str(one)
+            for name, one in line.items()
+            if name != "folder"
+        }
+        for line in lines
+    ]
+    record = {"conditions": conditions(environment), "settings": settings, "rows": lines}
+    click.echo(save(out, "quality", "Samples by images shown and by time", record, rows))
+
+
+if __name__ == "__main__":
+    main()
