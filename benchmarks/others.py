@@ -80,8 +80,9 @@ def genforce(settings: dict[str, Any]) -> Trial:
     runners = import_module("runners")
     runner = object.__new__(runners.StyleGANRunner)  # without its folders, logs and processes
     networks = {}
-    widths = dict(zip(("fmaps_base", "fmaps_max"), settings.get("widths", ()), strict=False))
-    size = {"resolution": settings["resolution"], **widths}
+    size = {"resolution": settings["resolution"]}
+    if "widths" in settings:  # its base is per pixel of the width, the official one per half of it
+        size |= {"fmaps_base": 2 * settings["widths"][0], "fmaps_max": settings["widths"][1]}
     for name in ("generator", "discriminator", "generator_smooth"):
         networks[name] = build_model("stylegan", name.split("_")[0], **size).cuda()
     networks["generator_smooth"].load_state_dict(networks["generator"].state_dict())

@@ -27,7 +27,7 @@ EQUAL = (  # what the other programs have: no growth, the whole set, R1 in every
     "schedule.stable_kimg=0",
     "schedule.fade_kimg=0",
     "r1_interval=1",
-    "w_avg_beta=0.995",
+    "w_avg_decay=0.995",
 )
 
 
@@ -85,11 +85,17 @@ def learn(program: str, settings: dict[str, Any], out: Path) -> None:
             file.write(json.dumps(line | {"seed": settings["seed"], "folder": str(folder)}) + "\n")
 
 
-def measured(folders: Sequence[str], reals: Path, out: Path) -> dict[str, dict[str, float]]:
+def measured(
+    folders: Sequence[str], reals: Path, resolution: int, out: Path
+) -> dict[str, dict[str, float]]:
     """Folder -> eff-fd, precision and recall of its samples."""
-    command = [sys.executable, "-m", "stylegan", "metrics", *folders, "--data", reals]
+    known = out.read_text() if out.exists() else ""
+    new = [folder for folder in folders if json.dumps(f"pictures of {folder}") not in known]
+    command = [sys.executable, "-m", "stylegan", "metrics", *new, "--data", reals]
     command += ["--metrics", f"eff-fd{SAMPLES},eff-pr{SAMPLES}", "--out", out, "--json"]
-    subprocess.run([str(one) for one in command], check=True, stdout=subprocess.DEVNULL)
+    command += ["--resolution", str(resolution)]
+    if new:
+        subprocess.run([str(one) for one in command], check=True, stdout=subprocess.DEVNULL)
     values: dict[str, dict[str, float]] = {}
     for line in map(json.loads, out.read_text().splitlines()):
         origin = line["protocol"]["generator"]["origin"].removeprefix("pictures of ")
@@ -123,7 +129,7 @@ def plot(lines: Sequence[dict[str, Any]], file: Path) -> None:
 @click.option("--batch", default=16)
 @click.option("--kimg", default=60.0)
 @click.option("--marks", default=8)
-@click.option("--seeds", default=2)
+@click.option("--seed", "seeds", multiple=True, default=(0, 1))
 @click.option("--widths", type=(int, int), default=(512, 64), help="Base and most of channels.")
 @click.option("--rates", type=(float, float), default=(1e-3, 1e-3), help="Of generator and D.")
 @click.option("-o", "own", multiple=True, metavar="KEY=VALUE", help="Option of ours.")
@@ -133,7 +139,7 @@ def main(
     data: Path,
     reals: Path,
     clones: Path | None,
-    seeds: int,
+    seeds: Sequence[int],
     out: Path,
     **settings: Any,
 ) -> None:
@@ -157,7 +163,7 @@ def main(
     settings |= {"data": str(out / "data.npy"), "z_dim": 512}
     os.environ |= environment
     spawning = multiprocessing.get_context("spawn")
-    for seed in range(seeds):
+    for seed in seeds:
         for program in programs:
             there = settings | {"seed": seed, "other": str(clones / program) if clones else ""}
             arguments = program, there, out / f"{program}-{seed}"
@@ -171,7 +177,7 @@ def main(
         for file in sorted(out.glob("*/seconds.jsonl"))
         for line in file.read_text().splitlines()
     ]
-    values = measured([line["folder"] for line in lines], reals, out / "metrics.jsonl")
+    values = measured([line["folder"] for line in lines], reals, size[0], out / "metrics.jsonl")
     lines = [line | values[line["folder"]] for line in lines]
     plot(lines, out / "quality.png")
     rows = [
