@@ -41,6 +41,7 @@ MALLOC = {  # settings of glibc's allocator: its own, or memory that is kept to 
         "THP_MEM_ALLOC_ENABLE": "1",
     },
 }
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 REPEAT_SECONDS, WARM_CALLS, MIN_ROUNDS = 0.3, 3, 3
 
 
@@ -95,6 +96,15 @@ def ratio(slower: Result, faster: Result) -> Spread:
     """How many times as long one takes as the other, round by round."""
     pairs = zip(slower.seconds, faster.seconds, strict=False)  # one may have failed on the way
     return Spread.of([a / b for a, b in pairs])
+
+
+def set_precision(precision: str) -> None:
+    """As the trainer: full float32 unless tf32 is asked for; cuDNN chooses by trial."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.benchmark = True
 
 
 def on_gpu(device: str) -> bool:

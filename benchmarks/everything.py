@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from contest import ROOT, conditions, environment_for, markdown, on_gpu, options
-from peaks import DTYPES
+from contest import PRECISIONS, ROOT, conditions, environment_for, markdown, on_gpu, options
 
 from stylegan.cli.common import Command
 
@@ -52,7 +51,7 @@ def parts(device: str, out: Path) -> list[Part]:
         Part("resume", script("checks", "resume"), 0.8, check=True),
     ]
     if not gpu:
-        small = ["--seconds", "0", "--no-peaks", "--config", "quickstart"]
+        small = ["--seconds", "0", "--config", "quickstart"]
         train = ["-o", "log_kimg=0.008", "-o", "schedule.total_kimg=0.032"]
         generate = ["8", "--batch", "2", "--max-channels", "16", "--seconds", "0"]
         return [
@@ -61,7 +60,7 @@ def parts(device: str, out: Path) -> list[Part]:
             figure("generation", script("generation", *generate)),
             figure("training", script("checks", "training", *train)),
         ]
-    precisions = [word for name in DTYPES for word in ("--precision", name)]
+    precisions = [word for name in PRECISIONS for word in ("--precision", name)]
     train = ["--config", "ffhq-256", "--photographs", "256", "-o", "log_kimg=0.5"]
     train += ["-o", "schedule.initial_resolution=256", "-o", "schedule.total_kimg=3"]
     iterate = ["256", "1024", "64", "16", "--seconds", "2", *precisions]

@@ -20,10 +20,10 @@ from contest import (
     options,
     ratio,
     save,
+    set_precision,
     spread,
     tree_of,
 )
-from peaks import set_precision
 
 from stylegan import sampling
 from stylegan.cli.common import Command

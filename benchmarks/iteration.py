@@ -3,17 +3,15 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import others
-import peaks
 import torch
-import work
 from contest import (
     GIB,
+    PRECISIONS,
     Contender,
     Spread,
     Trial,
@@ -26,6 +24,7 @@ from contest import (
     options,
     ratio,
     save,
+    set_precision,
     spread,
     tree_of,
 )
@@ -48,7 +47,7 @@ TEXTBOOK = (  # what it has: R1 in every step, one learning rate for both networ
 def prepare(settings: dict[str, Any]) -> tuple[TrainState, Stage, Tensor, Share]:
     """Our state at its first step, the stage, and the images that every step is shown."""
     config = load_config(settings["config"], settings["overrides"])
-    peaks.set_precision(config.precision)
+    set_precision(config.precision)
     resolution, schedule = settings["resolution"], config.schedule
     stage = dataclasses.replace(
         stage_at(schedule.total_images, schedule),
@@ -92,29 +91,14 @@ def textbook(settings: dict[str, Any]) -> Trial:
 
 
 def row_of(
-    precision: str,
-    contenders: Sequence[Contender],
-    environment: dict[str, str],
-    seconds: float,
-    best: peaks.Peaks | None,
+    precision: str, contenders: Sequence[Contender], environment: dict[str, str], seconds: float
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """One contest of ours, and an opponent: a row of the table, and a record for JSON."""
+    """One contest of ours, and its opponents: a row of the table, and a record for JSON."""
     results = contest(contenders, environment, seconds)
     settings = contenders[0].settings
-    resolution, batch, device = (settings[name] for name in ("resolution", "batch", "device"))
-    config = load_config(settings["config"], settings["overrides"])
-    count = partial(
-        work.iteration,
-        config.network,
-        resolution,
-        batch=batch,
-        fading=settings["alpha"] < 1,
-        mixing=config.style_mixing,
-        number_bytes=peaks.DTYPES[precision].itemsize,
-    )
-    plain = count(fusing="everywhere")  # of plain convolutions with every resampling fused
-    record = {"precision": precision, **settings, "work": plain, "results": results}
-    cells = {"px": str(resolution), "batch": str(batch), "precision": precision}
+    batch = settings["batch"]
+    record = {"precision": precision, **settings, "results": results}
+    cells = {"px": str(settings["resolution"]), "batch": str(batch), "precision": precision}
     ours, *theirs = results
     if not ours.seconds:
         return {**cells, "s/iteration": ours.error}, record
@@ -123,12 +107,6 @@ def row_of(
     for one in theirs:
         cells[f"{one.name} s"] = spread(Spread.of(one.seconds)) if one.seconds else one.error
         cells[f"{one.name} ratio"] = spread(ratio(one, ours), "x") if one.seconds else ""
-    cells["GFLOP/s"] = number(plain.flops / time.median / 1e9)
-    if best:
-        minimal = not on_gpu(device) and precision in ("fp32", "tf32")
-        done = count(fusing="winograd") if minimal else plain
-        bound = done.bound(best.convolution_flops, best.copy_bytes)
-        cells["of bound"] = f"{bound / time.median:.0%}"
     for one in results:
         cells[f"{one.name} GiB"] = "" if one.peak_bytes is None else number(one.peak_bytes / GIB)
     return cells, record
@@ -140,7 +118,7 @@ def row_of(
 @click.option(
     "--batch", type=int, multiple=True, help="Images of an iteration.  [default: 4; on a GPU more]"
 )
-@click.option("--precision", type=click.Choice(list(peaks.DTYPES)), multiple=True, default=["fp32"])
+@click.option("--precision", type=click.Choice(PRECISIONS), multiple=True, default=["fp32"])
 @click.option("--alpha", type=float, default=1.0, help="Below 1 the resolution is growing in.")
 @click.option(
     "--against",
@@ -156,7 +134,6 @@ def row_of(
 )
 @click.option("-o", "own", multiple=True, metavar="KEY=VALUE", help="Option of ours.")
 @click.option("--their", multiple=True, metavar="KEY=VALUE", help="Option of the opponent.")
-@click.option("--peaks/--no-peaks", "with_peaks", default=True, help="For `of bound`.")
 @options()
 def main(
     resolutions: Sequence[int],
@@ -168,7 +145,6 @@ def main(
     clones: Path | None,
     own: Sequence[str],
     their: Sequence[str],
-    with_peaks: bool,
     device: str,
     threads: int,
     malloc: str,
@@ -191,9 +167,8 @@ def main(
     if clones and (device, alpha) != ("cpu", 1.0):
         raise click.UsageError("the other programs run here on a CPU, fully grown")
     environment = environment_for(threads, malloc)
-    best = {p: peaks.measure(device, p, environment) for p in precision if with_peaks}
     record: dict[str, Any] = {"conditions": conditions(environment, device), "against": against}
-    record |= {"config": config, "peaks": best, "rows": []}
+    record |= {"config": config, "rows": []}
     rows, text, gpu = [], "", on_gpu(device)
     with tree_of(None if against in KNOWN else against) as tree:
         for r in resolutions or [2**k for k in range(2, 11 if gpu else 7)]:
@@ -220,7 +195,7 @@ def main(
                 elif against != "none":
                     settings = place | {"overrides": [*exact, *their]}
                     rivals.append(Contender(against, "iteration:ours", settings, tree))
-                cells, measured = row_of(name, rivals, environment, seconds, best.get(name))
+                cells, measured = row_of(name, rivals, environment, seconds)
                 rows.append(cells)
                 record["rows"].append(measured)
                 click.echo(markdown([cells]) + "\n", err=True)

@@ -37,7 +37,8 @@ def reals_of(settings: dict[str, Any]) -> Callable[[], Tensor]:
     if not settings.get("data"):
         same = torch.rand((batch, 3, size, size), generator=random) * 2 - 1
         return same.clone
-    images, waiting = torch.from_numpy(np.load(settings["data"])), []
+    images = torch.from_numpy(np.load(settings["data"]))
+    waiting: list[int] = []
 
     def following() -> Tensor:
         if len(waiting) < batch:

@@ -146,7 +146,8 @@ def main(
     """Train PROGRAMS (ours, genforce, huangzh13) equally, in one thread each, and compare.
 
     DATA and REALS are folders of pictures: to learn from, and to compare with. rosinality's
-    networks have one width and cannot take part.
+    networks have one width and cannot take part. Samples and seconds go to OUT/PROGRAM-SEED/; what
+    is there already is not trained again.
 
     \b
     python benchmarks/quality.py ours genforce huangzh13 --others clones/ \\
@@ -157,8 +158,8 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     size = (settings["resolution"],) * 2
     files = sorted(data.glob("*.png"))
-    images = [Image.open(file).convert("RGB").resize(size, Image.Resampling.BOX) for file in files]
-    np.save(out / "data.npy", np.stack(images).transpose(0, 3, 1, 2))
+    small = [Image.open(file).convert("RGB").resize(size, Image.Resampling.BOX) for file in files]
+    np.save(out / "data.npy", np.stack([np.asarray(one) for one in small]).transpose(0, 3, 1, 2))
     environment = environment_for(1, "tuned")
     settings |= {"data": str(out / "data.npy"), "z_dim": 512}
     os.environ |= environment
@@ -166,8 +167,10 @@ def main(
     for seed in seeds:
         for program in programs:
             there = settings | {"seed": seed, "other": str(clones / program) if clones else ""}
-            arguments = program, there, out / f"{program}-{seed}"
-            process = spawning.Process(target=learn, args=arguments)
+            folder = out / f"{program}-{seed}"
+            process = spawning.Process(target=learn, args=(program, there, folder))
+            if folder.exists():  # trained before
+                continue
             process.start()
             process.join()
             if process.exitcode:
