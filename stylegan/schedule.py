@@ -150,7 +150,7 @@ def batch_size_at(resolution: int, config: ScheduleConfig) -> int:
 
 
 def stage_at(images_seen: int, config: ScheduleConfig) -> Stage:
-    """The stage in force after `images_seen` real images. Section A; Karras et al. 2018."""
+    """The stage in force after `images_seen` real images. Karras et al. 2018, section A.1."""
     kimg = images_seen / 1000
     lod = level_of_detail(kimg, config)
     resolution = config.resolution // 2 ** math.floor(lod)

@@ -127,14 +127,14 @@ class Loop:
         reals, labels, draws = self.feed.next(before, stage)
         metrics = train_step(state, reals, labels, stage, draws)
         self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
-        self.health.check_updates()
+        self.health.check_updates()  # on a GPU the newest are known a step later
         periodic = self.periodic(stage.tick_kimg)
         # After the last step only a due log is written here; `finish` writes the files.
         for kimg, action in periodic[:1] if state.finished else periodic:
             images = max(round(1000 * kimg), 1)
             if state.images_seen // images > before // images:
                 action(stage)
-        # Agreeing is a collective: several processes do it when the schedule is read.
+        # Agreeing takes a collective: several processes do it only before the schedule is read.
         if distributed.world_size() == 1 or state.position.repeats_left == 0:
             self.answer(signals)
 
@@ -159,7 +159,7 @@ class Loop:
 
     def save(self, stage: Stage) -> None:
         """The state, unless something seems wrong."""
-        self.state.read()
+        self.state.settle()
         if self.health.in_doubt:
             self.recorder.tell(
                 f"no state is saved at image {self.state.images_seen}: updates are being skipped, "

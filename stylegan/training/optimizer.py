@@ -20,7 +20,7 @@ class Adam(torch.optim.Adam):
     ) -> None:
         super().__init__(params, lr=0.0, betas=betas, eps=eps, fused=True)
         self.param_groups[0] |= {"uncorrected_eps": eps, "updates": 0}
-        self.before: dict[str, Any] = {}  # the last update
+        self.before: dict[str, Any] = {}  # what the last update changed, but for tensors
 
     def clear(self) -> None:
         """Forget both moments and start counting anew."""
@@ -73,7 +73,7 @@ def all_finite(params: Iterable[nn.Parameter]) -> Tensor:
     if all(g.device.type == "cpu" for g in grads):  # twice as fast as the maximum there
         flat = (g.flatten() for g in grads)
         quick = sum((torch.dot(f, f) for f in flat), torch.zeros((), dtype=torch.float64))
-        if quick.isfinite():  # else it may have overflown, which its parts did not
+        if quick.isfinite():  # else a square may have overflowed, where no gradient did
             return torch.tensor(True)
     return torch.nn.utils.get_total_norm(grads, norm_type=math.inf).isfinite()
 

@@ -26,8 +26,8 @@ def training_images(generator: Generator, draws: PassDraws, stage: Stage) -> tup
         both = torch.cat([draws.latents, draws.mixing_latents])
         twice = None if labels is None else torch.cat([labels, labels])
         w, other = generator.mapping(both, twice).chunk(2)
-        rows = torch.arange(generator.config.num_styles(), device=w.device)[:, None]
-        ws = torch.where(rows < draws.mixing_cutoff, w[:, None], other[:, None])
+        layers = torch.arange(generator.config.num_styles(), device=w.device)[:, None]
+        ws = torch.where(layers < draws.mixing_cutoff, w[:, None], other[:, None])
     images = generator.synthesis(
         ws, resolution=stage.resolution, alpha=stage.alpha, noise=draws.noise
     )
@@ -53,8 +53,8 @@ class StageNetworks:
     discriminator: nn.Module
     g_trained: list[Tensor]  # weights that the stage trains
     d_trained: list[Tensor]
-    averages: list[Tensor]  # weights of the average generator that move
-    averaged: list[Tensor]  # those of the trained generator that they follow
+    ema_weights: list[Tensor]  # weights of the average generator that move
+    followed: list[Tensor]  # those of the trained generator that they follow
     buffers: list[tuple[Tensor, Tensor]]  # of the average and the trained generator
 
 

@@ -150,7 +150,7 @@ class Recorder:
         """A line of the log with averages since the last."""
         state, meter = self.state, self.meter
         metrics = meter.read()  # waits for the device, so before looking at the clock
-        state.read()
+        state.settle()
         metrics["augment/probability"] = state.strength.probability
         seconds = max(time.perf_counter() - meter.since, 1e-9)
         self.meter = Meter()

@@ -79,7 +79,7 @@ def start(
             if init_from is not None:
                 lines += [f"the run has begun already, so the weights of {init_from} are not used"]
         identity = store.training_identity(config.network.resolution, labels=config.data.labels)
-        state.data = payload.get("data", identity)
+        state.data = payload.get("data", identity)  # `resume` also takes an older name of them
         del payload  # as large as the networks and their moments
         for line in [*lines, *announcement(state, store, folder, newest), *tried]:
             say(line)

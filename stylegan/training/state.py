@@ -45,11 +45,11 @@ class TrainState:
     skipped_in_a_row_g: int = 0
     skipped_in_a_row_d: int = 0
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
-    data: str = ""  # what the run was trained on, as its first state says
+    data: str = ""  # identity of the images, as the first state says; the recorder saves it
     lineage: Lineage = ()  # where the weights that it began with came from
-    # not saved: numbers that the device has not given yet, and the networks of the stage
-    unread: list[tuple[Tensor, Callable[[float], None]]] = field(default_factory=list)
-    networks: StageNetworks | None = None
+    # not saved: calls that wait for numbers of the device
+    pending: list[tuple[Tensor, Callable[[float], None]]] = field(default_factory=list)
+    stage_networks: StageNetworks | None = None  # not saved; None: to be made for the stage
 
     @classmethod
     def create(
@@ -94,21 +94,21 @@ class TrainState:
     def finished(self) -> bool:
         return self.position.finished(self.config.schedule)
 
-    def count(self, number: Tensor, by: Callable[[float], None]) -> None:
-        """Call `by` with the value of `number`: at once on a CPU, at the next `read` on a GPU."""
+    def when_known(self, number: Tensor, then: Callable[[float], None]) -> None:
+        """Call `then` with the value of `number`: on a GPU at the next `settle`, else at once."""
         if host_decides(self.device):
-            by(number.item())
+            then(number.item())
         else:
-            self.unread.append((number.double(), by))
+            self.pending.append((number.double(), then))
 
-    def read(self) -> None:
-        """Count what the device owes; the host waits once for all of it."""
-        if not self.unread:
+    def settle(self) -> None:
+        """Make the calls whose numbers are pending; the host waits once for all of them."""
+        if not self.pending:
             return
-        numbers, counts = zip(*self.unread, strict=True)
-        self.unread.clear()
-        for number, by in zip(torch.stack(numbers).tolist(), counts, strict=True):
-            by(number)
+        numbers, calls = zip(*self.pending, strict=True)
+        self.pending.clear()
+        for number, then in zip(torch.stack(numbers).tolist(), calls, strict=True):
+            then(number)
 
     def count_update(self, network: str, made: float) -> None:
         """Count an update of the network "g" or "d"; `made` is 0 if it was skipped."""
@@ -121,7 +121,7 @@ class TrainState:
 
     def to_payload(self) -> dict[str, Any]:
         """Plain tensors and plain Python; `restore` is the inverse."""
-        self.read()
+        self.settle()
         return {
             "config": configuration.to_dict(self.config),
             **{name: getattr(self, name).state_dict() for name in (*NETWORKS, *OPTIMIZATION)},
@@ -135,14 +135,14 @@ class TrainState:
 
     def restore(self, payload: dict[str, Any]) -> None:
         """Continue where `payload` was saved."""
-        self.unread.clear()
+        self.pending.clear()
         for name in NETWORKS:
             checkpoint.load_weights(getattr(self, name), payload[name])
         for name in OPTIMIZATION:
             getattr(self, name).load_state_dict(payload[name])
         growth = payload["growth"]
         self.growth = None if growth is None else (growth[0], growth[1])
-        self.networks = None
+        self.stage_networks = None
         if "strength" in payload:  # files of before have none, and no augmentation
             self.strength = Strength(**payload["strength"])
         self.scores = [dict(scores) for scores in payload["scores"]]

@@ -54,16 +54,16 @@ def train_step(
 def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
     """The networks for this stage; the optimizers are cleared if growth has moved on."""
     if state.growth != stage.growth:
-        state.read()  # takes back skipped updates before the counts are cleared
+        state.settle()  # takes back skipped updates before the counts are cleared
         state.growth = stage.growth
-        state.networks = None  # before there are new ones
+        state.stage_networks = None  # before there are new ones
         for optimizer in (state.g_optimizer, state.d_optimizer):
             optimizer.zero_grad(set_to_none=True)
             optimizer.clear()
-    if state.networks is None:
+    if state.stage_networks is None:
         networks = state.generator, state.discriminator, state.generator_ema
-        state.networks = stage_networks(*networks, stage, state.config.freeze_d)
-    return state.networks
+        state.stage_networks = stage_networks(*networks, stage, state.config.freeze_d)
+    return state.stage_networks
 
 
 def update_discriminator(
@@ -76,8 +76,9 @@ def update_discriminator(
 ) -> Metrics:
     """The discriminator learns from reals and fakes; the strength of augmentation follows.
 
-    Each pass is propagated before the next begins, so that only one graph lives at a time. Only
-    the network being trained goes through its wrapper, which exchanges gradients.
+    Each pass is propagated before the next begins: only one graph lives at a time, and minibatch
+    deviations are of one kind of image. Only the network being trained goes through its wrapper,
+    which exchanges gradients.
     """
     config, generator, network = state.config, state.generator, networks.discriminator
     r1_gamma = lazy_r1_gamma(config, state.images_seen, stage)
@@ -88,58 +89,56 @@ def update_discriminator(
     state.d_optimizer.zero_grad(set_to_none=True)
     for rows in micro_batches(len(reals), config.batch_gpu):
         weight, end = (rows.stop - rows.start) / len(reals), rows.stop == len(reals)
-        own = draws_of_fakes.part(rows)
+        part = draws_of_fakes.part(rows)
         with torch.no_grad(), autocast(config, reals.device):
-            fakes, part_mean = training_images(generator, own, stage)
+            fakes, part_mean = training_images(generator, part, stage)
         w_mean += part_mean * weight
         mix = None if draws.penalty_mix is None else draws.penalty_mix[rows]
-        transforms = augment.part(draws.real_transform, rows), own.transform
+        transforms = augment.part(draws.real_transform, rows), part.transform
         passes = discriminator_passes(config, reals[rows], fakes, mix, transforms, r1_gamma)
-        for one in passes:
-            penalized = one.penalty_weight > 0
-            with local_gradients(network, last=end and one is passes[-1]):
-                logits, leaf = discriminator_logits(
-                    config, network, one.images, own.labels, stage, one.transform, penalized
+        for each in passes:  # with the labels of the reals, which the fakes share
+            penalized = each.penalty_weight > 0
+            with local_gradients(network, last=end and each is passes[-1]):
+                logits, images = discriminator_logits(
+                    config, network, each.images, part.labels, stage, each.transform, penalized
                 )
-                terms = one.terms(config, logits, leaf, stage, one.penalty_weight)
+                terms = each.terms_of(config, logits, images, stage, each.penalty_weight)
                 backward(state.d_scaler, terms, weight, networks.d_trained)
             add_to(metrics, terms, weight)
     if config.augment.adaptive:
-        observe = partial(
-            state.strength.observe, batch_size=stage.batch_size, config=config.augment
-        )
-        state.count(distributed.mean(metrics["d/real_signs"]), observe)
+        then = partial(state.strength.observe, batch_size=stage.batch_size, config=config.augment)
+        state.when_known(distributed.mean(metrics["d/real_signs"]), then)
     # On a GPU the host waits here, once in a step, to learn which updates of the step before were
     # skipped: `uncount` must take one back before the next is made.
-    state.read()
-    update_w_avg(generator, w_mean, config.w_avg_decay)
+    state.settle()
+    update_w_avg(generator, w_mean, config.w_avg_decay)  # before or after the weights is the same
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
-    state.count(updated, partial(state.count_update, "d"))
+    state.when_known(updated, partial(state.count_update, "d"))
     return metrics
 
 
 def update_generator(
     state: TrainState, networks: StageNetworks, stage: Stage, draws: PassDraws
 ) -> Metrics:
-    """The discriminator must be frozen: gradients flow through it, not into it."""
+    """The discriminator must be frozen; without a wrapper, as gradients only flow through it."""
     config, n = state.config, len(draws.latents)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     state.g_optimizer.zero_grad(set_to_none=True)
     for rows in micro_batches(n, config.batch_gpu):
-        weight, own = (rows.stop - rows.start) / n, draws.part(rows)
+        weight, part = (rows.stop - rows.start) / n, draws.part(rows)
         with local_gradients(networks.generator, last=rows.stop == n):
-            with autocast(config, w_mean.device):
-                fakes, part_mean = networks.generator(own, stage)
-                seen = augment.apply(fakes, own.transform)
-                logits = state.discriminator(seen, own.labels, alpha=stage.alpha)
+            with autocast(config, state.device):
+                fakes, part_mean = networks.generator(part, stage)
+                seen = augment.apply(fakes, part.transform)
+                logits = state.discriminator(seen, part.labels, alpha=stage.alpha)
             terms = generator_terms(config, logits)
             backward(state.g_scaler, terms, weight, networks.g_trained)
         w_mean += part_mean * weight
         add_to(metrics, terms, weight)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     updated = guarded_update(state.g_optimizer, state.g_scaler, stage.g_lr)
-    state.count(updated, partial(state.count_update, "g"))
+    state.when_known(updated, partial(state.count_update, "g"))
     return metrics
 
 
@@ -179,7 +178,7 @@ def update_ema(networks: StageNetworks, half_life_images: float, batch_size: int
     """Move the average weights: after `half_life_images` images half of the old value is left. Copy
     the buffers. Karras et al. 2018."""
     decay = 0.5 ** (batch_size / half_life_images)
-    get_ema_multi_avg_fn(decay)(networks.averages, networks.averaged, 0)  # 0: updates, ignored
+    get_ema_multi_avg_fn(decay)(networks.ema_weights, networks.followed, 0)  # 0: updates, ignored
     for average, buffer in networks.buffers:
         average.copy_(buffer)
 

@@ -49,7 +49,7 @@ def generator_terms(config: TrainConfig, fake_logits: Tensor) -> list[Term]:
 class Pass(NamedTuple):
     """Images on their way through the discriminator."""
 
-    terms: Callable[[TrainConfig, Tensor, Tensor, Stage, float], list[Term]]  # such as `real_terms`
+    terms_of: Callable[[TrainConfig, Tensor, Tensor, Stage, float], list[Term]]  # as `real_terms`
     images: Tensor
     transform: Transform | None  # of the images
     penalty_weight: float  # of the gradient penalty; 0: none
@@ -64,10 +64,10 @@ def discriminator_passes(
     r1_gamma: float,
 ) -> list[Pass]:
     """What goes through the discriminator in its update; `mix` (n,) weighs the fakes in the images
-    of the gradient penalty, `transforms` are those of reals and fakes.
+    of the gradient penalty, `transforms` are of reals and fakes; mixed images may have either.
 
     DDP exchanges gradients in the last pass, so that pass must reach every weight. The gradient
-    penalty does not reach the biases and comes first.
+    penalty does not reach the biases and comes first; the order of the others is free.
     """
     of_reals, of_fakes = transforms
     passes = [

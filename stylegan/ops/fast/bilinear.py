@@ -69,7 +69,7 @@ def weight_wanted(ctx: Any) -> bool:
     """
     will_execute = getattr(torch._C, "_will_engine_execute_node", None)
     try:
-        # Only tensors count there: [0] leads to x, [1] to the weight.
+        # One place for each tensor that `apply` took: [0] leads to x, [1] to the weight.
         return will_execute is None or will_execute(ctx.next_functions[1][0])
     except RuntimeError:  # a leaf that `torch.autograd.grad` was asked for
         return True
