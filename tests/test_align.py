@@ -92,7 +92,8 @@ def test_a_csv_gives_the_points_of_each_face(folder):
 
 
 @pytest.mark.parametrize(
-    "content", ["a.png,1,2\n", "a.png" + ",1,b" * 5, "a.png" + ",nan" * 10, ""]
+    "content",
+    ["a.png,1,2\n", "a.png" + ",1,b" * 5, "a.png" + ",nan" * 10, "a.png" + ",-1e308,1e308" * 5, ""],
 )
 def test_damaged_files_are_refused_in_one_line(tmp_path, content):
     (tmp_path / "x.csv").write_text(content)

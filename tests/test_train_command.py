@@ -195,10 +195,18 @@ def test_a_broken_image_is_left_out_told_and_written_down(here):
     (here / "pictures" / "a" / "broken.png").write_bytes(BROKEN)
     text = told(*BRIEF)
     assert "14 images of " in text
-    assert "1 left out; see run/skipped.txt" in text
+    assert "1 of 15 images left out; see run/skipped.txt" in text
     name, reason = (here / "run" / "skipped.txt").read_text().rstrip("\n").split("\t")
     assert name == "a/broken.png"
     assert len(reason) > 5
+
+
+def test_generate_refuses_to_write_among_the_training_pictures(here):
+    told(*BRIEF)
+    for source in (["run"], [RunFolder("run").generators()[-1]]):
+        message = commands.refused("generate", *source, "--seeds", 0, "--out", "./pictures")
+        assert message == "Error: pictures holds the training pictures of run; choose another --out"
+    assert not [*here.glob("pictures/*.*")]
 
 
 def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here):

@@ -113,18 +113,6 @@ def draw(
     return transform_of(shape, values, rng)
 
 
-def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Transform:
-    """All transforms of those names, with each random number at percentile `u` of its distribution;
-    `rotate` turns once; shape (N, C, H, W)."""
-    values = {}
-    for name in names_of(names):
-        parameter = PARAMETERS[name]
-        values[name] = parameter.at(torch.full((shape[0], parameter.count), u, dtype=torch.float64))
-    if "rotate" in values:
-        values["rotate"][:, 1] = 0
-    return transform_of(shape, values, torch.Generator().manual_seed(0))
-
-
 def transform_of(shape: Sequence[int], given: dict[str, Tensor], rng: torch.Generator) -> Transform:
     """The transform of those parameters (N, count); `rng` draws the noise."""
     n, _, *size = shape

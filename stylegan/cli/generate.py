@@ -49,9 +49,14 @@ def generate(
     python generate.py karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
     from stylegan import figures
+    from stylegan.run_folder import RunFolder
     from stylegan.sampling import default_batch, picture
 
     check_folder(out)  # save_picture refuses an existing file, if its content differs
+    source = Path(selection.source)
+    run = RunFolder.at(source) or RunFolder.at(source.parent)
+    if run and out.resolve() == run.data():
+        raise ValueError(f"{out} holds the training pictures of {run.path}; choose another --out")
     loaded, kept = selection.loaded, []
     batch = batch or default_batch(loaded.resolution)
     if selection.latents:

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageFilter
 
 from stylegan.data.images import decode, is_image, quiet_decoding
-from stylegan.data.labels import csv_lines
+from stylegan.data.labels import MOST, csv_lines
 from stylegan.disk import atomic_file, check_file, check_folder, name_of
 from stylegan.messages import listed, readable
 
@@ -56,10 +56,12 @@ def square_of(points: np.ndarray) -> Square:
     """The square around a face with these points (5 or 68, 2); ValueError if they are not one."""
     if points.shape not in ((5, 2), (68, 2)):
         raise ValueError(f"{FORM}, not {points.shape}")
+    if not (np.abs(points) < MOST).all():  # NaN is not, either
+        raise ValueError("points are pixels of a picture, not numbers like these")
     left, right, mouth0, mouth1 = eyes_and_mouth(points.astype(float))
     eyes = (left + right) / 2
     to_right, to_mouth = right - left, (mouth0 + mouth1) / 2 - eyes
-    if not to_right[0] * to_mouth[1] - to_right[1] * to_mouth[0] > 0:  # NaN is not, either
+    if not to_right[0] * to_mouth[1] - to_right[1] * to_mouth[0] > 0:
         raise ValueError("the mouth is not below the eyes; points go from left to right")
     direction = to_right + np.array([to_mouth[1], -to_mouth[0]])  # this one, turned right
     half = max(2.0 * math.hypot(*to_right), 1.8 * math.hypot(*to_mouth))

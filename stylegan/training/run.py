@@ -260,5 +260,6 @@ def announcement(
     if resumed is not None:
         lines.append(f"continuing from {resumed}")
     elif store.skipped:
-        lines.append(f"{len(store.skipped)} left out; see {folder.skipped_file}")
+        left, seen = len(store.skipped), len(store.skipped) + store.num_images
+        lines.append(f"{left} of {count(seen, 'image')} left out; see {folder.skipped_file}")
     return lines
