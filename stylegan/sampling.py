@@ -11,6 +11,7 @@ from torch import Tensor
 
 from stylegan import streams
 from stylegan.networks import Generator, NetworkConfig, Noise
+from stylegan.networks.config import check_labels
 from stylegan.ops import at_least_float32, in_float32, nearest, truncate
 from stylegan.schedule import check_resolution, resolutions
 
@@ -150,6 +151,8 @@ def generate(
     if batch < 1:
         raise ValueError(f"a batch has at least 1 image, not {batch}")
     rows = (n, config.num_styles(), config.w_dim)
+    if labels is not None and not (isinstance(labels, Tensor) and labels.shape[:1] == (1,)):
+        check_labels(labels, config.label_dim, n)  # one row may serve all
     if ws is not None and ws.shape != rows:
         raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
 

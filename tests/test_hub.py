@@ -176,8 +176,9 @@ def test_sample_takes_labels_where_there_are_any(tmp_path):
     assert list(G.loaded.label_names) == ["cat", "dog", "hen"]
     dog = torch.eye(3)[1:2]
     assert not torch.equal(G.sample([0], labels=dog), G.sample([0], labels=torch.eye(3)[:1]))
-    with pytest.raises(ValueError, match=r"labels of shape \(1, 3\) are needed"):
-        G.sample([0])
+    for wrong, found in ((None, "none were given"), ([1], "found list"), (dog[0], r"found \(3,\)")):
+        with pytest.raises(ValueError, match=rf"labels of shape \(2, 3\) are needed; {found}"):
+            G.sample([0, 1], labels=wrong)
 
 
 @pytest.fixture(scope="module")

@@ -73,6 +73,9 @@ def test_a_folder_and_its_store_give_the_same_run_and_nothing_is_printed(
         "2 labels found, ignored",
     ]
     assert told[3].startswith("about ")
+    assert told[-1] == f"{tmp_path / 'store'} is finished, with 12 images seen"
+    run(config, Store(store.path), tmp_path / "store", tell=told.append)
+    assert told[-2].startswith("continuing from") and told[-1].endswith("with 12 images seen")
     assert [progress.images_seen for progress in reported] == [4, 8, 12] * 2
     assert capfd.readouterr() == ("", "")
 

@@ -163,7 +163,6 @@ def train(
         if first_process() and not made:
             write_page(run.path, chosen)
         label = store.label_names[0] if config.network.label_dim else None
-        print_hint(f"{run.path} is finished, with {state.images_seen} images seen")
         print_hint(*closing_lines(run, config, label))
 
 

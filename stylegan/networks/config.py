@@ -114,8 +114,9 @@ class NetworkConfig:
 def check_labels(labels: Tensor | None, label_dim: int, n: int) -> None:
     if label_dim == 0 and labels is not None:
         raise ValueError("labels were given to a network without labels (label_dim is 0)")
-    if label_dim and (labels is None or labels.shape != (n, label_dim)):
-        given = "none were given" if labels is None else f"found {tuple(labels.shape)}"
+    shape = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
+    if label_dim and shape != (n, label_dim):
+        given = "none were given" if labels is None else f"found {shape}"
         raise ValueError(f"labels of shape ({n}, {label_dim}) are needed; {given}")
 
 

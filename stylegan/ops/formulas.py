@@ -95,8 +95,8 @@ def style_modulation(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8) -> Tensor:
-    """Adaptive instance normalization, equation 1: every channel of every image gets the asked
-    standard deviation and mean; scale and bias (N, C)."""
+    """Adaptive instance normalization, equation 1: every channel of every image gets the deviation
+    `scale` (all of it: `layers.Style` has added the 1) and the mean `bias`, both (N, C)."""
     return style_modulation(instance_norm(x, eps), scale, bias)
 
 

@@ -86,6 +86,7 @@ def start(
         from_rank0(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
         recorder = Recorder(state, store, folder, say, report, tensorboard)
         Loop(state, store, recorder, evaluation, workers, hang_minutes).train()
+        say(f"{folder.path} is finished, with {state.images_seen} images seen")
     return state
 
 
