@@ -18,6 +18,7 @@ from stylegan.schedule import check_resolution, resolutions
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+PSI, CUTOFF = 0.7, 8  # truncation of pictures unless a file says otherwise, as officially
 MAX_SEED = 2**32 - 1
 LATENTS_AT_ONCE = 4096
 Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
@@ -47,21 +48,26 @@ def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
     return torch.from_numpy(np.array(rows, np.float32).reshape(-1, z_dim))
 
 
+@torch.no_grad()
+def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Tensor:
+    """w (N, w_dim) of z (N, z_dim) and labels (N or 1, label_dim), in the network's type and on its
+    device, which are those of `w_avg`."""
+    average = generator.w_avg
+    labels = None if labels is None else labels.to(average).expand(len(z), -1)
+    return generator.mapping(z.to(average), labels)
+
+
 @torch.inference_mode()
 def mapped_samples(generator: Generator, samples: int, label: Tensor | None = None) -> Tensor:
     """w (samples, w_dim) of the seeds 0, 1, ...; with labels, the classes take turns, unless one
     `label` (1, label_dim) is given."""
-    config, average = generator.config, generator.w_avg
-    rows = []
+    config, rows = generator.config, []
     for start in range(0, samples, LATENTS_AT_ONCE):
         seeds = range(start, min(start + LATENTS_AT_ONCE, samples))
-        labels = None
-        if label is not None:
-            labels = label.expand(len(seeds), -1).to(average)
-        elif config.label_dim:
-            labels = torch.eye(config.label_dim)[[i % config.label_dim for i in seeds]].to(average)
-        z = latents(seeds, config.z_dim).to(average)
-        rows.append(generator.mapping(z, labels))
+        labels = label
+        if label is None and config.label_dim:
+            labels = torch.eye(config.label_dim)[[i % config.label_dim for i in seeds]]
+        rows.append(mapped(generator, latents(seeds, config.z_dim), labels))
     return torch.cat(rows)
 
 
@@ -124,8 +130,8 @@ def generate(
     generator: Generator,
     seeds: Sequence[int],
     *,
-    psi: float = 0.7,
-    cutoff: int | None = 8,
+    psi: float = PSI,
+    cutoff: int | None = CUTOFF,
     labels: Tensor | None = None,
     noise: Noise = "const",
     resolution: int | None = None,
@@ -157,7 +163,7 @@ def generate(
         raise ValueError(f"ws must be {rows}, not {tuple(ws.shape)}")
 
     def rows_of(part: slice, x: Tensor) -> Tensor:
-        """This batch's rows of x, where the network is; all of x if one row serves all."""
+        """This batch's rows of x, as the network takes them; all of x if one row serves all."""
         return (x[part] if len(x) > 1 else x).to(average)
 
     for start in range(0, n, batch):
@@ -169,9 +175,9 @@ def generate(
             elif not isinstance(noise, str):
                 maps = [rows_of(part, m) for m in noise]
             if ws is None:
-                z = latents(seeds[part], config.z_dim).to(average)
-                kinds = None if labels is None else rows_of(part, labels).expand(len(z), -1)
-                styles = generator.broadcast(generator.mapping(z, kinds))
+                z = latents(seeds[part], config.z_dim)
+                part_labels = None if labels is None else rows_of(part, labels)
+                styles = generator.broadcast(mapped(generator, z, part_labels))
             else:
                 styles = rows_of(part, ws)
             styles = truncated(styles, average, psi, cutoff, centers)
@@ -184,8 +190,8 @@ def generate(
         yield pictures
 
 
-def crop(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
-    """The active part of padded pictures (N, H, W, C), at any resolution; None: everything."""
+def unpadded(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
+    """The active part of padded pictures (N, H, W, C), at any resolution; None: all of them."""
     if rectangle is None:
         return pictures
     rows, columns = active_part(rectangle, *pictures.shape[1:3])
@@ -193,7 +199,7 @@ def crop(pictures: np.ndarray, rectangle: Rectangle | None) -> np.ndarray:
 
 
 def active_part(rectangle: Rectangle, height: int, width: int) -> tuple[slice, slice]:
-    """The rows and columns of pictures of that size that are not padding."""
+    """The rows and columns of pictures of that size that are not all padding."""
     top, bottom, left, right = rectangle  # both margins are equal: top + bottom is the size
     rows = slice(top * height // (top + bottom), -(-bottom * height // (top + bottom)))
     columns = slice(left * width // (left + right), -(-right * width // (left + right)))

@@ -7,7 +7,7 @@ from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
 from stylegan.networks import Generator, NetworkConfig
-from stylegan.sampling import MAX_SEED, crop, generate, latents, seed_noise, to_uint8
+from stylegan.sampling import MAX_SEED, generate, latents, seed_noise, to_uint8, unpadded
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +106,6 @@ def test_one_label_serves_all_images_and_many_serve_each():
 )
 def test_padding_is_cut_off_at_any_resolution(size, rows):
     numbers = np.arange(size, dtype=np.uint16)[None, :, None, None].repeat(size, axis=2)
-    found = crop(numbers, [64, 448, 0, 512])
+    found = unpadded(numbers, [64, 448, 0, 512])
     assert found.shape == (1, rows[1] - rows[0], size, 1)
     assert (found[0, 0, 0, 0], found[0, -1, 0, 0]) == (rows[0], rows[1] - 1)

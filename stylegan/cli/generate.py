@@ -18,7 +18,7 @@ GRID_SEEDS = 64  # a grid of more is only made when asked for
 @click.option(
     "--grid/--no-grid",
     default=None,
-    help=f"Write all pictures in one file, too.  [default: from 2 to {GRID_SEEDS}]",
+    help=f"Write all pictures in one file, too.  [default: of 2 to {GRID_SEEDS} pictures]",
 )
 @click.option(
     "--format",
@@ -52,7 +52,7 @@ def generate(
     from stylegan.run_folder import RunFolder
     from stylegan.sampling import default_batch, picture
 
-    check_folder(out)  # save_picture refuses an existing file, if its content differs
+    check_folder(out)  # its files may exist: save_picture refuses to change one
     source = Path(selection.source)
     run = RunFolder.at(source) or RunFolder.at(source.parent)
     if run and out.resolve() == run.data():

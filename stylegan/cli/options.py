@@ -101,7 +101,7 @@ CLASS = click.option(
     "[default: seeds show the classes in turn]",
 )
 RESOLUTION = count_option(
-    "--resolution", "Resolution of the images, from 4 up to the network's.", least=0
+    "--resolution", "Resolution, at most the network's.  [default: as far as trained]", least=4
 )
 LAYERS = click.option(
     "--layers",
@@ -155,7 +155,7 @@ def crop_of(crop: str | None, aspect: str | None) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """A generator and points of its latent space, as options choose them. None: as in the file."""
+    """A generator and points of its latent space, as options choose them. None: the default."""
 
     source: str
     device: str
@@ -185,7 +185,7 @@ class Selection:
         return self.load()
 
     def load(self, path: Path | None = None) -> "LoadedGenerator":
-        """The same of the source, or of one file of that run."""
+        """As `loaded`, for another file of the run if one is given."""
         from stylegan.files.loading import load_source
 
         loaded = load_source(path or self.source, map_location=use_device(self.device))

@@ -90,7 +90,7 @@ class Page:
                 pixels = sampling.to_uint8(state.images, premultiplied=premultiplied)
                 near = projection.psnr(state.images, target.to(device), loaded.active_rectangle)
                 yield {
-                    "picture": png_url(sampling.crop(pixels, loaded.active_rectangle)[0]),
+                    "picture": png_url(sampling.unpadded(pixels, loaded.active_rectangle)[0]),
                     "caption": f"step {state.step} of {options.steps} · {float(near):.1f} dB",
                 }
             self.own = state.ws[0].float().cpu()

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from stylegan.disk import atomic_file
 from stylegan.files.checkpoint import npz_arrays
-from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import listed, readable
 from stylegan.networks import Generator, NetworkConfig
+from stylegan.sampling import mapped
 from stylegan.schedule import resolutions
 
 FORMS = "ws (N, layers, w_dim), w (N, w_dim) or z (N, z_dim)"
@@ -64,9 +64,8 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
         raise ValueError(f"{path}: {error}") from error
     ws = numbers[kind]
     if kind == "z":
-        loaded = LoadedGenerator(generator, str(path), resolution=generator.config.resolution)
-        ws = loaded.styles(ws, labels).cpu().float().clone()
-    elif kind == "w":
+        ws = mapped(generator, ws, labels).cpu().float()
+    if kind != "ws":
         ws = generator.broadcast(ws).clone()
     return Latents(ws, noise)
 

@@ -23,8 +23,7 @@ from stylegan.schedule import check_resolution
 if TYPE_CHECKING:
     from stylegan.data import Crop
 
-PSI, CUTOFF = 0.7, 8  # truncation of pictures unless the file says otherwise, as officially
-Cutoff = int | Literal["all"] | None  # layers that truncation reaches; None: as the file says
+Cutoff = int | Literal["all"] | None  # an argument: None is what the file says, "all" not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +35,8 @@ class LoadedGenerator:
     origin: str  # which file it came from, and of what kind that is
     _: KW_ONLY
     resolution: int  # that training had reached: layers beyond are untrained
-    psi: float = PSI
-    cutoff: int | None = CUTOFF  # layers truncated, None = all
+    psi: float = sampling.PSI
+    cutoff: int | None = sampling.CUTOFF  # layers truncated, None = all
     alpha: float = 1.0  # how far that resolution had grown in
     images_seen: int | None = None  # None: unknown
     label_names: Sequence[str] = ()
@@ -167,20 +166,18 @@ class LoadedGenerator:
             move=total_move(how.edits, how.generator.config),
             centers=how.centers,
         ):
-            yield from sampling.crop(chunk, how.active_rectangle)
+            yield from sampling.unpadded(chunk, how.active_rectangle)
 
     def picture_size(self) -> tuple[int, int]:
         """Height and width of its pictures, without padding."""
         empty = np.empty((1, self.resolution, self.resolution, 0))
-        height, width = sampling.crop(empty, self.active_rectangle).shape[1:3]
+        height, width = sampling.unpadded(empty, self.active_rectangle).shape[1:3]
         return height, width
 
     @torch.inference_mode()
     def styles(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
         """z (N, z_dim), labels (N or 1, label_dim) -> ws (N, num_styles, w_dim), not truncated."""
-        average = self.generator.w_avg
-        labels = None if labels is None else labels.to(average).expand(len(z), -1)
-        return self.generator.broadcast(self.generator.mapping(z.to(average), labels))
+        return self.generator.broadcast(sampling.mapped(self.generator, z, labels))
 
     def truncated(self, ws: Tensor, *, psi: float | None = None, cutoff: Cutoff = None) -> Tensor:
         """Styles (N, num_styles, w_dim) that are pulled toward the average."""

@@ -177,8 +177,7 @@ class GeneratorSamples(ImageSource):
 
     def mapped(self, z: Tensor, indices: range) -> Tensor:
         """z (n, z_dim) -> w (n, w_dim), where the generator is, with the labels of `indices`."""
-        like, labels = self.generator.w_avg, self.labels(indices)
-        return self.generator.mapping(z.to(like), None if labels is None else labels.to(like))
+        return sampling.mapped(self.generator, z, self.labels(indices))
 
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
         """w (n, w_dim) -> images (n, C, r, r), nominally in [-1, 1], not clamped."""

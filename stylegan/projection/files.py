@@ -110,8 +110,8 @@ def project_files(
 
     def write_image(path: Path, image: Tensor) -> None:
         """One image (1, C, r, r) without its padding."""
-        pixels = sampling.to_uint8(image, premultiplied=network.premultiplied)
-        save_picture(path, sampling.picture(sampling.crop(pixels, rectangle)[0]), overwrite=True)
+        whole = sampling.to_uint8(image, premultiplied=network.premultiplied)
+        save_picture(path, sampling.picture(sampling.unpadded(whole, rectangle)[0]), overwrite=True)
 
     growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
     how = growth | {"labels": loaded.label(class_name), "seed": seed}

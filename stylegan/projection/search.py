@@ -110,7 +110,7 @@ def project(
     first, spread = spread_of_w(generator, options.samples, rng, labels)
     if start:
         z = torch.randn(1, config.z_dim, generator=streams.start(seed, start))
-        first = first.lerp(mapped(generator, z, labels)[0], START_PSI)
+        first = first.lerp(sampling.mapped(generator, z, labels)[0], START_PSI)
     w = first.repeat(n, styles if options.space == "w+" else 1, 1)
     stored = generator.synthesis.noise_maps(n, size, "const") if options.fit_noise else ()
     maps = [normalize_(m.detach().repeat(n, 1, 1, 1)) for m in stored if m is not None]
@@ -163,14 +163,6 @@ def check_finite(distances: Tensor, what: str, step: int, advice: str) -> None:
         )
 
 
-@torch.no_grad()
-def mapped(generator: Generator, z: Tensor, labels: Tensor | None) -> Tensor:
-    """w (N, w_dim) of latents z (N, z_dim), all of the class `labels` (1, label_dim)."""
-    average = generator.w_avg
-    rows = None if labels is None else labels.to(average).expand(len(z), -1)
-    return generator.mapping(z.to(average), rows)
-
-
 def spread_of_w(
     generator: Generator, samples: int, rng: torch.Generator, labels: Tensor | None = None
 ) -> tuple[Tensor, float]:
@@ -178,7 +170,7 @@ def spread_of_w(
     latents of the class `labels` (1, label_dim)."""
     chunks = [min(CHUNK, samples - start) for start in range(0, samples, CHUNK)]
     z = (torch.randn(n, generator.config.z_dim, generator=rng) for n in chunks)
-    w = torch.cat([mapped(generator, some, labels) for some in z])
+    w = torch.cat([sampling.mapped(generator, some, labels) for some in z])
     mean = w.mean(dim=0)
     return mean, float((w - mean).square().sum(dim=1).mean().sqrt())
 

@@ -17,7 +17,7 @@ from stylegan import sampling, streams
 from stylegan.networks import Generator, Noise
 from stylegan.networks.config import check_labels
 from stylegan.projection.distance import Distance
-from stylegan.projection.search import check_finite, check_numbers, mapped, spread_of_w
+from stylegan.projection.search import check_finite, check_numbers, spread_of_w
 
 SAMPLES = 10_000  # of w, for its spread
 
@@ -94,7 +94,7 @@ def tune(
 
     for step in range(options.steps + 1):
         z = torch.randn(n, config.z_dim, generator=rng)
-        near = toward(ws, mapped(generator, z, labels), radius)
+        near = toward(ws, sampling.mapped(generator, z, labels), radius)
         optimizer.zero_grad()
         distances, kept = torch.zeros(2, n).to(average)
         for rows in torch.arange(n).split(batch or n):

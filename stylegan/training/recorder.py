@@ -226,7 +226,7 @@ class Recorder:
 
         factor = self.state.config.network.resolution // pictures.shape[1]
         pictures = pictures.repeat(factor, 1).repeat(factor, 2)
-        shown = sampling.over_squares(sampling.crop(pictures, self.store.active_rectangle))
+        shown = sampling.over_squares(sampling.unpadded(pictures, self.store.active_rectangle))
         image = make_grid(torch.from_numpy(shown).permute(0, 3, 1, 2), GRID_COLUMNS, padding=0)
 
         def write() -> None:

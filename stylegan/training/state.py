@@ -73,9 +73,8 @@ class TrainState:
         g_adam, d_adam = (Adam(each.parameters(), betas=betas, eps=eps) for each in networks)
         kind, scaled = torch.device(device).type, config.precision == "fp16"
         g_scaler, d_scaler = (torch.amp.GradScaler(kind, enabled=scaled) for _ in networks)
-        strength = Strength(config.augment.first)
-        scalers = (g_scaler, d_scaler)
-        return cls(config, *networks, average, g_adam, d_adam, *scalers, strength=strength)
+        moved = (*networks, average, g_adam, d_adam, g_scaler, d_scaler)
+        return cls(config, *moved, strength=Strength(config.augment.first))
 
     @property
     def device(self) -> torch.device:

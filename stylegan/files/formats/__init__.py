@@ -33,7 +33,7 @@ def read_snapshot(path: Path) -> Snapshot:
         return own.load_safetensors(path)
     if checkpoint.is_npz(path):
         return load_npz(path)
-    with open(path, "rb") as file:
+    with open(path, "rb") as file:  # 0x80: a pickle, as official files and those of old torch are
         pickled = file.read(1) == b"\x80" or (path.suffix == ".pkl" and not checkpoint.is_zip(path))
     if pickled and not checkpoint.is_old(path):
         return load_official(path)

@@ -19,7 +19,8 @@ from torch import Tensor
 from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.matching import FUSED_FROM, Match, filled, growth
 from stylegan.files.loaded import LoadedGenerator, Snapshot
-from stylegan.networks import Generator, MappingNetwork, NetworkConfig, SynthesisNetwork
+from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
+from stylegan.sampling import mapped
 from stylegan.schedule import resolutions
 
 Weights = Mapping[str, Tensor]
@@ -30,7 +31,7 @@ CHUNK = 1024  # of them at once
 # Instance normalization divides by sqrt(variance + epsilon). On features f times as large, our
 # epsilon, 1e-8, acts as 1e-8 / f**2: with this f, as the 1e-5 of torch.nn.InstanceNorm2d.
 NORM = math.sqrt(1e-8 / 1e-5)
-HE = math.sqrt(2)  # their He constant has sqrt(2) where ours has 1
+HE = math.sqrt(2)  # of styles and RGB: their He constant has sqrt(2), ours 1
 EPILOGUE = "noise.strength", "noise.const", "style.affine.weight", "style.affine.bias"
 FLIPPED = methodcaller("flip", 0)  # blue, green, red -> red, green, blue
 UP = (1, 0, 2, 3)  # (out, in, k, k) -> (in, out, k, k), as our enlarging convolution has it
@@ -53,7 +54,7 @@ class Layout:
     optional: tuple[str, ...] = ()  # "average", "blur": not in every file
     ignored: tuple[str, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)  # fields that no shape tells
-    fused: bool = False  # from 128x128 on the enlarging kernels are used unturned
+    fused: bool = False  # from 128x128 on their enlarging kernels are ours turned by 180 degrees
     latent_norm: float = 1.0  # root mean square of their normalized latents; ours have 1
     shared_noise: bool = False  # one map for both layers of a resolution
     psi: float = 0.7
@@ -78,6 +79,7 @@ class Layout:
                 end += "_orig" if end == ".weight" else ""
                 change = about_zero if part == "style.affine.bias" else change
             path, factor = row.path.format(block=block, **numbers) + end, row.factor * latent * he
+            # the kernel of a transposed convolution, `row.rotated`, is (in, out, k, k) already
             axes = UP if part == "conv0.weight" and not row.rotated else ()
             turned = row.rotated or fused
             rows.append(Match(name, path, axes, turned, factor, change, row.shape))
@@ -174,7 +176,7 @@ def read(layout: Layout, given: Mapping[str, Any], content: Mapping[str, Any]) -
         draw_noise_maps(network.synthesis, shared=layout.shared_noise)
     psi, cutoff, notes = layout.psi, layout.cutoff, layout.notes
     if "w_avg" not in names:
-        network.w_avg.copy_(mean_w(network.mapping))
+        network.w_avg.copy_(mean_w(network))
         if "average" in layout.optional:  # trained without truncation
             psi, cutoff, notes = 1.0, None, notes[:1]
     if "resolution" not in said:
@@ -266,18 +268,16 @@ def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> None:
         second.copy_(maps[0 if shared else 1])
 
 
-@torch.no_grad()
-def mean_w(mapping: MappingNetwork) -> Tensor:
+def mean_w(generator: Generator) -> Tensor:
     """The average w for files that do not keep it: over fixed latents, and the labels in turn."""
-    config, dtype = mapping.config, next(mapping.parameters()).dtype
-    random = torch.Generator().manual_seed(0)
+    config, random = generator.config, torch.Generator().manual_seed(0)
     total = torch.zeros(config.w_dim, dtype=torch.float64)
     for _ in range(AVERAGED // CHUNK):
-        z = torch.randn(CHUNK, config.z_dim, generator=random).to(dtype)
+        z = torch.randn(CHUNK, config.z_dim, generator=random)
         labels = None
         if config.label_dim:
             labels = torch.eye(config.label_dim)[torch.arange(CHUNK) % config.label_dim]
-        total += mapping(z, labels).double().sum(dim=0)
+        total += mapped(generator, z, labels).double().sum(dim=0)
     return total / AVERAGED
 
 
@@ -411,7 +411,7 @@ MMGENERATION = Layout(  # and its successor mmagic: StyleGANV1
     "open-mmlab/mmgeneration",
     needed=("convs.0.conv1.input", "style_mapping.1.linear.weight_orig"),
     rows=(
-        # their He constant is 1 here, ours sqrt(2)
+        # of the mapping network: their He constant has 1, ours sqrt(2)
         Match("dense.weight", "style_mapping.{next}.linear.weight_orig", factor=math.sqrt(0.5)),
         Match("dense.bias", "style_mapping.{next}.bias"),
         Match("const", "convs.{i}.conv1.input", factor=NORM),

@@ -23,7 +23,7 @@ from stylegan.files.formats.correspondence import (
 )
 from stylegan.files.formats.matching import N, filled, growth
 from stylegan.files.formats.own import HEAD, from_json, snapshot_of
-from stylegan.files.formats.pickles import ForeignFileError, OfficialNetwork, read_networks
+from stylegan.files.formats.pickles import OfficialFileError, OfficialNetwork, read_networks
 from stylegan.files.loaded import LoadedGenerator, Snapshot
 from stylegan.lineage import NVIDIA, source_of, to_plain
 from stylegan.messages import readable
@@ -40,7 +40,7 @@ Variables = Mapping[str, Any]  # official path, relative to its network -> array
 Arguments = Mapping[str, Any]  # official keyword arguments; official defaults where absent
 
 LAYOUT = "official snapshot"
-LODS = ("lod", "G_synthesis/lod")  # of a generator: the second follows the first
+LODS = ("lod", "G_synthesis/lod")  # level of detail: the first that a network has
 
 
 def mapping_from_official(variables: Variables, settings: Arguments) -> MappingNetwork:
@@ -111,7 +111,7 @@ def load_official(path: str | Path) -> Snapshot:
         )
         return snapshot.of_file(path, source_of(path, NVIDIA))
     except ValueError as error:
-        raise ForeignFileError(f"{path}: {error}") from error
+        raise OfficialFileError(f"{path}: {error}") from error
 
 
 def load_npz(path: Path) -> Snapshot:

@@ -31,7 +31,8 @@ HALF = torch.float16, torch.bfloat16
 
 def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
     """The networks of the payload of a file; any fault of it is an error that names the file."""
-    origin = f"{checkpoint.checked(payload, path)['kind']} file {path}"
+    checkpoint.checked(payload, path)
+    origin = f"{payload['kind']} file {path}"
     try:
         return networks_of(payload, origin)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -49,7 +50,7 @@ def networks_of(payload: Mapping[str, Any], origin: str) -> Snapshot:
     if kind == "generator":
         network = average = network_of(make_generator, config, payload["weights"])
         said = {name: payload[name] for name in ("resolution", "alpha", "psi", "cutoff")}
-    else:
+    else:  # a state, which says nothing of psi and cutoff
         sizes, schedule = config["network"], ScheduleConfig(**config["schedule"])
         stage = stage_at(payload["schedule_images"], schedule)
         said = {"resolution": stage.resolution, "alpha": stage.alpha}

@@ -18,7 +18,7 @@ import numpy as np
 from stylegan.messages import readable
 
 
-class ForeignFileError(ValueError):
+class OfficialFileError(ValueError):
     """The file is not an official snapshot, or a damaged one; the message says which."""
 
 
@@ -101,13 +101,13 @@ class SafeUnpickler(pickle.Unpickler):
         except KeyError:
             origin = ORIGINS.get(module.split(".")[0], "not an official StyleGAN snapshot")
             full_name = readable(f"{module}.{name}")
-            raise ForeignFileError(
+            raise OfficialFileError(
                 f"names {full_name}, which was not looked up or executed: this is {origin}"
             ) from None
 
 
 def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, OfficialNetwork]:
-    """G, D and Gs of an official snapshot. Anything else is a ForeignFileError (a ValueError)."""
+    """G, D and Gs of an official snapshot. Anything else is an OfficialFileError (a ValueError)."""
     data = Path(path).read_bytes()
     try:
         with warnings.catch_warnings():
@@ -118,17 +118,17 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
             case (InertNetwork() as g, InertNetwork() as d, InertNetwork() as ema):
                 pass
             case _:
-                raise ForeignFileError(f"holds {type(content).__name__}, not three networks")
+                raise OfficialFileError(f"holds {type(content).__name__}, not three networks")
         networks = (
             official_network(g, "G_style"),
             official_network(d, "D_basic"),
             official_network(ema, "G_style"),
         )
-    except ForeignFileError as error:
-        raise ForeignFileError(f"{path} {error}; expected {EXPECTED}") from error
+    except OfficialFileError as error:
+        raise OfficialFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
         reason = readable(str(error) or type(error).__name__)
-        raise ForeignFileError(
+        raise OfficialFileError(
             f"{path} is damaged or truncated ({reason}); expected {EXPECTED}; download it again"
         ) from error
     return networks
@@ -137,22 +137,22 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
 def check_opcodes(data: bytes) -> None:
     """Refuse, before loading, other formats, unusual instructions and claims of absurd size."""
     if data[:4] == b"PK\x03\x04":
-        raise ForeignFileError("is a zip archive, such as torch.save writes: use load_generator")
+        raise OfficialFileError("is a zip archive, such as torch.save writes: use load_generator")
     if not data:
-        raise ForeignFileError("is empty, which is not a pickle of protocol 2 to 4")
+        raise OfficialFileError("is empty, which is not a pickle of protocol 2 to 4")
     # Snapshots have protocol 3 or 4, those of Progressive GAN 2: let through to be named.
     if data[:1] != b"\x80" or data[1:2] not in (b"\x02", b"\x03", b"\x04"):
-        raise ForeignFileError("is not a pickle of protocol 2 to 4")
+        raise OfficialFileError("is not a pickle of protocol 2 to 4")
     for number, (opcode, argument, position) in enumerate(pickletools.genops(data)):
         if number >= MOST_INSTRUCTIONS:
-            raise ForeignFileError(f"has more than {MOST_INSTRUCTIONS:,} pickle instructions")
+            raise OfficialFileError(f"has more than {MOST_INSTRUCTIONS:,} pickle instructions")
         if isinstance(argument, int) and not -(2**63) <= argument < 2**63:
-            raise ForeignFileError("has a whole number of more than 64 bits")
+            raise OfficialFileError("has a whole number of more than 64 bits")
         if opcode.name in REFUSED:
-            raise ForeignFileError(f"uses the pickle instruction {opcode.name}")
+            raise OfficialFileError(f"uses the pickle instruction {opcode.name}")
         memo_place = argument if opcode.name.endswith("PUT") else None
         if memo_place is not None and memo_place > (position or 0):
-            raise ForeignFileError(f"asks for {argument} memo places after {position} bytes")
+            raise OfficialFileError(f"asks for {argument} memo places after {position} bytes")
 
 
 def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
@@ -160,10 +160,10 @@ def official_network(record: InertNetwork, builder: str) -> OfficialNetwork:
     settings, variables, components = attributes(record, builder)
     for key, component in components.items():
         if not (isinstance(key, str) and isinstance(component, InertNetwork)):
-            raise ForeignFileError("has a component that is not a network")
+            raise OfficialFileError("has a component that is not a network")
         _, inner, more = attributes(component, f"G_{key}")
         if more:
-            raise ForeignFileError(f"has components in its component {readable(key)}")
+            raise OfficialFileError(f"has components in its component {readable(key)}")
         variables |= {f"G_{key}/{name}": array for name, array in inner.items()}
     return OfficialNetwork(settings, variables)
 
@@ -181,16 +181,16 @@ def attributes(
         }:
             pass
         case _:
-            raise ForeignFileError("holds a network object without the official attributes")
+            raise OfficialFileError("holds a network object without the official attributes")
     if found != builder:
         role = {"G_style": "generator", "D_basic": "discriminator"}.get(builder, "component")
         program = f", of {BUILDERS[found]}" if found in BUILDERS else ""
-        raise ForeignFileError(
+        raise OfficialFileError(
             f"has a {role} built by {readable(found)} instead of {builder}{program}"
         )
     for name, value in settings.items():
         if not isinstance(name, str) or not is_plain(value):
-            raise ForeignFileError("has a setting that is not a plain value")
+            raise OfficialFileError("has a setting that is not a plain value")
     return settings, named_variables(own), components
 
 
@@ -212,7 +212,7 @@ def named_variables(pairs: list[Any]) -> dict[str, np.ndarray]:
             case (str(name), Inert() as record) if name not in arrays:
                 arrays[name] = numeric_array(readable(name), record)
             case _:
-                raise ForeignFileError(
+                raise OfficialFileError(
                     "has a variable that is not a named array, or two of one name"
                 )
     return arrays
@@ -228,7 +228,7 @@ def numeric_array(name: str, record: Inert) -> np.ndarray:
         case InertScalar(args=(InertDtype() as dtype, data)):
             pass
         case _:
-            raise ForeignFileError(f"has a variable {name} that is not a NumPy array")
+            raise OfficialFileError(f"has a variable {name} that is not a NumPy array")
     match dtype:
         case InertDtype(
             args=("f2" | "f4" | "f8" | "i4" | "i8" as code, *_),
@@ -236,16 +236,16 @@ def numeric_array(name: str, record: Inert) -> np.ndarray:
         ):
             pass
         case _:
-            raise ForeignFileError(f"has a variable {name} that does not hold plain numbers")
+            raise OfficialFileError(f"has a variable {name} that does not hold plain numbers")
     size = int(code[1])
     plain_shape = len(shape) <= MAX_DIMENSIONS and all(
         isinstance(n, int) and 0 <= n <= MAX_LENGTH for n in shape
     )
     if not isinstance(data, bytes) or not plain_shape:
-        raise ForeignFileError(f"has a variable {name} without plain bytes and a shape")
+        raise OfficialFileError(f"has a variable {name} without plain bytes and a shape")
     if math.prod(shape) * size != len(data):
         claim = readable(str(shape))
-        raise ForeignFileError(
+        raise OfficialFileError(
             f"has a variable {name} that claims shape {claim} but holds {len(data)} bytes"
         )
     values = np.frombuffer(data, byte_order + code)

@@ -121,7 +121,7 @@ def adain_(image: Tensor, scale: Tensor, bias: Tensor, eps: float) -> None:
 
 
 def statistics(image: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance (C,) of the channels of one image (1, C, H, W).
+    """Mean and (biased) variance (C,) of the channels of one image (1, C, H, W).
 
     The kernel adds up one pixel after the other, and loses four digits over a million of them in
     float32. Hence it is given strips, whose statistics are put together.
