@@ -1,6 +1,6 @@
 """Sizes and switches of the networks, and the checks that both networks make."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import get_args
 
 from torch import Tensor
@@ -72,6 +72,10 @@ class NetworkConfig:
             if not least <= value <= most:
                 bound = f"at most {most:,}" if value > most else f"at least {least:g}"
                 raise ValueError(f"{name} must be {bound}, not {readable(str(value))}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(field.default) is bool and type(value) is not bool:
+                raise ValueError(f"{field.name} must be true or false, not {readable(repr(value))}")
         if self.premultiplied and self.image_channels != 4:
             raise ValueError(
                 f"premultiplied needs image_channels 4, for alpha, not {self.image_channels}"
