@@ -504,8 +504,9 @@ def train_step(
     real_logits, fake_logits = discriminator(reals, stage.alpha), discriminator(fakes, stage.alpha)
     r1 = r1_penalty(real_logits, reals)
     fake, real = fake_loss(fake_logits), real_loss(real_logits)
-    # Officially all reals have the full size: each of our pixels stands for 1 / enlarged**2 of
-    # theirs, over which the gradient is spread, so that its squares add up to so much less.
+    # Officially reals are enlarged to the full size, and R1 is of the enlarged pixels. There k * k
+    # pixels, k = 1 / enlarged, stand for one of ours and share its gradient g: each has g / k**2,
+    # so that their squares add up to g**2 / k**2.
     enlarged = stage.resolution / config.resolution
     d_loss = fake + real + r1 * (config.r1_gamma / 2 * enlarged**2)
     state.minimize(state.d_optimizer, d_loss, stage.d_lr)
@@ -555,6 +556,7 @@ def train(config: Config, pictures: Tensor, grid: Path, device: torch.device) ->
             with torch.no_grad():
                 images = state.generator_ema(latents, psi=0.7, noise="const", **growth)
             save_grid(grid, images, columns=8)
+    print(f"the samples are in {grid}")
     return state
 
 
@@ -564,7 +566,7 @@ def main() -> None:
     parser.add_argument("--style-mixing", type=float, default=0.0, help="probability; paper: 0.9")
     parser.add_argument("--data", type=Path, default=DATA, help="zip of square pictures")
     parser.add_argument("--out", type=Path, default=Path("out/one_file.png"), help="the grid")
-    parser.add_argument("--device", type=torch.device, default="cpu")
+    parser.add_argument("--device", type=torch.device, default="cpu", help="cpu, cuda, cuda:1")
     options = parser.parse_args()
     config = Config(total_kimg=options.kimg, style_mixing=options.style_mixing)
     train(config, read_pictures(options.data), options.out, options.device)
