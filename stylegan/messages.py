@@ -35,10 +35,8 @@ def duration(seconds: float) -> str:
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     days, h = divmod(hours, 24)
-    if days:
-        return f"{days}d {h:02d}h"
     if hours:
-        return f"{h}h {m:02d}m"
+        return f"{days}d {h:02d}h" if days else f"{h}h {m:02d}m"
     return f"{m}m {s:02d}s" if minutes else f"{s}s"
 
 

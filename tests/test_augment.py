@@ -22,23 +22,12 @@ def drawn(module, shape, names, probability=1.0, seed=0):
     return module.draw(shape, names, probability, torch.Generator().manual_seed(seed))
 
 
-def at_percentile(shape, names, u):
-    """All transforms of those names, with each random number at percentile `u`; one rotation."""
-    values = {}
-    for name in ada.names_of(names):
-        parameter = ada.PARAMETERS[name]
-        values[name] = parameter.at(torch.full((shape[0], parameter.count), u, dtype=torch.float64))
-    if "rotate" in values:
-        values["rotate"][:, 1] = 0
-    return ada.transform_of(shape, values, torch.Generator().manual_seed(0))
-
-
 @pytest.mark.parametrize("case", META["cases"])
 def test_ada_equals_the_official_pipeline(case):
     folder, name, u = case.rsplit("/", 2)
     names = META["multipliers"][name]
     images = torch.from_numpy(ARRAYS[f"{folder}/images"])
-    transform = at_percentile(images.shape, names, float(u))
+    transform = ada.at_percentile(images.shape, names, float(u))
     limit = 2e-5 if RESAMPLED & names.keys() else 5e-6
     expected = torch.from_numpy(ARRAYS[case])
     assert_close(ada.apply(images, transform), expected, rtol=0, atol=limit)

@@ -113,6 +113,17 @@ def draw(
     return transform_of(shape, values, rng)
 
 
+def at_percentile(shape: Sequence[int], names: Iterable[str], u: float) -> Transform:
+    """All transforms of `names`, with each random number at percentile `u`; one rotation."""
+    values = {}
+    for name in names_of(names):
+        one = torch.full((shape[0], PARAMETERS[name].count), u, dtype=torch.float64)
+        values[name] = PARAMETERS[name].at(one)
+    if "rotate" in values:
+        values["rotate"][:, 1] = 0
+    return transform_of(shape, values, torch.Generator().manual_seed(0))
+
+
 def transform_of(shape: Sequence[int], given: dict[str, Tensor], rng: torch.Generator) -> Transform:
     """The transform of those parameters (N, count); `rng` draws the noise."""
     n, _, *size = shape

@@ -87,15 +87,12 @@ def batches(
         rows = torch.empty((len(indices), *images.shape[1:]), dtype=torch.uint8, pin_memory=on_gpu)
         # in this mode it writes straight into the rows, and other threads run meanwhile
         np.take(images, indices, axis=0, out=rows.numpy(), mode="clip")
-        if classes is None:
-            return Batch(rows, None)
-        return Batch(rows, torch.from_numpy(store.one_hot(classes[indices])))
+        labels = None if classes is None else torch.from_numpy(store.one_hot(classes[indices]))
+        return Batch(rows, labels)
 
     order = shares(epochs(store.num_images, seed, start), batch_size, rank, world_size)
     ahead = map_ahead(read, order, workers, workers + 1) if workers else map(read, order)
-    if on_gpu:
-        return moved(ahead, device)
-    return (batch.on(device) for batch in ahead)
+    return moved(ahead, device) if on_gpu else (batch.on(device) for batch in ahead)
 
 
 def shares(
