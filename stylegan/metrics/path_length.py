@@ -17,6 +17,7 @@ from stylegan.distributed import gather, on_all_ranks
 from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
 from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic, latents_of
 from stylegan.paths import slerp
+from stylegan.sampling import mapped
 
 EPSILON = 1e-4  # length of a step, of the whole path between two latents
 TRIM_PERCENT = 1  # of the pairs, at either end
@@ -70,15 +71,16 @@ def ends_of_steps(
     Places are interpolated in float64: in float32 the step itself would be off by 1e-3 of it.
     In z vectors are as long as latents; officially 1, beside which a label would be too loud.
     """
+    generator, labels = samples.generator, samples.labels(indices)
     z0, z1, t = latent_pairs(samples, indices)
     t = torch.zeros_like(t) if from_start else t
     places = (t, t + EPSILON)
     if space == "z":
         zs = [slerp(z0, z1, place) * math.sqrt(z0.shape[1]) for place in places]
-        ws = [samples.mapped(z, indices) for z in zs]
+        ws = [mapped(generator, z, labels) for z in zs]
     else:
-        w0, w1 = (samples.mapped(z, indices).cpu().double() for z in (z0, z1))
-        ws = [torch.lerp(w0, w1, place).to(samples.generator.w_avg) for place in places]
+        w0, w1 = (mapped(generator, z, labels).cpu().double() for z in (z0, z1))
+        ws = [torch.lerp(w0, w1, place).to(generator.w_avg) for place in places]
     noise = samples.noise_maps(indices)
     return [averaged_down(samples.synthesized(w, noise)) for w in ws]
 

@@ -80,7 +80,7 @@ def attribute_entropies(
     def rows() -> Iterator[list[Tensor]]:
         for indices in samples.batches(images, "classified"):
             z = sampling.latents(samples.seeds(indices), config.z_dim)
-            w = samples.mapped(z, indices)
+            w = sampling.mapped(samples.generator, z, samples.labels(indices))
             pictures = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
             logits = [one_logit(f, name, pictures) for name, f in classifiers.items()]
             yield [z, w, torch.stack(logits, dim=1)]

@@ -175,10 +175,6 @@ class GeneratorSamples(ImageSource):
         maps = sampling.seed_noise(self.seeds(indices), self.generator.config, self.size)
         return [noise_map.to(self.generator.w_avg) for noise_map in maps]
 
-    def mapped(self, z: Tensor, indices: range) -> Tensor:
-        """z (n, z_dim) -> w (n, w_dim), where the generator is, with the labels of `indices`."""
-        return sampling.mapped(self.generator, z, self.labels(indices))
-
     def synthesized(self, w: Tensor, noise: Noise) -> Tensor:
         """w (n, w_dim) -> images (n, C, r, r), nominally in [-1, 1], not clamped."""
         ws, average = self.generator.broadcast(w), self.generator.w_avg

@@ -81,8 +81,7 @@ class Layout:
             path, factor = row.path.format(block=block, **numbers) + end, row.factor * latent * he
             # the kernel of a transposed convolution, `row.rotated`, is (in, out, k, k) already
             axes = UP if part == "conv0.weight" and not row.rotated else ()
-            turned = row.rotated or fused
-            rows.append(Match(name, path, axes, turned, factor, change, row.shape))
+            rows.append(Match(name, path, axes, row.rotated or fused, factor, change, row.shape))
         return next((row for row in rows if row.path in weights), rows[0] if rows else None)
 
     def shapes(self, part: str, weights: Weights) -> list[tuple[int, ...]]:
