@@ -125,7 +125,8 @@ def test_a_run_of_one_process_goes_on_with_two_in_the_same_schedule(results, fol
     assert [result["continued"][1] for result in results] == [168, 168]
     told, silent = (result["continued"][0] for result in results)  # one process speaks for all
     assert "the run continues with processes 1 -> 2" in told[0]
-    assert "continuing from " in told[-1] and "state-000000060.pt" in told[-1]
+    assert "continuing from " in told[-2] and "state-000000060.pt" in told[-2]
+    assert told[-1].endswith("is finished, with 168 images seen")
     assert silent == []
     run(config_of("deviation", batch_gpu=2), store, folder / "alone")
     assert schedule_of(folder / "moved") == schedule_of(folder / "alone")
