@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import others
 import torch
 from contest import (
     GIB,
@@ -74,13 +75,22 @@ def textbook(settings: dict[str, Any]) -> Trial:
 @click.command(cls=Command)
 @click.argument("resolutions", type=int, nargs=-1)
 @click.option("--batch", type=int, multiple=True, default=[1, 4, 16], show_default=True)
-@click.option("--against", default="textbook", show_default=True, help="textbook, a git revision.")
+@click.option(
+    "--against", default="textbook", show_default=True, help="textbook, others, a revision."
+)
+@click.option(
+    "--others",
+    "clones",
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder with clones of other programs, for --against others; see others.py.",
+)
 @click.option("--max-channels", type=int, default=512, hidden=True)
 @options()
 def main(
     resolutions: Sequence[int],
     batch: Sequence[int],
     against: str,
+    clones: Path | None,
     max_channels: int,
     device: str,
     threads: int,
@@ -97,10 +107,12 @@ def main(
     python benchmarks/generation.py
     python benchmarks/generation.py 256 --against HEAD~3
     """
+    if (against == "others") != (clones is not None):
+        raise click.UsageError("--against others and --others FOLDER need each other")
     environment = environment_for(threads, malloc)
     record: dict[str, Any] = {"conditions": conditions(environment, device), "rows": []}
     table, text = [], ""
-    with tree_of(None if against == "textbook" else against) as tree:
+    with tree_of(None if against in ("textbook", "others") else against) as tree:
         for resolution, size in itertools.product(resolutions or (256, 1024), batch):
             settings: dict[str, Any] = {
                 "resolution": resolution,
@@ -112,6 +124,12 @@ def main(
             rivals = [ours, Contender("command", "generation:command", settings)]
             if against == "textbook":
                 rivals.append(Contender("textbook", "generation:textbook", settings))
+            elif clones:
+                there = [clones / name for name in others.NAMES if (clones / name).is_dir()]
+                rivals += [
+                    Contender(folder.name, "others:generation", settings | {"other": str(folder)})
+                    for folder in there
+                ]
             else:
                 rivals.append(replace(ours, name="theirs", tree=tree))
             results = contest(rivals, environment, seconds)
@@ -119,8 +137,8 @@ def main(
             for result in results:
                 rate = Spread.of(result.seconds).per(size) if result.seconds else None
                 cells[f"{result.name} img/s"] = spread(rate) if rate else result.error
-                if rate and result is not results[-1] and results[-1].seconds:
-                    cells[f"{result.name} ratio"] = spread(ratio(results[-1], result), "x")
+                if rate and result is not results[0] and results[0].seconds:
+                    cells[f"{result.name} takes"] = spread(ratio(result, results[0]), "x")
                 if result.name != "command" and result.peak_bytes is not None:
                     cells[f"{result.name} GiB"] = number(result.peak_bytes / GIB)
             table.append(cells)

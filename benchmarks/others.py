@@ -184,7 +184,15 @@ def rosinality(settings: dict[str, Any]) -> Trial:
     )
     train: Callable[..., None] = program["train"]
     threading.Thread(target=train, args=(args, None, generator, discriminator), daemon=True).start()
-    return Trial(turns.once)
+    average, step = program["g_running"], int(math.log2(size)) - 2
+    return Trial(turns.once, sample=lambda z: average(z, step=step, alpha=1))
+
+
+def generation(settings: dict[str, Any]) -> Trial:
+    """Images of the average generator of the program that the folder `other` is named after."""
+    sample = globals()[Path(settings["other"]).name](settings).sample
+    z = torch.randn(settings["batch"], 512)
+    return Trial(torch.inference_mode()(lambda: sample(z)))
 
 
 class Repeated:

@@ -23,6 +23,7 @@ from stylegan.cli.common import Command
 from stylegan.training import draw, train_step
 
 SAMPLES = 2000
+SHOWN = ("seed", "kimg", "seconds", "eff-fd", "eff-precision", "eff-recall")
 EQUAL = (  # what the other programs have: no growth, the whole set, R1 in every step
     "schedule.stable_kimg=0",
     "schedule.fade_kimg=0",
@@ -183,14 +184,8 @@ def main(
     values = measured([line["folder"] for line in lines], reals, size[0], out / "metrics.jsonl")
     lines = [line | values[line["folder"]] for line in lines]
     plot(lines, out / "quality.png")
-    rows = [
-        {
-            name: f"{one:.3g}" if isinstance(one, float) else str(one)
-            for name, one in line.items()
-            if name != "folder"
-        }
-        for line in lines
-    ]
+    rows = [{name: f"{one:.3g}" for name, one in line.items() if name in SHOWN} for line in lines]
+    rows = [{"program": one["program"]} | row for one, row in zip(lines, rows, strict=True)]
     record = {"conditions": conditions(environment), "settings": settings, "rows": lines}
     click.echo(save(out, "quality", "Samples by images shown and by time", record, rows))
 
