@@ -186,6 +186,9 @@ def test_the_best_is_sought_among_those_of_the_same_resolution():
     assert not evaluation.is_best([coarse, fine, fine])
     assert evaluation.is_best([coarse, fine, {"resolution": 16, "fid5k": 8.0}])
     assert not evaluation.is_best([coarse, {"resolution": 16}])  # could not be measured
+    unknown = {"resolution": 16, "fid5k": float("nan")}
+    assert not evaluation.is_best([unknown])
+    assert evaluation.is_best([unknown, fine])
 
 
 @pytest.mark.parametrize(

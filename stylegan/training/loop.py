@@ -1,6 +1,7 @@
 """The loop around the training step: what is done when, until the schedule ends."""
 
 import faulthandler
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,13 +33,11 @@ class Evaluation:
     def is_best(self, scores: list[dict[str, float]]) -> bool:
         """Whether the last score is the best so far. Scores that name a `resolution` are compared
         only with those of the same."""
-        *before, last = scores
-        if self.best_by not in last:  # it could not be measured
-            return False
-        sign = 1 if self.lower_is_better else -1
-        rivals = [s for s in before if s.get("resolution") == last.get("resolution")]
-        values = [sign * score[self.best_by] for score in rivals if self.best_by in score]
-        return all(sign * last[self.best_by] < value for value in values)
+        sign, last = 1 if self.lower_is_better else -1, scores[-1]
+        rivals = [s for s in scores if s.get("resolution") == last.get("resolution")]
+        values = [sign * score.get(self.best_by, math.nan) for score in rivals]  # nan: not measured
+        *before, own = [value if math.isfinite(value) else math.inf for value in values]
+        return own < min(before, default=math.inf)
 
 
 class Feed:
