@@ -50,8 +50,7 @@ def latents(seeds: Sequence[int], z_dim: int) -> Tensor:
 
 @torch.no_grad()
 def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Tensor:
-    """w (N, w_dim) of z (N, z_dim) and labels (N or 1, label_dim), in the network's type and on its
-    device, which are those of `w_avg`."""
+    """w (N, w_dim) of z (N, z_dim), labels (N or 1, label_dim), with `w_avg`'s type and device."""
     average = generator.w_avg
     labels = None if labels is None else labels.to(average).expand(len(z), -1)
     return generator.mapping(z.to(average), labels)

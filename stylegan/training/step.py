@@ -84,8 +84,7 @@ def update_discriminator(
     r1_gamma = lazy_r1_gamma(config, state.images_seen, stage)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(generator.w_avg)
-    # Each fake has the label of the real beside it.
-    draws_of_fakes = dataclasses.replace(draws.discriminator, labels=labels)
+    draws_of_fakes = dataclasses.replace(draws.discriminator, labels=labels)  # of the reals
     state.d_optimizer.zero_grad(set_to_none=True)
     for rows in micro_batches(len(reals), config.batch_gpu):
         weight, end = (rows.stop - rows.start) / len(reals), rows.stop == len(reals)
