@@ -23,7 +23,7 @@ from stylegan import sampling
 from stylegan.edits import edited
 from stylegan.explore.controls import View
 from stylegan.explore.page import final_styles, latents_file, render
-from stylegan.explore.server import FILES, HOST, serving
+from stylegan.explore.server import FILES, HOST, Server, serving
 from stylegan.files.latents import read_latents
 from stylegan.ops import truncate
 
@@ -189,6 +189,12 @@ def test_other_pages_get_no_answer(port, page, header, value):
     assert [asked(port, "/picture", body)[0] for body in (b"[]", b"[" * 99_999)] == [400, 400]
     for path in ("/config", "/../pyproject.toml", "/page.py"):
         assert sent(port, "GET", path)[0] == 404
+
+
+def test_many_connections_may_wait_at_once(page):
+    with Server(page, 0) as server, contextlib.ExitStack() as clients:
+        for _ in range(40):  # before the first is accepted
+            clients.enter_context(socket.create_connection(server.server_address, timeout=1))
 
 
 def test_it_ends_at_once_although_a_search_and_connections_are_open(capfd):

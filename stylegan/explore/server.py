@@ -102,6 +102,7 @@ class Server(ThreadingHTTPServer):
     """Serves a page. Its end waits for its threads: PyTorch aborts if Python ends below them."""
 
     daemon_threads = False
+    request_queue_size = 128  # connections that wait to be accepted; others are reset
 
     def __init__(self, page: Page, port: int) -> None:
         self.page = page
