@@ -158,7 +158,7 @@ def too_large(facts: Facts, config: TrainConfig) -> str:
         return f"would have {count(channels, 'channel')} in the network to start from"
     if facts.device == "cpu":
         most = CPU_RESOLUTION if facts.cores * facts.processes > 1 else CPU_RESOLUTION // 2
-        return "takes a CPU several times as long" if resolution > most else ""
+        return "takes a CPU several times as long, as every doubling" if resolution > most else ""
     if facts.images < FEW and resolution > max(FEW_RESOLUTION, facts.grown):
         return f"wants {FEW:,} pictures, or weights to start from"
     plan = config.schedule  # its time by those published for the official program

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from tiny_training import write_pictures
 
 from stylegan.cli.setup import advice, bundled_data, resolve_setup, usual_folder
@@ -36,7 +37,7 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
     assert (found.config.network.resolution, found.config.network.channels(64)) == (64, 16)
     assert (found.config.schedule.total_kimg, found.config.data.include) == (96, ())
     assert found.lines == [
-        f"{pictures}: 52 pictures from 16x16 to 80x80",
+        f"{pictures}: 52 pictures of 16x16 to 80x80, by the headers of the files",
         "  resolution              32  64",
         "  pictures that reach it  50  50",
         "ignored: 1 .txt file",
@@ -47,6 +48,18 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
     assert found.config.augment.kind == "none"
     longer = decided(pictures, "schedule.total_kimg=300").config
     assert (longer.augment.kind, longer.augment.speed_kimg) == ("ada", 150)
+
+
+@pytest.mark.parametrize(
+    ("crop", "how"), [(None, "cut to the middle"), ("pad 5:4", "put between bars")]
+)
+def test_what_happens_to_pictures_that_are_not_square_is_said(crop, how, tmp_path):
+    for width in (32, 40):
+        Image.new("RGB", (width, 32)).save(tmp_path / f"{width}.png")
+    assert decided(tmp_path, crop=crop).lines[:2] == [
+        f"{tmp_path}: 2 pictures of 32x32 to 40x32, by the headers of the files",
+        f"1 not square: {how}, upright (--crop, --aspect)",
+    ]
 
 
 def test_an_explicit_default_is_the_implicit_one(pictures):
@@ -86,7 +99,7 @@ def test_a_run_whose_images_are_gone_says_where_they_were(pictures, tmp_path):
     assert decided(None, out=run).source == bundled_data()
 
 
-@pytest.mark.parametrize(("images", "words"), [(3, "WARNING: 3 pictures"), (300, "are few")])
+@pytest.mark.parametrize(("images", "words"), [(3, "WARNING: 3 usable pictures"), (300, "are few")])
 def test_few_pictures_are_told_of_with_what_helps(images, words):
     text = "\n".join(advice(images, load_config("quickstart"), started=False))
     assert words in text

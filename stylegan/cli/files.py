@@ -61,7 +61,7 @@ def facts_of(source: str) -> Facts:
     if generators + states:
         facts["run folder"] = f"{generators} generator and {states} state files"
     if RunFolder.at(path):
-        uses[1] = f"stylegan train --out {source} (with the options it was begun with: resumes)"
+        uses[1] = f"stylegan train --out {source} (resumes)"
     return facts | {"use": "; ".join(uses)}
 
 

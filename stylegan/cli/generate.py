@@ -44,9 +44,9 @@ def generate(
     file with #sha256=..., or a bundled name (people64, glyphs64).
 
     \b
-    python generate.py runs/mine --seeds 0-35 --psi 0.7 --out out/
-    python generate.py people64 --seeds 0-7 --edit pca:2=+2@0-3 --out moved/
-    python generate.py karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
+    stylegan generate runs/mine --seeds 0-35 --psi 0.7 --out out/
+    stylegan generate people64 --seeds 0-7 --edit pca:2=+2@0-3 --out moved/
+    stylegan generate karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
     from stylegan import figures
     from stylegan.run_folder import RunFolder

@@ -58,9 +58,7 @@ def channels_option(default: str | None = None) -> Any:
 
 
 SOURCE = click.argument("source", type=values.SOURCE)
-WEIGHTS = click.option(
-    "--weights", type=values.INPUT, help="Weights of public networks: file or folder."
-)
+WEIGHTS = click.option("--weights", type=values.INPUT, help="Weights of Inception or VGG16.")
 LATENTS = click.option(
     "--latents",
     metavar="FILE.npz",
@@ -97,8 +95,8 @@ CLASS = click.option(
     "--class",
     "class_name",
     metavar="NAME|NUMBER",
-    help="Label, if the network has labels; several with weights are like smile=0.7,sad=0.3.  "
-    "[default: seeds show the classes in turn]",
+    help="Label, if the network has labels; several with weights are like smile=0.7,sad=0.3. "
+    "Without it the classes take turns, where there are seeds.",
 )
 RESOLUTION = count_option(
     "--resolution", "Resolution, at most the network's.  [default: as far as trained]", least=4

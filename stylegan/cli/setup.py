@@ -184,11 +184,13 @@ def found_lines(findings: "Findings") -> list[str]:
     """What a source holds: pictures, sizes, and how many reach each resolution."""
     from stylegan.data.sources import kinds_of
 
-    line = f"{readable(findings.path)}: {count(findings.num_good, 'picture')}"
-    if findings.sizes:
-        small, large = findings.ends()
-        line += f" of {small}" if small == large else f" from {small} to {large}"
+    sizes = " to ".join(dict.fromkeys(findings.ends()))
+    line = f"{readable(findings.path)}: {count(findings.num_good, 'picture')} of {sizes}"
+    line += "" if findings.kind == "store" else ", by the headers of the files"
     lines, reach = [line], findings.reach()
+    if oblong := sum(n for (width, height), n in findings.sizes.items() if width != height):
+        how = {"center": "cut to the middle", "pad": "put between bars", "stretch": "squeezed"}
+        lines.append(f"{oblong:,} not square: {how[findings.fit.kind]}, upright (--crop, --aspect)")
     # from 32, or the largest that all reach
     least = max(findings.resolution() or 0, min(32, max(reach, default=0)))
     table = {r: n for r, n in reach.items() if r >= least}
@@ -217,7 +219,7 @@ def advice(images: int, config: "TrainConfig", *, started: bool) -> list[str]:
     """What helps if pictures are few; `started` from other weights already."""
     from stylegan.fitting import LEAST_AUGMENTED_KIMG
 
-    pictures = count(images, "picture")
+    pictures = count(images, "usable picture")
     if images < HANDFUL:
         return [f"WARNING: {pictures}: the network will learn them by heart and show little else"]
     lines = ["--mirror doubles them, if left and right may be exchanged"]
