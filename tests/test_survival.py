@@ -52,7 +52,7 @@ def going(config, store, out, actions, **options):
         state = start(config, store, out, **QUIET, report=act, tell=told.append, **options)
     except Stopped as stopped:
         stopped_by, state = stopped.signal_number, stopped.state
-    usual = ("14 images of ", "2 labels found", "continuing from ")
+    usual = ("14 images of ", "2 labels found", "continuing from ", f"{out} is finished")
     return state, [line for line in told if not line.startswith(usual)], stopped_by
 
 
