@@ -7,15 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from stylegan import schedule
 from stylegan.config import TrainConfig, check_batches, flatten, load_config
 from stylegan.messages import count, gib
-from stylegan.schedule import (
-    MIN_RESOLUTION,
-    ScheduleConfig,
-    batch_size_at,
-    official_batch_sizes,
-    resolutions,
-)
 from stylegan.toml import parse_override, toml_value
 
 FINEST_CHANNELS = 16  # of the paper's networks at 1024x1024
@@ -75,9 +69,9 @@ def choose(
     asked = [*implied(asked), *asked]
     given, hindrance = named(asked), ""
     own = RESOLUTION in given
-    for resolution in [None] if own else reversed(resolutions(facts.possible)):
+    for resolution in [None] if own else reversed(schedule.resolutions(facts.possible)):
         config = proposal(facts, asked, resolution, width)
-        problem = "" if own or resolution == MIN_RESOLUTION else too_large(facts, config)
+        problem = "" if own or resolution == schedule.MIN_RESOLUTION else too_large(facts, config)
         if not problem:
             config = config if "batch_gpu" in given else images_at_once(config, facts, needed)
             if needed(config) <= MEMORY_SHARE * facts.memory:
@@ -118,7 +112,7 @@ def proposal(
     if facts.grown:
         values["schedule.initial_resolution"] = min(facts.grown, size)
     config = built()
-    kimg, batch = config.schedule.total_kimg, batch_size_at(size, config.schedule)
+    kimg, batch = config.schedule.total_kimg, schedule.batch_size_at(size, config.schedule)
     if facts.images < PLENTY and kimg >= LEAST_AUGMENTED_KIMG:
         values["augment.kind"] = "ada"
         config = built()
@@ -135,9 +129,9 @@ def proposal(
 def whole_batches(facts: Facts) -> dict[int, int]:
     """Images of a step: many small steps on a CPU; on a GPU the paper's, but where growing is
     short, without the large batches of its first resolutions."""
-    batches = {MIN_RESOLUTION: CPU_BATCH if facts.device == "cpu" else GPU_BATCH}
+    batches = {schedule.MIN_RESOLUTION: CPU_BATCH if facts.device == "cpu" else GPU_BATCH}
     if facts.device != "cpu" and facts.images >= PLENTY:
-        batches = official_batch_sizes(8)
+        batches = schedule.official_batch_sizes(8)
     group = 4 * facts.processes  # each has whole groups of the minibatch deviation
     return {r: -(-batch // group) * group for r, batch in batches.items()}
 
@@ -172,7 +166,7 @@ def images_at_once(
     config: TrainConfig, facts: Facts, needed: Callable[[TrainConfig], float]
 ) -> TrainConfig:
     """`config` with as many images at once as memory holds, at least a group of the deviation."""
-    share = batch_size_at(config.network.resolution, config.schedule) // facts.processes
+    share = schedule.batch_size_at(config.network.resolution, config.schedule) // facts.processes
     group = min(max(config.network.deviation_group, 1), share)
     parts = [n for n in range(share - 1, group - 1, -1) if share % n == n % group == 0]
     for n in (0, *parts):
@@ -195,7 +189,7 @@ def fitted(
     usual_resolution: int,
     *,
     width: int | None = None,
-    begun: ScheduleConfig | None = None,
+    begun: schedule.ScheduleConfig | None = None,
 ) -> list[str]:
     """Overrides that make sense of another resolution, length or width than the usual: beyond it
     the finest layers have as many channels as the paper's finest, and with `width` none has more,
@@ -211,7 +205,7 @@ def fitted(
     return as_options(values)
 
 
-def shortened(plan: ScheduleConfig) -> ScheduleConfig:
+def shortened(plan: schedule.ScheduleConfig) -> schedule.ScheduleConfig:
     """`plan` with phases and ticks that are not too long for its length."""
     doublings = max(math.log2(plan.resolution / plan.initial_resolution), 0)
     growing = doublings * (plan.stable_kimg + plan.fade_kimg)

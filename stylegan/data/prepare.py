@@ -113,10 +113,7 @@ def prepare_images(
 
 
 def write_levels(
-    folder: Path,
-    loaded: Iterable[dict[int, np.ndarray] | Skipped],
-    resolution: int,
-    channels: int,
+    folder: Path, loaded: Iterable[dict[int, np.ndarray] | Skipped], resolution: int, channels: int
 ) -> tuple[list[int], list[Skipped], dict[str, str]]:
     """Write the pixels of all images; their places in `loaded`, the others, a hash of each file."""
     kept: list[int] = []

@@ -126,11 +126,7 @@ def find_directions(
 
 
 def draw_directions(
-    loaded: LoadedGenerator,
-    directions: Directions,
-    *,
-    seed: int = 0,
-    labels: Tensor | None = None,
+    loaded: LoadedGenerator, directions: Directions, *, seed: int = 0, labels: Tensor | None = None
 ) -> Image:
     """A row for each direction: the picture of a seed, moved by -3 to 3 standard deviations;
     `labels` are (1, label_dim)."""

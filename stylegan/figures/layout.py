@@ -57,9 +57,7 @@ def grid(
 
 
 def tiled(
-    cells: Sequence[Image.Image],
-    columns: int | None = None,
-    labels: Sequence[str] | None = None,
+    cells: Sequence[Image.Image], columns: int | None = None, labels: Sequence[str] | None = None
 ) -> Image.Image:
     """As `grid`, for images of one size, which keep it."""
     columns = columns or default_columns(len(cells))

@@ -13,20 +13,12 @@ import torch
 from torch import Tensor
 
 from stylegan.distributed import from_rank0
+from stylegan.metrics import statistics
 from stylegan.metrics.cache import cached, gathered_rows
 from stylegan.metrics.efficientnet import efficientnet
 from stylegan.metrics.features import FEATURES, FeatureNetwork, Measured, Tools, inception
 from stylegan.metrics.sources import ImageSource
-from stylegan.metrics.statistics import (
-    GROUPS,
-    LEAST_FOR_NEIGHBORHOODS,
-    NEIGHBORHOOD,
-    frechet_distance,
-    frechet_estimate,
-    kernel_estimate,
-    moments_of,
-    share_within,
-)
+from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS, NEIGHBORHOOD, share_within
 
 KID_SUBSETS, KID_SUBSET_SIZE = 100, 1000
 SPLITS = 10  # of the Inception score
@@ -110,8 +102,8 @@ def compare_inception(
     fakes = fakes[:, :FEATURES]
     if kind == "fid":
         # batches as large as the source's: the order of summation decides the last digits
-        ours, theirs = (moments_of(rows, source.batch).gaussian() for rows in (fakes, reals))
-        return Measured({"fid": frechet_distance(*ours, *theirs)}, {})
+        ours, theirs = (statistics.moments_of(x, source.batch).gaussian() for x in (fakes, reals))
+        return Measured({"fid": statistics.frechet_distance(*ours, *theirs)}, {})
     both = [torch.from_numpy(rows) for rows in (fakes, reals)]
     if kind == "kid":
         size = min(KID_SUBSET_SIZE, len(fakes), len(reals))
@@ -139,7 +131,7 @@ def compare_eff(kind: str, fakes: np.ndarray, reals: np.ndarray, source: ImageSo
         precision, recall = share_within(fakes, reals), share_within(reals, fakes)
         about = {"neighborhood": NEIGHBORHOOD, "images_compared": len(fakes)}
         return Measured({"eff-precision": precision, "eff-recall": recall}, about)
-    estimate = frechet_estimate if kind == "eff-fd" else kernel_estimate
+    estimate = statistics.frechet_estimate if kind == "eff-fd" else statistics.kernel_estimate
     value, interval = estimate(fakes, reals)
     return Measured({kind: value}, {"interval_95": {kind: interval}})
 

@@ -10,12 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.metrics.efficientnet import (
-    HOW_TO_GET,
-    EfficientNetLite0,
-    load_efficientnet,
-    weights_path,
-)
+from stylegan.metrics import efficientnet
 from stylegan.metrics.features import as_rgb, hub_file
 from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
 from stylegan.ops import downsample
@@ -72,7 +67,7 @@ class EfficientNetDistance:
     """Squared difference of the unit-normalised features of EfficientNet-Lite0, averaged over
     places and stages: LPIPS without weights fitted to human judgements."""
 
-    network: EfficientNetLite0
+    network: efficientnet.EfficientNetLite0
     sha256: str
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
@@ -106,8 +101,8 @@ def choose_distance(
     if channels not in (1, 3):  # alpha is searched, too
         problem = f"it looks at gray or RGB, not at images of {channels} channels"
     elif name == "eff":
-        missing = f"its weights are missing ({HOW_TO_GET})"
-        problem = None if weights_path() else missing
+        missing = f"its weights are missing ({efficientnet.HOW_TO_GET})"
+        problem = None if efficientnet.weights_path() else missing
     elif loaded.resolution < SMALLEST:
         problem = f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
     elif importlib.util.find_spec("torchmetrics") is None:
@@ -120,7 +115,7 @@ def choose_distance(
         network = "EfficientNet" if name == "eff" else "LPIPS"
         raise ValueError(f"{network} cannot be used: {problem}; use --distance pixels")
     if name == "eff":
-        return EfficientNetDistance(*load_efficientnet(device)), "as asked"
+        return EfficientNetDistance(*efficientnet.load_efficientnet(device)), "as asked"
     why = "as asked" if name == "lpips" else "its weights are here"
     return PerceptualDistance(load_lpips(weights, device)), why
 

@@ -49,11 +49,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def export(
-    loaded: LoadedGenerator,
-    path: Path,
-    *,
-    noise: NoiseInput | None = None,
-    overwrite: bool = False,
+    loaded: LoadedGenerator, path: Path, *, noise: NoiseInput | None = None, overwrite: bool = False
 ) -> float | None:
     """Write a generator in the format that the ending of `path` names.
 

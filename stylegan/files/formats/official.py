@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from stylegan import networks
 from stylegan.files.checkpoint import npz_arrays
 from stylegan.files.formats.correspondence import (
     DISCRIMINATOR_SETTINGS,
@@ -27,13 +28,6 @@ from stylegan.files.formats.pickles import OfficialFileError, OfficialNetwork, r
 from stylegan.files.loaded import LoadedGenerator, Snapshot
 from stylegan.lineage import NVIDIA, source_of, to_plain
 from stylegan.messages import readable
-from stylegan.networks import (
-    Discriminator,
-    Generator,
-    MappingNetwork,
-    NetworkConfig,
-    SynthesisNetwork,
-)
 from stylegan.sampling import Rectangle
 
 Variables = Mapping[str, Any]  # official path, relative to its network -> array
@@ -43,33 +37,33 @@ LAYOUT = "official snapshot"
 LODS = ("lod", "G_synthesis/lod")  # level of detail: the first that a network has
 
 
-def mapping_from_official(variables: Variables, settings: Arguments) -> MappingNetwork:
+def mapping_from_official(variables: Variables, settings: Arguments) -> networks.MappingNetwork:
     """`Dense0/weight`, ... -> mapping network; `dlatent_broadcast` is left to the caller."""
     config = config_from_official(settings, MAPPING_SETTINGS)
-    return taken(lambda: MappingNetwork(config), variables, settings)
+    return taken(lambda: networks.MappingNetwork(config), variables, settings)
 
 
-def synthesis_from_official(variables: Variables, settings: Arguments) -> SynthesisNetwork:
+def synthesis_from_official(variables: Variables, settings: Arguments) -> networks.SynthesisNetwork:
     """`4x4/Conv/weight`, ... -> synthesis network."""
     config = config_from_official(settings, SYNTHESIS_SETTINGS)
-    return taken(lambda: SynthesisNetwork(config), variables, settings)
+    return taken(lambda: networks.SynthesisNetwork(config), variables, settings)
 
 
 def generator_from_official(
-    variables: Variables, settings: Arguments, config: NetworkConfig | None = None
-) -> Generator:
+    variables: Variables, settings: Arguments, config: networks.NetworkConfig | None = None
+) -> networks.Generator:
     """`G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`, ... -> generator;
     `config`: that of the settings, unless what it shares with a discriminator is known."""
     own = config or config_from_official(settings, GENERATOR_SETTINGS)
-    return taken(lambda: Generator(own), variables, settings)
+    return taken(lambda: networks.Generator(own), variables, settings)
 
 
 def discriminator_from_official(
-    variables: Variables, settings: Arguments, config: NetworkConfig | None = None
-) -> Discriminator:
+    variables: Variables, settings: Arguments, config: networks.NetworkConfig | None = None
+) -> networks.Discriminator:
     """`4x4/Conv/weight`, ... -> discriminator."""
     own = config or config_from_official(settings, DISCRIMINATOR_SETTINGS)
-    return taken(lambda: Discriminator(own), variables, settings)
+    return taken(lambda: networks.Discriminator(own), variables, settings)
 
 
 def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N:
@@ -151,7 +145,7 @@ def said_by(variables: Variables, settings: Arguments, full: int) -> dict[str, A
 
 def shared_configs(
     g: OfficialNetwork, d: OfficialNetwork, ema: OfficialNetwork
-) -> tuple[NetworkConfig, NetworkConfig]:
+) -> tuple[networks.NetworkConfig, networks.NetworkConfig]:
     """Configurations of generators and discriminator, equal if their common settings are."""
     config, other = (config_from_official(n.settings, GENERATOR_SETTINGS) for n in (ema, g))
     for field, value in dataclasses.asdict(config).items():

@@ -9,21 +9,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from stylegan import networks
 from stylegan.disk import atomic_file
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator, Snapshot
 from stylegan.lineage import Lineage, from_plain, to_plain
 from stylegan.messages import readable
-from stylegan.networks import (
-    Discriminator,
-    Generator,
-    NetworkConfig,
-    make_discriminator,
-    make_generator,
-)
 from stylegan.schedule import ScheduleConfig, stage_at
 
-Network = TypeVar("Network", Generator, Discriminator)
+Network = TypeVar("Network", networks.Generator, networks.Discriminator)
 HEAD = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "kind": "generator"}
 LARGEST_HEADER = 2**23  # bytes; a generator at 1024x1024 has about 20,000
 HALF = torch.float16, torch.bfloat16
@@ -45,18 +39,18 @@ def networks_of(payload: Mapping[str, Any], origin: str) -> Snapshot:
     lineage = from_plain(payload.get("lineage", ()))  # older files lack it
     discriminator = None
     if kind == "discriminator":
-        critic = network_of(make_discriminator, config, payload["weights"])
+        critic = network_of(networks.make_discriminator, config, payload["weights"])
         return Snapshot(origin, None, discriminator=critic, lineage=lineage)
     if kind == "generator":
-        network = average = network_of(make_generator, config, payload["weights"])
+        network = average = network_of(networks.make_generator, config, payload["weights"])
         said = {name: payload[name] for name in ("resolution", "alpha", "psi", "cutoff")}
     else:  # a state, which says nothing of psi and cutoff
         sizes, schedule = config["network"], ScheduleConfig(**config["schedule"])
         stage = stage_at(payload["schedule_images"], schedule)
         said = {"resolution": stage.resolution, "alpha": stage.alpha}
-        network = network_of(make_generator, sizes, payload["generator"])
-        average = network_of(make_generator, sizes, payload["generator_ema"])
-        discriminator = network_of(make_discriminator, sizes, payload["discriminator"])
+        network = network_of(networks.make_generator, sizes, payload["generator"])
+        average = network_of(networks.make_generator, sizes, payload["generator_ema"])
+        discriminator = network_of(networks.make_discriminator, sizes, payload["discriminator"])
     loaded = LoadedGenerator(
         average,
         origin,
@@ -71,12 +65,12 @@ def networks_of(payload: Mapping[str, Any], origin: str) -> Snapshot:
 
 
 def network_of(
-    make: Callable[[NetworkConfig], Network],
+    make: Callable[[networks.NetworkConfig], Network],
     config: Mapping[str, Any],
     weights: Mapping[str, Tensor],
 ) -> Network:
     """A network with these weights, in eval mode. All take the type and device of the first."""
-    sizes = NetworkConfig(**config)
+    sizes = networks.NetworkConfig(**config)
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
         network = make(sizes)
     given = checkpoint.fitting(network.state_dict(), weights)
@@ -93,13 +87,13 @@ def save_loaded(path: Path, loaded: LoadedGenerator) -> None:
     checkpoint.save(path, "generator", payload)
 
 
-def save_generator(path: Path, generator: Generator, **fields: Any) -> None:
+def save_generator(path: Path, generator: networks.Generator, **fields: Any) -> None:
     """As `save_loaded`, of a generator with these fields of `LoadedGenerator`."""
     fields = {"resolution": generator.config.resolution} | fields
     save_loaded(path, LoadedGenerator(generator, "memory", **fields))
 
 
-def save_discriminator(path: Path, network: Discriminator, lineage: Lineage = ()) -> None:
+def save_discriminator(path: Path, network: networks.Discriminator, lineage: Lineage = ()) -> None:
     """Write a discriminator as a file of its own."""
     about = {"config": dataclasses.asdict(network.config), "lineage": to_plain(lineage)}
     checkpoint.save(path, "discriminator", about | {"weights": weights_on_cpu(network)})
