@@ -51,9 +51,8 @@ class RunFolder:
         if not self.config_file.is_file():
             why = "is a file" if self.path.is_file() else "does not exist"
             why = "holds no config.toml" if self.path.is_dir() else why
-            raise FileNotFoundError(
-                f"{self.path} {why}, so it is not a run folder; give one that train.py has written"
-            )
+            what = f"{self.path} {why}, so it is not a run folder"
+            raise FileNotFoundError(f"{what}; give one that train.py has written")
         return read_stored_config(self.config_file)
 
     def stored_config(self) -> "TrainConfig | None":
@@ -62,10 +61,8 @@ class RunFolder:
         if self.config_file.is_file():
             return self.config()
         if self.path.is_dir() and {*self.path.iterdir()} - {*self.unfinished()}:
-            raise ValueError(
-                f"{self.path} is not empty and holds no config.toml, so it is not a run; choose "
-                "another --out"
-            )
+            what = f"{self.path} is not empty and holds no config.toml, so it is not a run"
+            raise ValueError(f"{what}; choose another --out")
         return None
 
     def lineage(self) -> Lineage:

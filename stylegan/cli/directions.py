@@ -76,9 +76,8 @@ def directions(
     from stylegan.files.loading import load_source
 
     if examples and (method or count or layers):
-        raise click.UsageError(
-            "--method, --count and --layers do not apply to --from; choose layers with --edit"
-        )
+        fault = "--method, --count and --layers do not apply to --from"
+        raise click.UsageError(f"{fault}; choose layers with --edit")
     if name is not None and not examples:
         raise click.UsageError("--name is for a direction learnt with --from")
     learnt = library.check_name(name or examples[0].stem) if examples else None
@@ -104,10 +103,8 @@ def directions(
     there = [d.method for d in kept if d.method in methods and learnt in (None, *d.names)]
     if there and not overwrite:
         what = f"svm:{learnt}" if learnt else " and ".join(there)
-        raise ValueError(
-            f"{path} exists, with directions {what}; pass --overwrite to replace them, or choose "
-            "another name"
-        )
+        fault = f"{path} exists, with directions {what}"
+        raise ValueError(f"{fault}; pass --overwrite to replace them, or choose another name")
     if examples and learnt:
         w, present = library.examples_of(loaded, *examples, class_name)
         normal, accuracy = library.fit_hyperplane(w, present)

@@ -158,10 +158,8 @@ def convert(
         if file.is_file() and os.path.samefile(file, path):
             raise ValueError(f"{file} is the source; choose another name to write")
         if not file.is_dir() and file.suffix != ".pt":
-            raise ValueError(
-                f"{file} does not end in .pt, as what `stylegan convert` writes; `stylegan export` "
-                "writes .safetensors, .onnx and .pt2"
-            )
+            what = f"{file} does not end in .pt, as what `stylegan convert` writes"
+            raise ValueError(f"{what}; `stylegan export` writes .safetensors, .onnx and .pt2")
         check_file(file, overwrite=overwrite)
     snapshot = None if path.is_dir() else read_snapshot(path)
     loaded = snapshot.to_generate() if snapshot else load_source(path)

@@ -63,10 +63,8 @@ class Source(ABC):
         self.ignored = [n for n in found if not is_image(n) and n not in self.label_files]
         if not self.names:
             others = f"found {kinds_of(self.ignored)}" if found else "found no other files"
-            raise ValueError(
-                f"no images under {readable(path)}: {'; '.join([others, *self.notes()])}; names of "
-                f"images end in {' '.join(extensions())}; {SEE}"
-            )
+            fault = f"no images under {readable(path)}: {'; '.join([others, *self.notes()])}"
+            raise ValueError(f"{fault}; names of images end in {' '.join(extensions())}; {SEE}")
 
     @abstractmethod
     def picture(self, name: str) -> Image.Image:

@@ -61,14 +61,11 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
     arrays, config = npz_arrays(path), generator.config
     about = from_json(str(arrays.get("meta", "{}")), path, "meta")
     if about.get("format") != FORMAT or about.get("version") != VERSION:
-        raise ValueError(
-            f"{path} does not hold directions of version {VERSION}; stylegan directions makes them"
-        )
+        what = f"{path} does not hold directions of version {VERSION}"
+        raise ValueError(f"{what}; stylegan directions makes them")
     if not fits(about, generator):
-        raise ValueError(
-            f"{path} has directions of other weights; stylegan directions makes those of this "
-            "generator"
-        )
+        what = f"{path} has directions of other weights"
+        raise ValueError(f"{what}; stylegan directions makes those of this generator")
     found = []
     try:
         for method, entry in about["methods"].items():

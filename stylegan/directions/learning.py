@@ -47,10 +47,8 @@ def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
 
     counts = int(present.sum()), int((~present).sum())
     if min(counts) < FEWEST:
-        raise ValueError(
-            f"there are {counts[0]} examples with the attribute and {counts[1]} without it; "
-            f"at least {FEWEST} of each are needed"
-        )
+        what = f"there are {counts[0]} examples with the attribute and {counts[1]} without it"
+        raise ValueError(f"{what}; at least {FEWEST} of each are needed")
     rows = w.double().cpu().numpy()
     rows = rows - rows.mean(axis=0)
     folds = np.empty(len(present), int)

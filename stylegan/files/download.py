@@ -20,10 +20,8 @@ def bundled_file(name: str) -> Path:
     """The file of a bundled network, whose content must agree with the hash in its name."""
     files = [path for path in WEIGHTS.glob(f"{name}-*.pt") if hash_prefix(path.name)]
     if len(files) != 1:
-        raise FileNotFoundError(
-            f"{len(files)} files {name}-<hash>.pt are in {WEIGHTS}, where there "
-            "should be one; get the whole repository or install the package again"
-        )
+        what = f"{len(files)} files {name}-<hash>.pt are in {WEIGHTS}, where there should be one"
+        raise FileNotFoundError(f"{what}; get the whole repository or install the package again")
     return verified(files[0], str(hash_prefix(files[0].name)))
 
 
@@ -87,8 +85,6 @@ def verified(path: Path, promised: str) -> Path:
     """`path`, if the SHA-256 of its content begins with the digits `promised`."""
     digest = sha256_of(path)
     if not digest.startswith(promised):
-        raise ValueError(
-            f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not {promised}; "
-            "delete it and get it again"
-        )
+        what = f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not {promised}"
+        raise ValueError(f"{what}; delete it and get it again")
     return path

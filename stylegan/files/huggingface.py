@@ -55,10 +55,8 @@ def save_folder(
     text = str(model_card(loaded, card))
     there = [name for name in (SHARED, README) if (folder / name).exists()]
     if there and not overwrite:
-        raise ValueError(
-            f"{folder} holds {', '.join(there)} already; choose another folder or pass "
-            "overwrite=True"
-        )
+        what = f"{folder} holds {', '.join(there)} already"
+        raise ValueError(f"{what}; choose another folder or pass overwrite=True")
     folder.mkdir(parents=True, exist_ok=True)
     save_safetensors(folder / SHARED, loaded)
     write_text(folder / README, text)

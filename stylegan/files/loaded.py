@@ -283,10 +283,8 @@ class Snapshot:
     def to_generate(self) -> LoadedGenerator:
         """The generator to make pictures with. ValueError if there is none."""
         if self.loaded is None:
-            raise ValueError(
-                f"{self.origin} holds no generator; pictures need one: a generator-*.pt, a "
-                "state-*.pt or the run folder"
-            )
+            what = f"{self.origin} holds no generator; pictures need one"
+            raise ValueError(f"{what}: a generator-*.pt, a state-*.pt or the run folder")
         return self.loaded
 
     def of_file(self, path: Path, source: Source) -> Self:

@@ -139,9 +139,8 @@ def fitting(network: str, url: str, given: Path | None) -> Iterator[None]:
         yield
     except (KeyError, RuntimeError) as error:
         reason = str(error).split("\n")[-1].strip()
-        raise ValueError(
-            f"{given} does not hold the weights of {network} ({reason}); the file is {url}"
-        ) from error
+        what = f"{given} does not hold the weights of {network} ({reason})"
+        raise ValueError(f"{what}; the file is {url}") from error
 
 
 def read_weights(path: Path) -> Weights:

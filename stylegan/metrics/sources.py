@@ -145,10 +145,8 @@ class GeneratorSamples(ImageSource):
         store, label_dim = self.require_store(), self.generator.config.label_dim
         classes = store.require_labels()
         if len(store.label_names) != label_dim:
-            raise ValueError(
-                f"the generator has {label_dim} labels, the data {len(store.label_names)}; "
-                "pass the data that it was trained on"
-            )
+            what = f"the generator has {label_dim} labels, the data {len(store.label_names)}"
+            raise ValueError(f"{what}; pass the data that it was trained on")
         rows = [streams.sample_label(self.seed, i) % len(classes) for i in indices]
         return torch.from_numpy(store.one_hot(classes[rows]))
 

@@ -62,10 +62,8 @@ def check_free(images: Sequence[Path], out: Path, *, tuned: bool, overwrite: boo
     names: dict[str, Path] = {}
     for path in images:
         if other := names.get(name_of(path)):
-            raise ValueError(
-                f"{other} and {path} would both be written to {out / name_of(path)}; rename one, "
-                "or project it with another --out"
-            )
+            what = f"{other} and {path} would both be written to {out / name_of(path)}"
+            raise ValueError(f"{what}; rename one, or project it with another --out")
         names[name_of(path)] = path
     of_each = [LATENTS, TARGET, PICTURE, RESULT, *([TUNED_PICTURE] if tuned else [])]
     files = [LATENTS, *([TUNED] if tuned else []), *(f"{n}/{f}" for n in names for f in of_each)]

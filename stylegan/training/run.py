@@ -150,10 +150,8 @@ def check_unchanged(folder: RunFolder, config: TrainConfig) -> None:
         network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
         config = dataclasses.replace(config, network=network)
     if stored is not None and (different := differences(stored, config)):
-        raise ValueError(
-            f"{folder.path} is a run of another configuration ({'; '.join(different)}); "
-            "choose another --out, or the options of that run"
-        )
+        what = f"{folder.path} is a run of another configuration ({'; '.join(different)})"
+        raise ValueError(f"{what}; choose another --out, or the options of that run")
 
 
 def newest_state(
@@ -173,15 +171,11 @@ def newest_state(
             tell(f"{'; '.join(damaged)}; continuing from {path.name} instead")
         return path, payload
     if damaged:
-        raise ValueError(
-            f"no state of {folder.path} can be read ({'; '.join(damaged)}); put a sound copy back, "
-            "or choose another --out to begin anew"
-        )
+        what = f"no state of {folder.path} can be read ({'; '.join(damaged)})"
+        raise ValueError(f"{what}; put a sound copy back, or choose another --out to begin anew")
     if folder.has_lost_its_states():
-        raise ValueError(
-            f"{folder.path} holds results of a run, but no state-*.pt to continue from; put one "
-            "back, or choose another --out to begin anew"
-        )
+        what = f"{folder.path} holds results of a run, but no state-*.pt to continue from"
+        raise ValueError(f"{what}; put one back, or choose another --out to begin anew")
     return None, {}
 
 

@@ -112,10 +112,8 @@ def initialize_from(state: TrainState, source: str | Path | Start) -> list[str]:
             lines.append(f"  not copied: {len(refused) - NAMED_AT_MOST} more")
         getattr(start.snapshot, name).to("meta")  # whoever opened it may keep it while training
     if not fitting:
-        raise ValueError(
-            f"nothing in {start} fits the networks of this run; without --config a run takes the "
-            "sizes of its source"
-        )
+        what = f"nothing in {start} fits the networks of this run"
+        raise ValueError(f"{what}; without --config a run takes the sizes of its source")
     if start.snapshot.discriminator is None:
         lines.append(f"{start} holds no discriminator: it starts untrained (a state-*.pt has one)")
     state.lineage = start.lineage(", ".join(counts))

@@ -28,9 +28,8 @@ def check_video(path: Path, fps: float) -> None:
     if not 0 < fps <= most:
         raise ValueError(f"a {suffix} film has at most {most} frames per second, not {fps:g}")
     if suffix == ".mp4" and importlib.util.find_spec("av") is None:
-        raise ValueError(
-            "writing .mp4 needs PyAV: pip install -e '.[video]'; .gif and .webp need nothing more"
-        )
+        what = "writing .mp4 needs PyAV: pip install -e '.[video]'"
+        raise ValueError(f"{what}; .gif and .webp need nothing more")
 
 
 def write_video(

@@ -23,10 +23,8 @@ NoiseInput = Literal["input", "const", "none"]
 def read_snapshot(path: Path) -> Snapshot:
     """The networks of a file of any format. ValueError, naming it, if it is none."""
     if path.suffix in PROGRAMS:
-        raise ValueError(
-            f"{path} is a program, as `stylegan export` writes it to be run elsewhere; it cannot "
-            "be read back: use the file that it was made from"
-        )
+        what = f"{path} is a program, as `stylegan export` writes it to be run elsewhere"
+        raise ValueError(f"{what}; it cannot be read back: use the file that it was made from")
     if not path.is_file():  # a pipe or a device would be read for ever
         raise ValueError(f"{path} is neither a file nor a folder")
     if own.is_safetensors(path):

@@ -86,9 +86,8 @@ def config_from_official(settings: Mapping[str, Any], own: Mapping[str, str]) ->
     }
     blur = settings.get("blur_filter", [1, 2, 1])
     if blur not in (None, [], (), [1, 2, 1], (1, 2, 1)):
-        raise ValueError(
-            f"blur_filter {readable(str(blur))} is not supported; only [1, 2, 1] or None is"
-        )
+        what = f"blur_filter {readable(str(blur))} is not supported"
+        raise ValueError(f"{what}; only [1, 2, 1] or None is")
     return NetworkConfig(**fields, blur=bool(blur))
 
 

@@ -128,9 +128,8 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
         raise OfficialFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
         reason = readable(str(error) or type(error).__name__)
-        raise OfficialFileError(
-            f"{path} is damaged or truncated ({reason}); expected {EXPECTED}; download it again"
-        ) from error
+        what = f"{path} is damaged or truncated ({reason}); expected {EXPECTED}"
+        raise OfficialFileError(f"{what}; download it again") from error
     return networks
 
 
