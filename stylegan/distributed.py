@@ -23,7 +23,6 @@ def world_size() -> int:
 
 
 def local_rank() -> int:
-    """The number of this process on its machine."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 

@@ -216,5 +216,4 @@ def remove_empty(folders: Sequence[Path]) -> None:
 
 
 def images_of(path: Path) -> int:
-    """The number of images in the name of a numbered file."""
     return int(path.stem.rpartition("-")[2])

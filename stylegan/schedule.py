@@ -185,7 +185,6 @@ class Position:
         return stage_at(self.schedule_images, config)
 
     def advance(self, batch_size: int) -> None:
-        """One step was made."""
         self.images_seen += batch_size
         self.repeats_left = max(self.repeats_left - 1, 0)
 

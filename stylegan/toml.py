@@ -10,7 +10,6 @@ from stylegan.messages import readable
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The values of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -34,7 +33,6 @@ def parse_override(text: str) -> dict[str, Any]:
 
 
 def toml_value(value: Any) -> str:
-    """`value` as TOML has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):

@@ -37,7 +37,6 @@ class AugmentConfig:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the transforms."""
         return self.transforms or DEFAULTS[self.kind]
 
     @property

@@ -59,7 +59,6 @@ def listing() -> list[str]:
 
 
 def header(name: str) -> str:
-    """The comments at the top of a configuration."""
     from stylegan.config import config_file
 
     text = config_file(name).read_text(encoding="utf-8-sig")

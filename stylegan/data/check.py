@@ -39,7 +39,6 @@ class Findings:
 
     @property
     def num_good(self) -> int:
-        """Number of images that can be used."""
         return self.sizes.total()
 
     @property
@@ -63,7 +62,6 @@ class Findings:
         return max((r for r, n in self.reach().items() if n == self.offered.total()), default=None)
 
     def lines(self) -> list[str]:
-        """All of it, for a user."""
         lines = [f"{self.kind} {readable(self.path)}: {count(self.num_good, 'usable image')}"]
         if self.sizes:
             lines.append(f"sizes: {' to '.join(self.ends())}, {len(self.sizes)} different")
@@ -76,7 +74,6 @@ class Findings:
         return lines + self.left_out_lines()
 
     def left_out_lines(self) -> list[str]:
-        """What is not used, and why."""
         lines = [f"left out: {line}" for line in grouped(self.skipped)]
         if self.ignored:
             lines.append(f"ignored: {kinds_of(self.ignored)}")

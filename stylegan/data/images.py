@@ -65,7 +65,6 @@ def formats() -> dict[str, tuple[str, ...]]:
 
 
 def extensions() -> tuple[str, ...]:
-    """Endings of the names of images that can be read here."""
     return sum(formats().values(), ())
 
 

@@ -123,7 +123,6 @@ class FileSource(Source):
         """One file, to be read and closed."""
 
     def read(self, name: str) -> bytes:
-        """The content of one file."""
         with self.open(name) as file, reading(name):
             return file.read()
 
@@ -291,7 +290,6 @@ def status_of(path: Path) -> tuple[int, int, int]:
 
 
 def first_folder(name: str) -> str | None:
-    """The first sub-folder of a relative name."""
     folder, slash, _ = name.partition("/")
     return folder if slash else None
 

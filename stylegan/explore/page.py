@@ -97,7 +97,6 @@ class Page:
 
 
 def one_hot(loaded: LoadedGenerator, label: int | None) -> Tensor | None:
-    """The label (1, label_dim) of a class."""
     return None if label is None else torch.eye(loaded.generator.config.label_dim)[label][None]
 
 

@@ -63,7 +63,6 @@ def liveliest(varying: np.ndarray, zoom: int) -> tuple[slice, slice]:
 
 
 def framed(pixels: np.ndarray, part: tuple[slice, slice]) -> Image.Image:
-    """The picture with a frame around a part of it."""
     image = sampling.picture(sampling.over_squares(pixels)).convert("RGB")
     rows, columns = part
     width = math.ceil(max(image.size) / 256)

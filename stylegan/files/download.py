@@ -69,7 +69,6 @@ def downloaded(url: str) -> Path:
 
 
 def hub_cache() -> Path:
-    """Where torch.hub keeps files of weights."""
     return Path(torch.hub.get_dir()) / "checkpoints"
 
 

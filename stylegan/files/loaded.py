@@ -277,7 +277,6 @@ class Snapshot:
 
     @property
     def generator_ema(self) -> Generator | None:
-        """The average generator."""
         return None if self.loaded is None else self.loaded.generator
 
     def to_generate(self) -> LoadedGenerator:

@@ -215,7 +215,6 @@ class OtherHalf(FixedImages):
 
     @classmethod
     def beside(cls, source: ImageSource) -> Self:
-        """The reals of a source, looked at in the same way."""
         names = ("store", "mirror", "seed", "batch", "progress", "device")
         return cls(resolution=source.size, **{name: getattr(source, name) for name in names})
 

@@ -41,7 +41,6 @@ def moments_of(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Moments:
 
 
 def pooled(parts: Sequence[Moments]) -> Moments:
-    """Moments of the rows of all parts."""
     number, shift, total, products = parts[0]
     for part in parts[1:]:
         by = part.shift - shift  # moves the part's sums to the common shift

@@ -107,7 +107,6 @@ def project_files(
         return 0, errors
 
     def write_image(path: Path, image: Tensor) -> None:
-        """One image (1, C, r, r) without its padding."""
         whole = sampling.to_uint8(image, premultiplied=network.premultiplied)
         save_picture(path, sampling.picture(sampling.unpadded(whole, rectangle)[0]), overwrite=True)
 

@@ -89,7 +89,6 @@ def reduced(path: Path, side: int, caption: str) -> Captioned | str:
 
 
 def contents(history: RunHistory, drawings: Drawings) -> dict[str, Any]:
-    """Everything that the template names."""
     bands, schedule = growth_bands(history), history.config.schedule
     speed, losses = curves.curves(history, bands)
     metric_charts, metric_rows = curves.metrics(history, bands)

@@ -60,7 +60,6 @@ class Share:
 
     @classmethod
     def of_process(cls, device: torch.device, dtype: torch.dtype = torch.float32) -> "Share":
-        """What this process works on."""
         return cls(distributed.rank(), distributed.world_size(), device, dtype)
 
     def slice_of(self, n: int) -> slice:
@@ -69,7 +68,6 @@ class Share:
         return slice(self.rank * size, (self.rank + 1) * size)
 
     def rows(self, x: Tensor) -> Tensor:
-        """The rows of this process."""
         return x[self.slice_of(len(x))]
 
     def floats(self, x: Tensor) -> Tensor:

@@ -279,7 +279,6 @@ class Recorder:
         return not distributed.largest(not done)
 
     def end(self, event: str, **values: Any) -> None:
-        """The last line of this part of the run."""
         self.line(event, images_seen=self.state.images_seen, **values)
         if self.curves is not None:
             with suppress(OSError):  # a full disk at the end must not fail the run

@@ -86,7 +86,6 @@ class TrainState:
 
     @property
     def stage(self) -> Stage:
-        """The stage when the schedule was last read."""
         return self.position.stage(self.config.schedule)
 
     @property

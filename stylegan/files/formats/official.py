@@ -74,7 +74,6 @@ def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N
 
 
 def tensor(path: str, value: Any) -> Tensor:
-    """A copy of an official variable."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{readable(path)} holds {array.dtype} instead of real numbers")

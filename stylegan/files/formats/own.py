@@ -82,7 +82,6 @@ def network_of(
 
 
 def save_loaded(path: Path, loaded: LoadedGenerator) -> None:
-    """Write a generator as a small file for users."""
     payload = loaded.description() | {"weights": weights_on_cpu(loaded.generator)}
     checkpoint.save(path, "generator", payload)
 
@@ -94,13 +93,11 @@ def save_generator(path: Path, generator: networks.Generator, **fields: Any) -> 
 
 
 def save_discriminator(path: Path, network: networks.Discriminator, lineage: Lineage = ()) -> None:
-    """Write a discriminator as a file of its own."""
     about = {"config": dataclasses.asdict(network.config), "lineage": to_plain(lineage)}
     checkpoint.save(path, "discriminator", about | {"weights": weights_on_cpu(network)})
 
 
 def save_safetensors(path: Path, loaded: LoadedGenerator) -> None:
-    """Write a generator for other programs."""
     from safetensors.torch import save
 
     weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}
@@ -110,7 +107,6 @@ def save_safetensors(path: Path, loaded: LoadedGenerator) -> None:
 
 
 def is_safetensors(path: Path) -> bool:
-    """Whether the file begins as safetensors files do."""
     with open(path, "rb") as file:
         start = file.read(9)
     length = int.from_bytes(start[:8], "little")
