@@ -3,8 +3,13 @@
 The numbers below tell the purposes apart and are part of what a seed means: never change one.
 """
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import numpy as np
 import torch
+
+Stream = TypeVar("Stream")
 
 
 def torch_stream(*key: int, device: torch.device | str = "cpu") -> torch.Generator:
@@ -25,12 +30,21 @@ def number(*key: int) -> int:
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])
 
 
+def of_step(purpose: int) -> Callable[[int, int], torch.Generator]:
+    """The stream of (seed, images_seen)."""
+    return lambda seed, images_seen: torch_stream(seed, images_seen, purpose)
+
+
+def of_place(make: Callable[..., Stream], *purpose: int) -> Callable[..., Stream]:
+    """The stream of (seed, index, ...), or of the seed alone."""
+    return lambda seed, *place: make(seed, *purpose, *place)
+
+
 # Training: one global stream per step, sliced among the processes, but for the noise
-
-
-def step(seed: int, images_seen: int) -> torch.Generator:
-    """Latents, mixing, labels and penalty factors of one training step."""
-    return torch_stream(seed, images_seen, 0)
+step = of_step(0)  # latents, mixing, labels and penalty factors
+step_mirror = of_step(2)  # which reals are flipped
+step_augment = of_step(3)  # what happens to the images that the discriminator sees
+data_order = of_place(numpy_stream)  # the order of the images in an epoch
 
 
 def step_noise(
@@ -41,75 +55,18 @@ def step_noise(
     return torch_stream(seed, images_seen, 1, rank, device=device)
 
 
-def step_mirror(seed: int, images_seen: int) -> torch.Generator:
-    """Which reals of one training step are flipped."""
-    return torch_stream(seed, images_seen, 2)
-
-
-def step_augment(seed: int, images_seen: int) -> torch.Generator:
-    """What happens to the images that the discriminator sees in one training step."""
-    return torch_stream(seed, images_seen, 3)
-
-
-def data_order(seed: int, epoch: int) -> np.random.Generator:
-    """The order of the images in one epoch."""
-    return numpy_stream(seed, epoch)
-
-
 # Samples: a seed names an image
-
-
-def latent(seed: int) -> np.random.RandomState:
-    """The latent of an image, as NVIDIA's tools draw it."""
-    return np.random.RandomState(seed)
-
-
-def image_noise(seed: int) -> np.random.RandomState:
-    """The noise inputs of an image."""
-    return frozen_stream(seed, 1)
-
-
-def latent_loop(seed: int) -> np.random.RandomState:
-    """The loop through z that begins at the latent of a seed."""
-    return frozen_stream(seed, 10)
-
+latent = np.random.RandomState  # as NVIDIA's tools draw it
+image_noise = of_place(frozen_stream, 1)  # the noise inputs of an image
+latent_loop = of_place(frozen_stream, 10)  # the loop through z that begins at the latent of a seed
 
 # Projection
-
-
-def start(seed: int, index: int) -> torch.Generator:
-    """Where a search begins, if it does not begin at the average w."""
-    return torch_stream(seed, 0, 10, index)
-
-
-def tuning(seed: int) -> torch.Generator:
-    """The w at which a tuned generator is held to what it was."""
-    return torch_stream(seed, 0, 11)
-
+start = of_place(torch_stream, 0, 10)  # where a search begins that does not begin at the average w
+tuning = of_place(torch_stream, 0, 11)  # the w at which a tuned generator is held to what it was
 
 # Metrics
-
-
-def real_mirror(seed: int, index: int) -> int:
-    """Whether a real is flipped: 64 random bits."""
-    return number(seed, 2, index)
-
-
-def sample_label(seed: int, index: int) -> int:
-    """The label of a sample: 64 random bits."""
-    return number(seed, 3, index)
-
-
-def path(seed: int, index: int) -> np.random.RandomState:
-    """The ends of a path through latent space, and the point on it."""
-    return frozen_stream(seed, 4, index)
-
-
-def patches(seed: int, index: int) -> np.random.Generator:
-    """Places of the patches of one image, for the sliced Wasserstein distance."""
-    return numpy_stream(seed, 5, index)
-
-
-def directions(seed: int, level: int) -> np.random.Generator:
-    """Directions of the sliced Wasserstein distance at one level of the pyramid."""
-    return numpy_stream(seed, 6, level)
+real_mirror = of_place(number, 2)  # whether a real is flipped: 64 random bits
+sample_label = of_place(number, 3)  # the label of a sample: 64 random bits
+path = of_place(frozen_stream, 4)  # the ends of a path through latent space, and the point on it
+patches = of_place(numpy_stream, 5)  # of the sliced Wasserstein distance: places in one image
+directions = of_place(numpy_stream, 6)  # of it, too: directions at one level of the pyramid

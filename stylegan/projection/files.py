@@ -17,7 +17,6 @@ from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import write_latents
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.messages import count
-from stylegan.networks import Generator
 from stylegan.projection.distance import Distance, psnr
 from stylegan.projection.search import SearchOptions, project
 from stylegan.projection.tuning import TuningOptions, tune
@@ -95,8 +94,8 @@ def project_files(
     if crop is None or (crop == "pad" and loaded.active_rectangle is not None):
         crop = loaded.crop  # which knows the aspect
     rectangle = loaded.active_rectangle if crop.startswith("pad") else None
-    network = loaded.generator.config
-    like = {"channels": network.image_channels, "premultiply": network.premultiplied, "crop": crop}
+    network, config = loaded.generator, loaded.generator.config
+    like = {"channels": config.image_channels, "premultiply": config.premultiplied, "crop": crop}
     targets, errors = dict[Path, Tensor](), list[Exception]()
     for path in images:
         try:
@@ -107,7 +106,7 @@ def project_files(
         return 0, errors
 
     def write_image(path: Path, image: Tensor) -> None:
-        whole = sampling.to_uint8(image, premultiplied=network.premultiplied)
+        whole = sampling.to_uint8(image, premultiplied=config.premultiplied)
         save_picture(path, sampling.picture(sampling.unpadded(whole, rectangle)[0]), overwrite=True)
 
     growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
@@ -123,11 +122,26 @@ def project_files(
     }
     wanted, steps = torch.cat(list(targets.values())), len(targets) * starts * options.steps
     total = steps + (tuning.steps if tuning else 0)
-    nearest = search(
-        loaded.generator, wanted.split(batch), distance, options, starts, progress, total, **how
-    )
+
+    def nearest() -> Iterator[tuple[Tensor, list[Tensor] | None, Tensor, list[float]]]:
+        """Of each target the best result: ws, noise and image, and the distances of all starts."""
+        done = 0
+        for some in wanted.split(batch):
+            ends = []  # the last state from each start
+            for start in range(starts):
+                for state in project(network, some, distance, options, start=start, **how):
+                    progress(done + len(some) * state.step, total)
+                ends.append(state)
+                done += len(some) * options.steps
+            for i in range(len(some)):
+                distances, row = [float(end.distances[i]) for end in ends], slice(i, i + 1)
+                best = ends[distances.index(min(distances))]
+                noise = best.noise and [noise_map[row] for noise_map in best.noise]
+                yield best.ws[row], noise, best.images[row], distances
+
     found: list[tuple[Tensor, list[Tensor] | None]] = []  # ws and noise of each image
-    for (path, target), (ws, noise, image, distances) in zip(targets.items(), nearest, strict=True):
+    results = zip(targets.items(), nearest(), strict=True)
+    for (path, target), (ws, noise, image, distances) in results:
         found.append((ws, noise))
         near = float(psnr(image, target.to(image), rectangle))
         result: dict[str, Any] = {"image": str(path), **about}
@@ -147,7 +161,7 @@ def project_files(
     if tuning is None:
         return len(found), errors
     how |= {"noise": noise, "batch": batch}
-    for tuned in tune(loaded.generator, wanted, ws, distance, tuning, **how):
+    for tuned in tune(network, wanted, ws, distance, tuning, **how):
         progress(steps + tuned.step, total)
     generator = tuned.generator.eval()
     for (path, target), (ws, noise) in zip(targets.items(), found, strict=True):
@@ -159,29 +173,3 @@ def project_files(
     origin = f"{loaded.origin}, tuned to {count(len(found), 'picture')}"
     save_loaded(out / TUNED, dataclasses.replace(loaded, generator=generator, origin=origin))
     return len(found), errors
-
-
-def search(
-    generator: Generator,
-    batches: Sequence[Tensor],
-    distance: Distance,
-    options: SearchOptions,
-    starts: int,
-    progress: Callable[[int, int], None],
-    total: int,
-    **how: Any,
-) -> Iterator[tuple[Tensor, list[Tensor] | None, Tensor, list[float]]]:
-    """Of each target the nearest result: ws, noise and image, and the distances of all starts."""
-    done = 0
-    for targets in batches:
-        ends = []  # the last state from each start
-        for start in range(starts):
-            for state in project(generator, targets, distance, options, start=start, **how):
-                progress(done + len(targets) * state.step, total)
-            ends.append(state)
-            done += len(targets) * options.steps
-        for i in range(len(targets)):
-            distances, row = [float(end.distances[i]) for end in ends], slice(i, i + 1)
-            best = ends[distances.index(min(distances))]
-            noise = best.noise and [noise_map[row] for noise_map in best.noise]
-            yield best.ws[row], noise, best.images[row], distances

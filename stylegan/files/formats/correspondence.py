@@ -48,28 +48,14 @@ DISCRIMINATOR_SETTINGS = IMAGE_SETTINGS | {
 GENERATOR_SETTINGS = MAPPING_SETTINGS | SYNTHESIS_SETTINGS
 
 KNOWN = {
-    *GENERATOR_SETTINGS,
-    *DISCRIMINATOR_SETTINGS,
-    "blur_filter",
-    "fused_scale",
+    *GENERATOR_SETTINGS, *DISCRIMINATOR_SETTINGS, "blur_filter", "fused_scale",
     # not a property of the weights: they act at run time or in training, or need no translation
     # because one path computes the same
-    "dlatent_avg_beta",
-    "dlatent_broadcast",
-    "dtype",
-    "force_clean_graph",
-    "func_name",
-    "is_template_graph",
-    "is_training",
-    "is_validation",
-    "randomize_noise",
-    "structure",
-    "style_mixing_prob",
-    "truncation_cutoff",
-    "truncation_cutoff_val",
-    "truncation_psi",
+    "dlatent_avg_beta", "dlatent_broadcast", "dtype", "force_clean_graph", "func_name",
+    "is_template_graph", "is_training", "is_validation", "randomize_noise", "structure",
+    "style_mixing_prob", "truncation_cutoff", "truncation_cutoff_val", "truncation_psi",
     "truncation_psi_val",
-}
+}  # fmt: skip
 
 
 def config_from_official(settings: Mapping[str, Any], own: Mapping[str, str]) -> NetworkConfig:
