@@ -37,6 +37,9 @@ TRANSFER_KIMG, TRANSFER_SPEED_KIMG = 2000, 100.0  # at most, with other weights 
 MEMORY_SHARE = 0.6  # of a device that a step is expected to need: kernels take more than tensors
 
 
+Needed = Callable[[TrainConfig], float]  # bytes that a step is expected to take in each process
+
+
 @dataclass(frozen=True)
 class Facts:
     """What decides how pictures are trained."""
@@ -57,11 +60,7 @@ class Facts:
 
 
 def choose(
-    facts: Facts,
-    asked: Sequence[str],
-    needed: Callable[[TrainConfig], float],
-    *,
-    width: int | None = None,
+    facts: Facts, asked: Sequence[str], needed: Needed, *, width: int | None = None
 ) -> tuple[TrainConfig, str]:
     """All that depends on the number of pictures, their size and the device, chosen to fit what is
     `asked`, options as `-o` has them. `needed` is the memory that a step is expected to take, in
@@ -162,9 +161,7 @@ def too_large(facts: Facts, config: TrainConfig) -> str:
     return f"takes {gpus} {days:.0f} days" if days > MOST_DAYS else ""
 
 
-def images_at_once(
-    config: TrainConfig, facts: Facts, needed: Callable[[TrainConfig], float]
-) -> TrainConfig:
+def images_at_once(config: TrainConfig, facts: Facts, needed: Needed) -> TrainConfig:
     """`config` with as many images at once as memory holds, at least a group of the deviation."""
     share = schedule.batch_size_at(config.network.resolution, config.schedule) // facts.processes
     group = min(max(config.network.deviation_group, 1), share)

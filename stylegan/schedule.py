@@ -206,8 +206,7 @@ def phases(config: ScheduleConfig) -> list[tuple[int, int, Stage]]:
 
 
 def coming(schedule: ScheduleConfig, images_seen: int) -> list[Stage]:
-    """A stage of every resolution still to come: the fading one if there is one, as it takes
-    more."""
+    """A stage of every resolution still to come: the fading one if any, as it takes more."""
     stages: dict[int, Stage] = {}
     for _, end, stage in phases(schedule):
         if end > images_seen and not (stage.resolution in stages and stage.alpha == 1):

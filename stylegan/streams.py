@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 Stream = TypeVar("Stream")
+Device = torch.device | str
 
 
-def torch_stream(*key: int, device: torch.device | str = "cpu") -> torch.Generator:
+def torch_stream(*key: int, device: Device = "cpu") -> torch.Generator:
     return torch.Generator(device).manual_seed(number(*key))
 
 
@@ -47,9 +48,7 @@ step_augment = of_step(3)  # what happens to the images that the discriminator s
 data_order = of_place(numpy_stream)  # the order of the images in an epoch
 
 
-def step_noise(
-    seed: int, images_seen: int, rank: int, device: torch.device | str
-) -> torch.Generator:
+def step_noise(seed: int, images_seen: int, rank: int, device: Device) -> torch.Generator:
     """Noise inputs of one process in one training step; on meta nothing is drawn."""
     device = "cpu" if torch.device(device).type == "meta" else device
     return torch_stream(seed, images_seen, 1, rank, device=device)

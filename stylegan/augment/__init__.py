@@ -25,8 +25,7 @@ def draw(
 
 
 def apply(images: Tensor, transform: Transform | None) -> Tensor:
-    """Transformed images (N, C, H, W), differentiable any number of times; never in half
-    precision or tf32."""
+    """Transformed images (N, C, H, W), any number of times differentiable, in full precision."""
     if transform is None:
         return images
     with without_autocast(images), in_float32():

@@ -95,18 +95,16 @@ def names_of(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in PARAMETERS if name in asked)
 
 
-def draw(
-    shape: Sequence[int], names: Iterable[str], probability: float, rng: torch.Generator
-) -> Transform:
-    """Each transform happens to each image with that probability; shape (N, C, H, W). The same
-    numbers are drawn whatever the probability, so that it moves nothing else."""
+def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Generator) -> Transform:
+    """Each transform happens to each image with probability `p`; shape (N, C, H, W). The same
+    numbers are drawn whatever it is, so that it moves nothing else."""
     n = shape[0]
     values = {}
     for name in names_of(names):
         parameter = PARAMETERS[name]
         values[name] = parameter.draw(n, rng)
         # Two rotations; p_rot = 1 - sqrt(1-p) makes P(any) = p.
-        chance = 1 - math.sqrt(max(1 - probability, 0)) if name == "rotate" else probability
+        chance = 1 - math.sqrt(max(1 - p, 0)) if name == "rotate" else p
         chances = parameter.count if name in ("rotate", "imgfilter") else 1
         happens = torch.rand(n, chances, generator=rng, dtype=torch.float64) < chance
         values[name] = torch.where(happens, values[name], math.nan if name == "cutout" else 0.0)

@@ -21,15 +21,13 @@ class Transform:
     cutout: Tensor | None = None  # (N, 4) first and last pixel set to 0, by x and y
 
 
-def draw(
-    shape: Sequence[int], names: Iterable[str], probability: float, rng: torch.Generator
-) -> Transform:
-    """Each transform happens to each image with that probability; shape (N, C, H, W). The same
-    numbers are drawn whatever the names and the probability."""
+def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Generator) -> Transform:
+    """Each transform happens to each image with probability `p`; shape (N, C, H, W). The same
+    numbers are drawn whatever the names and `p`."""
     names = names_of(names)
     n, _, height, width = shape
     u = torch.rand(n, 7, generator=rng, dtype=torch.float64)
-    happens = torch.rand(n, 3, generator=rng, dtype=torch.float64) < probability
+    happens = torch.rand(n, 3, generator=rng, dtype=torch.float64) < p
     size = torch.tensor([width, height])
     color = u[:, :3] * torch.tensor([1.0, 2.0, 1.0]) + torch.tensor([-0.5, 0.0, 0.5])
     color = torch.where(happens[:, :1], color, torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64))

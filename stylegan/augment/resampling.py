@@ -191,7 +191,7 @@ def enlarging(
 ) -> Band:
     """Reflects n pixels at their ends and doubles them by the wavelet's filter, so that pixel i of
     `n + before + after` becomes 2 i; of these doubled pixels only the window (first, end)."""
-    matrix = enlarging_matrix(n, before, after, *like)[slice(*window)]
+    matrix = doubling(n, before, after, *like)[slice(*window)]
 
     def columns_of(rows: slice) -> slice:
         """Pixel i contributes to 2 i - 5 and the next eleven."""
@@ -223,9 +223,7 @@ def low_pass(dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 @functools.lru_cache(maxsize=4)  # both axes of a step and of the one before
-def enlarging_matrix(
-    n: int, before: int, after: int, dtype: torch.dtype, device: torch.device
-) -> Tensor:
+def doubling(n: int, before: int, after: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """All of `enlarging`: (2 (n + before + after), n)."""
     columns = reflected(n, before, after, device)[:, None]
     size = 2 * len(columns)

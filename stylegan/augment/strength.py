@@ -13,8 +13,7 @@ DEFAULTS = {"none": (), "ada": ("bgc",), "diffaugment": diffaugment.NAMES}
 
 @dataclass(frozen=True)
 class AugmentConfig:
-    """Random transforms of what the discriminator sees, for few images; the default is none, as in
-    the paper."""
+    """Random transforms of what the discriminator sees; the default is none, as in the paper."""
 
     kind: Literal["none", "diffaugment", "ada"] = "none"  # for few pictures
     transforms: tuple[str, ...] = ()  # names or groups; none = color, translation, cutout, or bgc

@@ -184,10 +184,8 @@ def align(source: Path, out: Path, landmarks: Path, size: int, overwrite: bool) 
     from stylegan.data.faces import align_files, read_landmarks
 
     faces = read_landmarks(landmarks)
-    with progress_bar("picture") as progress:
-        sides, errors = align_files(
-            source, faces, out, size, overwrite=overwrite, progress=progress
-        )
+    with progress_bar("picture") as bar:
+        sides, errors = align_files(source, faces, out, size, overwrite=overwrite, progress=bar)
     small = [f"{file.name} ({side:.0f})" for file, side in sides.items() if side < size]
     if small:
         note(f"{count(len(small), 'face')} smaller than {size} pixels, enlarged: {listed(small)}")

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     f"[default: that of the run, else auto with --data, {DEFAULT_CONFIG} without]",
 )
 @options.path_option("--out", "Run folder.  [default: runs/<config>]")
-@options.count_option(
-    "--resolution", "Width and height of the pictures: 32, 64, 128, ...", None, 4, 1024
-)
+@options.count_option("--resolution", "Width and height of pictures: 32, 64, ...", None, 4, 1024)
 @options.number_option("--kimg", "Length, in thousands of pictures shown.", least=0.001)
 @options.count_option("--width", "Largest number of channels of a layer.")
 @click.option(
@@ -182,9 +180,8 @@ def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> 
     with backend_flags(config):
         kept = keep_threads(newest_state(run)[1] if begun else {}, device)
         trial = Trial(config, device).run(coming(config.schedule, 0), choose_threads=not begun)
-    print_hint(
-        *plan_lines(config, trial.costs, device), *kept, *trial.threads, *outlook(trial, begun)
-    )
+    plan = plan_lines(config, trial.costs, device)
+    print_hint(*plan, *kept, *trial.threads, *outlook(trial, begun))
 
 
 def write_page(out: Path, device: "torch.device") -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 POINTS = 4  # of a walk, unless seeds are chosen
 OTHERS = "10-13"  # seeds of source B
+Ends = tuple[float, float]  # of what a film changes
 FrameCount = Callable[..., int]  # frames of a film, or of one through so many points
 LOOP = click.option(
     "--loop/--no-loop", default=True, help="End where the film begins, so that it can repeat."
@@ -187,9 +188,7 @@ def mixing(
     *(LOOP, options.CUTOFF_ALL, CENTERS, EDIT, RESOLUTION),
     length=6,
 )
-def truncation(
-    selection: Selection, frames: FrameCount, psis: tuple[float, float], loop: bool
-) -> "Film":
+def truncation(selection: Selection, frames: FrameCount, psis: Ends, loop: bool) -> "Film":
     """Change psi from full variety to opposites, and back.
 
     \b
@@ -213,9 +212,7 @@ def truncation(
     *(LOOP, *LOOK),
     length=6,
 )
-def edit(
-    selection: Selection, frames: FrameCount, strengths: tuple[float, float], loop: bool
-) -> "Film":
+def edit(selection: Selection, frames: FrameCount, strengths: Ends, loop: bool) -> "Film":
     """Change the strength of edits, there and back.
 
     \b

@@ -110,7 +110,7 @@ def check(
     """What is in a folder, zip or store, and what `prepare` would leave out. Every image is decoded
     or compared with its hash; without `decode` only the heads of files are read, and damage behind
     them is not found."""
-    check_settings(resolution, crop, channels)
+    check_settings(resolution, crop, channels, premultiply=False)
     if is_store(source):
         store = Store(source)
         if decode:

@@ -16,6 +16,7 @@ from .prepare import map_ahead
 from .store import Store
 
 RANGE_SCALE = float(np.float32(2 / 255))  # a float32 number officially, also in float64
+Indices = Iterator[np.ndarray]  # of images
 
 
 class Batch(NamedTuple):
@@ -29,7 +30,7 @@ class Batch(NamedTuple):
         return Batch(sent(self.images, device), labels)
 
 
-def epochs(num_images: int, seed: int, start: int) -> Iterator[np.ndarray]:
+def epochs(num_images: int, seed: int, start: int) -> Indices:
     """Endless image indices: the order of each epoch, the first without what is before `start`."""
     epoch, skip = divmod(start, num_images)
     for e in itertools.count(epoch):
@@ -95,9 +96,7 @@ def batches(
     return moved(ahead, device) if on_gpu else (batch.on(device) for batch in ahead)
 
 
-def shares(
-    epochs: Iterator[np.ndarray], batch_size: int, rank: int, world_size: int
-) -> Iterator[np.ndarray]:
+def shares(epochs: Indices, batch_size: int, rank: int, world_size: int) -> Indices:
     """The indices of this rank's part of each global batch."""
     size = batch_size // world_size
     order = next(epochs)

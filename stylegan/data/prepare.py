@@ -139,9 +139,7 @@ def write_levels(
     return kept, skipped, {file_name(r): digest.hexdigest() for r, digest in hashes.items()}
 
 
-def check_settings(
-    resolution: int | None, crop: Crop, channels: int, premultiply: bool = False
-) -> None:
+def check_settings(resolution: int | None, crop: Crop, channels: int, premultiply: bool) -> None:
     """ValueError for a store that cannot be."""
     if resolution is not None:
         check_resolution(resolution)

@@ -99,9 +99,7 @@ def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> 
             f"latents (.npz); found {listed(others, 3, ', ') if others else 'neither'}"
         )
     generator, config = loaded.generator, loaded.generator.config
-    found = {
-        str(file.resolve()): read_latents(file, generator, labels).ws.mean(dim=1) for file in files
-    }
+    found = {str(p.resolve()): read_latents(p, generator, labels).ws.mean(dim=1) for p in files}
     if seeds := sorted({int(p.stem.removeprefix("seed")) for p in pictures}):
         if config.label_dim and labels is None:
             labels = torch.eye(config.label_dim)[[seed % config.label_dim for seed in seeds]]

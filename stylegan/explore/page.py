@@ -77,12 +77,10 @@ class Page:
         yield {"wanted": png_url(wanted), "caption": f"wanted: {name}"}
         distance, _ = projection.choose_distance("auto", loaded)
         options = projection.SearchOptions(read["steps"], read["space"])
-        label = one_hot(loaded, self.controls.view(values, self.own).label)
-        growth: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
+        given: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
+        given["labels"] = one_hot(loaded, self.controls.view(values, self.own).label)
         with self.searching:
-            for state in projection.project(
-                network, target, distance, options, labels=label, **growth
-            ):
+            for state in projection.project(network, target, distance, options, **given):
                 if self.closing.is_set():
                     return
                 if state.step % max(1, options.steps // LOOKS) and state.step < options.steps:

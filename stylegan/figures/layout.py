@@ -204,8 +204,7 @@ def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 def fitting_font(
     labels: Sequence[str], width: int, largest: int = TEXT, others: Sequence[str] = ()
 ) -> Font:
-    """A font for the labels and other texts, from 9 to `largest` pixels, as large as the widest
-    label allows."""
+    """A font for the labels and other texts, as large as the widest label allows: to `largest`."""
     for size in range(largest, SMALLEST_TEXT - 1, -1):
         font = font_of([*labels, *others], size)
         if max(font.getlength(label) for label in labels) <= width:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL.Image import Image
 from torch import Tensor
 
 from stylegan import sampling
@@ -71,14 +71,12 @@ def pictures(loaded: LoadedGenerator, points: Points) -> np.ndarray:
     return np.stack(list(loaded.pictures(points.seeds, ws=points.ws, noise=points.noise)))
 
 
-def labelled_grid(
-    loaded: LoadedGenerator, points: Points, columns: int | None = None
-) -> Image.Image:
+def labelled_grid(loaded: LoadedGenerator, points: Points, columns: int | None = None) -> Image:
     """One picture for each point, none left out. Figure 2 of the paper."""
     return grid(pictures(loaded, points), columns, labels=points.names)
 
 
-def truncation(loaded: LoadedGenerator, points: Points, psis: Sequence[float]) -> Image.Image:
+def truncation(loaded: LoadedGenerator, points: Points, psis: Sequence[float]) -> Image:
     """A row for each point, a column for each psi. Figure 8 of the paper: at psi 0 all are the
     average picture, below it their opposites."""
     columns = [pictures(loaded.adjusted(psi=psi), points) for psi in psis]
@@ -91,7 +89,7 @@ def classes(
     seeds: Sequence[int],
     chosen: Sequence[str] = (),
     noise: Noise = "const",
-) -> Image.Image:
+) -> Image:
     """A row for each seed, a column for each class, or each that is chosen by name or number: the
     same latent with every label. ValueError for a network without labels."""
     count = loaded.generator.config.label_dim
@@ -105,7 +103,7 @@ def classes(
 
 def timelapse(
     snapshots: Iterable[LoadedGenerator], points_of: Callable[[LoadedGenerator], Points]
-) -> Image.Image:
+) -> Image:
     """A row for each point, a column for each snapshot of a run."""
     columns, labels = [], []
     for loaded in snapshots:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stylegan.disk import atomic_file
 from stylegan.messages import listed, readable
@@ -83,10 +83,8 @@ def read_torch(path: Path) -> object:
                 f"({readable(refused[1])}) that only running code from the file would restore, so "
                 "it was refused"
             ) from error
-        reason = readable(str(error).split("\n")[0] or type(error).__name__)
-        raise ValueError(
-            f"{path} is damaged or not a checkpoint of this project: {reason}"
-        ) from error
+        why = readable(str(error).split("\n")[0] or type(error).__name__)
+        raise ValueError(f"{path} is damaged or not a checkpoint of this project: {why}") from error
     return content
 
 
@@ -145,23 +143,19 @@ def checked(payload: object, path: Path) -> dict[str, Any]:
     """The content of `path` if it is a payload of ours that this version can use."""
     if not isinstance(payload, dict) or payload.get("format") != FORMAT:
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")
-    version, kind = payload.get("version"), payload.get("kind")
+    version, kind, what = payload.get("version"), payload.get("kind"), f"{path} is damaged"
     if type(version) is not int:
-        raise ValueError(
-            f"{path} is damaged: its version is {readable(repr(version))}, not a whole number"
-        )
+        raise ValueError(f"{what}: its version is {readable(repr(version))}, not a whole number")
     if version > VERSION:
         raise ValueError(f"{path} has version {version}; this program reads up to {VERSION}")
     if not isinstance(kind, str) or kind not in NETWORKS:
         known = ", ".join(NETWORKS)
-        raise ValueError(
-            f"{path} is damaged: its kind is {readable(repr(kind))}, not one of {known}"
-        )
+        raise ValueError(f"{what}: its kind is {readable(repr(kind))}, not one of {known}")
     for name in NETWORKS[kind]:
         try:
             check_weights(payload.get(name))
         except ValueError as error:
-            raise ValueError(f"{path} is damaged: {error} (field {name!r})") from error
+            raise ValueError(f"{what}: {error} (field {name!r})") from error
     return payload
 
 
@@ -174,14 +168,8 @@ def check_weights(weights: object) -> None:
             raise ValueError(f"weights must be tensors by name; {name!r}: {type(value).__name__}")
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Copy `weights` into `module`; ValueError, and nothing is copied, unless all of them fit."""
-    module.load_state_dict(fitting(module.state_dict(), weights))
-
-
 def fitting(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights without the prefix `module.` of DataParallel and DDP; one ValueError for all
-    `misfits`."""
+    """The weights without the prefix `module.` of DataParallel; one ValueError for all misfits."""
     given = {name.removeprefix("module."): value for name, value in weights.items()}
     problems = misfits(wanted, given)
     if problems:

@@ -191,9 +191,7 @@ class LoadedGenerator:
         if count == 0:
             if class_name is None:
                 return None
-            raise ValueError(
-                f"the class {class_name} was given, but the {self.origin} has no labels"
-            )
+            raise ValueError(f"class {class_name} was given, but the {self.origin} has no labels")
         if class_name is None:
             known = ", ".join(map(readable, names)) or f"0 to {count - 1}"
             raise ValueError(
@@ -246,14 +244,12 @@ def fits(about: Mapping[str, Any], generator: Generator) -> bool:
 def checked_centers(centers: Any, w_dim: int) -> Tensor:
     """Centres (K, w_dim), K from 1, as float32. ValueError for what no file should say."""
     try:
-        found = torch.as_tensor(centers).float()
+        rows = torch.as_tensor(centers).float()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError("centers must be rows of numbers") from error
-    if found.ndim != 2 or not len(found) or found.shape[1] != w_dim or not found.isfinite().all():
-        raise ValueError(
-            f"centers must be rows of {w_dim} finite numbers, not {tuple(found.shape)}"
-        )
-    return found
+    if rows.ndim != 2 or not len(rows) or rows.shape[1] != w_dim or not rows.isfinite().all():
+        raise ValueError(f"centers must be rows of {w_dim} finite numbers, not {tuple(rows.shape)}")
+    return rows
 
 
 def in_the_middle(edges: Sequence[int]) -> bool:

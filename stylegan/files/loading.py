@@ -19,18 +19,17 @@ ACCEPTED = (
     "a checkpoint of rosinality, genforce, huangzh13 or mmgeneration (.model, .pth), "
     f"an https address with #sha256=... of such a file, or a bundled name ({', '.join(BUNDLED)})"
 )
+Device = str | torch.device
 
 
-def load_generator(
-    path_or_url: str | Path, *, map_location: str | torch.device = "cpu"
-) -> SeededGenerator:
+def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> SeededGenerator:
     """The generator that `path_or_url` names, as for `load_source`, in eval mode. `sample` makes
     pictures as its file says; calls take the `resolution` and `alpha` of its `loaded`."""
     return SeededGenerator.of(load_source(path_or_url, map_location=map_location))
 
 
 def load_bundled(
-    name: str, *, pretrained: bool = True, map_location: str | torch.device = "cpu"
+    name: str, *, pretrained: bool = True, map_location: Device = "cpu"
 ) -> SeededGenerator:
     """A generator that ships with the package, or the same network with random weights."""
     loaded = load_source(name)
@@ -40,7 +39,7 @@ def load_bundled(
     return SeededGenerator.of(loaded).to(map_location)
 
 
-def load_source(source: str | Path, *, map_location: str | torch.device = "cpu") -> LoadedGenerator:
+def load_source(source: str | Path, *, map_location: Device = "cpu") -> LoadedGenerator:
     """The generator of what is `ACCEPTED`. A bundled name comes before a path (write ./people64 for
     a folder called that). Of a run the newest generator file that can be read is taken, else the
     newest such state; of a state its average generator. Nothing in a file is ever executed."""
@@ -48,7 +47,7 @@ def load_source(source: str | Path, *, map_location: str | torch.device = "cpu")
 
 
 def load_with_file(
-    source: str | Path, *, map_location: str | torch.device = "cpu"
+    source: str | Path, *, map_location: Device = "cpu"
 ) -> tuple[LoadedGenerator, Path]:
     """The same, and the file that it was read from."""
     damaged: list[ValueError] = []
@@ -93,9 +92,7 @@ def files_of(path: Path, *, states_first: bool = False) -> list[Path]:
     return files
 
 
-def load_discriminator(
-    source: str | Path, *, map_location: str | torch.device = "cpu"
-) -> Discriminator:
+def load_discriminator(source: str | Path, *, map_location: Device = "cpu") -> Discriminator:
     """The discriminator, in eval mode, of a run (its newest state), a state file, an official
     snapshot, what `stylegan convert --discriminator` wrote, or an address of one of these."""
     path = files_of(located(source), states_first=True)[0]

@@ -119,9 +119,7 @@ def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
     logits = logits[:, 0] if logits.shape[1:] == (1,) else logits
     if logits.ndim != 1 or not logits.isfinite().all():
         what = f"{tuple(logits.shape)}" if logits.ndim != 1 else "some that are not finite"
-        raise ValueError(
-            f"the classifier {name} must give logits (n,), (n, 1) or (n, 2), not {what}"
-        )
+        raise ValueError(f"classifier {name} must give logits (n,), (n, 1) or (n, 2), not {what}")
     return logits.float()
 
 

@@ -114,6 +114,5 @@ def tune(
 
 
 def toward(ws: Tensor, w: Tensor, radius: float) -> Tensor:
-    """Styles at that distance from each row of ws (N, num_styles, w_dim), in the direction of w
-    (N, w_dim)."""
+    """Styles at that distance from ws (N, num_styles, w_dim), in the direction of w (N, w_dim)."""
     return ws + radius * F.normalize(w[:, None] - ws, dim=2)

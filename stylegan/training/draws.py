@@ -123,10 +123,8 @@ def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
         return change(value)
     if not hasattr(value, "__dataclass_fields__"):
         return value
-    fields = {
-        f.name: map_tensors(getattr(value, f.name), change) for f in dataclasses.fields(value)
-    }
-    return dataclasses.replace(value, **fields)
+    changed = {name: map_tensors(one, change) for name, one in vars(value).items()}
+    return dataclasses.replace(value, **changed)
 
 
 def draw_transforms(

@@ -168,8 +168,7 @@ class Loop:
             self.recorder.write_state()
 
     def evaluate(self, stage: Stage) -> bool:
-        """Measure the average generator, and write it if it is the best so far. False if a file
-        could not be written."""
+        """Measure the average generator; write it if it is the best. False if that failed."""
         if self.evaluation is None:
             return True
         started = time.perf_counter()

@@ -119,8 +119,7 @@ class Cost(NamedTuple):  # of one training step at one resolution
 
 
 class Trial:
-    """Steps with random images before a training: what each resolution costs, and how many threads
-    are faster."""
+    """Steps with random images: what each resolution costs, and how many threads are faster."""
 
     def __init__(self, config: TrainConfig, device: torch.device) -> None:
         self.config, self.device = config, device

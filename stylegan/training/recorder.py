@@ -73,8 +73,7 @@ class Meter:
 
 @dataclass
 class Recorder:
-    """Writes the files of a run, in the first process. What the disk refuses is reported, and
-    training goes on."""
+    """Writes the files of a run, in the first process. What the disk refuses is reported."""
 
     state: TrainState
     store: Store

@@ -190,17 +190,15 @@ def keep_threads(payload: Mapping[str, Any], device: torch.device) -> list[str]:
     return [f"{count(threads, 'thread')}, as before; OMP_NUM_THREADS={most} changes it"]
 
 
-def begin(
-    state: TrainState, folder: RunFolder, init_from: "str | Path | Start | None"
-) -> list[str]:
+def begin(state: TrainState, run: RunFolder, init_from: "str | Path | Start | None") -> list[str]:
     """Give a new state the weights of `init_from` that fit; which do."""
     if init_from is not None:
         from stylegan.training.transfer import initialize_from
 
         return initialize_from(state, init_from)
-    if lost := on_all_ranks(folder.lineage):
+    if lost := on_all_ranks(run.lineage):
         raise ValueError(
-            f"{folder.path} was to start from {readable(lost[-1].source)} and has saved no "
+            f"{run.path} was to start from {readable(lost[-1].source)} and has saved no "
             "state yet: give --init-from again, or choose another --out"
         )
     return []
@@ -243,18 +241,16 @@ def resume(
     return [f"the run continues with {', '.join(changes)}: results differ in round-off"]
 
 
-def announcement(
-    state: TrainState, store: Store, folder: RunFolder, resumed: Path | None
-) -> list[str]:
+def announcement(state: TrainState, store: Store, run: RunFolder, newest: Path | None) -> list[str]:
     labels, conditional = len(store.label_names), state.config.data.labels
     images = f"{store.num_images} images of {store.meta.source}"
     images += f", {count(labels, 'label')}" if conditional else ""
-    lines = [f"{images}; run {folder.path} on {state.device}"]
+    lines = [f"{images}; run {run.path} on {state.device}"]
     if labels > 1 and not conditional:
         lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
-    if resumed is not None:
-        lines.append(f"continuing from {resumed}")
+    if newest is not None:
+        lines.append(f"continuing from {newest}")
     elif store.skipped:
         left, seen = len(store.skipped), len(store.skipped) + store.num_images
-        lines.append(f"{left} of {count(seen, 'image')} left out; see {folder.skipped_file}")
+        lines.append(f"{left} of {count(seen, 'image')} left out; see {run.skipped_file}")
     return lines

@@ -135,7 +135,8 @@ class TrainState:
         """Continue where `payload` was saved."""
         self.pending.clear()
         for name in NETWORKS:
-            checkpoint.load_weights(getattr(self, name), payload[name])
+            network = getattr(self, name)
+            network.load_state_dict(checkpoint.fitting(network.state_dict(), payload[name]))
         for name in OPTIMIZATION:
             getattr(self, name).load_state_dict(payload[name])
         growth = payload["growth"]

@@ -84,8 +84,7 @@ def film(
     captions: Sequence[str] = (),
     noise: Noise = "const",
 ) -> Film:
-    """A frame for each place t (n,), its pictures in rows of `columns`. Random noise is different
-    in every picture."""
+    """A frame for each place t (n,), in rows of `columns`. Random noise differs in each picture."""
     cells = styles(t[:1]).shape[1]
     at_once = max(1, sampling.default_batch(loaded.resolution) // cells)
 
@@ -188,8 +187,7 @@ def morph_film(
 
 
 def between(first: float, last: float, count: int, *, closed: bool) -> Tensor:
-    """`count` numbers evenly from `first` to `last`, or if `closed` there and back, slowly at both
-    ends."""
+    """`count` numbers evenly from `first` to `last`; `closed`: there and back, slow at the ends."""
     t = places(count, 1 if closed else 2, closed=closed)
     if closed:
         t = (1 - torch.cos(2 * math.pi * t)) / 2

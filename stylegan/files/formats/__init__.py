@@ -79,7 +79,6 @@ def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> N
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
         raise ValueError(f"a {ending} file holds weights, for every noise; leave noise out")
-    if ending in NEEDED and importlib.util.find_spec(NEEDED[ending]) is None:
-        raise ValueError(
-            f'writing {ending} files needs {NEEDED[ending]}: pip install -e ".[export]"'
-        )
+    needed = NEEDED.get(ending)
+    if needed and importlib.util.find_spec(needed) is None:
+        raise ValueError(f'writing {ending} files needs {needed}: pip install -e ".[export]"')

@@ -302,9 +302,7 @@ def said_by_genforce(content: Mapping[str, Any], weights: Weights, config: Netwo
     }
 
 
-def said_by_mmgeneration(
-    content: Mapping[str, Any], weights: Weights, config: NetworkConfig
-) -> Said:
+def said_by_mmgen(content: Mapping[str, Any], weights: Weights, config: NetworkConfig) -> Said:
     """Growth and images seen, where the file says them."""
     state = content.get("state_dict")
     others = {**content, **state} if isinstance(state, Mapping) else {}
@@ -428,7 +426,7 @@ MMGENERATION = Layout(  # and its successor mmagic: StyleGANV1
     config={"activation_before_blur": True},
     latent_norm=1 / (1 + 1e-6),  # to 1e-7: they add 1e-6 to the norm of a latent
     psi=1.0,
-    said=said_by_mmgeneration,
+    said=said_by_mmgen,
     notes=(
         "not specified by the file, taken as published: lr_mlp 0.01, images in the order blue, "
         "green, red",

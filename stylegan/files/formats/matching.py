@@ -71,8 +71,6 @@ def growth(name: str, lod: Any, full: int) -> dict[str, Any]:
     array = np.asarray(lod)
     levels = len(resolutions(full))
     if array.size != 1 or array.dtype.kind not in "fiu" or not 0 <= array.item() <= levels - 1:
-        raise ValueError(
-            f"{name} is {readable(str(lod))}, which is not a level of {full}x{full} images"
-        )
+        raise ValueError(f"{name} is {readable(lod)}, which is not a level of {full}x{full} images")
     level = float(array.item())
     return {"resolution": full >> math.floor(level), "alpha": 1 - level % 1}

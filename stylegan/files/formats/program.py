@@ -45,9 +45,8 @@ class Images(nn.Module):
         ws = generator.broadcast(generator.mapping(z, labels))
         near = torch.lerp(generator.w_avg, ws[:, : self.cutoff], psi)  # whatever psi is
         ws = near if self.cutoff is None else torch.cat([near, ws[:, self.cutoff :]], dim=1)
-        images: Tensor = generator.synthesis(
-            ws, noise=self.noise if noise is None else noise, **self.stage
-        )
+        maps = self.noise if noise is None else noise
+        images: Tensor = generator.synthesis(ws, noise=maps, **self.stage)
         images = sampling.unpremultiply(images) if generator.config.premultiplied else images
         if self.rectangle is None:
             return images
