@@ -57,9 +57,8 @@ def total_move(edits: Sequence[Edit], config: NetworkConfig) -> Tensor | None:
     move = torch.zeros(config.num_styles(), config.w_dim, dtype=torch.float64)
     for edit in edits:
         if len(edit.direction) != config.w_dim:
-            raise ValueError(
-                f"an edit of {len(edit.direction)} numbers does not fit w of {config.w_dim}"
-            )
+            numbers = f"{len(edit.direction)} numbers"
+            raise ValueError(f"an edit of {numbers} does not fit w of {config.w_dim}")
         rows = range(len(move)) if edit.layers is None else check_layers(edit.layers, config)
         move[rows.start : rows.stop] += edit.strength * edit.direction.cpu().double()
     return move.float()

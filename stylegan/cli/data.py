@@ -135,9 +135,8 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     stores = {store.path.name: store for store in cached_stores(folder)}
     for name in names:
         if name not in stores:
-            raise ValueError(
-                f"{readable(name)} is not in {readable(folder)}{suggestion(name, list(stores))}"
-            )
+            hint = suggestion(name, list(stores))
+            raise ValueError(f"{readable(name)} is not in {readable(folder)}{hint}")
     latest = time.time() - (older or 0) * 24 * 60 * 60
     chosen = [stores[name] for name in names or stores if stores[name].last_used <= latest]
     total = f"{count(len(chosen), 'store')}, {mib(sum(store.size_bytes for store in chosen))}"

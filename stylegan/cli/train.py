@@ -157,8 +157,7 @@ def train(
         except training.Stopped as stopped:
             print_hint(str(stopped))
             sys.exit(stopped.exit_code)
-        made = run.report_file.exists() and state.images_seen == begun
-        if first_process() and not made:
+        if first_process() and not (run.report_file.exists() and state.images_seen == begun):
             write_page(run.path, chosen)
         label = store.label_names[0] if config.network.label_dim else None
         print_hint(*closing_lines(run, config, label))

@@ -49,9 +49,8 @@ def whole_range(text: str, noun: str, most: int) -> range:
     """`3` or `0-7`, both ends included."""
     ends = re.fullmatch(r"\s*(\d{1,20})\s*(?:-\s*(\d{1,20})\s*)?", text, re.ASCII)
     if not ends:
-        raise ValueError(
-            f"{readable(text.strip(), SHOWN)} is neither a {noun} nor a range like 0-3"
-        )
+        given = readable(text.strip(), SHOWN)
+        raise ValueError(f"{given} is neither a {noun} nor a range like 0-3")
     first, last = int(ends[1]), int(ends[2] or ends[1])
     if last > most:
         raise ValueError(f"a {noun} is a whole number from 0 to {most}, not {last}")

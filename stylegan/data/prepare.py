@@ -52,8 +52,7 @@ def prepare(
     out, fit = Path(out), Fit.of(crop)
     check_settings(resolution, crop, channels, premultiply)
     check_folder(out, empty=True)
-    if not isinstance(source, Source):
-        source = open_source(source, include=include)
+    source = source if isinstance(source, Source) else open_source(source, include=include)
     fingerprint = source.fingerprint(source.names)  # first: files may change meanwhile
     full = resolution or offered_resolution(source, crop)
 

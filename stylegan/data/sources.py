@@ -175,8 +175,7 @@ class ZipSource(FileSource):
         except Exception as error:  # a damaged directory can raise almost anything
             what = f"{readable(path)} is neither a folder nor a sound zip"
             raise ValueError(f"{what}: {readable(reason_of(error))}; {SEE}") from error
-        entries = self.archive.infolist()
-        self.members = {info.filename.replace("\\", "/"): info for info in entries}
+        self.members = {info.filename.replace("\\", "/"): info for info in self.archive.infolist()}
         names = [name for name in self.members if not any(map(hidden, name.split("/")))]
         super().__init__(path, (name for name in names if not name.endswith("/")), include)
 

@@ -43,8 +43,7 @@ def of_seeds(
     if not seeds:
         raise ValueError("at least one seed is needed")
     z = sampling.latents(seeds, loaded.generator.config.z_dim).to(loaded.generator.w_avg)
-    names = [f"seed {seed}" for seed in seeds]
-    return Points(names, seeds, loaded.styles(z, labels), noise, z)
+    return Points([f"seed {seed}" for seed in seeds], seeds, loaded.styles(z, labels), noise, z)
 
 
 def of_latents(

@@ -72,9 +72,8 @@ def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
             f"{NONCOMMERCIAL}, so the card cannot say {readable(licence)}"
         )
     if not licence:
-        raise ValueError(
-            'a model card says under which licence the weights are: pass Card("mit", ...)'
-        )
+        what = "a model card says under which licence the weights are"
+        raise ValueError(f'{what}: pass Card("mit", ...)')
     data = ModelCardData(
         license=licence,
         library_name="stylegan",

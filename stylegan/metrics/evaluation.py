@@ -43,8 +43,7 @@ def evaluation_of(
             try:
                 result.append_to(run.metrics_file)
             except OSError as error:  # the state and log.jsonl hold the numbers too
-                name = run.metrics_file.name
-                tools.tell(f"could not write {name}: {reason_of(error)}; going on")
+                tools.tell(f"could not write {run.metrics_file.name}: {reason_of(error)}; going on")
             scores |= result.scores()
         return scores
 

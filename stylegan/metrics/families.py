@@ -7,6 +7,7 @@ anything in EfficientNet's features, which have a scale of their own.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -72,9 +73,8 @@ class Family:
             dim = self.dim_of_reals or network.dim
             batches = source.reals(num_reals, evenly=self.evenly)
             key = {**of_reals, **network.about(), "evenly": self.evenly, "torch": torch.__version__}
-            reals = cached(
-                tools, f"{self.name}-features", key, lambda: features(batches, num_reals, dim)
-            )
+            make = partial(features, batches, num_reals, dim)
+            reals = cached(tools, f"{self.name}-features", key, make)
             of_reals |= {"chosen": "evenly"} if self.evenly else {}
 
         def compare() -> dict[str, Measured]:
@@ -112,8 +112,7 @@ def compare_inception(
         )
         name = "kernel_inception_distance"
         values = {"kid": found[f"{name}_mean"], "kid_std": found[f"{name}_std"]}
-        about = {"subsets": KID_SUBSETS, "subset_size": size, "subset_seed": SEED}
-        return Measured(values, about)
+        return Measured(values, {"subsets": KID_SUBSETS, "subset_size": size, "subset_seed": SEED})
     found = metric_prc.prc_features_to_metric(
         *(rows.to(source.device) for rows in both),
         prc_neighborhood=NEIGHBORHOOD,

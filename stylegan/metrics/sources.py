@@ -219,8 +219,7 @@ class OtherHalf(FixedImages):
         return cls(resolution=source.size, **{name: getattr(source, name) for name in names})
 
     def fakes(self, num: int) -> Iterator[Tensor]:
-        others = self.require_store().images(self.size)[1::2]
-        return self.reals(num, evenly=True, images=others)
+        return self.reals(num, evenly=True, images=self.require_store().images(self.size)[1::2])
 
 
 def store_of(

@@ -127,5 +127,4 @@ def psnr(images: Tensor, targets: Tensor, rectangle: Rectangle | None = None) ->
     if rectangle is not None:
         rows, columns = active_part(rectangle, *difference.shape[2:])
         difference = difference[:, :, rows, columns]
-    mean_square = difference.square().mean(dim=(1, 2, 3))
-    return (10 * torch.log10(4 / mean_square)).clamp(max=BEST_PSNR)
+    return (10 * torch.log10(4 / difference.square().mean(dim=(1, 2, 3)))).clamp(max=BEST_PSNR)

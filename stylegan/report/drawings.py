@@ -65,8 +65,7 @@ def drawings_of(
         return Drawings(*[f"No generator of the run can be read: {error}"] * 2)
     sweep, run = truncation_sweep(loaded), RunFolder(folder)
     try:
-        prepared = partial(progress, "prepared")
-        store = store_of(loaded, run, data, tell=tools.tell, progress=prepared)
+        store = store_of(loaded, run, data, tell=tools.tell, progress=partial(progress, "prepared"))
         if store is None:
             raise ValueError("the training images are gone; stylegan report --data finds them.")
         mirror = run.config().data.mirror

@@ -187,8 +187,7 @@ class Loop:
     def answer(self, signals: list[int]) -> None:
         """Save the state if the clock or a signal asks for it; Stopped after saving it."""
         recorder = self.recorder
-        due = recorder.minutes_are_over() and not self.health.in_doubt
-        stop, save = agree(signals, due)
+        stop, save = agree(signals, recorder.minutes_are_over() and not self.health.in_doubt)
         saved = (stop or save) and recorder.write_state()
         if saved and not stop:
             recorder.line("saved", images_seen=self.state.images_seen)

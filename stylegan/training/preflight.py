@@ -229,8 +229,7 @@ def outlook(trial: Trial, images_seen: int) -> list[str]:
     costs, device = trial.costs, trial.device
     if not costs:
         return []
-    plan = trial.config.schedule
-    left = seconds_left(plan, images_seen, lambda r: costs[r].seconds_per_image)
+    left = seconds_left(trial.config.schedule, images_seen, lambda r: costs[r].seconds_per_image)
     resolution = max(costs, key=lambda r: costs[r].memory_bytes)
     here = f"this {'GPU' if device.type == 'cuda' else device.type.upper()}"
     here += " while other programs use its cores" if trial.shared else ""

@@ -188,11 +188,9 @@ class Recorder:
                 from torch.utils.tensorboard import SummaryWriter
 
                 # what an earlier process wrote beyond the state that this one began with is void
-                folder = str(self.folder.tensorboard)
-                self.curves = SummaryWriter(folder, purge_step=self.began + 1)
+                self.curves = SummaryWriter(str(self.folder.tensorboard), purge_step=self.began + 1)
             for name, value in values.items():
-                picture = isinstance(value, Tensor)
-                add = self.curves.add_image if picture else self.curves.add_scalar
+                add = self.curves.add_image if isinstance(value, Tensor) else self.curves.add_scalar
                 add(name, value, self.state.images_seen)
         except OSError as error:
             self.tensorboard = False

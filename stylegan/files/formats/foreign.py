@@ -313,9 +313,8 @@ def said_by_mmgen(content: Mapping[str, Any], weights: Weights, config: NetworkC
 
     resolution, seen = scalar("_curr_scale_int"), scalar("shown_nkimg")
     alpha = scalar("_curr_transition_weight")
-    grown = {"resolution": int(resolution)} if resolution in resolutions(config.resolution) else {}
     return {
-        **grown,
+        **({"resolution": int(resolution)} if resolution in resolutions(config.resolution) else {}),
         "alpha": alpha if 0 <= alpha <= 1 else 1.0,
         "images_seen": round(1000 * seen) if 0 <= seen < 1e9 else None,
     }

@@ -184,9 +184,8 @@ def attributes(
     if found != builder:
         role = {"G_style": "generator", "D_basic": "discriminator"}.get(builder, "component")
         program = f", of {BUILDERS[found]}" if found in BUILDERS else ""
-        raise OfficialFileError(
-            f"has a {role} built by {readable(found)} instead of {builder}{program}"
-        )
+        built = f"built by {readable(found)} instead of {builder}"
+        raise OfficialFileError(f"has a {role} {built}{program}")
     for name, value in settings.items():
         if not isinstance(name, str) or not is_plain(value):
             raise OfficialFileError("has a setting that is not a plain value")
@@ -241,9 +240,6 @@ def numeric_array(name: str, record: Inert) -> np.ndarray:
     if not isinstance(data, bytes) or not plain_shape:
         raise OfficialFileError(f"has a variable {name} without plain bytes and a shape")
     if math.prod(shape) * size != len(data):
-        claim = readable(str(shape))
-        raise OfficialFileError(
-            f"has a variable {name} that claims shape {claim} but holds {len(data)} bytes"
-        )
-    values = np.frombuffer(data, byte_order + code)
-    return values.reshape(shape, order="F" if fortran else "C")
+        claim = f"claims shape {readable(shape)} but holds {len(data)} bytes"
+        raise OfficialFileError(f"has a variable {name} that {claim}")
+    return np.frombuffer(data, byte_order + code).reshape(shape, order="F" if fortran else "C")
