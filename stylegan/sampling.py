@@ -56,6 +56,11 @@ def mapped(generator: Generator, z: Tensor, labels: Tensor | None = None) -> Ten
     return generator.mapping(z.to(average), labels)
 
 
+def in_turn(indices: Sequence[int], classes: int) -> Tensor | None:
+    """One-hot labels (N, classes): class i modulo `classes` for each index i; None without any."""
+    return torch.eye(classes)[[i % classes for i in indices]] if classes else None
+
+
 @torch.inference_mode()
 def mapped_samples(generator: Generator, samples: int, label: Tensor | None = None) -> Tensor:
     """w (samples, w_dim) of the seeds 0, 1, ...; with labels, the classes take turns, unless one
@@ -63,9 +68,7 @@ def mapped_samples(generator: Generator, samples: int, label: Tensor | None = No
     config, rows = generator.config, []
     for start in range(0, samples, LATENTS_AT_ONCE):
         seeds = range(start, min(start + LATENTS_AT_ONCE, samples))
-        labels = label
-        if label is None and config.label_dim:
-            labels = torch.eye(config.label_dim)[[i % config.label_dim for i in seeds]]
+        labels = in_turn(seeds, config.label_dim) if label is None else label
         rows.append(mapped(generator, latents(seeds, config.z_dim), labels))
     return torch.cat(rows)
 

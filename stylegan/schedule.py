@@ -139,10 +139,8 @@ def batch_size_at(resolution: int, config: ScheduleConfig) -> int:
     wanted = at_resolution(config.batch_size, resolution)
     batch_size = wanted - wanted % config.num_processes
     if batch_size == 0:
-        raise ValueError(
-            f"a batch of {wanted} images at resolution {resolution} (schedule.batch_size) is too "
-            f"small for {config.num_processes} processes"
-        )
+        what = f"a batch of {wanted} images at resolution {resolution} (schedule.batch_size)"
+        raise ValueError(f"{what} is too small for {config.num_processes} processes")
     if min(config.max_batch_per_process, default=math.inf) <= resolution:
         limit = at_resolution(config.max_batch_per_process, resolution)
         batch_size = min(batch_size, limit * config.num_processes)

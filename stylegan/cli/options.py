@@ -218,7 +218,7 @@ class Selection:
 
     def labels(self, loaded: "LoadedGenerator") -> "Tensor | None":
         """The chosen class (1, label_dim), else class seed modulo k for each seed (N, k)."""
-        import torch
+        from stylegan.sampling import in_turn
 
         classes = loaded.generator.config.label_dim
         if not classes or self.class_name is not None:
@@ -226,7 +226,7 @@ class Selection:
         names = list(loaded.label_names) or [f"class {i}" for i in range(classes)]
         shown = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
         note_once(f"classes in turn, as no --class is given: {listed(shown, 4, ', ')}")
-        return torch.eye(classes)[[seed % classes for seed in self.chosen_seeds]]
+        return in_turn(self.chosen_seeds, classes)
 
 
 def with_centers(

@@ -30,10 +30,8 @@ SEED = re.compile(r"seed(\d{1,10})")
 def check_name(name: str) -> str:
     """A name that a learnt direction may have. ValueError if `--edit` would misread it."""
     if not NAME.fullmatch(name) or name.strip() != name or not name.isprintable():
-        raise ValueError(
-            "the name of a direction has 1 to 60 characters, none of them "
-            f": = @ / or \\, not {readable(name, 80)}"
-        )
+        what = "the name of a direction has 1 to 60 characters"
+        raise ValueError(f"{what}, none of them : = @ / or \\, not {readable(name, 80)}")
     return name
 
 
@@ -101,8 +99,7 @@ def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> 
     generator, config = loaded.generator, loaded.generator.config
     found = {str(p.resolve()): read_latents(p, generator, labels).ws.mean(dim=1) for p in files}
     if seeds := sorted({int(p.stem.removeprefix("seed")) for p in pictures}):
-        if config.label_dim and labels is None:
-            labels = torch.eye(config.label_dim)[[seed % config.label_dim for seed in seeds]]
+        labels = sampling.in_turn(seeds, config.label_dim) if labels is None else labels
         rows = loaded.styles(sampling.latents(seeds, config.z_dim), labels)[:, :1].cpu()
         found |= {f"seed {seed}": row for seed, row in zip(seeds, rows, strict=True)}
     return found

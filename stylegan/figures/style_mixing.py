@@ -53,10 +53,8 @@ def check_ranges(ranges: Sequence[StyleRange], config: NetworkConfig, resolution
     count = config.num_layers(resolution)
     for layers in (some.layers for some in ranges):
         if not layers or not set(layers) <= set(range(count)):
-            raise ValueError(
-                f"layers {layers.start}-{layers.stop - 1} were asked for, but at "
-                f"{resolution}x{resolution} there are layers 0-{count - 1}"
-            )
+            what = f"layers {layers.start}-{layers.stop - 1} were asked for, but at"
+            raise ValueError(f"{what} {resolution}x{resolution} there are layers 0-{count - 1}")
 
 
 def mixed(ws: Tensor, other: Tensor, layers: Collection[int]) -> Tensor:

@@ -67,10 +67,8 @@ def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:
     nvidia = licence_of(loaded.lineage) == NVIDIA
     licence = card.licence or (NONCOMMERCIAL if nvidia else "")
     if nvidia and not licence.startswith("cc-by-nc"):
-        raise ValueError(
-            "these weights began from NVIDIA's, whose licence goes with them: it is "
-            f"{NONCOMMERCIAL}, so the card cannot say {readable(licence)}"
-        )
+        what = f"these weights began from NVIDIA's, whose licence goes with them: {NONCOMMERCIAL}"
+        raise ValueError(f"{what}, so the card cannot say {readable(licence)}")
     if not licence:
         what = "a model card says under which licence the weights are"
         raise ValueError(f'{what}: pass Card("mit", ...)')

@@ -15,6 +15,7 @@ from stylegan.metrics import GeneratorSamples, Tools
 from stylegan.metrics.neighbours import comparing, samples_and_nearest
 from stylegan.metrics.sources import ImageProgress, quiet, store_of
 from stylegan.run_folder import RunFolder
+from stylegan.sampling import in_turn
 
 SEEDS = range(5)
 PSIS = (1.0, 0.7, 0.5, 0.3, 0.0, -0.5, -1.0)
@@ -37,8 +38,7 @@ class Drawings(NamedTuple):
 
 def truncation_sweep(loaded: LoadedGenerator, seeds: Sequence[int] = SEEDS) -> Captioned:
     """A row for each seed, at falling psi, where the generator is and as far as it has grown."""
-    count = loaded.generator.config.label_dim
-    labels = torch.eye(count)[[i % count for i in range(len(seeds))]] if count else None
+    labels = in_turn(range(len(seeds)), loaded.generator.config.label_dim)
     layers = "all layers" if loaded.cutoff is None else f"the first {loaded.cutoff} layers"
     seen = "" if loaded.images_seen is None else f" after {loaded.images_seen / 1000:,.0f} kimg"
     return Captioned(

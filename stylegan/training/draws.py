@@ -87,9 +87,8 @@ def draw(
     of the data set, from which those of generated images are taken; `probability` is that of each
     transform of what the discriminator sees."""
     if stage.batch_size % share.world_size:
-        raise ValueError(
-            f"batch of {stage.batch_size} images does not divide among {share.world_size} processes"
-        )
+        what = f"batch of {stage.batch_size} images"
+        raise ValueError(f"{what} does not divide among {share.world_size} processes")
     # The order of draws is part of what a seed means: never change it.
     rng = streams.step(config.seed, images_seen)
     noise_rng = streams.step_noise(config.seed, images_seen, share.rank, share.device)

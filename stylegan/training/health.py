@@ -66,10 +66,10 @@ class Health:
         state = self.state
         if self.skipped >= state.config.max_skipped:
             network = "generator" if self.skipped == state.skipped_in_a_row_g else "discriminator"
-            raise Diverged(
-                f"the gradients of the {network} were not finite in {self.skipped} updates in a "
-                f"row (max_skipped), at image {state.images_seen}; {ADVICE}"
+            what = (
+                f"the gradients of the {network} were not finite in {self.skipped} updates in a row"
             )
+            raise Diverged(f"{what} (max_skipped), at image {state.images_seen}; {ADVICE}")
 
     def check_logits(self, progress: TrainingProgress) -> None:
         """Diverged if both logits have been saturated for `max_saturated_kimg`; only for the

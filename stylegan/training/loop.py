@@ -195,10 +195,9 @@ class Loop:
             return
         recorder.end("stopped", signal=stop)
         if not saved:
-            raise OSError(
-                f"stopped, but the state of {recorder.folder.path} could not be written, see "
-                f"above; {recorder.last_state()}, from which the same command continues"
-            )
+            what = f"the state of {recorder.folder.path} could not be written, see above"
+            last = f"{recorder.last_state()}, from which the same command continues"
+            raise OSError(f"stopped, but {what}; {last}")
         raise Stopped(stop, self.state)
 
     def finish(self, stage: Stage) -> None:
@@ -208,8 +207,7 @@ class Loop:
             self.log(stage)
         recorder.write_samples(stage)
         if not all([self.evaluate(stage), recorder.write_generator(stage), recorder.write_state()]):
-            raise OSError(
-                f"the last files of {recorder.folder.path} could not be written, see above; "
-                f"{recorder.last_state()}. Make room and give the same command again"
-            )
+            what = f"the last files of {recorder.folder.path} could not be written, see above"
+            last = f"{recorder.last_state()}. Make room and give the same command again"
+            raise OSError(f"{what}; {last}")
         recorder.end("finished")

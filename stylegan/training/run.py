@@ -197,10 +197,10 @@ def begin(state: TrainState, run: RunFolder, init_from: "str | Path | Start | No
 
         return initialize_from(state, init_from)
     if lost := on_all_ranks(run.lineage):
-        raise ValueError(
-            f"{run.path} was to start from {readable(lost[-1].source)} and has saved no "
-            "state yet: give --init-from again, or choose another --out"
+        what = (
+            f"{run.path} was to start from {readable(lost[-1].source)} and has saved no state yet"
         )
+        raise ValueError(f"{what}: give --init-from again, or choose another --out")
     return []
 
 

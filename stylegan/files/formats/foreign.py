@@ -20,7 +20,7 @@ from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.matching import FUSED_FROM, Match, filled, growth
 from stylegan.files.loaded import LoadedGenerator, Snapshot
 from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
-from stylegan.sampling import mapped
+from stylegan.sampling import in_turn, mapped
 from stylegan.schedule import resolutions
 
 Weights = Mapping[str, Tensor]
@@ -271,11 +271,9 @@ def mean_w(generator: Generator) -> Tensor:
     """The average w for files that do not keep it: over fixed latents, and the labels in turn."""
     config, random = generator.config, torch.Generator().manual_seed(0)
     total = torch.zeros(config.w_dim, dtype=torch.float64)
+    labels = in_turn(range(CHUNK), config.label_dim)
     for _ in range(AVERAGED // CHUNK):
         z = torch.randn(CHUNK, config.z_dim, generator=random)
-        labels = None
-        if config.label_dim:
-            labels = torch.eye(config.label_dim)[torch.arange(CHUNK) % config.label_dim]
         total += mapped(generator, z, labels).double().sum(dim=0)
     return total / AVERAGED
 

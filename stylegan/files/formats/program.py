@@ -58,8 +58,7 @@ def example_inputs(loaded: LoadedGenerator, noise: str) -> dict[str, Any]:
     """z of two seeds and, where the program takes them, labels and the stored noise maps."""
     config, average, n = loaded.generator.config, loaded.generator.w_avg, 2
     given: dict[str, Any] = {"z": sampling.latents(range(n), config.z_dim).to(average)}
-    if config.label_dim:
-        labels = torch.eye(config.label_dim)[torch.arange(n) % config.label_dim]
+    if (labels := sampling.in_turn(range(n), config.label_dim)) is not None:
         given["labels"] = labels.to(average)
     if noise == "input" and config.noise:
         maps = loaded.generator.synthesis.noise_maps(1, loaded.resolution, "const")
@@ -109,10 +108,8 @@ def save_onnx(path: Path, loaded: LoadedGenerator, noise: str) -> float | None:
     installed = importlib.util.find_spec("onnxruntime") is not None
     most = difference(content, loaded, noise) if installed else None
     if most is not None and not most <= WRONG:
-        raise ValueError(
-            f"{path} is not written: in ONNX Runtime its images differ by {most:.1e} from the "
-            "generator's, more than rounding explains"
-        )
+        what = f"{path} is not written: in ONNX Runtime its images differ by {most:.1e}"
+        raise ValueError(f"{what} from the generator's, more than rounding explains")
     with atomic_file(path) as file:
         file.write(content)
     return most
