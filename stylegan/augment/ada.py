@@ -85,8 +85,7 @@ class Transform:
 
 
 def names_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of transforms, those of groups replaced by theirs, in the order of the table.
-    ValueError for other names."""
+    """Names in the order of the table, groups replaced by theirs. ValueError for other names."""
     asked = {name for word in names for name in GROUPS.get(word, (word,))}
     unknown = sorted(asked - PARAMETERS.keys())
     if unknown:

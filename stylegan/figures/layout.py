@@ -217,8 +217,7 @@ def text_height(font: Font) -> int:
 
 
 def font_of(texts: Sequence[str], size: int) -> Font:
-    """A font for `legible` texts: Pillow's own, which has only ASCII, else the first that has all
-    their characters."""
+    """A font for `legible` texts: Pillow's own for ASCII, else the first that has them all."""
     file = file_with(frozenset("".join(texts)))
     return ImageFont.truetype(file, size) if file else ImageFont.load_default(size)
 

@@ -96,8 +96,7 @@ class Recorder:
         }
 
     def begin(self) -> None:
-        """Log where this session starts; the first one also shows the data, and the weights that
-        came from elsewhere."""
+        """Log where this session starts; the first also shows data, and weights from elsewhere."""
         state, first = self.state, self.state.images_seen == 0
         self.line(
             "start" if first else "resume",

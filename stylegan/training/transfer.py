@@ -72,8 +72,7 @@ def opened(source: str | Path) -> Start:
 
 
 def sizes(start: Start, *, width: int | None = None) -> dict[str, Any]:
-    """Options that give a run the network of `start`, at its own resolution, and of its own width
-    if that is asked for."""
+    """Options for the network of `start`, but its resolution, and its widths if one is given."""
     assert start.snapshot.generator is not None
     left = OF_DATA | (set() if width is None else {"channel_base", "max_channels"})
     fields = dataclasses.asdict(start.snapshot.generator.config).items()

@@ -164,8 +164,7 @@ def truncation_film(loaded: LoadedGenerator, points: Points, psis: Tensor) -> Fi
 def edit_film(
     loaded: LoadedGenerator, points: Points, edits: Mapping[str, Edit], strengths: Tensor
 ) -> Film:
-    """A frame of the points for each strength, moved that many times along all edits, whose names
-    are in the caption."""
+    """A frame of the points for each strength of all edits, whose names are in the caption."""
     config, truncated = loaded.generator.config, loaded.truncated(points.ws)
     still = torch.zeros(1, config.num_styles(), config.w_dim)
     moves = torch.cat([edited(still, [edit], config) for edit in edits.values()]).double()

@@ -12,16 +12,8 @@ from torch import Tensor
 
 from stylegan import networks
 from stylegan.files.checkpoint import npz_arrays
-from stylegan.files.formats.correspondence import (
-    DISCRIMINATOR_SETTINGS,
-    GENERATOR_SETTINGS,
-    MAPPING_SETTINGS,
-    SYNTHESIS_SETTINGS,
-    config_from_official,
-    fusion_from_official,
-    official_matches,
-    truncation_from_official,
-)
+from stylegan.files.formats import correspondence
+from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
 from stylegan.files.formats.matching import N, filled, growth
 from stylegan.files.formats.own import HEAD, from_json, snapshot_of
 from stylegan.files.formats.pickles import OfficialFileError, OfficialNetwork, read_networks
@@ -39,13 +31,13 @@ LODS = ("lod", "G_synthesis/lod")  # level of detail: the first that a network h
 
 def mapping_from_official(variables: Variables, settings: Arguments) -> networks.MappingNetwork:
     """`Dense0/weight`, ... -> mapping network; `dlatent_broadcast` is left to the caller."""
-    config = config_from_official(settings, MAPPING_SETTINGS)
+    config = config_from_official(settings, correspondence.MAPPING_SETTINGS)
     return taken(lambda: networks.MappingNetwork(config), variables, settings)
 
 
 def synthesis_from_official(variables: Variables, settings: Arguments) -> networks.SynthesisNetwork:
     """`4x4/Conv/weight`, ... -> synthesis network."""
-    config = config_from_official(settings, SYNTHESIS_SETTINGS)
+    config = config_from_official(settings, correspondence.SYNTHESIS_SETTINGS)
     return taken(lambda: networks.SynthesisNetwork(config), variables, settings)
 
 
@@ -62,15 +54,15 @@ def discriminator_from_official(
     variables: Variables, settings: Arguments, config: networks.NetworkConfig | None = None
 ) -> networks.Discriminator:
     """`4x4/Conv/weight`, ... -> discriminator."""
-    own = config or config_from_official(settings, DISCRIMINATOR_SETTINGS)
+    own = config or config_from_official(settings, correspondence.DISCRIMINATOR_SETTINGS)
     return taken(lambda: networks.Discriminator(own), variables, settings)
 
 
 def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N:
     """The network that `make` makes, with official arrays, whatever the level of detail."""
     tensors = {path: tensor(path, v) for path, v in variables.items() if path not in LODS}
-    fused = fusion_from_official(settings)
-    return filled(make, lambda state: official_matches(state, fused), tensors)
+    fused = correspondence.fusion_from_official(settings)
+    return filled(make, lambda state: correspondence.official_matches(state, fused), tensors)
 
 
 def tensor(path: str, value: Any) -> Tensor:
@@ -139,7 +131,7 @@ def load_npz(path: Path) -> Snapshot:
 def said_by(variables: Variables, settings: Arguments, full: int) -> dict[str, Any]:
     """Growth of a generator, at the level of detail 0 if it has none, and truncation."""
     lod = next((variables[name] for name in LODS if name in variables), 0.0)
-    return growth("lod", lod, full) | truncation_from_official(settings)
+    return growth("lod", lod, full) | correspondence.truncation_from_official(settings)
 
 
 def shared_configs(
@@ -151,9 +143,9 @@ def shared_configs(
         if value != (theirs := getattr(other, field)):
             found = f"{theirs} in G, {value} in Gs"
             raise ValueError(f"the networks contradict each other: {field} is {found}")
-    d_config = config_from_official(d.settings, DISCRIMINATOR_SETTINGS)
+    d_config = config_from_official(d.settings, correspondence.DISCRIMINATOR_SETTINGS)
     own = {"deviation_group", "deviation_features"}
-    common = {"blur", *DISCRIMINATOR_SETTINGS.values()} - own
+    common = {"blur", *correspondence.DISCRIMINATOR_SETTINGS.values()} - own
     if any(getattr(config, field) != getattr(d_config, field) for field in common):
         return config, d_config
     both = dataclasses.replace(config, **{field: getattr(d_config, field) for field in own})
