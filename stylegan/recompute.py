@@ -113,13 +113,7 @@ def derivatives(
     asked = [leaf for leaf, need in zip(leaves, needed, strict=True) if leaf is not None and need]
     if not terms or not asked:
         return (None,) * len(leaves)
-    found = iter(
-        torch.autograd.grad(
-            [o for o, _ in terms],
-            asked,
-            [w for _, w in terms],
-            create_graph=create_graph,
-            allow_unused=True,
-        )
-    )
-    return tuple(next(found) if need else None for need in needed)
+    outs, grads = zip(*terms, strict=True)
+    found = torch.autograd.grad(outs, asked, grads, create_graph=create_graph, allow_unused=True)
+    rest = iter(found)
+    return tuple(next(rest) if need else None for need in needed)

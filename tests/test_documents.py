@@ -119,5 +119,7 @@ def test_the_journeys_name_functions_that_exist():
         node: ast.AST = ast.parse((ROOT / "stylegan" / path).read_text(encoding="utf-8"))
         for part in name.split("."):
             inner = {getattr(n, "name", None): n for n in node.body}
+            assigned = [n for n in node.body if isinstance(n, ast.Assign)]  # as streams are
+            inner |= {target.id: n for n in assigned for target in n.targets}
             assert part in inner, f"{path}:{name}"
             node = inner[part]

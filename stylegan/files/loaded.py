@@ -152,20 +152,11 @@ class LoadedGenerator:
             if ws is None:
                 raise ValueError("pictures need seeds or ws")
             seeds = range(len(ws))
-        for chunk in sampling.generate(
-            how.generator,
-            seeds,
-            psi=how.psi,
-            cutoff=how.cutoff,
-            labels=labels,
-            noise="const" if noise is None else noise,
-            resolution=how.resolution,
-            alpha=how.alpha,
-            batch=batch,
-            ws=ws,
-            move=total_move(how.edits, how.generator.config),
-            centers=how.centers,
-        ):
+        names = ("psi", "cutoff", "resolution", "alpha", "centers")
+        given = {name: getattr(how, name) for name in names} | {"labels": labels, "ws": ws}
+        given |= {"noise": "const" if noise is None else noise, "batch": batch}
+        move = total_move(how.edits, how.generator.config)
+        for chunk in sampling.generate(how.generator, seeds, move=move, **given):
             yield from sampling.unpadded(chunk, how.active_rectangle)
 
     def picture_size(self) -> tuple[int, int]:

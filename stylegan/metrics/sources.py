@@ -151,19 +151,11 @@ class GeneratorSamples(ImageSource):
         return torch.from_numpy(store.one_hot(classes[rows]))
 
     def fakes(self, num: int) -> Iterator[Tensor]:
+        names = ("psi", "cutoff", "noise", "alpha", "batch", "centers")
+        how = {name: getattr(self, name) for name in names} | {"resolution": self.size}
         for indices in self.batches(num, "generated"):
-            (pictures,) = sampling.generate(
-                self.generator,
-                self.seeds(indices),
-                psi=self.psi,
-                cutoff=self.cutoff,
-                labels=self.labels(indices),
-                noise=self.noise,  # type: ignore[arg-type]
-                resolution=self.size,
-                alpha=self.alpha,
-                batch=self.batch,
-                centers=self.centers,
-            )
+            seeds, labels = self.seeds(indices), self.labels(indices)
+            (pictures,) = sampling.generate(self.generator, seeds, labels=labels, **how)
             yield torch.from_numpy(pictures).permute(0, 3, 1, 2)
 
     def noise_maps(self, indices: range) -> Noise:

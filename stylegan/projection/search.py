@@ -125,13 +125,9 @@ def project(
             images = synthesis(ws, resolution=size, alpha=alpha, noise=maps or "const")
             distances = distance(images, targets)
         check_finite(distances, "the search", step, "less noise on w (--search-noise)")
-        yield SearchState(
-            step,
-            w.detach().expand(-1, styles, -1).clone(),
-            [noise_map.detach().clone() for noise_map in maps] or None,
-            images.detach(),
-            distances.detach(),
-        )
+        reached = w.detach().expand(-1, styles, -1).clone()
+        noise = [noise_map.detach().clone() for noise_map in maps] or None
+        yield SearchState(step, reached, noise, images.detach(), distances.detach())
         if step == options.steps:
             return
         with torch.enable_grad(), sampling.repeatable():

@@ -28,15 +28,11 @@ class PassDraws:
 
     def part(self, rows: slice) -> "PassDraws":
         """The draws of some images: a micro-batch."""
-        labels, mixing, noise = self.labels, self.mixing_latents, self.noise
-        return PassDraws(
-            self.latents[rows],
-            None if labels is None else labels[rows],
-            None if mixing is None else mixing[rows],
-            self.mixing_cutoff,
-            noise if isinstance(noise, str) else [m if len(m) == 1 else m[rows] for m in noise],
-            augment.part(self.transform, rows),
-        )
+        labels, mixing = (x if x is None else x[rows] for x in (self.labels, self.mixing_latents))
+        noise, transform = self.noise, augment.part(self.transform, rows)
+        if not isinstance(noise, str):
+            noise = [m if len(m) == 1 else m[rows] for m in noise]
+        return PassDraws(self.latents[rows], labels, mixing, self.mixing_cutoff, noise, transform)
 
 
 @dataclass(frozen=True)
@@ -166,14 +162,8 @@ def draw_pass(
             for r in resolutions(stage.resolution)
             for _ in range(2)  # layers
         ]
-    return PassDraws(
-        share.floats(latents),
-        labels,
-        share.floats(mixing) if mixes else None,
-        cutoff,
-        noise,
-        transform,
-    )
+    others = share.floats(mixing) if mixes else None
+    return PassDraws(share.floats(latents), labels, others, cutoff, noise, transform)
 
 
 def mirror_flags(seed: int, images_seen: int, batch_size: int, share: Share) -> Tensor:

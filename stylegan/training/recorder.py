@@ -152,16 +152,10 @@ class Recorder:
         metrics["augment/probability"] = state.strength.probability
         seconds = max(time.perf_counter() - meter.since, 1e-9)
         self.meter = Meter()
-        progress = TrainingProgress(
-            state.images_seen,
-            state.config.schedule.total_images,
-            stage,
-            metrics,
-            meter.images,
-            meter.images / seconds,
-            meter.waited / seconds,
-            state.skipped_g + state.skipped_d,
-        )
+        where = state.images_seen, state.config.schedule.total_images, stage
+        speed, wait = meter.images / seconds, meter.waited / seconds
+        skipped = state.skipped_g + state.skipped_d
+        progress = TrainingProgress(*where, metrics, meter.images, speed, wait, skipped)
         schedule = ("resolution", "alpha", "batch_size", "g_lr", "d_lr")
         scalars = {
             **metrics,
@@ -202,15 +196,9 @@ class Recorder:
         generator, labels = self.state.generator_ema, None
         if generator.config.label_dim:
             labels = torch.from_numpy(self.store.sample_labels(SAMPLE_IMAGES))
-        rows = sampling.generate(
-            generator,
-            range(SAMPLE_IMAGES),
-            psi=1.0,
-            labels=labels,
-            resolution=stage.resolution,
-            alpha=stage.alpha,
-            batch=GRID_COLUMNS,
-        )
+        how: dict[str, Any] = {"resolution": stage.resolution, "alpha": stage.alpha}
+        how |= {"labels": labels, "batch": GRID_COLUMNS}
+        rows = sampling.generate(generator, range(SAMPLE_IMAGES), psi=1.0, **how)
         path = self.folder.sample_file(self.state.images_seen)
         self.write_grid(path, np.concatenate(list(rows)), "samples")
 
