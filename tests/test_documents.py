@@ -120,6 +120,6 @@ def test_the_journeys_name_functions_that_exist():
         for part in name.split("."):
             inner = {getattr(n, "name", None): n for n in node.body}
             assigned = [n for n in node.body if isinstance(n, ast.Assign)]  # as streams are
-            inner |= {target.id: n for n in assigned for target in n.targets}
+            inner |= {getattr(n.targets[0], "id", None): n for n in assigned}
             assert part in inner, f"{path}:{name}"
             node = inner[part]
