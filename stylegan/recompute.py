@@ -17,6 +17,7 @@ from torch.func import functional_call
 from stylegan.ops import autocast, autocast_dtype
 
 Maybe = Tensor | None
+Needed = Sequence[bool]  # whether the gradient by each tensor is
 
 
 def recompute(block: nn.Module, *inputs: Maybe) -> Tensor:
@@ -44,9 +45,7 @@ class Run:
     kind: str  # of device
     autocast_dtype: torch.dtype | None
 
-    def __call__(
-        self, tensors: Sequence[Maybe], needed: Sequence[bool]
-    ) -> tuple[Tensor, list[Maybe]]:
+    def __call__(self, tensors: Sequence[Maybe], needed: Needed) -> tuple[Tensor, list[Maybe]]:
         """The output, with a graph of its own, and the leaves of that graph: one per tensor."""
         leaves = [
             None if x is None else x.detach().requires_grad_(need)
@@ -80,7 +79,7 @@ class RecomputeGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, run: Run, needed: Sequence[bool], grad: Tensor, *tensors: Maybe
+        ctx: Any, run: Run, needed: Needed, grad: Tensor, *tensors: Maybe
     ) -> tuple[Maybe, ...]:
         ctx.run, ctx.needed = run, needed
         ctx.set_materialize_grads(False)
@@ -104,7 +103,7 @@ def derivatives(
     outputs: Sequence[Maybe],
     leaves: Sequence[Maybe],
     weights: Sequence[Maybe],
-    needed: Sequence[bool],
+    needed: Needed,
     *,
     create_graph: bool = False,
 ) -> tuple[Maybe, ...]:

@@ -81,9 +81,8 @@ def seed_noise(
     check_seeds(seeds)
     full = config.resolution
     largest = check_resolution(full if resolution is None else resolution, full)
-    maps = [
-        np.empty((len(seeds), 1, r, r), np.float32) for r in resolutions(largest) for _ in range(2)
-    ]
+    sides = [r for r in resolutions(largest) for _ in range(2)]
+    maps = [np.empty((len(seeds), 1, r, r), np.float32) for r in sides]
     for i, seed in enumerate(seeds):
         stream = streams.image_noise(seed)
         for noise_map in maps:

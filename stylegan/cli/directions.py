@@ -72,6 +72,7 @@ def directions(
     stylegan directions runs/mine --from smiling/ others/ --name smile
     """
     from stylegan import directions as library
+    from stylegan.directions.files import updated
     from stylegan.figures import check_picture, save_picture
     from stylegan.files.loading import load_source
 
@@ -124,7 +125,7 @@ def directions(
         for d in found
         if figures
     }
-    library.save_directions(path, library.updated(kept, found), loaded.generator)
+    library.save_directions(path, updated(kept, found), loaded.generator)
     for file, image in drawn.items():
         save_picture(file, image, overwrite=overwrite)
     counts = " and ".join(f"{len(one.vectors)} by {one.method}" for one in found)

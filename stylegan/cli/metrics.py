@@ -110,7 +110,7 @@ def metrics(
 
     if out is not None:
         check_file(out, overwrite=True)
-        library.check_results_file(out)
+        library.check_results(out)
         out.parent.mkdir(parents=True, exist_ok=True)
     wanted_names = names or library.default_names()
     requests = library.parse(wanted_names)  # before any work

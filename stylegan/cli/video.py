@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 POINTS = 4  # of a walk, unless seeds are chosen
 OTHERS = "10-13"  # seeds of source B
 Ends = tuple[float, float]  # of what a film changes
-FrameCount = Callable[..., int]  # frames of a film, or of one through so many points
+Frames = Callable[..., int]  # frames of a film, or of one through so many points
 LOOP = click.option(
     "--loop/--no-loop", default=True, help="End where the film begins, so that it can repeat."
 )
@@ -39,7 +39,7 @@ def video() -> None:
 
 
 def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: bool = False) -> Any:
-    """Turn a function from a selection, a `FrameCount` and its own options to a film into a
+    """Turn a function from a selection, a `Frames` and its own options to a film into a
     command. The film lasts `length` seconds by default, for `each` of something."""
 
     def register(make: Callable[..., "Film"]) -> click.Command:
@@ -114,9 +114,7 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
     length=2,
     each=" for each seed of a walk",
 )
-def walk(
-    selection: Selection, frames: FrameCount, space: str, loop: bool, grid: list[int]
-) -> "Film":
+def walk(selection: Selection, frames: Frames, space: str, loop: bool, grid: list[int]) -> "Film":
     """Walk from seed to seed.
 
     \b
@@ -153,7 +151,7 @@ def walk(
 )
 def mixing(
     selection: Selection,
-    frames: FrameCount,
+    frames: Frames,
     columns: list[int] | None,
     layers: list[range] | None,
     loop: bool,
@@ -188,7 +186,7 @@ def mixing(
     *(LOOP, options.CUTOFF_ALL, CENTERS, EDIT, RESOLUTION),
     length=6,
 )
-def truncation(selection: Selection, frames: FrameCount, psis: Ends, loop: bool) -> "Film":
+def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> "Film":
     """Change psi from full variety to opposites, and back.
 
     \b
@@ -212,7 +210,7 @@ def truncation(selection: Selection, frames: FrameCount, psis: Ends, loop: bool)
     *(LOOP, *LOOK),
     length=6,
 )
-def edit(selection: Selection, frames: FrameCount, strengths: Ends, loop: bool) -> "Film":
+def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> "Film":
     """Change the strength of edits, there and back.
 
     \b
@@ -234,7 +232,7 @@ def edit(selection: Selection, frames: FrameCount, strengths: Ends, loop: bool) 
     *LOOK,
     length=8,
 )
-def loop(selection: Selection, frames: FrameCount, waves: int) -> "Film":
+def loop(selection: Selection, frames: Frames, waves: int) -> "Film":
     """Let each latent drift at random through z, and return.
 
     \b
@@ -252,7 +250,7 @@ def loop(selection: Selection, frames: FrameCount, waves: int) -> "Film":
 
 
 @film_command("0-5", PSI, CUTOFF, length=10, of_run=True)
-def timelapse(selection: Selection, frames: FrameCount) -> "Film":
+def timelapse(selection: Selection, frames: Frames) -> "Film":
     """Show the same seeds during the training of a run.
 
     SOURCE is a run folder; each frame shows the nearest generator-*.pt or state-*.pt in time.

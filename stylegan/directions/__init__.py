@@ -2,13 +2,6 @@
 
 from stylegan.edits import Edit
 
-from .files import (
-    default_path,
-    known_directions,
-    load_directions,
-    read_edits,
-    save_directions,
-    updated,
-)
+from .files import default_path, known_directions, load_directions, read_edits, save_directions
 from .finding import COUNT, METHODS, Directions, Method, draw_directions, find_directions
 from .learning import check_name, examples_of, fit_hyperplane, to_directions

@@ -84,20 +84,17 @@ def truncation(loaded: LoadedGenerator, points: Points, psis: Sequence[float]) -
 
 
 def classes(
-    loaded: LoadedGenerator,
-    seeds: Sequence[int],
-    chosen: Sequence[str] = (),
-    noise: Noise = "const",
+    loaded: LoadedGenerator, seeds: Sequence[int], shown: Sequence[str] = (), noise: Noise = "const"
 ) -> Image:
     """A row for each seed, a column for each class, or each that is chosen by name or number: the
     same latent with every label. ValueError for a network without labels."""
     count = loaded.generator.config.label_dim
     if not count:
         raise ValueError(f"the {loaded.origin} has no labels, so there are no classes to compare")
-    chosen = chosen or list(loaded.label_names) or [str(i) for i in range(count)]
-    points = [of_seeds(loaded, seeds, loaded.label(name), noise) for name in chosen]
+    shown = shown or list(loaded.label_names) or [str(i) for i in range(count)]
+    points = [of_seeds(loaded, seeds, loaded.label(name), noise) for name in shown]
     columns = [pictures(loaded, of_class) for of_class in points]
-    return chart(list(zip(*columns, strict=True)), columns=chosen, names=points[0].names)
+    return chart(list(zip(*columns, strict=True)), columns=shown, names=points[0].names)
 
 
 def timelapse(

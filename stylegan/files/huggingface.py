@@ -48,18 +48,16 @@ class Card:
     text: str = ""  # anything more, in Markdown
 
 
-def save_folder(
-    loaded: LoadedGenerator, folder: Path, card: Card, *, overwrite: bool = False
-) -> None:
+def save_folder(loaded: LoadedGenerator, out: Path, card: Card, *, overwrite: bool = False) -> None:
     """Write a folder that can be uploaded, and that every command takes as a source."""
     text = str(model_card(loaded, card))
-    there = [name for name in (SHARED, README) if (folder / name).exists()]
+    there = [name for name in (SHARED, README) if (out / name).exists()]
     if there and not overwrite:
-        what = f"{folder} holds {', '.join(there)} already"
+        what = f"{out} holds {', '.join(there)} already"
         raise ValueError(f"{what}; choose another folder or pass overwrite=True")
-    folder.mkdir(parents=True, exist_ok=True)
-    save_safetensors(folder / SHARED, loaded)
-    write_text(folder / README, text)
+    out.mkdir(parents=True, exist_ok=True)
+    save_safetensors(out / SHARED, loaded)
+    write_text(out / README, text)
 
 
 def model_card(loaded: LoadedGenerator, card: Card) -> ModelCard:

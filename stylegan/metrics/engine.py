@@ -126,7 +126,7 @@ def score_name(metric: str, value: str) -> str:
     return metric if metric.startswith(value) else f"{metric}/{value}"
 
 
-def check_results_file(path: Path) -> None:
+def check_results(path: Path) -> None:
     """ValueError if the file exists and does not begin with a line of results."""
     if path.exists() and path.stat().st_size > 0:
         with open(path, "rb") as file:

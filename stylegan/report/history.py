@@ -110,15 +110,11 @@ def read_run(folder: Path) -> RunHistory:
     run = RunFolder(folder)
     events, bad_events = read_lines(run.log_file, "event")
     lines, bad_lines = read_lines(run.metrics_file, "metric")
-    return RunHistory(
-        run,
-        run.config(),
-        run.config_file.read_text(encoding="utf-8-sig"),
-        events,
-        [Measurement.of(line) for line in lines],
-        [(kimg, path) for kimg, path in run.grids() if path.is_file()],
-        {run.log_file.name: bad_events, run.metrics_file.name: bad_lines},
-    )
+    config, toml = run.config(), run.config_file.read_text(encoding="utf-8-sig")
+    measured = [Measurement.of(line) for line in lines]
+    grids = [(kimg, path) for kimg, path in run.grids() if path.is_file()]
+    unreadable = {run.log_file.name: bad_events, run.metrics_file.name: bad_lines}
+    return RunHistory(run, config, toml, events, measured, grids, unreadable)
 
 
 def mapping(value: object) -> Mapping[str, Any]:

@@ -132,17 +132,12 @@ def noise_loop(seed: int, z_dim: int, waves: int) -> Curve:
 
 
 def mixing_walk(
-    loaded: LoadedGenerator,
-    ws: Tensor,
-    others: Tensor,
-    ranges: Sequence[StyleRange],
-    *,
-    closed: bool,
+    loaded: LoadedGenerator, ws: Tensor, path: Tensor, ranges: Sequence[StyleRange], *, closed: bool
 ) -> Styles:
     """A cell for each of ws (N, num_styles, w_dim) and each range: the styles of its layers walk
-    through `others` (points, num_styles, w_dim), the other layers keep theirs."""
+    through `path` (points, num_styles, w_dim), the other layers keep theirs."""
     figures.check_ranges(ranges, loaded.generator.config, loaded.resolution)
-    ws, walk = ws.cpu().double(), spline(others.cpu(), closed=closed)
+    ws, walk = ws.cpu().double(), spline(path.cpu(), closed=closed)
 
     def at(t: Tensor) -> Tensor:
         moving = walk(t)
