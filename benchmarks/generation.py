@@ -46,15 +46,16 @@ def prepare(settings: dict[str, Any]) -> tuple[Generator, torch.Tensor]:
 def network(settings: dict[str, Any]) -> Trial:
     """Images as numbers, as a program that calls the generator has them."""
     generator, z = prepare(settings)
-    call = torch.inference_mode()(lambda: generator(z, psi=PSI, noise="const"))
+    call = torch.inference_mode()(lambda: generator(z, psi=PSI, noise=settings["noise"]))
     return Trial(call, settings["device"])
 
 
 def command(settings: dict[str, Any]) -> Trial:
     """Pictures from seeds, as `generate.py` makes them before they are written."""
     (generator, _), batch = prepare(settings), settings["batch"]
+    seeds, noise = range(1000 * batch), settings["noise"]
     runs = (
-        sampling.generate(generator, range(1000 * batch), psi=PSI, batch=batch)
+        sampling.generate(generator, seeds, psi=PSI, batch=batch, noise=noise)
         for _ in itertools.count()
     )
     pictures = itertools.chain.from_iterable(runs)
@@ -98,7 +99,8 @@ def main(
     seconds: float,
     out: Path,
 ) -> None:
-    """Time generators of RESOLUTIONS (256 and 1024 unless given), psi 0.7, stored noise.
+    """Time generators of RESOLUTIONS (256 and 1024 unless given), psi 0.7, stored noise
+    (drawn beside the others, which draw it).
 
     `ours` and `textbook` are the networks alone, `command` is what `generate.py` does from seeds
     to pictures of bytes in main memory.
@@ -109,17 +111,16 @@ def main(
     """
     if (against == "others") != (clones is not None):
         raise click.UsageError("--against others and --others FOLDER need each other")
+    if clones and device != "cpu":
+        raise click.UsageError(f"the other programs run here on a CPU, not on {device}")
     environment = environment_for(threads, malloc)
     record: dict[str, Any] = {"conditions": conditions(environment, device), "rows": []}
     table, text = [], ""
     with tree_of(None if against in ("textbook", "others") else against) as tree:
         for resolution, size in itertools.product(resolutions or (256, 1024), batch):
-            settings: dict[str, Any] = {
-                "resolution": resolution,
-                "batch": size,
-                "max_channels": max_channels,
-            }
-            settings |= {"device": device}
+            settings: dict[str, Any] = {"resolution": resolution, "batch": size}
+            settings |= {"max_channels": max_channels, "device": device}
+            settings |= {"noise": "random" if clones else "const"}
             ours = Contender("ours", "generation:network", settings)
             rivals = [ours, Contender("command", "generation:command", settings)]
             if against == "textbook":
