@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,13 +17,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import others
 import torch
-from contest import Trial, conditions, environment_for, save
+from contest import Trial, conditions, environment_for, number, save
 from PIL import Image
 
 from stylegan.cli.common import Command
 from stylegan.training import draw, train_step
 
-SAMPLES = 2000
+SAMPLES, PROGRAMS = 2000, ("ours", "genforce", "huangzh13")
 SHOWN = ("seed", "kimg", "seconds", "eff-fd", "eff-precision", "eff-recall")
 EQUAL = (  # what the other programs have: no growth, the whole set, R1 in every step
     "schedule.stable_kimg=0",
@@ -107,14 +108,15 @@ def measured(
 def plot(lines: Sequence[dict[str, Any]], file: Path) -> None:
     """eff-fd over images and over minutes, a line for each program and seed."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
-    programs = list(dict.fromkeys(line["program"] for line in lines))
+    known: list[str] = []
     for program, seed in dict.fromkeys((line["program"], line["seed"]) for line in lines):
         own = [line for line in lines if (line["program"], line["seed"]) == (program, seed)]
-        number = programs.index(program)
+        label = None if program in known else program  # of its first line
+        known += [label] if label else []
+        style = f"C{known.index(program)}.-"
         for axis, unit, scale in zip(axes, ("kimg", "seconds"), (1, 60), strict=True):
             x = [line[unit] / scale for line in own]
-            label = program if seed == own[0]["seed"] == lines[0]["seed"] else None
-            axis.plot(x, [line["eff-fd"] for line in own], f"C{number}.-", label=label)
+            axis.plot(x, [line["eff-fd"] for line in own], style, label=label)
     axes[0].set(xlabel="thousands of images", ylabel=f"eff-fd of {SAMPLES} samples")
     axes[1].set(xlabel="minutes of one core")
     axes[0].legend()
@@ -122,7 +124,7 @@ def plot(lines: Sequence[dict[str, Any]], file: Path) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("programs", nargs=-1, required=True)
+@click.argument("programs", nargs=-1, required=True, type=click.Choice(PROGRAMS))
 @click.option("--data", type=click.Path(exists=True, path_type=Path), required=True)
 @click.option("--reals", type=click.Path(exists=True, path_type=Path), required=True)
 @click.option("--others", "clones", type=click.Path(exists=True, path_type=Path))
@@ -144,18 +146,17 @@ def main(
     out: Path,
     **settings: Any,
 ) -> None:
-    """Train PROGRAMS (ours, genforce, huangzh13) equally, in one thread each, and compare.
+    """Train PROGRAMS equally, in one thread each, and compare.
 
-    DATA and REALS are folders of pictures: to learn from, and to compare with. rosinality's
-    networks have one width and cannot take part. Samples and seconds go to OUT/PROGRAM-SEED/; what
-    is there already is not trained again.
+    DATA and REALS are folders of pictures: to learn from, and to compare with. Samples and seconds
+    go to OUT/PROGRAM-SEED/; what is finished there is not trained again, half of it is replaced.
 
     \b
     python benchmarks/quality.py ours genforce huangzh13 --others clones/ \\
         --data people64/ --reals held-out64/
     """
-    if unknown := set(programs) - {"ours", "genforce", "huangzh13"}:
-        raise click.UsageError(f"no such program here: {', '.join(sorted(unknown))}")
+    if clones is None and set(programs) != {"ours"}:
+        raise click.UsageError("other programs need --others FOLDER, with their clones")
     out.mkdir(parents=True, exist_ok=True)
     size = (settings["resolution"],) * 2
     files = sorted(data.glob("*.png"))
@@ -167,25 +168,25 @@ def main(
     spawning = multiprocessing.get_context("spawn")
     for seed in seeds:
         for program in programs:
-            there = settings | {"seed": seed, "other": str(clones / program) if clones else ""}
             folder = out / f"{program}-{seed}"
+            file = folder / "seconds.jsonl"
+            if file.exists() and file.read_text().count("\n") == settings["marks"]:
+                continue  # trained before
+            if folder.exists():  # half trained, or with other marks
+                shutil.rmtree(folder)
+                (out / "metrics.jsonl").unlink(missing_ok=True)  # which knows the folders' names
+            there = settings | {"seed": seed, "other": str(clones and clones / program)}
             process = spawning.Process(target=learn, args=(program, there, folder))
-            if folder.exists():  # trained before
-                continue
             process.start()
             process.join()
             if process.exitcode:
                 raise click.ClickException(f"{program} has failed, see above")
-    lines = [
-        json.loads(line)
-        for file in sorted(out.glob("*/seconds.jsonl"))
-        for line in file.read_text().splitlines()
-    ]
+    texts = [file.read_text() for file in sorted(out.glob("*/seconds.jsonl"))]
+    lines = [json.loads(line) for line in "".join(texts).splitlines()]
     values = measured([line["folder"] for line in lines], reals, size[0], out / "metrics.jsonl")
     lines = [line | values[line["folder"]] for line in lines]
     plot(lines, out / "quality.png")
-    rows = [{name: f"{one:.3g}" for name, one in line.items() if name in SHOWN} for line in lines]
-    rows = [{"program": one["program"]} | row for one, row in zip(lines, rows, strict=True)]
+    rows = [{"program": one["program"]} | {k: number(one[k]) for k in SHOWN} for one in lines]
     record = {"conditions": conditions(environment), "settings": settings, "rows": lines}
     click.echo(save(out, "quality", "Samples by images shown and by time", record, rows))
 
