@@ -204,9 +204,13 @@ def test_a_broken_image_is_left_out_told_and_written_down(here):
 def test_generate_refuses_to_write_among_the_training_pictures(here):
     told(*BRIEF)
     for source in (["run"], [RunFolder("run").generators()[-1]]):
-        message = commands.refused("generate", *source, "--seeds", 0, "--out", "./pictures")
-        assert message == "Error: pictures holds the training pictures of run; choose another --out"
+        for out in ("pictures", "pictures/a", "pictures/new/er"):
+            message = commands.refused("generate", *source, "--seeds", 0, "--out", out)
+            what = f"Error: {out} is in a folder of training pictures of run"
+            assert message == f"{what}; choose another --out"
     assert not [*here.glob("pictures/*.*")]
+    run = (here / "run").rename(here / "pictures" / "run")
+    commands.told("generate", run, "--seeds", 0, "--out", run / "pictures")
 
 
 def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here):

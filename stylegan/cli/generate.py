@@ -55,8 +55,10 @@ def generate(
     check_folder(out)  # its files may exist: save_picture refuses to change one
     source = Path(selection.source)
     run = RunFolder.at(source) or RunFolder.at(source.parent)
-    if run and out.resolve() == run.data():
-        raise ValueError(f"{out} holds the training pictures of {run.path}; choose another --out")
+    inside = (out.resolve(), *out.resolve().parents)
+    if run and run.data() in inside and run.path.resolve() not in inside:
+        what = f"{out} is in a folder of training pictures of {run.path}"
+        raise ValueError(f"{what}; choose another --out")
     loaded, kept = selection.loaded, []
     batch = batch or default_batch(loaded.resolution)
     if selection.latents:
