@@ -568,6 +568,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/one_file.png"), help="the grid")
     parser.add_argument("--device", type=torch.device, default="cpu", help="cpu, cuda, cuda:1")
     options = parser.parse_args()
+    if not options.kimg > 0:
+        parser.error(f"--kimg must be above 0, not {options.kimg:g}")
     config = Config(total_kimg=options.kimg, style_mixing=options.style_mixing)
     train(config, read_pictures(options.data), options.out, options.device)
 

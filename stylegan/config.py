@@ -70,7 +70,8 @@ class TrainConfig:
     # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp
     discriminator_loss: str = "logistic"
     r1_gamma: AtLeast0 = 10.0  # weight of R1, the penalty on gradients at reals; 0 = off
-    r1_interval: Count = 1  # R1 every so many steps, times that number; other penalties in each
+    # compute R1 in every n-th step, n times as strong; other penalties in every step
+    r1_interval: Count = 1
     r2_gamma: AtLeast0 = 0.0  # weight of R2, the same penalty at fakes; 0 = off
     gp_weight: AtLeast0 = 10.0  # weight of the gradient penalty of wgan_gp and hinge_gp
     gp_target: Positive = 1.0  # gradient norm that wgan_gp and hinge_gp aim at

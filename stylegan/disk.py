@@ -21,7 +21,7 @@ ABANDONED_SECONDS = 3600  # a folder to which nobody wrote for so long was left 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Atomic write: the file becomes `path` once complete and on the disk, but not after errors."""
+    """A file to write, renamed to `path` once it is complete and on the disk, removed on errors."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         with open(partial, "xb") as file:

@@ -59,7 +59,9 @@ def test_z_of_a_network_with_labels_needs_a_class_and_w_does_not(file):
     config = NetworkConfig(resolution=4, z_dim=4, w_dim=6, label_dim=2, max_channels=4)
     generator, label = random_generator(config), torch.eye(2)[1:]
     np.savez(file, z=numbers(3, 4))
-    with pytest.raises(ValueError, match="latents z, and this network turns them into w by their"):
+    with pytest.raises(
+        ValueError, match="it holds z latents and this network has classes: pass --class"
+    ):
         read_latents(file, generator)
     with torch.no_grad():
         w = generator.mapping(torch.from_numpy(numbers(3, 4)), label.expand(3, 2))

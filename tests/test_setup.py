@@ -51,14 +51,19 @@ def test_pictures_of_ones_own_lead_to_a_resolution_and_say_why(pictures):
 
 
 @pytest.mark.parametrize(
-    ("crop", "how"), [(None, "cut to the middle"), ("pad 5:4", "put between bars")]
+    ("crop", "how"),
+    [
+        (None, "only the middle square is used"),
+        ("pad 5:4", "the middle 5:4 is used, between bars"),
+        ("stretch", "squeezed to a square"),
+    ],
 )
 def test_what_happens_to_pictures_that_are_not_square_is_said(crop, how, tmp_path):
     for width in (32, 40):
         Image.new("RGB", (width, 32)).save(tmp_path / f"{width}.png")
     assert decided(tmp_path, crop=crop).lines[:2] == [
         f"{tmp_path}: 2 pictures of 32x32 to 40x32, by the headers of the files",
-        f"1 not square: {how}, upright (--crop, --aspect)",
+        f"1 not square: {how} (--crop, --aspect)",
     ]
 
 

@@ -95,8 +95,8 @@ def names_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def draw(shape: Sequence[int], names: Iterable[str], p: float, rng: torch.Generator) -> Transform:
-    """Each transform happens to each image with probability `p`; shape (N, C, H, W). The same
-    numbers are drawn whatever it is, so that it moves nothing else."""
+    """Random parameters for images of `shape` (N, C, H, W): each image gets each transform with
+    probability `p`, independently. The strengths drawn do not depend on `p`."""
     n = shape[0]
     values = {}
     for name in names_of(names):

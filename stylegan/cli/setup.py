@@ -189,8 +189,12 @@ def found_lines(findings: "Findings") -> list[str]:
     line += "" if findings.kind == "store" else ", by the headers of the files"
     lines, reach = [line], findings.reach()
     if oblong := sum(n for (width, height), n in findings.sizes.items() if width != height):
-        how = {"center": "cut to the middle", "pad": "put between bars", "stretch": "squeezed"}
-        lines.append(f"{oblong:,} not square: {how[findings.fit.kind]}, upright (--crop, --aspect)")
+        how = {
+            "center": "only the middle square is used",
+            "pad": "the middle {}:{} is used, between bars".format(*findings.fit.aspect),
+            "stretch": "squeezed to a square",
+        }
+        lines.append(f"{oblong:,} not square: {how[findings.fit.kind]} (--crop, --aspect)")
     # from 32, or the largest that all reach
     least = max(findings.resolution() or 0, min(32, max(reach, default=0)))
     table = {r: n for r, n in reach.items() if r >= least}

@@ -57,7 +57,8 @@ def square_of(points: np.ndarray) -> Square:
     if points.shape not in ((5, 2), (68, 2)):
         raise ValueError(f"{FORM}, not {points.shape}")
     if not (np.abs(points) < MOST).all():  # NaN is not, either
-        raise ValueError("points are pixels of a picture, not numbers like these")
+        found = f"found {points.min():g} to {points.max():g}"
+        raise ValueError(f"points are pixels, of less than {MOST:g} in absolute value; {found}")
     left, right, mouth0, mouth1 = eyes_and_mouth(points.astype(float))
     eyes = (left + right) / 2
     to_right, to_mouth = right - left, (mouth0 + mouth1) / 2 - eyes

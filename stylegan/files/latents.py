@@ -59,7 +59,7 @@ def read_latents(path: Path, generator: Generator, labels: Tensor | None = None)
         kind = kind_of(numbers, generator.config)
         noise = noise_of(numbers, generator.config, len(numbers[kind]))
         if kind == "z" and generator.config.label_dim and labels is None:
-            raise ValueError("it has latents z, and this network turns them into w by their class")
+            raise ValueError("it holds z latents and this network has classes: pass --class")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     ws = numbers[kind]

@@ -107,8 +107,8 @@ def update_discriminator(
     if config.augment.adaptive:
         then = partial(state.strength.observe, batch_size=stage.batch_size, config=config.augment)
         state.when_known(distributed.mean(metrics["d/real_signs"]), then)
-    # On a GPU the host waits here, once in a step, to learn which updates of the step before were
-    # skipped: `uncount` must take one back before the next is made.
+    # On a GPU the host waits here, once in a step, for the results of the step before: `uncount`
+    # must take back an update that was skipped before the next update is made.
     state.settle()
     update_w_avg(generator, w_mean, config.w_avg_decay)  # before or after the weights is the same
     updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
