@@ -1,5 +1,6 @@
 """What can go wrong in a run, and that nothing is lost by it."""
 
+import json
 import math
 import os
 import resource
@@ -10,7 +11,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from tiny_training import QUIET, SCHEDULE, differing, run, tiny_config
 
 from stylegan.files import checkpoint
@@ -211,6 +214,18 @@ def test_metrics_and_the_best_generator_survive_a_stop(store, tmp_path):
         for out in (tmp_path / name, tmp_path / f"{name}2"):
             path = out / "generator-best.pt"
             assert load_source(path).images_seen == best["images_seen"]
+
+
+def test_the_number_that_tells_the_best_must_be_measured_and_may_be_of_numpy(store, tmp_path):
+    config = tiny_config(schedule=SCHEDULE | {"total_kimg": 0.05}, snapshot_ticks=1)
+    numbers = {"resolution": 8, "x": np.float32(0.5), "y": torch.tensor(2.0)}
+    evaluation = Evaluation(lambda state, stage: numbers, "x")
+    state = run(config, store, tmp_path / "run", evaluation=evaluation)
+    kept = {name: state.scores[-1][name] for name in numbers}
+    assert json.dumps(kept) == '{"resolution": 8, "x": 0.5, "y": 2.0}'
+    evaluation = Evaluation(lambda state, stage: numbers, "z")
+    with pytest.raises(ValueError, match="is 'z', which is not measured; measured are resolution"):
+        run(config, store, tmp_path / "other", evaluation=evaluation)
 
 
 # Settings

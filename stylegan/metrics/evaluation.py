@@ -1,5 +1,7 @@
 """What a training run measures of itself."""
 
+import math
+
 from stylegan import sampling
 from stylegan.data import Store
 from stylegan.messages import reason_of
@@ -45,6 +47,7 @@ def evaluation_of(
             except OSError as error:  # the state and log.jsonl hold the numbers too
                 tools.tell(f"could not write {run.metrics_file.name}: {reason_of(error)}; going on")
             scores |= result.scores()
+        scores.setdefault(best_by, math.nan)  # it could not be measured
         return scores
 
     first = requests[0]

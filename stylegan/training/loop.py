@@ -173,7 +173,11 @@ class Loop:
             return True
         started = time.perf_counter()
         faulthandler.cancel_dump_traceback_later()  # it may take any time
-        scores = self.evaluation.measure(self.state, stage)
+        measured = self.evaluation.measure(self.state, stage)  # numbers of NumPy or PyTorch, too
+        scores = {name: x if isinstance(x, int) else float(x) for name, x in measured.items()}
+        if (best_by := self.evaluation.best_by) not in scores:
+            what = f"best_by of the evaluation is {best_by!r}, which is not measured"
+            raise ValueError(f"{what}; measured are {', '.join(scores) or 'no numbers'}")
         self.state.scores.append({"images_seen": self.state.images_seen, **scores})
         self.recorder.line("metrics", **self.state.scores[-1])
         self.recorder.show({f"metrics/{name}": value for name, value in scores.items()})
