@@ -12,6 +12,7 @@ from commands import look, pixels, refused, stylegan, told
 from tiny_generators import TINY, random_generator
 
 from stylegan.files.formats.own import save_generator
+from stylegan.files.loading import load_source
 from stylegan.networks import NetworkConfig
 from stylegan.sampling import latents, to_uint8
 
@@ -132,3 +133,6 @@ def test_the_root_script_and_the_module_are_the_same_command(tmp_path, door):
     assert done.returncode == 1
     assert done.stderr.startswith(f"Error: there is no {tmp_path / 'gone.pt'}; accepted are")
     assert done.stderr.count("\n") == 1
+    (tmp_path / "gone2.pt").touch()
+    with pytest.raises(FileNotFoundError, match=r"gone\.pt; did you mean .*gone2\.pt\?"):
+        load_source(tmp_path / "gone.pt")

@@ -1,6 +1,7 @@
 """From whatever names a generator (run folder, file, address, bundled name) to the network."""
 
 import dataclasses
+import difflib
 from pathlib import Path
 
 import torch
@@ -71,7 +72,12 @@ def located(source: str | Path) -> Path:
         return downloaded(str(source))
     path = Path(source)
     if not path.exists():
-        raise FileNotFoundError(f"there is no {readable(path)}; accepted are {ACCEPTED}")
+        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
+        hint = f"accepted are {ACCEPTED}"
+        if near:
+            hint = f"did you mean {readable(path.with_name(near[0]))}?"
+        raise FileNotFoundError(f"there is no {readable(path)}; {hint}")
     return path
 
 
