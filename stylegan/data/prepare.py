@@ -168,7 +168,10 @@ def offered_resolution(source: Source, crop: Crop) -> int:
 def pyramid(image: np.ndarray) -> dict[int, np.ndarray]:
     """An image uint8 (..., r, r) at all sizes from 4 to r, averaged 2x2 as officially: rounded
     where a level is stored, to nearest, ties to even, not from one level to the next."""
-    levels = {image.shape[-1]: image}
+    resolution = image.shape[-1]
+    if image.ndim < 2 or image.shape[-2] != resolution:
+        raise ValueError(f"images are (..., r, r), channels first, not {image.shape}")
+    levels = {resolution: image}
     sums, count = np.ascontiguousarray(image), 1  # of pixels in a sum
     while sums.shape[-1] > MIN_RESOLUTION:
         bits, count = 8 * sums.itemsize, 4 * count
