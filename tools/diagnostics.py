@@ -128,8 +128,8 @@ def draw(title: str, folder: Path, reference: Curves) -> Figure:
     for panel in (logits, losses):
         if max(np.abs(panel.dataLim.intervaly)) > 100:
             panel.set_yscale("symlog", linthresh=10)
-        place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 4, "frameon": False}
-        panel.legend(**place, fontsize=6, handlelength=1.2, columnspacing=1, handletextpad=0.4)
+        place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 4}
+        panel.legend(**place, frameon=False, fontsize=6, handlelength=1.2, columnspacing=1)
     name = "d/r1_penalty"
     penalty.set_yscale("log")
     draw_panel(penalty, f"{name} (unweighted)", {name: PURPLE}, curves, reference)
