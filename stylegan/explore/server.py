@@ -102,9 +102,7 @@ class Server(ThreadingHTTPServer):
     """Serves a page. Its end waits for its threads: PyTorch aborts if Python ends below them."""
 
     daemon_threads = False
-    request_queue_size = (
-        128  # a page with many pictures opens many at once; more than this are reset
-    )
+    request_queue_size = 128  # a browser opens many connections at once; others are reset
 
     def __init__(self, page: Page, port: int) -> None:
         self.page = page
