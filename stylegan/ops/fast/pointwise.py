@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .. import formulas
 from ..precision import at_least_float32, differentiated, full_precision, traced
 
 CACHED_NUMBERS = 2**20  # stay in a processor's cache
@@ -81,7 +82,7 @@ def with_noise_(
     # Memory is channels last: one matrix product adds noise and bias; broadcasting over channels,
     # a short run of memory, would be slow.
     pixels = noise.to(x.dtype).expand(n, 1, h, w).reshape(-1)
-    left = torch.stack([pixels, torch.ones_like(pixels)], dim=1)
+    left = torch.stack([pixels, torch.ones_like(pixels)]).t()
     right = torch.stack([strength, bias]).to(x.dtype)
     rows = x.permute(0, 2, 3, 1).reshape(-1, c)
     if traced() or (torch.is_grad_enabled() and (x.requires_grad or right.requires_grad)):
@@ -92,13 +93,16 @@ def with_noise_(
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool) -> Tensor:
-    """AdaIN by F.batch_norm, image by image or as one image of N * C channels: its kernel is fused
-    everywhere, its statistics are float32. x may be written over if `in_place`."""
+    """AdaIN of small images in their memory order; of large ones by F.batch_norm, image by image or
+    as one image of N * C channels. Statistics are float32. x may be written over if `in_place`."""
     n, c, h, w = x.shape
     scale, bias = at_least_float32(scale), at_least_float32(bias)
+    small, host = c * h * w < LARGE_IMAGE, x.device.type == "cpu" and not traced()
+    if host and small and n > 1 and full_precision(x):
+        y: Tensor = AdaIN.apply(x, scale.to(x.dtype), bias.to(x.dtype), eps)
+        return y
     normalize = partial(F.batch_norm, running_mean=None, running_var=None, training=True, eps=eps)
-    one_by_one = n == 1 or c * h * w >= LARGE_IMAGE  # then channels last can stay
-    if x.device.type != "cpu" or traced() or not one_by_one:
+    if not host or (small and n > 1):
         flat = x.reshape(1, n * c, h, w)
         return normalize(flat, weight=scale.reshape(-1), bias=bias.reshape(-1)).reshape(n, c, h, w)
     each = zip(x.split(1), scale, bias, strict=True)
@@ -109,6 +113,49 @@ def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool)
         return x
     images = [normalize(image, weight=s, bias=b) for image, s, b in each]
     return images[0] if n == 1 else torch.cat(images)
+
+
+class AdaIN(torch.autograd.Function):
+    """Of images that stay channels last, where `F.batch_norm` would change their order twice."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, bias: Tensor, eps: float) -> Tensor:
+        rows = pixel_rows(x)
+        mean = rows.mean(dim=1, keepdim=True)
+        y = rows - mean
+        deviation = torch.rsqrt(y.square().mean(dim=1, keepdim=True) + eps)
+        ctx.eps = eps
+        ctx.save_for_backward(x, scale, bias, mean, deviation)
+        torch.addcmul(bias[:, None], y, deviation * scale[:, None], out=y)
+        return as_images(y, x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, scale, bias, mean, deviation = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated, too
+            y, needed = formulas.adain(x, scale, bias, ctx.eps), ctx.needs_input_grad
+            wanted = (v for v, need in zip((x, scale, bias), needed, strict=False) if need)
+            found = iter(torch.autograd.grad(y, list(wanted), grad, create_graph=True))
+            return (*(next(found) if need else None for need in needed),)
+        rows = pixel_rows(grad)
+        normed = torch.addcmul(-mean * deviation, pixel_rows(x), deviation)
+        by_bias, by_scale = rows.sum(dim=1), (rows * normed).sum(dim=1)
+        factor = deviation * scale[:, None]
+        share = factor / -rows.shape[1]
+        by_x = torch.addcmul(share * by_bias[:, None], rows, factor)
+        by_x.addcmul_(normed, share * by_scale[:, None])
+        return as_images(by_x, x), by_scale, by_bias, None
+
+
+def pixel_rows(x: Tensor) -> Tensor:
+    """(N, C, H, W) -> (N, H W, C): a view of images that are channels last."""
+    return x.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def as_images(rows: Tensor, like: Tensor) -> Tensor:
+    """Back to the shape of `like`, still channels last."""
+    n, c, h, w = like.shape
+    return rows.view(n, h, w, c).permute(0, 3, 1, 2)
 
 
 def adain_(image: Tensor, scale: Tensor, bias: Tensor, eps: float) -> None:
