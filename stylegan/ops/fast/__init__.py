@@ -16,7 +16,7 @@ from ..formulas import Activation, Style
 from ..precision import autocast_dtype, differentiated, full_precision, traced
 from . import pointwise
 from .bilinear import Blur, Dense, OfBlurred, product
-from .convolution import Direct, Size, Unfolded
+from .convolution import Direct, Size, Unfolded, fast_format
 from .winograd import Winograd
 
 MANY_CHANNELS = 256  # from so many on, Winograd and Unfolded are faster than Direct
@@ -81,11 +81,6 @@ def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Un
         return Unfolded
     even = size == "double" or (h % 2 == 0 and w % 2 == 0)
     return Winograd if even else Direct
-
-
-def fast_format(x: Tensor) -> Tensor:
-    """Images in the order of numbers in memory that convolutions like: on CPUs, channels last."""
-    return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
 
 
 def blur(x: Tensor) -> Tensor:

@@ -42,6 +42,11 @@ def empty_image(like: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=order)
 
 
+def fast_format(x: Tensor) -> Tensor:
+    """Images or weights in the order in memory that convolutions like: on CPUs, channels last."""
+    return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
+
+
 def channels_last(x: Tensor) -> Tensor:
     """(N, C, H, W) -> (N, H, W, C), contiguous: on CPUs a view of what `empty_image` made."""
     return x.permute(0, 2, 3, 1).contiguous()
@@ -54,8 +59,12 @@ class Direct(BilinearMap):
     size: Size
     scale: float
 
+    def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
+        """On CPUs, where networks of this way have few channels."""
+        return self.kernel(x, weight) if x.device.type == "cpu" else None
+
     def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
-        kernel = self.kernel(x, weight)
+        kernel = self.kernel(x, weight) if cached_weight is None else cached_weight
         if self.size == "double":
             return F.conv_transpose2d(x, kernel, stride=2, padding=1)
         return F.conv2d(x, kernel, stride=2 if self.size == "half" else 1, padding=1)
@@ -69,7 +78,7 @@ class Direct(BilinearMap):
         by_x, by_kernel, _ = torch.ops.aten.convolution_backward(
             grad,
             x,
-            self.kernel(x, weight),
+            self.kernel(x, weight) if cached_weight is None else cached_weight,
             None,
             [stride, stride],
             [1, 1],
@@ -84,10 +93,9 @@ class Direct(BilinearMap):
     def kernel(self, x: Tensor, weight: Tensor) -> Tensor:
         """What the images are convolved with, in their precision."""
         if self.size == "same":
-            return (weight * self.scale).to(x.dtype)
-        spread = self.spread(weight)
-        wide = (weight.reshape(-1, 9) @ spread).to(x.dtype)
-        return wide.reshape(*weight.shape[:2], 4, 4)
+            return fast_format((weight * self.scale).to(x.dtype))
+        wide = (weight.reshape(-1, 9) @ self.spread(weight)).to(x.dtype)
+        return fast_format(wide.reshape(*weight.shape[:2], 4, 4))
 
     def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
         by_kernel = by_kernel.to(weight.dtype)
