@@ -15,7 +15,7 @@ from .. import formulas
 from ..formulas import Activation, Style
 from ..precision import autocast_dtype, differentiated, full_precision, traced
 from . import pointwise
-from .bilinear import Blur, Dense, OfBlurred, product
+from .bilinear import Blur, Dense, OfBlurred, filtered, product
 from .convolution import Direct, Size, Unfolded, fast_format
 from .winograd import Winograd
 
@@ -84,7 +84,7 @@ def choose(x: Tensor, weight: Tensor, size: Size) -> type[Direct | Winograd | Un
 
 
 def blur(x: Tensor) -> Tensor:
-    y: Tensor = Blur.apply(x) if differentiated(x) else formulas.blur(x)
+    y: Tensor = Blur.apply(x) if differentiated(x) else filtered(x)
     return y
 
 

@@ -4,18 +4,27 @@ The derivatives of a bilinear map are made of the map and its two transposes, an
 which R1 needs: two autograd functions serve every such map, whatever the way to compute it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from .. import formulas
 from ..precision import differentiated, without_autocast
 
 Maybe = Tensor | None
 Needed = tuple[bool, bool]  # gradients: by x, by the weight
 Pair = tuple[Maybe, Maybe]  # these
+
+
+def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]:
+    """`make`, which is an `lru_cache`; without its cache where operations are recorded instead of
+    computed, as `like` tells."""
+    real = type(like) in (Tensor, torch.nn.Parameter) and not torch.jit.is_tracing()
+    return make if real else make.__wrapped__  # type: ignore
 
 
 class BilinearMap(Protocol):
@@ -139,12 +148,27 @@ class Dense(BilinearMap):
         return by_x, torch.mm(grad.t(), x) if needed[1] and x is not None else None
 
 
+def filtered(x: Tensor) -> Tensor:
+    """`formulas.blur` with a kernel that is made once."""
+    kernel = constant(blur_kernel, x)(x.shape[1], x.dtype, x.device)
+    return F.conv2d(x, kernel, padding=1, groups=x.shape[1])
+
+
+@lru_cache
+def blur_kernel(channels: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The weight (channels, 1, 3, 3) of `formulas.blur`."""
+    with torch.inference_mode(False):
+        taps = torch.tensor([1.0, 2.0, 1.0], device="cpu")
+        kernel = (taps[:, None] * taps / 16).repeat(channels, 1, 1, 1)
+        return kernel.to(device, dtype, copy=True)
+
+
 class Blur(torch.autograd.Function):
     """The filter is its own transpose; the libraries would differentiate it by the kernel too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        return formulas.blur(x)
+        return filtered(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
@@ -166,11 +190,11 @@ class OfBlurred(BilinearMap):
         return self.op.prepare(x, weight)
 
     def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
-        return self.op.output(formulas.blur(x), weight, cached_weight)
+        return self.op.output(filtered(x), weight, cached_weight)
 
     def gradients(
         self, x: Maybe, weight: Tensor, grad: Tensor, needed: Needed, cached_weight: Maybe = None
     ) -> Pair:
-        blurred = formulas.blur(x) if x is not None and needed[1] else None
+        blurred = filtered(x) if x is not None and needed[1] else None
         by_x, by_weight = self.op.gradients(blurred, weight, grad, needed, cached_weight)
-        return None if by_x is None else formulas.blur(by_x), by_weight
+        return None if by_x is None else filtered(by_x), by_weight

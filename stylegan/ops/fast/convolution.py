@@ -5,7 +5,7 @@ smaller than the weight. The module `winograd` has the one with few multiplicati
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -14,16 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bilinear import BilinearMap, Maybe, Needed, Pair
+from .bilinear import BilinearMap, Maybe, Needed, Pair, constant
 
 Size = Literal["same", "double", "half"]  # of the result, relative to the image
-
-
-def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]:
-    """`make`, which is an `lru_cache`; without its cache where operations are recorded instead of
-    computed, as `like` tells."""
-    real = type(like) in (Tensor, torch.nn.Parameter) and not torch.jit.is_tracing()
-    return make if real else make.__wrapped__  # type: ignore
 
 
 def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int, int]:
