@@ -130,9 +130,8 @@ def draw(title: str, folder: Path, reference: Curves) -> Figure:
             panel.set_yscale("symlog", linthresh=10)
         place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 4}
         panel.legend(**place, frameon=False, fontsize=6, handlelength=1.2, columnspacing=1)
-    name = "d/r1_penalty"
     penalty.set_yscale("log")
-    draw_panel(penalty, f"{name} (unweighted)", {name: PURPLE}, curves, reference)
+    draw_panel(penalty, "d/r1_penalty (unweighted)", {"d/r1_penalty": PURPLE}, curves, reference)
     name = "health/skipped_updates"
     draw_panel(skipped, name, {name: "black"}, curves, None, (0, 10))
     for panel in (logits, losses, penalty, skipped):
