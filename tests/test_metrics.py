@@ -274,7 +274,7 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
     average, deviation = (float(text) for text in mean[2].split(" ± "))
     pair = [float(row[2].split()[0]) for row in (first, second)]
     assert average == pytest.approx(sum(pair) / 2, rel=1e-3)
-    assert deviation == pytest.approx(abs(pair[0] - pair[1]) / 2**0.5, abs=0.08)  # of rounded numbers
+    assert deviation == pytest.approx(abs(pair[0] - pair[1]) / 2**0.5, abs=0.08)
 
 
 @pytest.mark.parametrize(
