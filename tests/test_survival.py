@@ -223,9 +223,15 @@ def test_the_number_that_tells_the_best_must_be_measured_and_may_be_of_numpy(sto
     state = run(config, store, tmp_path / "run", evaluation=evaluation)
     kept = {name: state.scores[-1][name] for name in numbers}
     assert json.dumps(kept) == '{"resolution": 8, "x": 0.5, "y": 2.0}'
-    evaluation = Evaluation(lambda state, stage: numbers, "z")
-    with pytest.raises(ValueError, match="is 'z', which is not measured; measured are resolution"):
-        run(config, store, tmp_path / "other", evaluation=evaluation)
+    for measured, message in (
+        (numbers, "is 'z', which is not measured; measured are resolution"),
+        (0.5, "the evaluation returned a float"),
+    ):
+        folder = RunFolder(tmp_path / f"{type(measured).__name__}")
+        with pytest.raises(ValueError, match=message):
+            evaluation = Evaluation(lambda state, stage, it=measured: it, "z")
+            run(config, store, folder.path, evaluation=evaluation)
+        assert folder.states()  # what was trained is not lost
 
 
 # Settings

@@ -3,7 +3,7 @@
 import faulthandler
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +29,19 @@ class Evaluation:
     best_by: str  # the name of the result that decides which generator is best
     lower_is_better: bool = True
     every_kimg: float | None = None  # None: with every generator file
+
+    def scores(self, state: TrainState, stage: Stage) -> dict[str, float]:
+        """What `measure` returns, also in types of NumPy or PyTorch; ValueError says what it
+        lacks."""
+        measured = self.measure(state, stage)
+        if not isinstance(measured, Mapping):
+            what = f"the evaluation returned a {type(measured).__name__}"
+            raise ValueError(f'{what}; it returns numbers by name, as in {{"contrast": 0.5}}')
+        scores = {name: x if isinstance(x, int) else float(x) for name, x in measured.items()}
+        if self.best_by not in scores:
+            what = f"best_by of the evaluation is {self.best_by!r}, which is not measured"
+            raise ValueError(f"{what}; measured are {', '.join(scores) or 'no numbers'}")
+        return scores
 
     def is_best(self, scores: list[dict[str, float]]) -> bool:
         """Whether the last score is the best so far. Scores that name a `resolution` are compared
@@ -173,11 +186,12 @@ class Loop:
             return True
         started = time.perf_counter()
         faulthandler.cancel_dump_traceback_later()  # it may take any time
-        measured = self.evaluation.measure(self.state, stage)  # numbers of NumPy or PyTorch, too
-        scores = {name: x if isinstance(x, int) else float(x) for name, x in measured.items()}
-        if (best_by := self.evaluation.best_by) not in scores:
-            what = f"best_by of the evaluation is {best_by!r}, which is not measured"
-            raise ValueError(f"{what}; measured are {', '.join(scores) or 'no numbers'}")
+        try:
+            scores = self.evaluation.scores(self.state, stage)
+        except Exception:  # perhaps in a user's own function: what was trained must not be lost
+            if distributed.world_size() == 1:  # others may wait elsewhere
+                self.save(stage)
+            raise
         self.state.scores.append({"images_seen": self.state.images_seen, **scores})
         self.recorder.line("metrics", **self.state.scores[-1])
         self.recorder.show({f"metrics/{name}": value for name, value in scores.items()})
