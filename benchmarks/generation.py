@@ -99,8 +99,8 @@ def main(
     seconds: float,
     out: Path,
 ) -> None:
-    """Time generators of RESOLUTIONS (256 and 1024 unless given), psi 0.7, stored noise
-    (drawn beside the others, which draw it).
+    """Time generators of RESOLUTIONS (256 and 1024 unless given), psi 0.7. Noise is
+    stored, and drawn beside the others.
 
     `ours` and `textbook` are the networks alone, `command` is what `generate.py` does from seeds
     to pictures of bytes in main memory.

@@ -60,7 +60,7 @@ def ours(settings: dict[str, Any]) -> Trial:
 
 
 def learn(program: str, settings: dict[str, Any], out: Path) -> None:
-    """Train, and write samples into `out/KIMG/` at every mark, the seconds into `seconds.json`."""
+    """Train, and write samples into `out/KIMG/` at every mark, the seconds into `seconds.jsonl`."""
     torch.manual_seed(settings["seed"])
     trial: Trial = (ours if program == "ours" else getattr(others, program))(settings)
     assert trial.sample is not None
@@ -72,13 +72,11 @@ def learn(program: str, settings: dict[str, Any], out: Path) -> None:
             trial.once()
             shown += batch
         seconds += time.process_time() - started
-        folder = out / f"{mark:g}"
-        folder.mkdir(parents=True)
+        (folder := out / f"{mark:g}").mkdir(parents=True)
         random = torch.Generator().manual_seed(1)
-        z_dim = settings["z_dim"]
         for first in range(0, SAMPLES, 100):
             with torch.no_grad():
-                images = trial.sample(torch.randn((100, z_dim), generator=random))
+                images = trial.sample(torch.randn((100, settings["z_dim"]), generator=random))
             values = ((images + 1) * 127.5).round().clamp(0, 255).byte().permute(0, 2, 3, 1)
             for i, one in enumerate(values.numpy(), first):
                 Image.fromarray(one).save(folder / f"{i:04}.png")
@@ -108,18 +106,17 @@ def measured(
 def plot(lines: Sequence[dict[str, Any]], file: Path) -> None:
     """eff-fd over images and over minutes, a line for each program and seed."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
-    known: list[str] = []
+    known = list(dict.fromkeys(line["program"] for line in lines))
     for program, seed in dict.fromkeys((line["program"], line["seed"]) for line in lines):
         own = [line for line in lines if (line["program"], line["seed"]) == (program, seed)]
-        label = None if program in known else program  # of its first line
-        known += [label] if label else []
         style = f"C{known.index(program)}.-"
         for axis, unit, scale in zip(axes, ("kimg", "seconds"), (1, 60), strict=True):
             x = [line[unit] / scale for line in own]
-            axis.plot(x, [line["eff-fd"] for line in own], style, label=label)
+            axis.plot(x, [line["eff-fd"] for line in own], style, label=program)
     axes[0].set(xlabel="thousands of images", ylabel=f"eff-fd of {SAMPLES} samples")
     axes[1].set(xlabel="minutes of one core")
-    axes[0].legend()
+    labels = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))  # each once
+    axes[0].legend(labels.values(), labels.keys())
     figure.savefig(file)
 
 
@@ -149,7 +146,7 @@ def main(
     """Train PROGRAMS equally, in one thread each, and compare.
 
     DATA and REALS are folders of pictures: to learn from, and to compare with. Samples and seconds
-    go to OUT/PROGRAM-SEED/; what is finished there is not trained again, half of it is replaced.
+    go to OUT/PROGRAM-SEED/; what is finished there is not trained again, what is half finished is.
 
     \b
     python benchmarks/quality.py ours genforce huangzh13 --others clones/ \\
@@ -158,6 +155,10 @@ def main(
     if clones is None and set(programs) != {"ours"}:
         raise click.UsageError("other programs need --others FOLDER, with their clones")
     out.mkdir(parents=True, exist_ok=True)
+    chosen, kept = json.dumps(settings | {"data": str(data)}), out / "settings.json"
+    if (kept.read_text() if kept.exists() else chosen) != chosen:
+        raise click.UsageError(f"{out} holds results of other settings; choose another --out")
+    kept.write_text(chosen)
     size = (settings["resolution"],) * 2
     files = sorted(data.glob("*.png"))
     small = [Image.open(file).convert("RGB").resize(size, Image.Resampling.BOX) for file in files]
@@ -172,17 +173,16 @@ def main(
             file = folder / "seconds.jsonl"
             if file.exists() and file.read_text().count("\n") == settings["marks"]:
                 continue  # trained before
-            if folder.exists():  # half trained, or with other marks
+            if folder.exists():  # half trained
                 shutil.rmtree(folder)
                 (out / "metrics.jsonl").unlink(missing_ok=True)  # which knows the folders' names
-            there = settings | {"seed": seed, "other": str(clones and clones / program)}
+            there = settings | {"seed": seed, "other": str((clones or out) / program)}
             process = spawning.Process(target=learn, args=(program, there, folder))
             process.start()
             process.join()
             if process.exitcode:
                 raise click.ClickException(f"{program} has failed, see above")
-    texts = [file.read_text() for file in sorted(out.glob("*/seconds.jsonl"))]
-    lines = [json.loads(line) for line in "".join(texts).splitlines()]
+    lines = [json.loads(x) for file in sorted(out.glob("*/seconds.jsonl")) for x in file.open()]
     values = measured([line["folder"] for line in lines], reals, size[0], out / "metrics.jsonl")
     lines = [line | values[line["folder"]] for line in lines]
     plot(lines, out / "quality.png")

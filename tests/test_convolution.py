@@ -95,6 +95,7 @@ FUNCTIONS = {
     "lrelu": (lambda place, x: place.leaky_relu(x), [X]),
     "relu": (lambda place, x: place.activate(x, "relu"), [X]),
     "adain": (lambda place, *t: place.adain(*t), [X, NC, NC]),
+    "adain of one": (lambda place, x, s: place.adain(x, s, s), [X, NC]),
     "epilogue": (epilogue_with(), [X, (2, 1, 4, 4), C, C, NC, NC]),
     "epilogue of one noise": (epilogue_with(), [X, (1, 1, 4, 4), C, C, NC, NC]),
     "relu epilogue": (
@@ -115,7 +116,7 @@ def test_every_function_equals_its_formula(monkeypatch, name, large):
         monkeypatch.setattr(place, threshold, 1 if large else 10**9)
     function, shapes = FUNCTIONS[name]
     tensors = [numbers(*shape) for shape in shapes]
-    third = name != "adain" and "epilogue" not in name  # batch_norm has none
+    third = "adain" not in name and "epilogue" not in name  # batch_norm has none
     assert_equal(partial(function, ops), partial(function, formulas), tensors, third=third)
     with torch.no_grad():
         tensors = [t.float() for t in tensors]

@@ -23,9 +23,10 @@ from stylegan.training.step import train_step
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A measurement of the average generator that is made again and again, and at the end."""
+    """A measurement of the average generator that is made again and again, and at the end: in all
+    processes, with equal results."""
 
-    measure: Callable[[TrainState, Stage], dict[str, float]]  # in all processes, equal results
+    measure: Callable[[TrainState, Stage], dict[str, float]]  # best_by is always there
     best_by: str  # the name of the result that decides which generator is best
     lower_is_better: bool = True
     every_kimg: float | None = None  # None: with every generator file
@@ -188,7 +189,7 @@ class Loop:
         faulthandler.cancel_dump_traceback_later()  # it may take any time
         try:
             scores = self.evaluation.scores(self.state, stage)
-        except Exception:  # perhaps in a user's own function: what was trained must not be lost
+        except Exception:  # in a user's own function? The run can go on, behind this measurement
             if distributed.world_size() == 1:  # others may wait elsewhere
                 self.save(stage)
             raise

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..precision import differentiated, without_autocast
+from ..precision import differentiated, traced, without_autocast
 
 Maybe = Tensor | None
 Needed = tuple[bool, bool]  # gradients: by x, by the weight
@@ -23,7 +23,7 @@ Pair = tuple[Maybe, Maybe]  # these
 def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]:
     """`make`, which is an `lru_cache`; without its cache where operations are recorded instead of
     computed, as `like` tells."""
-    real = type(like) in (Tensor, torch.nn.Parameter) and not torch.jit.is_tracing()
+    real = type(like) in (Tensor, torch.nn.Parameter) and not traced()
     return make if real else make.__wrapped__  # type: ignore
 
 
@@ -118,7 +118,7 @@ class Gradients(torch.autograd.Function):
                 if grad_needed:
                     of_grad = Product.apply(op, u, w, cached_weight)
                 if w_needed:
-                    of_w = Gradients.apply(op, (False, True), u, w, grad, None)[1]
+                    of_w = Gradients.apply(op, (False, True), u, w, grad, cached_weight)[1]
             if v is not None:
                 if x_needed:
                     of_x = Gradients.apply(op, (True, False), None, v, grad, None)[0]
@@ -158,7 +158,7 @@ def filtered(x: Tensor) -> Tensor:
 def blur_kernel(channels: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The weight (channels, 1, 3, 3) of `formulas.blur`."""
     with torch.inference_mode(False):
-        taps = torch.tensor([1.0, 2.0, 1.0], device="cpu")
+        taps = 2 - torch.arange(-1, 2, device="cpu").abs()
         kernel = (taps[:, None] * taps / 16).repeat(channels, 1, 1, 1)
         return kernel.to(device, dtype, copy=True)
 

@@ -133,9 +133,10 @@ class AdaIN(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, bias, mean, deviation = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient will be differentiated, too
+            x, scale, bias = given = [v.view_as(v) for v in (x, scale, bias)]  # none of another
             y, needed = formulas.adain(x, scale, bias, ctx.eps), ctx.needs_input_grad
-            wanted = (v for v, need in zip((x, scale, bias), needed, strict=False) if need)
-            found = iter(torch.autograd.grad(y, list(wanted), grad, create_graph=True))
+            wanted = [v for v, need in zip(given, needed, strict=False) if need]
+            found = iter(torch.autograd.grad(y, wanted, grad, create_graph=True))
             return (*(next(found) if need else None for need in needed),)
         rows = pixel_rows(grad)
         normed = torch.addcmul(-mean * deviation, pixel_rows(x), deviation)
