@@ -36,9 +36,13 @@ def of_step(purpose: int) -> Callable[[int, int], torch.Generator]:
     return lambda seed, images_seen: torch_stream(seed, images_seen, purpose)
 
 
-def of_place(make: Callable[..., Stream], *purpose: int) -> Callable[..., Stream]:
-    """The stream of (seed, index, ...), or of the seed alone."""
-    return lambda seed, *place: make(seed, *purpose, *place)
+def of_seed(make: Callable[..., Stream], *purpose: int) -> Callable[[int], Stream]:
+    return lambda seed: make(seed, *purpose)
+
+
+def of_place(make: Callable[..., Stream], *purpose: int) -> Callable[[int, int], Stream]:
+    """The stream of (seed, index)."""
+    return lambda seed, index: make(seed, *purpose, index)
 
 
 # Training: one global stream per step, sliced among the processes, but for the noise
@@ -56,16 +60,16 @@ def step_noise(seed: int, images_seen: int, rank: int, device: Device) -> torch.
 
 # Samples: a seed names an image
 latent = np.random.RandomState  # as NVIDIA's tools draw it
-image_noise = of_place(frozen_stream, 1)  # the noise inputs of an image
-latent_loop = of_place(frozen_stream, 10)  # the loop through z that begins at the latent of a seed
+image_noise = of_seed(frozen_stream, 1)  # the noise inputs of an image
+latent_loop = of_seed(frozen_stream, 10)  # the loop through z that begins at the latent of a seed
 
 # Projection
 start = of_place(torch_stream, 0, 10)  # where a search begins that does not begin at the average w
-tuning = of_place(torch_stream, 0, 11)  # the w at which a tuned generator is held to what it was
+tuning = of_seed(torch_stream, 0, 11)  # the w at which a tuned generator is held to what it was
 
 # Metrics
 real_mirror = of_place(number, 2)  # whether a real is flipped: 64 random bits
 sample_label = of_place(number, 3)  # the label of a sample: 64 random bits
 path = of_place(frozen_stream, 4)  # the ends of a path through latent space, and the point on it
 patches = of_place(numpy_stream, 5)  # of the sliced Wasserstein distance: places in one image
-directions = of_place(numpy_stream, 6)  # of it, too: directions at one level of the pyramid
+directions = of_place(numpy_stream, 6)  # of that distance: directions at one level of the pyramid

@@ -71,16 +71,20 @@ class Page:
         premultiplied, device = network.config.premultiplied, network.w_avg.device
         content = base64.b64decode(str(values.get("content")))
         size, channels = loaded.resolution, network.config.image_channels
-        how: dict[str, Any] = {"premultiply": premultiplied, "crop": loaded.crop, "name": name}
-        target = projection.target_of(content, resolution=size, channels=channels, **how)
+        target = projection.target_of(
+            content, resolution=size, channels=channels, premultiply=premultiplied,
+            crop=loaded.crop, name=name,
+        )  # fmt: skip
         (wanted,) = sampling.to_uint8(target, premultiplied=premultiplied)
         yield {"wanted": png_url(wanted), "caption": f"wanted: {name}"}
         distance, _ = projection.choose_distance("auto", loaded)
         options = projection.SearchOptions(read["steps"], read["space"])
-        given: dict[str, Any] = {"resolution": loaded.resolution, "alpha": loaded.alpha}
-        given["labels"] = one_hot(loaded, self.controls.view(values, self.own).label)
+        labels = one_hot(loaded, self.controls.view(values, self.own).label)
+        states = projection.project(
+            network, target, distance, options, labels=labels, resolution=size, alpha=loaded.alpha
+        )
         with self.searching:
-            for state in projection.project(network, target, distance, options, **given):
+            for state in states:
                 if self.closing.is_set():
                     return
                 if state.step % max(1, options.steps // LOOKS) and state.step < options.steps:

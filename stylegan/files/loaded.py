@@ -152,11 +152,13 @@ class LoadedGenerator:
             if ws is None:
                 raise ValueError("pictures need seeds or ws")
             seeds = range(len(ws))
-        names = ("psi", "cutoff", "resolution", "alpha", "centers")
-        given = {name: getattr(how, name) for name in names} | {"labels": labels, "ws": ws}
-        given |= {"noise": "const" if noise is None else noise, "batch": batch}
-        move = total_move(how.edits, how.generator.config)
-        for chunk in sampling.generate(how.generator, seeds, move=move, **given):
+        chunks = sampling.generate(
+            how.generator, seeds, psi=how.psi, cutoff=how.cutoff, centers=how.centers,
+            resolution=how.resolution, alpha=how.alpha, labels=labels, ws=ws, batch=batch,
+            noise="const" if noise is None else noise,
+            move=total_move(how.edits, how.generator.config),
+        )  # fmt: skip
+        for chunk in chunks:
             yield from sampling.unpadded(chunk, how.active_rectangle)
 
     def picture_size(self) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -110,7 +110,7 @@ class GeneratorSamples(ImageSource):
     psi: float = 1.0  # officially off for all metrics
     cutoff: int | None = None
     centers: Tensor | None = None  # (K, w_dim) that truncation pulls toward; None: the average
-    noise: str = "random"
+    noise: Literal["const", "random", "none"] = "random"
     origin: str = ""  # where the generator comes from, for results
     images_seen: int | None = None  # by its training
 
@@ -151,17 +151,19 @@ class GeneratorSamples(ImageSource):
         return torch.from_numpy(store.one_hot(classes[rows]))
 
     def fakes(self, num: int) -> Iterator[Tensor]:
-        names = ("psi", "cutoff", "noise", "alpha", "batch", "centers")
-        how = {name: getattr(self, name) for name in names} | {"resolution": self.size}
         for indices in self.batches(num, "generated"):
             seeds, labels = self.seeds(indices), self.labels(indices)
-            (pictures,) = sampling.generate(self.generator, seeds, labels=labels, **how)
+            (pictures,) = sampling.generate(
+                self.generator, seeds, labels=labels, psi=self.psi, cutoff=self.cutoff,
+                centers=self.centers, noise=self.noise, resolution=self.size, alpha=self.alpha,
+                batch=self.batch,
+            )  # fmt: skip
             yield torch.from_numpy(pictures).permute(0, 3, 1, 2)
 
     def noise_maps(self, indices: range) -> Noise:
         """The noise of images: drawn from each one's own seed, if it is "random"."""
         if self.noise != "random":
-            return self.noise  # type: ignore[return-value]
+            return self.noise
         maps = sampling.seed_noise(self.seeds(indices), self.generator.config, self.size)
         return [noise_map.to(self.generator.w_avg) for noise_map in maps]
 

@@ -196,9 +196,10 @@ class Recorder:
         generator, labels = self.state.generator_ema, None
         if generator.config.label_dim:
             labels = torch.from_numpy(self.store.sample_labels(SAMPLE_IMAGES))
-        how: dict[str, Any] = {"resolution": stage.resolution, "alpha": stage.alpha}
-        how |= {"labels": labels, "batch": GRID_COLUMNS}
-        rows = sampling.generate(generator, range(SAMPLE_IMAGES), psi=1.0, **how)
+        rows = sampling.generate(
+            generator, range(SAMPLE_IMAGES), psi=1.0, labels=labels, resolution=stage.resolution,
+            alpha=stage.alpha, batch=GRID_COLUMNS,
+        )  # fmt: skip
         path = self.folder.sample_file(self.state.images_seen)
         self.write_grid(path, np.concatenate(list(rows)), "samples")
 
