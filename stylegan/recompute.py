@@ -17,7 +17,7 @@ from torch.func import functional_call
 from stylegan.ops import autocast, autocast_dtype
 
 Maybe = Tensor | None
-Needed = Sequence[bool]  # whether the gradient by each tensor is
+Needed = Sequence[bool]  # whether the gradient by each tensor is needed
 
 
 def recompute(block: nn.Module, *inputs: Maybe) -> Tensor:

@@ -136,3 +136,17 @@ def test_the_root_script_and_the_module_are_the_same_command(tmp_path, door):
     (tmp_path / "gone2.pt").touch()
     with pytest.raises(FileNotFoundError, match=r"gone\.pt; did you mean .*gone2\.pt\?"):
         load_source(tmp_path / "gone.pt")
+
+
+def test_a_misspelt_bundled_name_gets_a_hint_even_where_the_folder_cannot_be_listed(
+    tmp_path, monkeypatch
+):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pathlib.Path.iterdir", refuse)
+    with pytest.raises(FileNotFoundError, match=r"no people46; did you mean people64\?"):
+        load_source("people46")
+    with pytest.raises(FileNotFoundError, match="people46; accepted are"):
+        load_source(tmp_path / "people46")

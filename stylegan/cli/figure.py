@@ -52,7 +52,9 @@ def figure_command(seeds: str, *own: Any, of_run: bool = False) -> Any:
     return register
 
 
-@figure_command("0-31", *LOOK, count_option("--columns", "Columns.  [default: about square]"))
+@figure_command(
+    "0-31", *LOOK, count_option("--columns", "Number of columns.  [default: about square]")
+)
 def grid(selection: Selection, columns: int | None) -> "Image":
     """Show every seed asked for, none left out (figure 2).
 

@@ -123,7 +123,9 @@ def store_facts(path: Path) -> Facts:
 @click.command(cls=Command)
 @options.SOURCE
 @click.argument("destination", type=values.OUTPUT)
-@options.path_option("--discriminator", "File (.pt) for its discriminator, if that has our form.")
+@options.path_option(
+    "--discriminator", "File (.pt) for the discriminator, if SOURCE has one of our form."
+)
 @options.CENTERS
 @options.OVERWRITE
 def convert(
@@ -231,7 +233,9 @@ def export(
     help="First resolution whose layers are taken from B.  [default: whole network]",
 )
 @options.count_option("--until", "Last of these resolutions.  [default: the finest]")
-@options.number_option("--share", "Share of B in them.  [default: 1 with --from]", least=0, most=1)
+@options.number_option(
+    "--share", "Share of B in these layers.  [default: 1 with --from]", least=0, most=1
+)
 @click.option("--out", type=values.OUTPUT, required=True, help="Generator file to write, .pt.")
 @options.OVERWRITE
 def blend(

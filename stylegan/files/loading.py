@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -72,7 +73,9 @@ def located(source: str | Path) -> Path:
         return downloaded(str(source))
     path = Path(source)
     if not path.exists():
-        beside = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        beside = list(BUNDLED) if path.parent == Path() else []
+        with suppress(OSError):
+            beside += [p.name for p in path.parent.iterdir()]
         near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
         hint = f"accepted are {ACCEPTED}"
         if near:

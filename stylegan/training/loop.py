@@ -182,7 +182,7 @@ class Loop:
             self.recorder.write_state()
 
     def evaluate(self, stage: Stage) -> bool:
-        """Measure the average generator; write it if it is the best. False if that failed."""
+        """Measure the average generator; write it if best. False if a file could not be written."""
         if self.evaluation is None:
             return True
         started = time.perf_counter()

@@ -210,7 +210,9 @@ def named_variables(pairs: list[Any]) -> dict[str, np.ndarray]:
             case (str(name), Inert() as record) if name not in arrays:
                 arrays[name] = numeric_array(readable(name), record)
             case _:
-                raise OfficialFileError("has a variable that is no named array, or two of one name")
+                raise OfficialFileError(
+                    "has a variable that is not a named array, or two of one name"
+                )
     return arrays
 
 
