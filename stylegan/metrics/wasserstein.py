@@ -18,7 +18,7 @@ from stylegan import streams
 from stylegan.distributed import from_rank0
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import Measured, Tools
-from stylegan.metrics.sources import ImageSource, share_of
+from stylegan.metrics.sources import ImageProgress, ImageSource, quiet, share_of
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
 
 PATCH = 7  # pixels, both ways
@@ -39,7 +39,8 @@ def measure_swd(
     shape = (images, source.require_store().channels, source.size, source.size)
     num_reals = min(images, len(source.real_images()))
     reals = source.reals(images, evenly=True)
-    levels = sliced_wasserstein(reals, source.fakes(images), shape, source.seed, tools.cache)
+    fakes, told = source.fakes(images), source.progress
+    levels = sliced_wasserstein(reals, fakes, shape, source.seed, tools.cache, told)
     about = {
         "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
         "directions": DIRECTIONS,
@@ -52,7 +53,12 @@ def measure_swd(
 
 
 def sliced_wasserstein(
-    a: Iterable[Tensor], b: Iterable[Tensor], shape: Shape, seed: int, folder: Path
+    a: Iterable[Tensor],
+    b: Iterable[Tensor],
+    shape: Shape,
+    seed: int,
+    folder: Path,
+    progress: ImageProgress = quiet,
 ) -> dict[str, Estimate]:
     """Distances of two sets of images (N, C, r, r), this process's part of each in batches uint8
     (n, C, r, r), times 1000, as officially, with intervals over the images of b. Patches wait in
@@ -69,7 +75,8 @@ def sliced_wasserstein(
         found = {}
         for level, (size, *both) in enumerate(zip(levels, *tables, strict=True)):
             ours, theirs = (normalized(table, channels) for table in both)
-            found[f"swd-{size}"] = 1000 * distances(ours, theirs, streams.directions(seed, level))
+            rng, label = streams.directions(seed, level), f"compared at {size}"
+            found[f"swd-{size}"] = 1000 * distances(ours, theirs, rng, progress, label)
         found = {"swd": np.mean(list(found.values()), axis=0), **found}
         return {name: estimate(values) for name, values in found.items()}
 
@@ -145,7 +152,13 @@ def normalized(rows: np.ndarray | None, channels: int) -> np.ndarray:
     return patches.reshape(len(patches), -1)
 
 
-def distances(a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def distances(
+    a: np.ndarray,
+    b: np.ndarray,
+    rng: np.random.Generator,
+    progress: ImageProgress = quiet,
+    label: str = "compared",
+) -> np.ndarray:
     """Mean over random directions of the Wasserstein-1 distance of the projections onto them, and
     the same without each group of b's images, onto fewer; a and b are (n, dim)."""
     directions = rng.normal(size=(DIRECTIONS, a.shape[1]))
@@ -171,4 +184,5 @@ def distances(a: np.ndarray, b: np.ndarray, rng: np.random.Generator) -> np.ndar
         else:
             theirs.sort(axis=1)
         total += float(np.abs(ours - theirs).mean(axis=1, dtype=np.float64).sum())
+        progress(label, min(start + step, DIRECTIONS), DIRECTIONS)
     return np.array([total / DIRECTIONS, *without / again])
