@@ -89,7 +89,7 @@ def with_noise_(
         rows = torch.addmm(rows, left, right)
     else:
         rows.addmm_(left, right)
-    return activate_(rows).view(n, h, w, c).permute(0, 3, 1, 2)
+    return as_images(activate_(rows), x)
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool) -> Tensor:
