@@ -291,4 +291,7 @@ def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.dev
         mark = "" if cost.measured else "~"
         rows.append([*row, mark + duration(cost.seconds_per_image * images)])
     kind = "measured" if device.type == "cuda" else "estimated"
-    return [*aligned(rows), f"memory is that of one step, {kind}; ~ = guessed from a smaller step"]
+    legend = f"memory is that of one step, {kind}"
+    if not all(cost.measured for cost in costs.values()):
+        legend += "; ~ = guessed from a smaller step"
+    return [*aligned(rows), legend]
