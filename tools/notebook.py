@@ -16,7 +16,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "docs" / "stylegan.ipynb"
-WIDTH, QUALITY = 480, 50  # of stored pictures: columns at most; JPEG's
+WIDTH, QUALITY = 480, 40  # of stored pictures: columns at most; JPEG's
 
 
 def executed(folder: Path) -> Path:
