@@ -2,6 +2,7 @@
 
 import json
 
+import bits
 import contest
 import everything
 import loader
@@ -72,3 +73,10 @@ def test_loading_is_measured_beside_image_folder(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     for result in json.loads((tmp_path / "loader.json").read_text())["rows"][0]["results"]:
         assert len(result["seconds"]) == 3, result["error"]
+
+
+def test_bits_are_the_same_again_and_follow_the_options(tmp_path):
+    pictures = bits.write_pictures(tmp_path / "pictures")
+    first, again = (bits.digest({}, pictures, tmp_path / name) for name in ("first", "again"))
+    assert first == again
+    assert first != bits.digest(bits.TINY["ADA"], pictures, tmp_path / "ada")
