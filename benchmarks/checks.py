@@ -52,7 +52,6 @@ def memory(device: str, settings: Sequence[str]) -> None:
         draws = draw(config, state.images_seen, stage, None, share)
         metrics = train_step(state, reals, None, stage, draws)
         del draws, metrics
-        state.settle()
         used.append(bytes_in_use(device))
     flat = used[BEFORE:]
     click.echo(f"bytes after step {BEFORE}: {flat[0]:,}; most after {STEPS}: {max(flat):,}")

@@ -1,5 +1,6 @@
 """One process per GPU, or one alone: the few collective operations that training needs."""
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 PARENT = os.getppid()  # torchrun, if it has started this process
+PATIENCE = timedelta(days=7)  # one process may prepare data or measure while others wait
 Value = TypeVar("Value")
 
 
@@ -61,28 +63,34 @@ def sent(x: Tensor, device: torch.device) -> Tensor:
     return x.pin_memory().to(device, non_blocking=True)
 
 
-control_group: Any = None  # a group of the CPUs: agreeing never waits for a device
+@functools.lru_cache(maxsize=1)
+def group_of_cpus(default: Any) -> Any:
+    """A group of the CPUs beside the default one, whoever made that: agreeing never waits for a
+    device. All processes must ask for it together at first."""
+    return dist.new_group(backend="gloo", timeout=PATIENCE)
+
+
+def control_group() -> Any:
+    return group_of_cpus(dist.group.WORLD)
 
 
 @contextmanager
 def process_group(device: torch.device, hang_minutes: float = 30) -> Iterator[None]:
     """Joins the processes that torchrun started, and leaves them at the end, unless they have met
     already. They wait half an hour longer for each other than `hang_minutes`; 0: a week."""
-    global control_group
     if device.type == "cuda":
         torch.cuda.set_device(device)  # pinned memory belongs to the current one
     if os.environ.get("WORLD_SIZE", "1") == "1" or dist.is_initialized():
         yield
         return
-    patient = timedelta(days=7)  # one process may prepare data or measure while others wait
-    timeout = timedelta(minutes=hang_minutes + 30) if hang_minutes else patient
+    timeout = timedelta(minutes=hang_minutes + 30) if hang_minutes else PATIENCE
     own = device if device.type == "cuda" else None
     dist.init_process_group("nccl" if own else "gloo", device_id=own, timeout=timeout)
-    control_group = dist.new_group(backend="gloo", timeout=patient)
+    control_group()
     try:
         yield
     finally:
-        control_group = None
+        group_of_cpus.cache_clear()
         dist.destroy_process_group()
 
 
@@ -100,7 +108,7 @@ def largest(number: int) -> int:
     if world_size() == 1:
         return number
     vote = torch.tensor(number)
-    dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=control_group)
+    dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=control_group())
     return int(vote.item())
 
 
@@ -109,7 +117,7 @@ def gather(value: Value) -> list[Value]:
     if world_size() == 1:
         return [value]
     values: list[Any] = [None] * world_size()
-    dist.all_gather_object(values, value, group=control_group)
+    dist.all_gather_object(values, value, group=control_group())
     return values
 
 
@@ -125,15 +133,16 @@ def on_all_ranks(make: Callable[[], Value], *, at_once: bool = False) -> Value:
     """Run `make()`, without collectives, in each process; the first of a machine goes ahead unless
     all work `at_once`. An error that a user can cause is raised in all, so that none hangs."""
     in_turn = world_size() > 1 and not at_once
+    group = control_group() if in_turn else None
     if in_turn and local_rank() > 0:
-        dist.barrier(control_group)
+        dist.barrier(group)
     error: Exception | None = None
     try:
         value = make()
     except (ValueError, OSError) as caught:
         error = caught
     if in_turn and local_rank() == 0:
-        dist.barrier(control_group)
+        dist.barrier(group)
     problems = [text for text in gather(error and str(error)) if text is not None]
     if error is not None:
         raise error

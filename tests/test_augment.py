@@ -10,8 +10,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 from two_processes import fixed_signs, strengths
 
-from stylegan.augment import ada, diffaugment, part, resampling
-from stylegan.training.draws import map_tensors
+from stylegan.augment import ada, diffaugment, part, resampling, sent
 from stylegan.training.terms import discriminator_logits, real_terms
 
 ARRAYS, META = reference.load("ada")
@@ -149,8 +148,7 @@ def test_a_gpu_transforms_as_a_cpu_does(deterministic, monkeypatch):
     try:
         for device in ("cpu", "cuda", "cuda"):
             x = images.to(device).requires_grad_()
-            there = map_tensors(transform, lambda t: t.to(device, x.dtype))  # noqa: B023
-            y = ada.apply(x, there)
+            y = ada.apply(x, sent(transform, torch.device(device), x.dtype))
             (gradient,) = torch.autograd.grad(y.pow(3).sum(), x, create_graph=True)
             (second,) = torch.autograd.grad(gradient.square().sum(), x)
             results.append([t.detach().cpu() for t in (y, gradient, second)])

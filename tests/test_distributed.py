@@ -87,6 +87,11 @@ def test_two_processes_move_the_augmentation_as_one(results):
     assert max(alone) > 0
 
 
+def test_processes_that_a_script_has_joined_agree_without_its_group(results):
+    for result in results:
+        assert result["agreed"] == [(1, [0, 1], True)] * 2
+
+
 def test_processes_are_fed_disjoint_halves_of_the_batches_of_one(results, store):
     alone, first, second = fed(store), results[0]["fed"], results[1]["fed"]
     for whole, a, b in zip(alone, first, second, strict=True):

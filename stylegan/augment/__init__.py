@@ -3,10 +3,12 @@ so that it cannot learn few images by heart. Samples are not transformed."""
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from stylegan import distributed
 from stylegan.ops import in_float32, without_autocast
 
 from . import ada, diffaugment
@@ -42,3 +44,15 @@ def part(transform: Transform | None, rows: slice) -> Transform | None:
     values = vars(transform).items()
     own = {k: v[rows] for k, v in values if isinstance(v, Tensor) or k == "windows"}
     return dataclasses.replace(transform, **own)
+
+
+def sent(transform: Transform | None, device: torch.device, dtype: torch.dtype) -> Transform | None:
+    """The transform with its tensors on the device, of that type; nobody waits for the copies."""
+    if transform is None:
+        return None
+    there: dict[str, Any] = {
+        name: distributed.sent(value.to(dtype), device)
+        for name, value in vars(transform).items()
+        if isinstance(value, Tensor)
+    }
+    return dataclasses.replace(transform, **there)

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from torch import Tensor
+
 from . import ada, diffaugment
 
 KINDS = {"ada": ada, "diffaugment": diffaugment}
@@ -51,25 +53,44 @@ class AugmentConfig:
         return 1.0 if isinstance(self.strength, str) else float(self.strength)
 
 
-@dataclass
 class Strength:
-    """The probability of each transform, and what was seen since it last changed."""
+    """The probability of each transform, which may follow the mean sign of D(real)."""
 
-    probability: float = 0.0
-    signs: float = 0.0  # of D(real), summed over images
-    images: int = 0
-    batches: int = 0
+    def __init__(
+        self,
+        config: AugmentConfig,
+        probability: float,
+        signs: float = 0.0,
+        images: int = 0,
+        batches: int = 0,
+    ) -> None:
+        self.config, self.last_probability = config, probability
+        self.signs: Tensor | float = signs  # of D(real), summed over images since the last change
+        self.images, self.batches = images, batches  # since then
 
-    def observe(self, mean_sign: float, batch_size: int, config: AugmentConfig) -> None:
-        """Takes in the mean sign of D(real) over a whole batch. Every fourth moves the probability:
-        up if reals are recognised more surely than the target. Karras et al. 2020, section 3.2."""
-        self.signs += mean_sign * batch_size
+    def observe(self, mean_sign: Tensor, batch_size: int) -> None:
+        """Takes in the mean sign of D(real) over a whole batch, which stays on its device."""
+        self.signs = self.signs + mean_sign * batch_size
         self.images += batch_size
         self.batches += 1
-        if self.batches < BATCHES:
-            return
-        excess = self.signs / self.images - config.target
-        direction = (excess > 0) - (excess < 0)
-        moved = self.probability + direction * self.images / (1000 * config.speed_kimg)
-        self.probability = max(moved, 0.0)
-        self.signs, self.images, self.batches = 0.0, 0, 0
+
+    @property
+    def probability(self) -> float:
+        """That of the next batch. Every fourth batch moves it, and only then a device is read: up
+        if reals are recognised more surely than the target. Karras et al. 2020, section 3.2."""
+        if self.batches >= BATCHES:
+            excess = float(self.signs) / self.images - self.config.target
+            direction = (excess > 0) - (excess < 0)
+            moved = self.images / (1000 * self.config.speed_kimg)
+            self.last_probability = max(self.last_probability + direction * moved, 0.0)
+            self.signs, self.images, self.batches = 0.0, 0, 0
+        return self.last_probability
+
+    def to_plain(self) -> dict[str, float]:
+        """The arguments behind the configuration."""
+        return {
+            "probability": self.probability,  # first, as it may clear the others
+            "signs": float(self.signs),
+            "images": self.images,
+            "batches": self.batches,
+        }

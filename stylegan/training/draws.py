@@ -1,11 +1,9 @@
 """Random numbers of one step: a function of (seed, images_seen), drawn for the whole batch."""
 
-import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan import augment, distributed, streams
@@ -67,8 +65,8 @@ class Share:
         return x[self.slice_of(len(x))]
 
     def floats(self, x: Tensor) -> Tensor:
-        """As `rows`, in the type in which it computes."""
-        return self.rows(x).to(self.dtype)
+        """As `rows`, on the device that computes and in its type; nobody waits for the copy."""
+        return distributed.sent(self.rows(x).to(self.dtype), torch.device(self.device))
 
 
 def draw(
@@ -79,9 +77,9 @@ def draw(
     share: Share,
     probability: float = 0.0,
 ) -> Draws:
-    """The draws of the step at `images_seen`; `label_pool` (images, label_dim) holds the labels
-    of the data set, from which those of generated images are taken; `probability` is that of each
-    transform of what the discriminator sees."""
+    """The draws of the step at `images_seen`; `label_pool` holds the labels of the data set, from
+    which those of generated images are taken: classes, int64 (images,), or (images, label_dim);
+    `probability` is that of each transform of what the discriminator sees."""
     if stage.batch_size % share.world_size:
         what = f"batch of {stage.batch_size} images"
         raise ValueError(f"{what} does not divide among {share.world_size} processes")
@@ -90,36 +88,12 @@ def draw(
     noise_rng = streams.step_noise(config.seed, images_seen, share.rank, share.device)
     transforms = draw_transforms(config, images_seen, stage, share, probability)
     of_reals, of_fakes, of_generated = transforms
-    draws = Draws(
+    return Draws(
         discriminator=draw_pass(config, stage, None, share, rng, noise_rng, of_fakes),
         generator=draw_pass(config, stage, label_pool, share, rng, noise_rng, of_generated),
         penalty_mix=share.floats(torch.rand(stage.batch_size, generator=rng)),
         real_transform=of_reals,
     )
-    return placed(draws, torch.device(share.device))
-
-
-def placed(draws: Draws, device: torch.device) -> Draws:
-    """All numbers of a step on the device, by a single copy that nobody waits for."""
-    if device.type == "cpu":
-        return draws
-    tensors: list[Tensor] = []
-    map_tensors(draws, tensors.append)  # only to list them; the copy is thrown away
-    flat = distributed.sent(torch.cat([x.flatten() for x in tensors]), device)
-    parts = iter(flat.split([x.numel() for x in tensors]))
-    there: Draws = map_tensors(draws, lambda x: next(parts).view(x.shape))
-    return there
-
-
-def map_tensors(value: Any, change: Callable[[Tensor], Any]) -> Any:
-    """A dataclass of tensors and dataclasses with every tensor changed. Lists are not touched:
-    noise is on the device already."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if not hasattr(value, "__dataclass_fields__"):
-        return value
-    changed = {name: map_tensors(one, change) for name, one in vars(value).items()}
-    return dataclasses.replace(value, **changed)
 
 
 def draw_transforms(
@@ -131,9 +105,9 @@ def draw_transforms(
     shape = (3 * n, config.network.image_channels, resolution, resolution)
     rng = streams.step_augment(config.seed, images_seen)
     drawn = augment.draw(shape, config.augment, probability, rng)
-    own = share.slice_of(n)
+    own, device = share.slice_of(n), torch.device(share.device)
     shares = [slice(start + own.start, start + own.stop) for start in (0, n, 2 * n)]
-    return [map_tensors(augment.part(drawn, rows), lambda x: x.to(share.dtype)) for rows in shares]
+    return [augment.sent(augment.part(drawn, rows), device, share.dtype) for rows in shares]
 
 
 def draw_pass(
@@ -153,7 +127,8 @@ def draw_pass(
     cutoff = int(torch.randint(1, layers, (), generator=rng))
     labels = None
     if label_pool is not None:
-        labels = share.floats(label_pool[torch.randint(len(label_pool), (n,), generator=rng)])
+        drawn = label_pool[torch.randint(len(label_pool), (n,), generator=rng)]
+        labels = share.floats(F.one_hot(drawn, network.label_dim) if drawn.ndim == 1 else drawn)
     noise: Noise = "const"
     if config.noise == "random" and network.noise:
         own, device, dtype = n // share.world_size, share.device, share.dtype

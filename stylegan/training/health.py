@@ -52,24 +52,22 @@ class Health:
     said: bool = False  # that it looks overfitted
 
     @property
-    def skipped(self) -> int:
-        """The number of updates skipped in a row until now, of the worse network."""
-        return max(self.state.skipped_in_a_row_g, self.state.skipped_in_a_row_d)
-
-    @property
     def in_doubt(self) -> bool:
         """Whether something seems wrong at the moment, so that no checkpoint should be written."""
-        return self.skipped >= DOUBTFUL_SKIPS or self.saturated_images > 0
+        return max(self.skipped_in_a_row().values()) >= DOUBTFUL_SKIPS or self.saturated_images > 0
+
+    def skipped_in_a_row(self) -> dict[str, int]:
+        """The number of updates skipped until now, by network; the host waits for the device."""
+        counts = self.state.skipped()
+        return {n: counts[f"skipped_in_a_row_{n[0]}"] for n in ("generator", "discriminator")}
 
     def check_updates(self) -> None:
         """Diverged if too many updates in a row were skipped."""
-        state = self.state
-        if self.skipped >= state.config.max_skipped:
-            network = "generator" if self.skipped == state.skipped_in_a_row_g else "discriminator"
-            what = (
-                f"the gradients of the {network} were not finite in {self.skipped} updates in a row"
-            )
-            raise Diverged(f"{what} (max_skipped), at image {state.images_seen}; {ADVICE}")
+        for network, skipped in self.skipped_in_a_row().items():
+            if skipped >= self.state.config.max_skipped:
+                what = f"the gradients of the {network} were not finite in {skipped} updates in a"
+                where = f"row (max_skipped), at image {self.state.images_seen}"
+                raise Diverged(f"{what} {where}; {ADVICE}")
 
     def check_logits(self, progress: TrainingProgress) -> None:
         """Diverged if both logits have been saturated for `max_saturated_kimg`; only for the

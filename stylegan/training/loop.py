@@ -64,9 +64,9 @@ class Feed:
         self.loader: Iterator[Batch] = iter(())
         self.loading: tuple[int, int, int] | None = None  # resolution, batch size, next position
         self.waited = 0.0  # seconds, for the last batch
-        self.label_pool: Tensor | None = None  # (images, classes), for generated images
+        self.label_pool: Tensor | None = None  # of all images, for generated ones
         if state.config.data.labels:
-            self.label_pool = torch.from_numpy(store.one_hot(store.require_labels()))
+            self.label_pool = torch.from_numpy(store.require_labels())
 
     def next(self, images_seen: int, stage: Stage) -> tuple[Tensor, Tensor | None, Draws]:
         """Images (n, C, r, r) in [-1, 1] and labels of this process, and the random numbers of the
@@ -140,7 +140,6 @@ class Loop:
         reals, labels, draws = self.feed.next(before, stage)
         metrics = train_step(state, reals, labels, stage, draws)
         self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
-        self.health.check_updates()  # on a GPU the newest are known a step later
         periodic = self.periodic(stage.tick_kimg)
         # After the last step only a due log is written here; `finish` writes the files.
         for kimg, action in periodic[:1] if state.finished else periodic:
@@ -165,6 +164,7 @@ class Loop:
 
     def log(self, stage: Stage) -> None:
         progress = self.recorder.write_progress(stage)
+        self.health.check_updates()
         self.health.check_logits(progress)
         if text := self.health.overfitting(progress):
             self.recorder.tell(text)
@@ -172,7 +172,6 @@ class Loop:
 
     def save(self, stage: Stage) -> None:
         """The state, unless something seems wrong."""
-        self.state.settle()
         if self.health.in_doubt:
             self.recorder.tell(
                 f"no state is saved at image {self.state.images_seen}: updates are being skipped, "

@@ -55,7 +55,8 @@ class StageNetworks:
     d_trained: list[Tensor]
     ema_weights: list[Tensor]  # weights of the average generator that move
     followed: list[Tensor]  # those of the trained generator that they follow
-    buffers: list[tuple[Tensor, Tensor]]  # of the average and the trained generator
+    ema_buffers: list[Tensor]  # of the average generator
+    buffers: list[Tensor]  # of the trained one, copied there
 
 
 def stage_networks(
@@ -85,7 +86,8 @@ def stage_networks(
         [p for p in discriminator.parameters() if p.requires_grad],
         [average for average, _ in moving],
         [weight for _, weight in moving],
-        list(zip(generator_ema.buffers(), generator.buffers(), strict=True)),
+        list(generator_ema.buffers()),
+        list(generator.buffers()),
     )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import gc
 import math
 import os
 import resource
@@ -139,6 +140,7 @@ class Trial:
             self.measure(stages)
         self.state = None
         if cuda:
+            gc.collect()  # networks and graphs may hold each other
             torch.cuda.empty_cache()
         return self
 

@@ -148,13 +148,13 @@ class Recorder:
         """A line of the log with averages since the last."""
         state, meter = self.state, self.meter
         metrics = meter.read()  # waits for the device, so before looking at the clock
-        state.settle()
         metrics["augment/probability"] = state.strength.probability
         seconds = max(time.perf_counter() - meter.since, 1e-9)
         self.meter = Meter()
         where = state.images_seen, state.config.schedule.total_images, stage
         speed, wait = meter.images / seconds, meter.waited / seconds
-        skipped = state.skipped_g + state.skipped_d
+        counts = state.skipped()
+        skipped = counts["skipped_g"] + counts["skipped_d"]
         progress = TrainingProgress(*where, metrics, meter.images, speed, wait, skipped)
         schedule = ("resolution", "alpha", "batch_size", "g_lr", "d_lr")
         scalars = {

@@ -2,9 +2,8 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,12 +15,12 @@ from stylegan.files import checkpoint
 from stylegan.lineage import Lineage, from_plain, to_plain
 from stylegan.networks import Discriminator, Generator, make_discriminator, make_generator
 from stylegan.schedule import Position, Stage
-from stylegan.training.optimizer import Adam, host_decides
+from stylegan.training.optimizer import Adam
 from stylegan.training.parallel import StageNetworks
 
 NETWORKS = checkpoint.NETWORKS["state"]
 OPTIMIZATION = ("g_optimizer", "d_optimizer", "g_scaler", "d_scaler")
-COUNTERS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
+SKIPS = ("skipped_g", "skipped_d", "skipped_in_a_row_g", "skipped_in_a_row_d")
 
 
 @dataclass(eq=False)
@@ -37,18 +36,15 @@ class TrainState:
     d_optimizer: Adam
     g_scaler: torch.amp.GradScaler
     d_scaler: torch.amp.GradScaler
+    strength: Strength  # of the augmentation
+    # updates left out because a gradient was not finite, on the device: int64 (2, 2), of generator
+    # and discriminator, first since the start, then in a row until now
+    skips: Tensor
     position: Position = field(default_factory=Position)
     growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
-    strength: Strength = field(default_factory=Strength)  # of the augmentation
-    skipped_g: int = 0  # updates left out because a gradient was not finite
-    skipped_d: int = 0
-    skipped_in_a_row_g: int = 0
-    skipped_in_a_row_d: int = 0
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
     data: str = ""  # identity of the images, as the first state says; the recorder saves it
     lineage: Lineage = ()  # where the weights that it began with came from
-    # not saved: calls that wait for numbers of the device
-    pending: list[tuple[Tensor, Callable[[float], None]]] = field(default_factory=list)
     stage_networks: StageNetworks | None = None  # not saved; None: to be made for the stage
 
     @classmethod
@@ -59,9 +55,10 @@ class TrainState:
         discriminator: Discriminator | None = None,
         device: torch.device | str = "cpu",
     ) -> "TrainState":
-        """The state before the first image; networks are drawn from the seed unless given."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
+        """The state before the first image; networks are drawn from the seed unless given, on the
+        CPU: the same for every device."""
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.default_generator.manual_seed(config.seed)  # leaves those of GPUs alone
             generator = (generator or make_generator(config.network)).to(device)
             discriminator = (discriminator or make_discriminator(config.network)).to(device)
         for network in (generator.synthesis, discriminator):
@@ -74,7 +71,8 @@ class TrainState:
         kind, scaled = torch.device(device).type, config.precision == "fp16"
         g_scaler, d_scaler = (torch.amp.GradScaler(kind, enabled=scaled) for _ in networks)
         moved = (*networks, average, g_adam, d_adam, g_scaler, d_scaler)
-        return cls(config, *moved, strength=Strength(config.augment.first))
+        strength = Strength(config.augment, config.augment.first)
+        return cls(config, *moved, strength, torch.zeros(2, 2, dtype=torch.int64, device=device))
 
     @property
     def device(self) -> torch.device:
@@ -92,48 +90,31 @@ class TrainState:
     def finished(self) -> bool:
         return self.position.finished(self.config.schedule)
 
-    def when_known(self, number: Tensor, then: Callable[[float], None]) -> None:
-        """Call `then` with the value of `number`: on a GPU at the next `settle`, else at once."""
-        if host_decides(self.device):
-            then(number.item())
-        else:
-            self.pending.append((number.double(), then))
+    def count_update(self, network: Literal["g", "d"], made: Tensor) -> None:
+        """Count an update of the generator or the discriminator; `made`, bool (), is not read."""
+        counts = self.skips[:, "gd".index(network)]
+        counts += ~made
+        counts[1] *= ~made
 
-    def settle(self) -> None:
-        """Make the calls whose numbers are pending; the host waits once for all of them."""
-        if not self.pending:
-            return
-        numbers, calls = zip(*self.pending, strict=True)
-        self.pending.clear()
-        for number, then in zip(torch.stack(numbers).tolist(), calls, strict=True):
-            then(number)
-
-    def count_update(self, network: str, made: float) -> None:
-        """Count an update of the network "g" or "d"; `made` is 0 if it was skipped."""
-        skipped, optimizer = not made, getattr(self, f"{network}_optimizer")
-        if skipped and not host_decides(self.device):
-            optimizer.uncount()
-        in_a_row = getattr(self, f"skipped_in_a_row_{network}")
-        setattr(self, f"skipped_in_a_row_{network}", in_a_row + 1 if skipped else 0)
-        setattr(self, f"skipped_{network}", getattr(self, f"skipped_{network}") + skipped)
+    def skipped(self) -> dict[str, int]:
+        """The counts of `skips` by the names of SKIPS; the host waits for the device."""
+        return dict(zip(SKIPS, self.skips.flatten().tolist(), strict=True))
 
     def to_payload(self) -> dict[str, Any]:
         """Plain tensors and plain Python; `restore` is the inverse."""
-        self.settle()
         return {
             "config": configuration.to_dict(self.config),
             **{name: getattr(self, name).state_dict() for name in (*NETWORKS, *OPTIMIZATION)},
             "growth": self.growth,
-            "strength": dataclasses.asdict(self.strength),
+            "strength": self.strength.to_plain(),
             "scores": [dict(scores) for scores in self.scores],
             "lineage": to_plain(self.lineage),
             **dataclasses.asdict(self.position),
-            **{name: getattr(self, name) for name in COUNTERS},
+            **self.skipped(),
         }
 
     def restore(self, payload: dict[str, Any]) -> None:
         """Continue where `payload` was saved."""
-        self.pending.clear()
         for name in NETWORKS:
             network = getattr(self, name)
             network.load_state_dict(checkpoint.fitting(network.state_dict(), payload[name]))
@@ -143,9 +124,8 @@ class TrainState:
         self.growth = None if growth is None else (growth[0], growth[1])
         self.stage_networks = None
         if "strength" in payload:  # files of before have none, and no augmentation
-            self.strength = Strength(**payload["strength"])
+            self.strength = Strength(self.config.augment, **payload["strength"])
         self.scores = [dict(scores) for scores in payload["scores"]]
         self.lineage = from_plain(payload.get("lineage", ()))
         self.position = Position(**{f.name: payload[f.name] for f in dataclasses.fields(Position)})
-        for name in COUNTERS:
-            setattr(self, name, payload[name])
+        self.skips.copy_(torch.tensor([payload[name] for name in SKIPS]).view(2, 2))

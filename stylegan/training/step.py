@@ -3,11 +3,9 @@
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 from torch import Tensor
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from stylegan import augment, distributed
 from stylegan.networks import Generator
@@ -54,12 +52,12 @@ def train_step(
 def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
     """The networks for this stage; the optimizers are cleared if growth has moved on."""
     if state.growth != stage.growth:
-        state.settle()  # takes back skipped updates before the counts are cleared
         state.growth = stage.growth
         state.stage_networks = None  # before there are new ones
         for optimizer in (state.g_optimizer, state.d_optimizer):
             optimizer.zero_grad(set_to_none=True)
             optimizer.clear()
+        torch.cuda.empty_cache()  # its blocks have the sizes of the stage before
     if state.stage_networks is None:
         networks = state.generator, state.discriminator, state.generator_ema
         state.stage_networks = stage_networks(*networks, stage, state.config.freeze_d)
@@ -105,14 +103,10 @@ def update_discriminator(
                 backward(state.d_scaler, terms, weight, networks.d_trained)
             add_to(metrics, terms, weight)
     if config.augment.adaptive:
-        then = partial(state.strength.observe, batch_size=stage.batch_size, config=config.augment)
-        state.when_known(distributed.mean(metrics["d/real_signs"]), then)
-    # On a GPU the host waits here, once in a step, for the results of the step before: `uncount`
-    # must take back an update that was skipped before the next update is made.
-    state.settle()
+        state.strength.observe(distributed.mean(metrics["d/real_signs"]), stage.batch_size)
     update_w_avg(generator, w_mean, config.w_avg_decay)  # before or after the weights is the same
-    updated = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
-    state.when_known(updated, partial(state.count_update, "d"))
+    made = guarded_update(state.d_optimizer, state.d_scaler, stage.d_lr)
+    state.count_update("d", made)
     return metrics
 
 
@@ -136,8 +130,8 @@ def update_generator(
         w_mean += part_mean * weight
         add_to(metrics, terms, weight)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
-    updated = guarded_update(state.g_optimizer, state.g_scaler, stage.g_lr)
-    state.when_known(updated, partial(state.count_update, "g"))
+    made = guarded_update(state.g_optimizer, state.g_scaler, stage.g_lr)
+    state.count_update("g", made)
     return metrics
 
 
@@ -177,9 +171,8 @@ def update_ema(networks: StageNetworks, half_life_images: float, batch_size: int
     """Move the average weights: after `half_life_images` images half of the old value is left. Copy
     the buffers. Karras et al. 2018."""
     decay = 0.5 ** (batch_size / half_life_images)
-    get_ema_multi_avg_fn(decay)(networks.ema_weights, networks.followed, 0)  # 0: updates, ignored
-    for average, buffer in networks.buffers:
-        average.copy_(buffer)
+    torch._foreach_lerp_(networks.ema_weights, networks.followed, 1 - decay)
+    torch._foreach_copy_(networks.ema_buffers, networks.buffers)
 
 
 @contextmanager

@@ -156,6 +156,12 @@ def counts(state):
     return [o.param_groups[0]["updates"] for o in (state.g_optimizer, state.d_optimizer)]
 
 
+def skips(state):
+    """Updates that were skipped: the generator's, the discriminator's."""
+    found = state.skipped()
+    return [found["skipped_g"], found["skipped_d"]]
+
+
 @contextmanager
 def largest_file(size):
     """The system refuses to write beyond `size` bytes, as on a full disk."""

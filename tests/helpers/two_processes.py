@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from processes import one_of
 from tiny_training import QUIET, tiny_config
 
@@ -143,6 +144,22 @@ def continued_by_two(store, out):
     return told, state.images_seen
 
 
+def agreed_in_a_group_of_a_script(rank, folder):
+    """What two processes agree on that a script has joined, and whether in a group of CPUs beside
+    its own, which may know GPUs only; then the same in the next group."""
+    agreed = []
+    for meeting in ("first", "second"):
+        place = f"file://{folder}/{meeting}"
+        dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2)
+        with distributed.process_group(torch.device("cpu")):
+            group = distributed.control_group()
+            beside = group is not dist.group.WORLD and dist.get_backend(group) == "gloo"
+            agreed.append((distributed.largest(rank), distributed.gather(rank), beside))
+        assert dist.is_initialized()  # it is the script's to leave
+        dist.destroy_process_group()
+    return agreed
+
+
 def work(rank, port, folder):
     """The whole life of one of two processes; its results go into `folder`."""
     store = Store(Path(folder) / "store")
@@ -154,4 +171,5 @@ def work(rank, port, folder):
             "continued": continued_by_two(store, Path(folder) / "moved"),
             "stopped": stopped_by_the_second(store, Path(folder) / "run"),
         }
+    results["agreed"] = agreed_in_a_group_of_a_script(rank, folder)
     torch.save(results, Path(folder) / f"{rank}.pt")
