@@ -126,6 +126,29 @@ def test_draws_are_a_function_of_seed_and_position():
     assert not torch.equal(draws.discriminator.latents, draws.generator.latents)
 
 
+def test_classes_are_drawn_as_the_labels_that_they_stand_for():
+    config, now = tiny_config(network={"label_dim": 5}), stage(batch_size=8)
+    classes = torch.tensor([4, 0, 2, 2, 1, 3, 0])
+    pools = classes, torch.eye(5)[classes]
+    labels = [draw(config, 40, now, pool, Share()).generator.labels for pool in pools]
+    assert torch.equal(*labels) and len(labels[0].unique(dim=0)) > 1
+
+
+def test_a_new_state_depends_on_its_seed_alone_and_leaves_all_generators_as_they_are(monkeypatch):
+    def reseed(seed):
+        raise AssertionError("GPUs are given a new seed")
+
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", reseed)
+    expected, before = TrainState.create(tiny_config()).to_payload(), torch.get_rng_state()
+    torch.rand(1)
+    with torch.device("meta"):  # where a script wants its own tensors
+        state = TrainState.create(tiny_config())
+    torch.set_rng_state(before)
+    assert differing(state.to_payload(), expected) == []
+    TrainState.create(tiny_config(seed=1))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 @pytest.mark.parametrize("processes", [2, 4])
 def test_draws_of_all_processes_together_are_those_of_one(processes):
     config, now, pool = tiny_config(style_mixing=1.0), stage(batch_size=8), torch.eye(5)

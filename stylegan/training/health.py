@@ -59,7 +59,8 @@ class Health:
     def skipped_in_a_row(self) -> dict[str, int]:
         """The number of updates skipped until now, by network; the host waits for the device."""
         counts = self.state.skipped()
-        return {n: counts[f"skipped_in_a_row_{n[0]}"] for n in ("generator", "discriminator")}
+        names = {"generator": "skipped_in_a_row_g", "discriminator": "skipped_in_a_row_d"}
+        return {network: counts[name] for network, name in names.items()}
 
     def check_updates(self) -> None:
         """Diverged if too many updates in a row were skipped."""

@@ -58,9 +58,9 @@ class Meter:
     since: float = field(default_factory=time.perf_counter)
 
     def add(self, metrics: Metrics, images: int, waited: float) -> None:
-        for name, value in metrics.items():
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
-            self.counts[name] = self.counts.get(name, 0) + 1
+        sums = [self.sums[n] if n in self.sums else torch.zeros_like(metrics[n]) for n in metrics]
+        self.sums |= zip(metrics, torch._foreach_add(sums, list(metrics.values())), strict=True)
+        self.counts |= {name: self.counts.get(name, 0) + 1 for name in metrics}
         self.images += images
         self.waited += waited
 

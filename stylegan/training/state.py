@@ -92,7 +92,7 @@ class TrainState:
 
     def count_update(self, network: Literal["g", "d"], made: Tensor) -> None:
         """Count an update of the generator or the discriminator; `made`, bool (), is not read."""
-        counts = self.skips[:, "gd".index(network)]
+        counts = self.skips[:, ("g", "d").index(network)]
         counts += ~made
         counts[1] *= ~made
 

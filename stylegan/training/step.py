@@ -154,8 +154,9 @@ def backward(
 
 def add_to(metrics: Metrics, terms: list[Term], weight: float) -> None:
     """Add the terms of a micro-batch of that weight to the averages over the batch."""
-    for term in terms:
-        metrics[term.name] = metrics.get(term.name, 0) + term.value.detach() * weight
+    values = torch._foreach_mul([term.value.detach() for term in terms], weight)
+    for term, value in zip(terms, values, strict=True):
+        metrics[term.name] = metrics[term.name] + value if term.name in metrics else value
 
 
 def update_w_avg(generator: Generator, w_mean: Tensor, decay: float) -> None:
