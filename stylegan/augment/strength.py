@@ -64,9 +64,11 @@ class Strength:
         images: int = 0,
         batches: int = 0,
     ) -> None:
-        self.config, self.last_probability = config, probability
+        self.config = config
+        self.last_probability = probability
         self.signs: Tensor | float = signs  # of D(real), summed over images since the last change
-        self.images, self.batches = images, batches  # since then
+        self.images = images  # since then, and batches
+        self.batches = batches
 
     def observe(self, mean_sign: Tensor, batch_size: int) -> None:
         """Takes in the mean sign of D(real) over a whole batch, which stays on its device."""
@@ -83,7 +85,8 @@ class Strength:
             direction = (excess > 0) - (excess < 0)
             moved = self.images / (1000 * self.config.speed_kimg)
             self.last_probability = max(self.last_probability + direction * moved, 0.0)
-            self.signs, self.images, self.batches = 0.0, 0, 0
+            self.signs = 0.0
+            self.images = self.batches = 0
         return self.last_probability
 
     def to_plain(self) -> dict[str, float]:

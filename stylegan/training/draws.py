@@ -105,7 +105,8 @@ def draw_transforms(
     shape = (3 * n, config.network.image_channels, resolution, resolution)
     rng = streams.step_augment(config.seed, images_seen)
     drawn = augment.draw(shape, config.augment, probability, rng)
-    own, device = share.slice_of(n), torch.device(share.device)
+    own = share.slice_of(n)
+    device = torch.device(share.device)
     shares = [slice(start + own.start, start + own.stop) for start in (0, n, 2 * n)]
     return [augment.sent(augment.part(drawn, rows), device, share.dtype) for rows in shares]
 
