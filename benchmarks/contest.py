@@ -99,11 +99,11 @@ def ratio(slower: Result, faster: Result) -> Spread:
 
 
 def set_precision(precision: str) -> None:
-    """As the trainer: full float32 unless tf32 is asked for; cuDNN chooses by trial."""
+    """As the trainer: full float32 only for fp32; cuDNN chooses by trial."""
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
-    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
+    torch.backends.cudnn.allow_tf32 = precision != "fp32"
     torch.backends.cudnn.benchmark = True
 
 

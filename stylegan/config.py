@@ -15,6 +15,7 @@ from stylegan.lineage import SECTION as LINEAGE
 from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
 from stylegan.messages import readable, suggestion
 from stylegan.networks import DISCRIMINATORS, GENERATORS, NetworkConfig, known
+from stylegan.ops import Precision
 from stylegan.schedule import (
     MIN_RESOLUTION,
     ScheduleConfig,
@@ -26,7 +27,6 @@ from stylegan.toml import parse_override, read_toml, toml_value
 
 PACKAGE = Path(__file__).parent
 AUTO = "auto"  # the name of a configuration that `fitting.choose` makes
-Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 AtLeast0 = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -83,7 +83,8 @@ class TrainConfig:
     w_avg_decay: Probability = 0.995  # decay of the average w (for truncation), per pass
     style_mixing: Probability = 0.9  # probability that a batch mixes two styles
     noise: Literal["random", "const"] = "random"  # noise: drawn for each image, or stored maps
-    precision: Precision = "fp32"  # arithmetic; tf32 and fp16 for GPUs, bf16 also for some CPUs
+    # arithmetic; auto = tf32 on GPUs that have it, else fp32; bf16 helps some CPUs, too
+    precision: Precision = "auto"
     # images at once per process, gradients accumulated; 0 = the whole share
     batch_gpu: Annotated[int, Field(ge=0)] = 0
     freeze_d: int = 0  # do not train the discriminator's blocks from this resolution up; 0 = off

@@ -27,11 +27,14 @@ Rectangle = Sequence[int]  # top, bottom, left, right; ends excluded
 @contextmanager
 def repeatable() -> Iterator[None]:
     """A GPU computes the same bits each time, whatever precision a training run has set."""
-    with (
-        in_float32(),
-        torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False),
-    ):
-        yield
+    cudnn = torch.backends.cudnn
+    deterministic, benchmark = cudnn.deterministic, cudnn.benchmark
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        with in_float32():
+            yield
+    finally:
+        cudnn.deterministic, cudnn.benchmark = deterministic, benchmark
 
 
 def check_seeds(seeds: Sequence[int]) -> None:

@@ -31,7 +31,7 @@ PAPER = {  # appendix C, and the official program's settings where the paper is 
     "r1_gamma": 10, "r1_interval": 1, "r2_gamma": 0, "gp_weight": 10, "gp_target": 1, "drift": 1e-3,
     "adam_beta1": 0, "adam_beta2": 0.99, "adam_eps": 1e-8,
     "ema_half_life_kimg": 10, "w_avg_decay": 0.995, "style_mixing": 0.9, "noise": "random",
-    "precision": "fp32", "batch_gpu": 0, "snapshot_ticks": 10,
+    "batch_gpu": 0, "snapshot_ticks": 10,
     "network.resolution": 1024, "network.image_channels": 3, "network.label_dim": 0,
     "network.z_dim": 512, "network.w_dim": 512, "network.mapping_layers": 8,
     "network.mapping_width": 512, "network.mapping_lr_multiplier": 0.01,
@@ -60,7 +60,7 @@ OWN = {  # the official program has nothing like them
     "checkpoint_activations", "deterministic", "save_minutes", "milestone_kimg",
     "max_skipped", "max_saturated_kimg", "augment.kind", "augment.transforms", "augment.strength",
     "augment.target", "augment.speed_kimg",
-    "freeze_d",
+    "freeze_d", "precision",
 }  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_data_sets_of_the_paper():
         ("lr=0.1", "did you mean schedule.g_lr or schedule.d_lr"),
         ("schedule.resolution=64", "schedule.resolution cannot be set: it follows from"),
         ("precision=bf16", "text needs quotes: 'precision=\"bf16\"'"),
-        ('precision="bf17"', "option precision is \"bf17\": input should be 'fp32', 'tf32'"),
+        ('precision="bf17"', "option precision is \"bf17\": input should be 'auto', 'fp32'"),
         ("seed=true", "option seed is true: input should be a valid integer"),
         ("seed=-1", "option seed is -1: input should be greater than or equal to 0"),
         ("r1_gamma=nan", "option r1_gamma is nan: input should be a finite number"),
@@ -239,7 +239,7 @@ def test_differences_name_every_option_that_matters():
     options = ["seed=2", 'precision="bf16"', "network.blur=false", "batch_gpu=8"]
     assert differences(config, load_config("quickstart", options)) == [
         "seed: 0 there, 2 asked",
-        'precision: "fp32" there, "bf16" asked',
+        'precision: "auto" there, "bf16" asked',
         "network.blur: true there, false asked",
     ]
 

@@ -53,6 +53,7 @@ class Step:
         config = build_config(
             {
                 f"{self.network}_loss": loss,
+                "precision": "fp32",
                 "noise": "const",
                 "style_mixing": 0.0,
                 **({"r1_gamma": 0.0, "r2_gamma": 0.0} | penalties | spec["kwargs"]),

@@ -1,14 +1,259 @@
-"""Training in half precision: finite everywhere, and bfloat16 as good as float32."""
+"""Precisions: what they become on a device, what stays in float32, and what a run says of them."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from tiny_training import counts, skips, stage, step, tiny_config
+from tiny_training import SHORT, counts, run, skips, stage, step, tiny_config
+from torch import nn
 
-from stylegan.config import bundled, load_config
+from stylegan.config import bundled, load_config, to_toml
 from stylegan.data import cached_store
+from stylegan.networks import Generator
+from stylegan.ops import conv2d_downsample, float32_products, in_float32, resolved_precision
+from stylegan.ops.fast.convolution import Direct
+from stylegan.ops.precision import traced
+from stylegan.report import write_report
+from stylegan.run_folder import RunFolder
+from stylegan.sampling import repeatable
 from stylegan.schedule import stage_at
 from stylegan.training import TrainState, train_step
 from stylegan.training.loop import Feed
+from stylegan.training.preflight import Cost, plan_lines
+from stylegan.training.run import backend_flags, check_unchanged, with_precision
+
+BACKENDS = torch.backends
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "expected"),
+    [
+        ("cuda", (7, 0), "fp32"),  # V100
+        ("cuda", (7, 5), "fp32"),  # T4
+        ("cuda", (8, 0), "tf32"),  # A100
+        ("cuda", (8, 6), "tf32"),
+        ("cuda", (9, 0), "tf32"),  # H100
+        ("cuda", (12, 0), "tf32"),
+        ("cuda", None, "fp32"),
+        ("cpu", None, "fp32"),
+        ("cpu", (9, 0), "fp32"),
+        ("mps", None, "fp32"),
+    ],
+)
+def test_auto_is_tf32_on_gpus_that_have_it_and_other_precisions_are_as_asked(
+    kind, capability, expected
+):
+    device = torch.device(kind)
+    assert resolved_precision("auto", device, capability) == expected
+    for precision in ("fp32", "tf32"):
+        assert resolved_precision(precision, device, capability) == precision
+    for precision in ("bf16", "fp16"):
+        if kind == "mps":
+            with pytest.raises(ValueError, match=f"precision {precision} is for CUDA GPUs and"):
+                resolved_precision(precision, device, capability)
+        else:
+            assert resolved_precision(precision, device, capability) == precision
+
+
+def on_a100(monkeypatch):
+    """A device that says that it is an A100, for plans."""
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (8, 0))
+    return torch.device("cuda", 1)
+
+
+def test_the_plan_says_what_auto_became(monkeypatch, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    for device, expected in ((torch.device("cpu"), "fp32"), (on_a100(monkeypatch), "tf32")):
+        config = with_precision(tiny_config(), device, folder)
+        assert config == tiny_config(precision=expected)
+        costs = {r: Cost(1.0, 1, measured=True) for r in (4, 8, 16)}
+        assert plan_lines(config, costs, device)[-1].startswith(f"precision {expected}; ")
+
+
+def test_a_run_that_has_begun_keeps_its_precision_on_every_device(monkeypatch, tmp_path):
+    folder = RunFolder(tmp_path)
+    a100 = on_a100(monkeypatch)
+    for stored in ("fp32", "tf32", "bf16"):
+        folder.config_file.write_text(to_toml(tiny_config(precision=stored)))
+        check_unchanged(folder, tiny_config())
+        for device in (torch.device("cpu"), a100):
+            assert with_precision(tiny_config(), device, folder).precision == stored
+            asked = with_precision(tiny_config(precision="fp16"), device, folder)
+            with pytest.raises(ValueError, match=f'precision: "{stored}" there, "fp16" asked'):
+                check_unchanged(folder, asked)
+    with pytest.raises(ValueError, match=r"precision bf16 is for .* choose another --device"):
+        with_precision(tiny_config(), torch.device("mps"), folder)
+
+
+@pytest.mark.parametrize(("asked", "became"), [("auto", "fp32"), ("tf32", "tf32")])
+def test_log_configuration_report_and_messages_say_the_precision(asked, became, store, tmp_path):
+    told, folder = [], RunFolder(tmp_path / "run")
+    config = tiny_config(precision=asked, schedule=SHORT)
+    state = run(config, store, folder.path, stop_at=4, tell=told.append)
+    assert state.config.precision == became
+    assert told[0].endswith(f" on cpu, precision {became}")
+    assert ("cpu has no tf32 and computes in float32" in told) == (became == "tf32")
+    first = json.loads(folder.log_file.read_text().splitlines()[0])
+    assert (first["event"], first["precision"]) == ("start", became)
+    assert f'\nprecision = "{became}"\n' in folder.config_file.read_text()
+    assert f", {became}, seed 0</p>" in write_report(folder.path).read_text()
+    assert run(config, store, folder.path).finished  # the same command goes on
+
+
+def settings():
+    """The caller's, as both of torch's interfaces read them; an error where they contradict."""
+    readers = {
+        "all": lambda: BACKENDS.fp32_precision,
+        "cuda": lambda: BACKENDS.cudnn.fp32_precision,
+        "matmul": lambda: BACKENDS.cuda.matmul.fp32_precision,
+        "conv": lambda: BACKENDS.cudnn.conv.fp32_precision,
+        "rnn": lambda: BACKENDS.cudnn.rnn.fp32_precision,
+        "cpu": lambda: BACKENDS.mkldnn.matmul.fp32_precision,
+        "old matmul": lambda: BACKENDS.cuda.matmul.allow_tf32,
+        "old cudnn": lambda: BACKENDS.cudnn.allow_tf32,
+        "old": torch.get_float32_matmul_precision,
+        "deterministic": lambda: BACKENDS.cudnn.deterministic,
+        "benchmark": lambda: BACKENDS.cudnn.benchmark,
+    }
+    found = {}
+    for name, read in readers.items():
+        try:
+            found[name] = read()
+        except RuntimeError as error:
+            found[name] = type(error)
+    return found
+
+
+CALLERS = {
+    "nothing": "pass",
+    "old: all on": "matmul.allow_tf32 = cudnn.allow_tf32 = True",
+    "old: all off": "matmul.allow_tf32 = cudnn.allow_tf32 = False",
+    "old: medium": "torch.set_float32_matmul_precision('medium')",
+    "new: all devices": "torch.backends.fp32_precision = 'tf32'",
+    "new: all of CUDA": "cudnn.fp32_precision = 'tf32'; cudnn.benchmark = True",
+    "new: each": "matmul.fp32_precision = 'tf32'; cudnn.conv.fp32_precision = 'ieee'",
+    "both": "matmul.allow_tf32 = True; matmul.fp32_precision = 'ieee'",
+}
+
+
+CHECK = """
+import os
+from test_precision import *
+cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+traced()  # imports what the others then share
+for name, line in CALLERS.items():  # each in a process that has not touched the settings
+    if not os.fork():
+        exec(line)
+        check_contexts()
+        os._exit(0)
+    assert os.wait()[1] == 0, name
+"""
+
+
+def check_contexts():
+    """What each context computes in, and that it leaves no trace, also of later changes."""
+    config = tiny_config()
+    contexts = {
+        in_float32: "ieee",
+        repeatable: "ieee",
+        lambda: float32_products("tf32"): "tf32",
+        lambda: backend_flags(config): "ieee",
+    }
+    changes = {
+        "all": lambda value: setattr(BACKENDS, "fp32_precision", value),
+        "cuda": lambda value: setattr(BACKENDS.cudnn, "fp32_precision", value),
+    }
+    before = settings()
+
+    def followed():
+        """The settings after each change of the more general, which are then as before."""
+        found = []
+        for name, change in changes.items():
+            for value in ("ieee", "tf32"):
+                change(value)
+                found.append(settings())
+            change(before[name] if name == "all" or before["all"] == "none" else "none")
+        return found
+
+    expected = followed()
+    assert settings() == before
+    for context, products in contexts.items():
+        with contextlib.suppress(KeyError), context():
+            assert products_inside() == {products}
+            with in_float32():
+                assert products_inside() == {"ieee"}
+            assert products_inside() == {products}
+            raise KeyError
+        assert settings() == before
+        assert followed() == expected
+
+
+def products_inside():
+    return {BACKENDS.cuda.matmul.fp32_precision, BACKENDS.cudnn.conv.fp32_precision}
+
+
+def test_the_callers_settings_are_as_before_in_the_interface_that_it_used():
+    folders = [str(Path(__file__).parent), str(Path(__file__).parent / "helpers")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*folders, *sys.path])}
+    command = [sys.executable, "-W", "ignore", "-c", CHECK]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("labels", [False, True])
+def test_the_mapping_network_and_w_stay_in_float32(dtype, labels):
+    network = tiny_config(network={"label_dim": 3 * labels}).network
+    generator, z = Generator(network), torch.randn(4, network.z_dim)
+    classes = torch.eye(3)[[0, 1, 2, 0]] if labels else None
+    weights = list(generator.mapping.parameters())
+    w = generator.mapping(z, classes)
+    gradients = torch.autograd.grad(w.square().sum(), weights)
+    with torch.autocast("cpu", dtype):
+        half = generator.mapping(z, classes)
+        assert nn.functional.linear(half, half).dtype == dtype
+        images = generator(z, classes, noise="const")
+    assert half.dtype == torch.float32 and torch.equal(half, w)
+    for ours, exact in zip(
+        torch.autograd.grad(half.square().sum(), weights), gradients, strict=True
+    ):
+        assert torch.equal(ours, exact)
+    assert images.dtype == torch.float32
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
+def test_in_training_the_mapping_is_exact_and_all_else_may_use_tf32(precision, monkeypatch):
+    seen: dict[str, set[str]] = {"mapping": set(), "discriminator": set()}
+    state = TrainState.create(tiny_config(precision=precision, style_mixing=1.0))
+
+    def watch(name):
+        return lambda *_: seen[name].update(products_inside())
+
+    state.generator.mapping.layers[0].register_forward_hook(watch("mapping"))
+    state.discriminator.head.out.register_forward_hook(watch("discriminator"))
+    with backend_flags(state.config):
+        step(state, stage())
+    assert seen == {"mapping": {"ieee"}, "discriminator": {"tf32"}}
+
+
+def test_4x4_kernels_and_their_gradients_are_made_in_full_float32(monkeypatch):
+    seen = []
+    spread = Direct.spread
+
+    def watched(self, weight):
+        seen.append(products_inside())
+        return spread(self, weight)
+
+    monkeypatch.setattr(Direct, "spread", watched)
+    x, weight = torch.randn(1, 3, 4, 4), torch.randn(2, 3, 3, 3, requires_grad=True)
+    with float32_products("tf32"):
+        conv2d_downsample(x, weight, 0.5).sum().backward()
+    assert len(seen) >= 2 and all(products == {"ieee"} for products in seen)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

@@ -17,8 +17,7 @@ def switches():
     """Of the process, for precision and determinism."""
     backends = torch.backends
     return {
-        "matmul": backends.cuda.matmul.allow_tf32,
-        "cudnn": backends.cudnn.allow_tf32,
+        "products": (backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision),
         "benchmark": backends.cudnn.benchmark,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
@@ -43,11 +42,10 @@ def test_precision_and_determinism_act_inside_and_end_with_the_training(
         run(config, store, tmp_path / "run", report=report)
     except ValueError as error:
         assert fails and str(error) == "enough"
-    tf32 = precision == "tf32"
+    products = "ieee" if precision == "fp32" else "tf32"
     workspace = ":4096:8" if deterministic else before["workspace"]
     assert inside[0] == {
-        "matmul": tf32,
-        "cudnn": tf32,
+        "products": (products, products),
         "benchmark": not deterministic,
         "deterministic": deterministic,
         "workspace": workspace,

@@ -26,6 +26,7 @@ def initial_state(dtype):
     config = build_config(
         {
             "r1_gamma": 10.0,
+            "precision": "fp32",
             "noise": "const",
             "style_mixing": 0.0,
             "network": {"resolution": 16, "max_channels": 10, "channel_base": 48, "z_dim": 10},

@@ -57,7 +57,9 @@ if TYPE_CHECKING:
     help="Weights to start from: any source of generate.",
 )
 @click.option(
-    "--precision", type=click.Choice(["fp32", "tf32", "bf16", "fp16"]), help="Arithmetic."
+    "--precision",
+    type=click.Choice(["auto", "fp32", "tf32", "bf16", "fp16"]),
+    help="Arithmetic.  [default: auto, which is tf32 on GPUs that have it, else fp32]",
 )
 @options.count_option("--batch-gpu", "Number of images at once per process.")
 @options.count_option("--seed", "Seed of all random numbers.", least=0, most=2**63 - 1)
@@ -168,10 +170,16 @@ def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> 
     from stylegan.data.check import grouped
     from stylegan.schedule import coming
     from stylegan.training.preflight import Trial, outlook, plan_lines
-    from stylegan.training.run import backend_flags, fit_to_data, keep_threads, newest_state
+    from stylegan.training.run import (
+        backend_flags,
+        fit_to_data,
+        keep_threads,
+        newest_state,
+        with_precision,
+    )
 
     found = looked_at(setup.source, setup.config, decode=True)
-    config = fit_to_data(setup.config, found)
+    config = with_precision(fit_to_data(setup.config, found), device, run)
     print_hint(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
     if setup.own:
         print_hint(*advice(found.num_good, config, started=setup.start is not None))

@@ -21,6 +21,7 @@ from stylegan.ops import (
     at_least_float32,
     blur,
     fade,
+    in_float32,
     pixel_norm,
     truncate,
     upsample,
@@ -55,17 +56,20 @@ class MappingNetwork(nn.Module):
         )
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        """z (N, z_dim), labels (N, label_dim) exactly when the network has labels -> (N, w_dim)."""
+        """z (N, z_dim), labels (N, label_dim) exactly when the network has labels -> (N, w_dim) in
+        full float32, also under autocast and TF32."""
         config = self.config
         if z.ndim != 2 or z.shape[1] != config.z_dim:
             raise ValueError(f"latents must be (N, {config.z_dim}), not {tuple(z.shape)}")
         check_labels(labels, config.label_dim, z.shape[0])  # torch.export fixes what `len` tells
-        if labels is not None and self.label_embedding is not None:
-            z = torch.cat([z, labels.to(z.dtype) @ self.label_embedding.to(z.dtype)], dim=1)
-        w = pixel_norm(z) if config.normalize_latents else z
-        for layer in self.layers:
-            w = activate(layer(w), config.mapping_activation, in_place=True)
-        return w
+        with without_autocast(z), in_float32():  # a few small products decide the whole image
+            w = at_least_float32(z)
+            if labels is not None and self.label_embedding is not None:
+                w = torch.cat([w, labels.to(w.dtype) @ self.label_embedding.to(w.dtype)], dim=1)
+            w = pixel_norm(w) if config.normalize_latents else w
+            for layer in self.layers:
+                w = activate(layer(w), config.mapping_activation, in_place=True)
+            return w
 
 
 def make_epilogue(config: NetworkConfig, resolution: int) -> Epilogue:

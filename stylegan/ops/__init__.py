@@ -26,4 +26,14 @@ from .formulas import (
     truncate,
     upsample,
 )
-from .precision import at_least_float32, autocast, autocast_dtype, in_float32, without_autocast
+from .precision import (
+    Precision,
+    at_least_float32,
+    autocast,
+    autocast_dtype,
+    float32_products,
+    has_tf32,
+    in_float32,
+    resolved_precision,
+    without_autocast,
+)

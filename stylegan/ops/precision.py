@@ -1,11 +1,35 @@
-"""Where arithmetic must not be done in half precision."""
+"""What a precision means on a device, and where arithmetic must be done in full float32."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
+Products = Literal["ieee", "tf32"]  # of float32: exact, or of factors rounded to 10 bits
+Capability = tuple[int, int]  # NVIDIA's "compute capability" of a GPU
+TF32_CAPABILITY: Capability = (8, 0)  # Ampere: the first GPUs that compute TF32
+
+
+def resolved_precision(
+    precision: Precision, device: torch.device, capability: Capability | None = None
+) -> Precision:
+    """`precision` on this device: auto is tf32 on CUDA GPUs of compute capability 8 and above, and
+    fp32 elsewhere. ValueError if the device cannot train in it."""
+    if device.type == "mps" and precision in ("bf16", "fp16"):
+        raise ValueError(
+            f"precision {precision} is for CUDA GPUs and CPUs, and training on mps is in fp32; "
+            "choose another --device, or --precision fp32 for a new run"
+        )
+    usual: Precision = "tf32" if has_tf32(device, capability) else "fp32"
+    return usual if precision == "auto" else precision
+
+
+def has_tf32(device: torch.device, capability: Capability | None) -> bool:
+    """Whether the device can compute TF32; others compute in float32 where it is allowed."""
+    return device.type == "cuda" and capability is not None and capability >= TF32_CAPABILITY
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -38,15 +62,39 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def in_float32() -> Iterator[None]:
-    """Without tf32, which is the default of cuDNN and may be that of a training run."""
-    matmul = torch.backends.cuda.matmul
-    before, matmul.allow_tf32 = matmul.allow_tf32, False
+def float32_products(products: Products) -> Iterator[None]:
+    """Matrix products and convolutions of float32 on CUDA GPUs inside; TF32 where the GPU has it.
+
+    Afterwards torch's settings are what they were. Only those named `fp32_precision` are touched,
+    which follow the older `allow_tf32`, but not the other way round: where the two contradict each
+    other inside, torch refuses to read the older. Recorded operations stay as they are.
+    """
+    backends: Any = torch.backends
+    cuda = backends.cudnn  # its setting is that of all products on CUDA GPUs
+    switches = (backends.cuda.matmul, cuda.conv)
+    if traced() or all(switch.fp32_precision == products for switch in switches):
+        yield
+        return
+    general = cuda.fp32_precision
+    if general == backends.fp32_precision:
+        general = "none"  # it follows that of all devices
+    cuda.fp32_precision = products
+    own = [(switch, switch.fp32_precision) for switch in switches]  # products, where it follows
+    for switch, setting in own:
+        if setting != products:
+            switch.fp32_precision = products
     try:
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            yield
+        yield
     finally:
-        matmul.allow_tf32 = before
+        for switch, setting in own:
+            if setting != products:
+                switch.fp32_precision = setting
+        cuda.fp32_precision = general
+
+
+def in_float32() -> AbstractContextManager[None]:
+    """Without TF32, which is the default of cuDNN and may be that of a training run."""
+    return float32_products("ieee")
 
 
 def traced() -> bool:

@@ -26,6 +26,7 @@ from stylegan.training.health import explained
 from stylegan.training.recorder import TrainingProgress
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
+from stylegan.training.terms import has_penalty
 
 MOST_SECONDS = 5.0  # a step that is expected to take longer is made of few images
 MOST_STEPS = 6  # to measure one kind of step
@@ -34,7 +35,8 @@ WORTH_A_THREAD = 1.1  # more threads must be faster by this, as they suffer when
 TRIED_PROBABILITY = 0.5  # of each transform of an adaptive augmentation
 CPU_RATE = 2e11  # operations per second of a step; a first guess, too high so that steps are tried
 # of a step, for each number that a layer gives; counted in the configurations that ship
-ACTIVATION_BYTES = {"fp32": 27, "tf32": 27, "bf16": 17, "fp16": 17}
+ACTIVATION_BYTES = {"auto": 27, "fp32": 27, "tf32": 27, "bf16": 17, "fp16": 17}
+PENALIZED_FP16_BYTES = 20  # where a gradient penalty's pass is in float32
 
 
 def step_flops(config: TrainConfig, resolution: int) -> float:
@@ -51,7 +53,10 @@ def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
     gradients and moments. What kernels take for themselves is not in it."""
     network, n = config.network, stage.batch_size // processes
     outputs = sum(network.channels(r) * r**2 for r in resolutions(stage.resolution))
-    activations = ACTIVATION_BYTES[config.precision] * min(config.batch_gpu or n, n) * outputs
+    each = ACTIVATION_BYTES[config.precision]
+    if config.precision == "fp16" and has_penalty(config):
+        each = PENALIZED_FP16_BYTES
+    activations = each * min(config.batch_gpu or n, n) * outputs
     return activations + 36 * n * stage.resolution**2 + round(1.3 * state_bytes(network))
 
 
@@ -293,7 +298,7 @@ def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.dev
         mark = "" if cost.measured else "~"
         rows.append([*row, mark + duration(cost.seconds_per_image * images)])
     kind = "measured" if device.type == "cuda" else "estimated"
-    legend = f"memory is that of one step, {kind}"
+    legend = f"precision {config.precision}; memory is that of one step, {kind}"
     if not all(cost.measured for cost in costs.values()):
         legend += "; ~ = guessed from a smaller step"
     return [*aligned(rows), legend]

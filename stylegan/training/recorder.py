@@ -103,6 +103,7 @@ class Recorder:
             images_seen=state.images_seen,
             device=str(state.device),
             device_name=device_name(state.device),
+            precision=state.config.precision,
             processes=distributed.world_size(),
             hardware={"cpus": os.cpu_count(), "threads": torch.get_num_threads()},
             versions=versions(),

@@ -17,6 +17,7 @@ from stylegan.data.cache import changes_since
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.messages import count, readable
+from stylegan.ops import Precision, float32_products, has_tf32, resolved_precision
 from stylegan.run_folder import RunFolder
 from stylegan.training.interrupts import nothing_to_save
 from stylegan.training.loop import Evaluation, Loop
@@ -61,54 +62,59 @@ def start(
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
     group = distributed.process_group(device, hang_minutes)
-    with nothing_to_save(), group, backend_flags(config), folder.alone():
-        say: Tell = tell if distributed.rank() == 0 else lambda text: None
-        how: dict[str, Any] = {"strict": strict, "begun": folder.saved() > 0, "tell": say}
-        store = data if isinstance(data, Store) else open_store(data, config, **how)
-        config = fit_to_data(config, store)
-        check_batches(config, distributed.world_size())
-        check_unchanged(folder, config)
-        newest, payload = newest_state(folder, say)
-        tried = keep_threads(payload, device)
-        tried += try_out(config, device, folder) if preflight else []
-        state = TrainState.create(config, device=device)
-        if newest is None:
-            lines = begin(state, folder, init_from)
-        else:
-            lines = resume(state, payload, newest, store, folder)
-            if init_from is not None:
-                lines += [f"the run has begun already, so the weights of {init_from} are not used"]
-        identity = store.training_identity(config.network.resolution, labels=config.data.labels)
-        state.data = payload.get("data", identity)  # `resume` also takes an older name of them
-        del payload  # as large as the networks and their moments
-        for line in [*lines, *announcement(state, store, folder, newest), *tried]:
-            say(line)
-        from_rank0(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
-        recorder = Recorder(state, store, folder, say, report, tensorboard)
-        Loop(state, store, recorder, evaluation, workers, hang_minutes).train()
-        say(f"{folder.path} is finished, with {state.images_seen} images seen")
+    with nothing_to_save(), group:
+        config = with_precision(config, device, folder)
+        with backend_flags(config), folder.alone():
+            say: Tell = tell if distributed.rank() == 0 else lambda text: None
+            how: dict[str, Any] = {"strict": strict, "begun": folder.saved() > 0, "tell": say}
+            store = data if isinstance(data, Store) else open_store(data, config, **how)
+            config = fit_to_data(config, store)
+            check_batches(config, distributed.world_size())
+            check_unchanged(folder, config)
+            newest, payload = newest_state(folder, say)
+            tried = keep_threads(payload, device)
+            tried += try_out(config, device, folder) if preflight else []
+            state = TrainState.create(config, device=device)
+            if newest is None:
+                lines = begin(state, folder, init_from)
+            else:
+                lines = resume(state, payload, newest, store, folder)
+                if init_from is not None:
+                    lines += [
+                        f"the run has begun already, so the weights of {init_from} are not used"
+                    ]
+            identity = store.training_identity(config.network.resolution, labels=config.data.labels)
+            state.data = payload.get("data", identity)  # `resume` also takes an older name of them
+            del payload  # as large as the networks and their moments
+            for line in [*lines, *announcement(state, store, folder, newest), *tried]:
+                say(line)
+            from_rank0(lambda: folder.create(config, store.origin, store.skipped, state.lineage))
+            recorder = Recorder(state, store, folder, say, report, tensorboard)
+            Loop(state, store, recorder, evaluation, workers, hang_minutes).train()
+            say(f"{folder.path} is finished, with {state.images_seen} images seen")
     return state
 
 
 @contextmanager
 def backend_flags(config: TrainConfig) -> Iterator[None]:
     """Kernels of the precision and determinism that `config` asks for, inside; afterwards switches
-    and the number of threads are as before. Full float32 unless it is tf32, cuDNN's default."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    flags = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    and the number of threads are as before. What half precision leaves in float32, such as fp16's
+    gradient penalties, may use TF32: that has as many digits as fp16, and more than bf16."""
+    benchmark = torch.backends.cudnn.benchmark
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     threads = torch.get_num_threads()
     workspace = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
-    tf32 = config.precision == "tf32"
-    matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = tf32, tf32, not config.deterministic
+    exact = config.precision in ("auto", "fp32")
+    torch.backends.cudnn.benchmark = not config.deterministic
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     try:
-        yield
+        with float32_products("ieee" if exact else "tf32"):
+            yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = flags
+        torch.backends.cudnn.benchmark = benchmark
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
         torch.set_num_threads(threads)
         if workspace is None:
@@ -143,9 +149,30 @@ def fit_to_data(config: TrainConfig, data: Store | Findings) -> TrainConfig:
     return dataclasses.replace(config, network=network)
 
 
+def with_precision(config: TrainConfig, device: torch.device, folder: RunFolder) -> TrainConfig:
+    """`config` in the precision in which it trains on this device, the same in all processes: auto
+    is that of a run that has begun. ValueError if the device cannot."""
+
+    def resolved() -> Precision:
+        stored = folder.stored_config()
+        asked = stored.precision if stored and config.precision == "auto" else config.precision
+        return resolved_precision(asked, device, weakest)
+
+    weakest = min(distributed.gather(capability(device)))
+    return dataclasses.replace(config, precision=from_rank0(resolved))
+
+
+def capability(device: torch.device) -> tuple[int, int]:
+    """NVIDIA's "compute capability" of a GPU; (0, 0) of other devices."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
+
+
 def check_unchanged(folder: RunFolder, config: TrainConfig) -> None:
-    """ValueError if the run computes something else. `config` may not know its labels yet."""
+    """ValueError if the run computes something else. `config` may not know its labels and its
+    precision yet."""
     stored = folder.stored_config()
+    if stored is not None and config.precision == "auto":
+        config = dataclasses.replace(config, precision=stored.precision)
     if stored is not None and config.data.labels and not config.network.label_dim:
         network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
         config = dataclasses.replace(config, network=network)
@@ -245,7 +272,10 @@ def announcement(state: TrainState, store: Store, run: RunFolder, newest: Path |
     labels, conditional = len(store.label_names), state.config.data.labels
     images = f"{store.num_images} images of {store.meta.source}"
     images += f", {count(labels, 'label')}" if conditional else ""
-    lines = [f"{images}; run {run.path} on {state.device}"]
+    device, precision = state.device, state.config.precision
+    lines = [f"{images}; run {run.path} on {device}, precision {precision}"]
+    if precision == "tf32" and not has_tf32(device, capability(device)):
+        lines.append(f"{device} has no tf32 and computes in float32")
     if labels > 1 and not conditional:
         lines.append(f"{labels} labels found, ignored; pass --cond to train on them")
     if newest is not None:

@@ -74,11 +74,22 @@ def discriminator_passes(
         Pass(fake_terms, fakes, of_fakes, config.r2_gamma),
         Pass(real_terms, reals, of_reals, r1_gamma),
     ]
-    if DISCRIMINATOR_LOSSES[config.discriminator_loss].gradient_penalty and config.gp_weight > 0:
+    if mixes(config):
         assert mix is not None
         mixed = torch.lerp(reals, fakes, mix[:, None, None, None])
         passes.insert(0, Pass(mixed_terms, mixed, of_reals, config.gp_weight))
     return passes
+
+
+def mixes(config: TrainConfig) -> bool:
+    """Whether the gradient is penalized at images between real and fake."""
+    loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
+    return loss.gradient_penalty and config.gp_weight > 0
+
+
+def has_penalty(config: TrainConfig) -> bool:
+    """Whether a pass of some step has a gradient penalty."""
+    return config.r1_gamma > 0 or config.r2_gamma > 0 or mixes(config)
 
 
 def discriminator_logits(
@@ -93,7 +104,8 @@ def discriminator_logits(
     """Logits of the transformed images, and the untransformed images, by which a penalty
     differentiates the logits.
 
-    Second derivatives overflow float16, so with fp16 a penalized pass runs in float32.
+    Second derivatives overflow float16, so with fp16 a penalized pass runs in float32, with TF32
+    where the GPU has it.
     """
     images = images.detach().requires_grad_(penalized)
     exact = penalized and config.precision == "fp16"

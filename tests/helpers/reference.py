@@ -14,7 +14,8 @@ DEVICE = torch.device(os.environ.get("TEST_DEVICE", "cpu"))
 # of the limits in float32, which are those of a CPU; kernels of a GPU have not been measured
 SLACK = {torch.float64: 1, torch.float32: 1 if DEVICE.type == "cpu" else 10}
 if DEVICE.type == "cuda":
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    torch.backends.cudnn.conv.fp32_precision = "ieee"
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..precision import in_float32
 from .bilinear import BilinearMap, Maybe, Needed, Pair, constant
 
 Size = Literal["same", "double", "half"]  # of the result, relative to the image
@@ -87,15 +88,16 @@ class Direct(BilinearMap):
         """What the images are convolved with, in their precision."""
         if self.size == "same":
             return fast_format((weight * self.scale).to(x.dtype))
-        wide = (weight.reshape(-1, 9) @ self.spread(weight)).to(x.dtype)
+        with in_float32():  # TF32 would round the scale, and so the gain of every layer
+            wide = (weight.reshape(-1, 9) @ self.spread(weight)).to(x.dtype)
         return fast_format(wide.reshape(*weight.shape[:2], 4, 4))
 
     def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
         by_kernel = by_kernel.to(weight.dtype)
         if self.size == "same":
             return by_kernel * self.scale
-        spread = self.spread(weight)
-        return (by_kernel.reshape(-1, 16) @ spread.t()).reshape(weight.shape)
+        with in_float32():
+            return (by_kernel.reshape(-1, 16) @ self.spread(weight).t()).reshape(weight.shape)
 
     def spread(self, weight: Tensor) -> Tensor:
         make = constant(box_spread, weight)
