@@ -17,7 +17,6 @@ from stylegan.data import cached_store
 from stylegan.networks import Generator
 from stylegan.ops import conv2d_downsample, float32_products, in_float32, resolved_precision
 from stylegan.ops.fast.convolution import Direct
-from stylegan.ops.precision import traced
 from stylegan.report import write_report
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import repeatable
