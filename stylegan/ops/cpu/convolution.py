@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bilinear import BilinearMap, Maybe, Needed, Pair, constant
+from ..constants import constant
+from .bilinear import BilinearMap, Maybe, Needed, Pair
 
 Size = Literal["same", "double", "half"]  # of the result, relative to the image
 
@@ -29,19 +30,18 @@ def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int
 
 
 def empty_image(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """An image in the order that is fast there; no view, so that it can be changed in place."""
-    last = like.device.type == "cpu"
-    order = torch.channels_last if last else torch.contiguous_format
+    """An image in the order that is fast; no view, so that it can be changed in place."""
+    order = torch.channels_last
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=order)
 
 
 def fast_format(x: Tensor) -> Tensor:
-    """Images or weights in the order in memory that convolutions like: on CPUs, channels last."""
-    return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
+    """Images or weights in the order in memory that is fast: channels last."""
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """(N, C, H, W) -> (N, H, W, C), contiguous: on CPUs a view of what `empty_image` made."""
+    """(N, C, H, W) -> (N, H, W, C), contiguous: a view of what `empty_image` made."""
     return x.permute(0, 2, 3, 1).contiguous()
 
 
@@ -53,8 +53,7 @@ class Direct(BilinearMap):
     scale: float
 
     def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
-        """On CPUs, where networks of this way have few channels."""
-        return self.kernel(x, weight) if x.device.type == "cpu" else None
+        return self.kernel(x, weight)
 
     def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
         kernel = self.kernel(x, weight) if cached_weight is None else cached_weight

@@ -4,27 +4,18 @@ The derivatives of a bilinear map are made of the map and its two transposes, an
 which R1 needs: two autograd functions serve every such map, whatever the way to compute it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from ..precision import differentiated, traced, without_autocast
+from ..constants import filtered
+from ..precision import differentiated, without_autocast
 
 Maybe = Tensor | None
 Needed = tuple[bool, bool]  # gradients: by x, by the weight
 Pair = tuple[Maybe, Maybe]  # these
-
-
-def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]:
-    """`make`, which is an `lru_cache`; without its cache where operations are recorded instead of
-    computed, as `like` tells."""
-    real = type(like) in (Tensor, torch.nn.Parameter) and not traced()
-    return make if real else make.__wrapped__  # type: ignore
 
 
 class BilinearMap(Protocol):
@@ -146,21 +137,6 @@ class Dense(BilinearMap):
         grad = grad * self.scale
         by_x = torch.mm(grad, weight) if needed[0] else None
         return by_x, torch.mm(grad.t(), x) if needed[1] and x is not None else None
-
-
-def filtered(x: Tensor) -> Tensor:
-    """`formulas.blur` with a kernel that is made once."""
-    kernel = constant(blur_kernel, x)(x.shape[1], x.dtype, x.device)
-    return F.conv2d(x, kernel, padding=1, groups=x.shape[1])
-
-
-@lru_cache
-def blur_kernel(channels: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The weight (channels, 1, 3, 3) of `formulas.blur`."""
-    with torch.inference_mode(False):
-        taps = 2 - torch.arange(-1, 2, device="cpu").abs()
-        kernel = (taps[:, None] * taps / 16).repeat(channels, 1, 1, 1)
-        return kernel.to(device, dtype, copy=True)
 
 
 class Blur(torch.autograd.Function):
