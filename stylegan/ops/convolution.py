@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import cpu
+from .autograd import is_wanted
 from .constants import blur_kernel, filtered
 from .precision import autocast_dtype, differentiated, full_precision, without_autocast
 
@@ -103,24 +104,10 @@ class Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Maybe, ...]:
         x, kernel = ctx.saved_tensors
-        needed = ctx.needs_input_grad[0], is_wanted(ctx, 1), is_wanted(ctx, 2)
+        by_x, by_kernel, by_bias, _ = ctx.needs_input_grad
+        needed = by_x, by_kernel and is_wanted(ctx, 1), by_bias and is_wanted(ctx, 2)
         with without_autocast(grad):
             return *gradients(x, ctx.shape, kernel, grad, ctx.way, needed), None
-
-
-def is_wanted(ctx: Any, i: int) -> bool:
-    """Whether the backward pass under way needs the gradient by the i-th input, after tensors.
-
-    R1's first does not need those by weights. The engine knows, but says so in no public call. A
-    torch without this one computes the gradient in vain; results are the same.
-    """
-    if not ctx.needs_input_grad[i]:
-        return False
-    will_execute = getattr(torch._C, "_will_engine_execute_node", None)
-    try:
-        return will_execute is None or will_execute(ctx.next_functions[i][0])
-    except RuntimeError:  # a leaf that `torch.autograd.grad` was asked for
-        return True
 
 
 def gradients(

@@ -36,9 +36,9 @@ def adain(
     scale, bias = at_least_float32(scale), at_least_float32(bias)
     if cpu.serves(x):
         return cpu.adain(x, scale, bias, eps, in_place=in_place)
-    flat = x.reshape(1, -1, *x.shape[2:])
+    flat = x.contiguous().view(1, x.shape[0] * x.shape[1], -1)
     scale, bias = scale.reshape(-1), bias.reshape(-1)
-    return F.batch_norm(flat, None, None, scale, bias, training=True, eps=eps).reshape(x.shape)
+    return F.batch_norm(flat, None, None, scale, bias, training=True, eps=eps).view(x.shape)
 
 
 def epilogue(
@@ -69,9 +69,9 @@ def noisy_activation(
 ) -> Tensor:
     """The activation of `x + noise * strength + bias`; x may be written over."""
     if noise is None or strength is None:
-        return activate(x + bias.to(x.dtype)[:, None, None], activation, in_place=True)
+        return activate(x + bias.to(x.dtype).view(-1, 1, 1), activation, in_place=True)
     if cpu.serves(x) and full_precision(x):
         return cpu.noisy_activation(x, noise, strength, bias, activation)
-    strength, bias = (v.to(x.dtype)[:, None, None] for v in (strength, bias))
+    strength, bias = (v.to(x.dtype).view(-1, 1, 1) for v in (strength, bias))
     x = torch.addcmul(x, noise.to(x.dtype), strength).add_(bias)
     return activate(x, activation, in_place=True)

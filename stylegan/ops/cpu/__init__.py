@@ -1,19 +1,20 @@
-"""What is faster on a CPU than the operations of PyTorch. A reader of the GPU's path can skip it.
+"""What a CPU computes faster than by the operations that GPUs take.
 
-Functions have the names and arguments of `formulas`, and their values and derivatives up to
-round-off; docs/performance.md says what they gain. Which way is taken:
+Functions have the names and arguments of those in `formulas`, and their values and derivatives up
+to round-off. docs/performance.md says what they gain. Images stay in channels-last order.
 
-| function | taken for | otherwise |
-|---|---|---|
-| `Winograd`, few multiplications | 3x3, at least 256 channels, even sizes, float32 or float64 | `Direct` |
-| `Unfolded`, one matrix product | the same, size unchanged and at most 128 pixels in the batch | `Winograd` |
-| `Dense`, gradients in order | at least 2^20 weights | `F.linear` |
-| `pointwise.AdaIN` | several images of less than 2^17 numbers | `F.batch_norm` |
-| `pointwise.adain_`, in place | no gradients, larger images or one alone | `F.batch_norm` |
-| tiles of leaky ReLU's gradient | more than 2^20 numbers | all at once |
+| way | taken for |
+|---|---|
+| `Winograd`: few multiplications | 3x3, 256 channels or more, even sizes, float32 and float64 |
+| `Unfolded`: one matrix product | of those, the same size and at most 128 pixels in the batch |
+| `Direct`: PyTorch's convolution | every other 3x3 convolution |
+| `Dense`: gradients in the weight's order | 2^20 weights or more |
+| `AdaIN`: keeps the order in memory | several images of less than 2^17 numbers, full precision |
+| `adain_`: in place | other images of full precision where no gradient is wanted |
+| leaky ReLU's gradient in tiles | more than 2^20 numbers |
 
-Images are in channels-last order. What is differentiated twice has functions of its own: `Product`
-with `Gradients`, `LeakyReLU` with `LeakyReLUGradient`, `Blur`.
+What R1 differentiates twice has a function for its gradient: `Product` has `Gradients`, `LeakyReLU`
+has `LeakyReLUGradient`, `Blur` is its own.
 """
 
 import torch

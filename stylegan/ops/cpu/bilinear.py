@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ..autograd import is_wanted
 from ..constants import filtered
 from ..precision import differentiated, without_autocast
 
@@ -56,23 +57,9 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Maybe, ...]:
-        needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2] and weight_wanted(ctx)
+        needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2] and is_wanted(ctx, 1)
         x, weight, cached_weight = ctx.saved_tensors
         return None, *Gradients.apply(ctx.op, needed, x, weight, grad, cached_weight), None
-
-
-def weight_wanted(ctx: Any) -> bool:
-    """Whether the backward pass under way needs the gradient by the weight: R1's first does not.
-
-    The engine knows, but says so in no public call. A torch without this one computes the gradient
-    in vain; results are the same.
-    """
-    will_execute = getattr(torch._C, "_will_engine_execute_node", None)
-    try:
-        # One place for each tensor that `apply` took: [0] leads to x, [1] to the weight.
-        return will_execute is None or will_execute(ctx.next_functions[1][0])
-    except RuntimeError:  # a leaf that `torch.autograd.grad` was asked for
-        return True
 
 
 class Gradients(torch.autograd.Function):
@@ -156,8 +143,7 @@ class Blur(torch.autograd.Function):
 class OfBlurred(BilinearMap):
     """A bilinear map of the blurred image, which is not kept but made again.
 
-    On CPUs that takes a hundredth of the map's time and saves an image per layer and derivative;
-    not measured on a GPU.
+    That takes a hundredth of the map's time and saves an image per layer and derivative.
     """
 
     op: BilinearMap
