@@ -46,17 +46,17 @@ def conv2d(x: Tensor, weight: Tensor, scale: float, bias: Maybe = None) -> Tenso
 
 
 def upsample_conv2d(x: Tensor, weight: Tensor, scale: float) -> Tensor:
-    """One transposed convolution: its 4x4 kernel is the 3x3 one, turned, at the shifts of 2x2."""
+    """One transposed convolution: its 4x4 kernel is the turned 3x3 one, added at 2x2 shifts."""
     if cpu.serves(x):
         return cpu.upsample_conv2d(x, weight, scale)
-    kernel = F.avg_pool2d(weight.flip(2, 3), 2, 1, 1, divisor_override=1) * scale
+    kernel = F.avg_pool2d(weight.flip(2, 3), 2, 1, 1) * (4 * scale)
     return convolve(*as_products(x, kernel, None), Way(stride=2, transposed=True))
 
 
 def conv2d_downsample(
     x: Tensor, weight: Tensor, scale: float, bias: Maybe = None, *, blur_first: bool = False
 ) -> Tensor:
-    """One convolution: its 4x4 kernel is the average of the 3x3 one at the shifts of 2x2."""
+    """One convolution: its 4x4 kernel is the average of the 3x3 one at 2x2 shifts."""
     if x.shape[2] % 2 or x.shape[3] % 2:
         raise ValueError(f"height and width must be even to be halved, not {tuple(x.shape[2:])}")
     if cpu.serves(x):
@@ -68,7 +68,7 @@ def conv2d_downsample(
 def blur(x: Tensor) -> Tensor:
     if cpu.serves(x):
         return cpu.blur(x)
-    return convolve(x, blur_kernel(x), None, Way(groups=x.shape[1]))
+    return convolve(*as_products(x, blur_kernel(x), None), Way(groups=x.shape[1]))
 
 
 def as_products(x: Tensor, kernel: Tensor, bias: Maybe) -> tuple[Tensor, Tensor, Maybe]:
