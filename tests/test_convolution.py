@@ -6,21 +6,23 @@ import pytest
 import torch
 from tiny_training import reals_for, stage, tiny_config
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 from two_processes import float64_state
 
 from stylegan import ops
-from stylegan.ops import fast, formulas
-from stylegan.ops.fast import Direct, Unfolded, Winograd, choose, pointwise, winograd
-from stylegan.ops.fast.bilinear import Product
+from stylegan.ops import cpu, formulas
+from stylegan.ops.cpu import Direct, Unfolded, Winograd, choose, pointwise, winograd
+from stylegan.ops.cpu.bilinear import Product
 from stylegan.training import Share, draw, train_step
 
 SCALE = 0.3
 NAMES = {"same": "conv2d", "half": "conv2d_downsample", "double": "upsample_conv2d"}
+SIZES = ((3, 5, 8, 6), (1, 1, 2, 2), (2, 3, 4, 4))
 CASES = [
     (way, size, shape)
     for way in (Direct, Winograd, Unfolded)
     for size in NAMES
-    for shape in ((3, 5, 8, 6), (1, 1, 2, 2), (2, 3, 4, 4))
+    for shape in SIZES
     if way is not Unfolded or size == "same"
 ]
 
@@ -68,7 +70,7 @@ def assert_equal(function, formula, tensors, *, third=True):
 @pytest.mark.parametrize(("way", "size", "shape"), CASES)
 def test_every_convolution_equals_its_formula(monkeypatch, way, size, shape, part_bytes):
     monkeypatch.setattr(winograd, "PART_BYTES", part_bytes)
-    monkeypatch.setattr(fast, "choose", lambda *_: way)
+    monkeypatch.setattr(cpu, "choose", lambda *_: way)
     function, formula = (getattr(place, NAMES[size]) for place in (ops, formulas))
     x, weight = inputs(size, shape)
     assert_close(function(x, weight, SCALE), formula(x, weight, SCALE), rtol=0, atol=1e-13)
@@ -77,6 +79,21 @@ def test_every_convolution_equals_its_formula(monkeypatch, way, size, shape, par
 
 def convolution_with(**options):
     return lambda place, x, w, b: place.conv2d_downsample(x, w, SCALE, b, **options)
+
+
+@pytest.fixture
+def gpu_path(monkeypatch):
+    """What a GPU takes, computed on a CPU."""
+    monkeypatch.setattr(cpu, "serves", lambda x: False)
+
+
+@pytest.mark.parametrize("shape", SIZES)
+@pytest.mark.parametrize("size", NAMES)
+def test_every_convolution_of_a_gpu_equals_its_formula(gpu_path, size, shape):
+    function, formula = (getattr(place, NAMES[size]) for place in (ops, formulas))
+    x, weight = inputs(size, shape)
+    assert_close(function(x, weight, SCALE), formula(x, weight, SCALE), rtol=0, atol=1e-13)
+    assert_equal(lambda *t: function(*t, SCALE), lambda *t: formula(*t, SCALE), (x, weight))
 
 
 def epilogue_with(**options):
@@ -109,11 +126,13 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("path", ["cpu", "large on a cpu", "gpu"])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_function_equals_its_formula(monkeypatch, name, large):
-    for place, threshold in ((fast, "LARGE_WEIGHT"), (pointwise, "LARGE_IMAGE")):
-        monkeypatch.setattr(place, threshold, 1 if large else 10**9)
+def test_every_function_equals_its_formula(monkeypatch, name, path):
+    for place, threshold in ((cpu, "LARGE_WEIGHT"), (pointwise, "LARGE_IMAGE")):
+        monkeypatch.setattr(place, threshold, 1 if path == "large on a cpu" else 10**9)
+    if path == "gpu":
+        monkeypatch.setattr(cpu, "serves", lambda x: False)
     function, shapes = FUNCTIONS[name]
     tensors = [numbers(*shape) for shape in shapes]
     third = "adain" not in name and "epilogue" not in name  # batch_norm has none
@@ -156,35 +175,78 @@ def test_the_way_is_chosen_by_device_precision_channels_and_pixels():
     assert choose(torch.empty(16, 256, 15, 16), many, "same") is Direct
     assert choose(torch.empty(4, 128, 16, 16), some, "half") is Direct
     assert choose(torch.empty(4, 256, 16, 16, dtype=torch.bfloat16), many, "same") is Direct
-    assert choose(torch.empty(4, 256, 16, 16, device="meta"), many, "same") is Direct
 
 
+class AskedGradients(TorchDispatchMode):
+    """What convolutions are asked to differentiate by: image, weight, bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.masks = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket is torch.ops.aten.convolution_backward:
+            self.masks.append(list(args[-1]))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("path", ["cpu", "gpu"])
 @pytest.mark.parametrize("precision", ["float64", "bf16"])
-def test_a_gradient_by_images_alone_leaves_out_that_by_weights(monkeypatch, precision):
-    asked, gradients = [], Direct.gradients
-    monkeypatch.setattr(Direct, "gradients", lambda *a: asked.append(a[-2]) or gradients(*a))
-    x, weight = inputs("same", (2, 3, 4, 4))
+def test_a_gradient_by_images_alone_leaves_out_that_by_weights(monkeypatch, precision, path):
+    monkeypatch.setattr(cpu, "serves", lambda x: path == "cpu")
+    (x, weight), bias = inputs("same", (2, 3, 4, 4)), numbers(7)
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-        y = ops.conv2d(x, weight, SCALE)
-    (by_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-    assert asked == [(True, False)]
+        y = ops.conv2d(x, weight, SCALE, bias)
+    with AskedGradients() as asked:
+        (by_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    assert asked.masks == [[True, False, False]]
     by_x.square().sum().backward()
-    z = in_steps(x, weight, "same")
+    z = formulas.conv2d(x, weight, SCALE, bias)
     (by_x,) = torch.autograd.grad(z.square().sum(), x, create_graph=True)
-    (expected,) = torch.autograd.grad(by_x.square().sum(), weight)
-    error = (weight.grad - expected).norm() / expected.norm()
-    assert error < (1e-12 if precision == "float64" else 0.03)
+    expected = torch.autograd.grad(by_x.square().sum(), (weight, bias))
+    for found, exact in zip((weight.grad, bias.grad), expected, strict=True):
+        error = (found - exact).norm() / exact.norm()
+        assert error < (1e-12 if precision == "float64" else 0.03)
 
 
-@pytest.mark.parametrize("few_pixels", [0, 128])
+@pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (0, 2), (1, 2)])
+def test_some_gradients_of_a_gpus_convolution_alone_are_the_same(gpu_path, wanted):
+    tensors, found = [*inputs("half", (2, 3, 4, 4)), numbers(7)], []
+    for i, tensor in enumerate(tensors):
+        tensor.requires_grad_(i in wanted)
+    for place in (ops, formulas):
+        y = place.conv2d_downsample(*tensors[:2], SCALE, tensors[2], blur_first=True)
+        found.append(torch.autograd.grad(y.square().sum(), [tensors[i] for i in wanted]))
+    assert_close(*found, rtol=0, atol=1e-12)
+
+
+def test_half_precision_is_channels_last_on_a_gpu_and_float32_as_it_came(gpu_path):
+    for dtype, order in (
+        (torch.bfloat16, torch.channels_last),
+        (torch.float32, torch.contiguous_format),
+    ):
+        y = torch.randn(2, 3, 8, 8)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+            y = ops.conv2d(y, torch.randn(5, 3, 3, 3), SCALE, torch.zeros(5))
+            for function, weight in (
+                (ops.upsample_conv2d, torch.randn(5, 6, 3, 3)),
+                (ops.conv2d_downsample, torch.randn(4, 6, 3, 3)),
+            ):
+                y = ops.blur(ops.activate(function(y, weight, SCALE), "lrelu", in_place=True))
+                assert y.dtype == dtype
+                assert y.is_contiguous(memory_format=order)
+
+
+@pytest.mark.parametrize("second", ["few multiplications", "one matrix product", "gpu"])
 @pytest.mark.parametrize(("resolution", "alpha"), [(4, 1.0), (8, 0.3), (16, 1.0)])
 def test_steps_of_training_are_the_same_whichever_way_is_taken(
-    monkeypatch, resolution, alpha, few_pixels
+    monkeypatch, resolution, alpha, second
 ):
     now, states = stage(resolution, alpha), []
-    monkeypatch.setattr(fast, "FEW_PIXELS", few_pixels)
-    for many in (10**9, 1):
-        monkeypatch.setattr(fast, "MANY_CHANNELS", many)
+    monkeypatch.setattr(cpu, "FEW_PIXELS", 128 if second == "one matrix product" else 0)
+    for way in ("direct", second):
+        monkeypatch.setattr(cpu, "MANY_CHANNELS", 10**9 if way == "direct" else 1)
+        monkeypatch.setattr(cpu, "serves", lambda x, way=way: way != "gpu")
         torch.manual_seed(0)
         state = float64_state(tiny_config(r2_gamma=1.0))
         for _ in range(2):

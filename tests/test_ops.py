@@ -21,7 +21,7 @@ from stylegan.ops import (
     truncate,
     upsample,
 )
-from stylegan.ops.fast import pointwise
+from stylegan.ops.cpu import pointwise
 
 
 def normal(*shape, seed=0):

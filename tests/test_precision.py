@@ -15,8 +15,7 @@ from torch import nn
 from stylegan.config import bundled, load_config, to_toml
 from stylegan.data import cached_store
 from stylegan.networks import Generator
-from stylegan.ops import conv2d_downsample, float32_products, in_float32, resolved_precision
-from stylegan.ops.fast.convolution import Direct
+from stylegan.ops import float32_products, in_float32, resolved_precision
 from stylegan.report import write_report
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import repeatable
@@ -238,21 +237,6 @@ def test_in_training_the_mapping_is_exact_and_all_else_may_use_tf32(precision, m
     with backend_flags(state.config):
         step(state, stage())
     assert seen == {"mapping": {"ieee"}, "discriminator": {"tf32"}}
-
-
-def test_4x4_kernels_and_their_gradients_are_made_in_full_float32(monkeypatch):
-    seen = []
-    spread = Direct.spread
-
-    def watched(self, weight):
-        seen.append(products_inside())
-        return spread(self, weight)
-
-    monkeypatch.setattr(Direct, "spread", watched)
-    x, weight = torch.randn(1, 3, 4, 4), torch.randn(2, 3, 3, 3, requires_grad=True)
-    with float32_products("tf32"):
-        conv2d_downsample(x, weight, 0.5).sum().backward()
-    assert len(seen) >= 2 and all(products == {"ieee"} for products in seen)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

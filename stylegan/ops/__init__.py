@@ -1,20 +1,12 @@
 """The mathematics of the networks as functions, without parameters.
 
-`formulas` is what the papers say. Where a faster way is known, the function of the same name is
-taken from `fast`, which gives the same numbers and derivatives up to round-off.
+`formulas` is what the papers say. `convolution` and `epilogue` have functions of the same names,
+with the same values and derivatives up to round-off, that every device computes faster; `cpu` has
+what only a CPU needs.
 """
 
-from .fast import (
-    activate,
-    adain,
-    blur,
-    conv2d,
-    conv2d_downsample,
-    dense,
-    epilogue,
-    leaky_relu,
-    upsample_conv2d,
-)
+from .convolution import blur, conv2d, conv2d_downsample, dense, upsample_conv2d
+from .epilogue import activate, adain, epilogue, leaky_relu
 from .formulas import (
     LARGEST_PSI,
     Activation,

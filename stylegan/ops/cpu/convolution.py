@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..precision import in_float32
-from .bilinear import BilinearMap, Maybe, Needed, Pair, constant
+from ..constants import constant
+from .bilinear import BilinearMap, Maybe, Needed, Pair
 
 Size = Literal["same", "double", "half"]  # of the result, relative to the image
 
@@ -30,19 +30,18 @@ def image_shape(grad: Tensor, weight: Tensor, size: Size) -> tuple[int, int, int
 
 
 def empty_image(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """An image in the order that is fast there; no view, so that it can be changed in place."""
-    last = like.device.type == "cpu"
-    order = torch.channels_last if last else torch.contiguous_format
+    """An image in the order that is fast; no view, so that it can be changed in place."""
+    order = torch.channels_last
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=order)
 
 
 def fast_format(x: Tensor) -> Tensor:
-    """Images or weights in the order in memory that convolutions like: on CPUs, channels last."""
-    return x.contiguous(memory_format=torch.channels_last) if x.device.type == "cpu" else x
+    """Images or weights in the order in memory that is fast: channels last."""
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """(N, C, H, W) -> (N, H, W, C), contiguous: on CPUs a view of what `empty_image` made."""
+    """(N, C, H, W) -> (N, H, W, C), contiguous: a view of what `empty_image` made."""
     return x.permute(0, 2, 3, 1).contiguous()
 
 
@@ -54,8 +53,7 @@ class Direct(BilinearMap):
     scale: float
 
     def prepare(self, x: Tensor, weight: Tensor) -> Maybe:
-        """On CPUs, where networks of this way have few channels."""
-        return self.kernel(x, weight) if x.device.type == "cpu" else None
+        return self.kernel(x, weight)
 
     def output(self, x: Tensor, weight: Tensor, cached_weight: Maybe = None) -> Tensor:
         kernel = self.kernel(x, weight) if cached_weight is None else cached_weight
@@ -88,16 +86,15 @@ class Direct(BilinearMap):
         """What the images are convolved with, in their precision."""
         if self.size == "same":
             return fast_format((weight * self.scale).to(x.dtype))
-        with in_float32():  # TF32 would round the scale, and so the gain of every layer
-            wide = (weight.reshape(-1, 9) @ self.spread(weight)).to(x.dtype)
+        wide = (weight.reshape(-1, 9) @ self.spread(weight)).to(x.dtype)
         return fast_format(wide.reshape(*weight.shape[:2], 4, 4))
 
     def by_weight(self, by_kernel: Tensor, weight: Tensor) -> Tensor:
         by_kernel = by_kernel.to(weight.dtype)
         if self.size == "same":
             return by_kernel * self.scale
-        with in_float32():
-            return (by_kernel.reshape(-1, 16) @ self.spread(weight).t()).reshape(weight.shape)
+        spread = self.spread(weight)
+        return (by_kernel.reshape(-1, 16) @ spread.t()).reshape(weight.shape)
 
     def spread(self, weight: Tensor) -> Tensor:
         make = constant(box_spread, weight)

@@ -4,27 +4,19 @@ The derivatives of a bilinear map are made of the map and its two transposes, an
 which R1 needs: two autograd functions serve every such map, whatever the way to compute it.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from ..precision import differentiated, traced, without_autocast
+from ..autograd import is_wanted
+from ..constants import filtered
+from ..precision import differentiated, without_autocast
 
 Maybe = Tensor | None
 Needed = tuple[bool, bool]  # gradients: by x, by the weight
 Pair = tuple[Maybe, Maybe]  # these
-
-
-def constant(make: Callable[..., Tensor], like: Tensor) -> Callable[..., Tensor]:
-    """`make`, which is an `lru_cache`; without its cache where operations are recorded instead of
-    computed, as `like` tells."""
-    real = type(like) in (Tensor, torch.nn.Parameter) and not traced()
-    return make if real else make.__wrapped__  # type: ignore
 
 
 class BilinearMap(Protocol):
@@ -65,23 +57,9 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Maybe, ...]:
-        needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2] and weight_wanted(ctx)
+        needed = ctx.needs_input_grad[1], ctx.needs_input_grad[2] and is_wanted(ctx, 1)
         x, weight, cached_weight = ctx.saved_tensors
         return None, *Gradients.apply(ctx.op, needed, x, weight, grad, cached_weight), None
-
-
-def weight_wanted(ctx: Any) -> bool:
-    """Whether the backward pass under way needs the gradient by the weight: R1's first does not.
-
-    The engine knows, but says so in no public call. A torch without this one computes the gradient
-    in vain; results are the same.
-    """
-    will_execute = getattr(torch._C, "_will_engine_execute_node", None)
-    try:
-        # One place for each tensor that `apply` took: [0] leads to x, [1] to the weight.
-        return will_execute is None or will_execute(ctx.next_functions[1][0])
-    except RuntimeError:  # a leaf that `torch.autograd.grad` was asked for
-        return True
 
 
 class Gradients(torch.autograd.Function):
@@ -148,21 +126,6 @@ class Dense(BilinearMap):
         return by_x, torch.mm(grad.t(), x) if needed[1] and x is not None else None
 
 
-def filtered(x: Tensor) -> Tensor:
-    """`formulas.blur` with a kernel that is made once."""
-    kernel = constant(blur_kernel, x)(x.shape[1], x.dtype, x.device)
-    return F.conv2d(x, kernel, padding=1, groups=x.shape[1])
-
-
-@lru_cache
-def blur_kernel(channels: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The weight (channels, 1, 3, 3) of `formulas.blur`."""
-    with torch.inference_mode(False):
-        taps = 2 - torch.arange(-1, 2, device="cpu").abs()
-        kernel = (taps[:, None] * taps / 16).repeat(channels, 1, 1, 1)
-        return kernel.to(device, dtype, copy=True)
-
-
 class Blur(torch.autograd.Function):
     """The filter is its own transpose; the libraries would differentiate it by the kernel too."""
 
@@ -180,8 +143,7 @@ class Blur(torch.autograd.Function):
 class OfBlurred(BilinearMap):
     """A bilinear map of the blurred image, which is not kept but made again.
 
-    On CPUs that takes a hundredth of the map's time and saves an image per layer and derivative;
-    not measured on a GPU.
+    That takes a hundredth of the map's time and saves an image per layer and derivative.
     """
 
     op: BilinearMap

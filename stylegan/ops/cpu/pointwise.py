@@ -1,6 +1,5 @@
 """Activations, noise and normalization that pass over an image as seldom as possible."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import formulas
-from ..precision import at_least_float32, differentiated, full_precision, traced
+from ..formulas import Activation
+from ..precision import differentiated, full_precision
 
 CACHED_NUMBERS = 2**20  # stay in a processor's cache
 LARGE_IMAGE = 2**17  # numbers; from so many on, image by image beats a change of memory order
@@ -45,7 +45,7 @@ class LeakyReLUGradient(torch.autograd.Function):
         numbers = torch.finfo(y.dtype)
         little = numbers.tiny * (numbers.eps if y.dtype == torch.float16 else 1)
         gradient = torch.ops.aten.leaky_relu_backward
-        if y.numel() <= CACHED_NUMBERS or y.device.type != "cpu":
+        if y.numel() <= CACHED_NUMBERS:
             return gradient(grad, y + little, slope, False)
         out = torch.empty_like(grad)
         rows = max(1, CACHED_NUMBERS * len(y) // y.numel())  # the sum stays in the cache
@@ -65,44 +65,38 @@ def leaky_relu(x: Tensor, slope: float, *, in_place: bool) -> Tensor:
     return F.leaky_relu(x, slope, in_place)
 
 
-def with_noise_(
-    x: Tensor,
-    noise: Tensor | None,
-    strength: Tensor | None,
-    bias: Tensor,
-    activate_: Callable[[Tensor], Tensor],
+def activate_(x: Tensor, activation: Activation) -> Tensor:
+    return leaky_relu(x, 0.2, in_place=True) if activation == "lrelu" else F.relu(x, inplace=True)
+
+
+def noisy_activation(
+    x: Tensor, noise: Tensor, strength: Tensor, bias: Tensor, activation: Activation
 ) -> Tensor:
-    """activate(x + noise * strength + bias); x may be written over."""
+    """The activation of `x + noise * strength + bias`; x may be written over."""
     n, c, h, w = x.shape
-    if noise is None or strength is None:
-        return activate_(x + bias.to(x.dtype)[:, None, None])
-    if x.device.type != "cpu" or not full_precision(x):
-        strength, bias = (v.to(x.dtype)[:, None, None] for v in (strength, bias))
-        return activate_(torch.addcmul(x, noise.to(x.dtype), strength).add_(bias))
     # Memory is channels last: one matrix product adds noise and bias; broadcasting over channels,
     # a short run of memory, would be slow.
     pixels = noise.to(x.dtype).expand(n, 1, h, w).reshape(-1)
     left = torch.stack([pixels, torch.ones_like(pixels)]).t()
     right = torch.stack([strength, bias]).to(x.dtype)
     rows = x.permute(0, 2, 3, 1).reshape(-1, c)
-    if traced() or (torch.is_grad_enabled() and (x.requires_grad or right.requires_grad)):
+    if torch.is_grad_enabled() and (x.requires_grad or right.requires_grad):
         rows = torch.addmm(rows, left, right)
     else:
         rows.addmm_(left, right)
-    return as_images(activate_(rows), x)
+    return as_images(activate_(rows, activation), x)
 
 
 def adain(x: Tensor, scale: Tensor, bias: Tensor, eps: float, *, in_place: bool) -> Tensor:
     """AdaIN of small images in their memory order; of large ones by F.batch_norm, image by image or
     as one image of N * C channels. Statistics are float32. x may be written over if `in_place`."""
     n, c, h, w = x.shape
-    scale, bias = at_least_float32(scale), at_least_float32(bias)
-    small, host = c * h * w < LARGE_IMAGE, x.device.type == "cpu" and not traced()
-    if host and small and n > 1 and full_precision(x):
+    small = c * h * w < LARGE_IMAGE
+    if small and n > 1 and full_precision(x):
         y: Tensor = AdaIN.apply(x, scale.to(x.dtype), bias.to(x.dtype), eps)
         return y
     normalize = partial(F.batch_norm, running_mean=None, running_var=None, training=True, eps=eps)
-    if not host or (small and n > 1):
+    if small and n > 1:
         flat = x.reshape(1, n * c, h, w)
         return normalize(flat, weight=scale.reshape(-1), bias=bias.reshape(-1)).reshape(n, c, h, w)
     each = zip(x.split(1), scale, bias, strict=True)

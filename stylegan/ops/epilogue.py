@@ -1,0 +1,77 @@
+"""What follows a convolution: noise, bias, activation, normalization, style.
+
+Each is an operation of PyTorch. Together they keep one image for the gradients: the activation's
+result, which the normalization reads.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import cpu, formulas
+from .formulas import Activation, Style
+from .precision import at_least_float32, full_precision
+
+
+def leaky_relu(x: Tensor, slope: float = 0.2, *, in_place: bool = False) -> Tensor:
+    """The derivative at exactly 0 is that of PyTorch, `slope`, where CPUs take the official 1."""
+    if cpu.serves(x):
+        return cpu.leaky_relu(x, slope, in_place=in_place)
+    return F.leaky_relu(x, slope, in_place)
+
+
+def activate(x: Tensor, activation: Activation, *, in_place: bool = False) -> Tensor:
+    if activation == "lrelu":
+        return leaky_relu(x, in_place=in_place)
+    return F.relu(x, in_place)
+
+
+def adain(
+    x: Tensor, scale: Tensor, bias: Tensor, eps: float = 1e-8, *, in_place: bool = False
+) -> Tensor:
+    """As `F.instance_norm` does it: one image of N * C channels. Its statistics are float32.
+
+    x may be written over if `in_place`.
+    """
+    scale, bias = at_least_float32(scale), at_least_float32(bias)
+    if cpu.serves(x):
+        return cpu.adain(x, scale, bias, eps, in_place=in_place)
+    flat = x.contiguous().view(1, x.shape[0] * x.shape[1], -1)
+    scale, bias = scale.reshape(-1), bias.reshape(-1)
+    return F.batch_norm(flat, None, None, scale, bias, training=True, eps=eps).view(x.shape)
+
+
+def epilogue(
+    x: Tensor,
+    noise: Tensor | None,
+    strength: Tensor | None,
+    bias: Tensor,
+    style: Style | None,
+    *,
+    activation: Activation = "lrelu",
+    normalize_pixels: bool = False,
+    normalize_channels: bool = True,
+) -> Tensor:
+    x = noisy_activation(x, noise, strength, bias, activation)
+    x = formulas.pixel_norm(x) if normalize_pixels else x
+    if not normalize_channels:
+        return x if style is None else formulas.style_modulation(x, *style)
+    style = (x.new_ones(x.shape[:2]), x.new_zeros(x.shape[:2])) if style is None else style
+    return adain(x, *style, in_place=True)
+
+
+def noisy_activation(
+    x: Tensor,
+    noise: Tensor | None,
+    strength: Tensor | None,
+    bias: Tensor,
+    activation: Activation,
+) -> Tensor:
+    """The activation of `x + noise * strength + bias`; x may be written over."""
+    if noise is None or strength is None:
+        return activate(x + bias.to(x.dtype).view(-1, 1, 1), activation, in_place=True)
+    if cpu.serves(x) and full_precision(x):
+        return cpu.noisy_activation(x, noise, strength, bias, activation)
+    strength, bias = (v.to(x.dtype).view(-1, 1, 1) for v in (strength, bias))
+    x = torch.addcmul(x, noise.to(x.dtype), strength).add_(bias)
+    return activate(x, activation, in_place=True)
