@@ -7,16 +7,23 @@ designs by operations, bytes and multiplications.
 
 import contextlib
 import inspect
+import itertools
+import multiprocessing
+import random
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 from unittest import mock
 
 import click
 import iteration
+import numpy as np
+import others
 import torch
-from contest import conditions, environment_for, markdown, number, options, save
+from contest import Trial, conditions, environment_for, markdown, number, options, save
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -24,10 +31,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from stylegan.cli.common import Command
+from stylegan.training import draw, train_step
 from stylegan.training.run import backend_flags
 
 SIZES = ("8x128", "64x4", "64x32", "256x8", "1024x4")  # pixels x images
 PRECISIONS = ("fp32", "tf32", "bf16")
+MARKS = ("<!-- gpu_model.py writes this -->", "<!-- until here -->")
 KERNEL_SECONDS, OPERATION_SECONDS, CALLBACK_SECONDS = 2.5e-6, 6e-6, 35e-6
 TENSORS_AT_ONCE = 60  # of one kernel that works on a list of tensors
 
@@ -81,28 +90,27 @@ class Count:
     waits: list[str] = field(default_factory=list)  # operations whose result the host reads
     kernels: list[Kernel] = field(default_factory=list)
 
-    @property
-    def host_seconds(self) -> float:
-        return self.operations * OPERATION_SECONDS + self.callbacks * CALLBACK_SECONDS
+    def host_milliseconds(self) -> float:
+        return (self.operations * OPERATION_SECONDS + self.callbacks * CALLBACK_SECONDS) * 1e3
 
-    def device_seconds(self, gpu: Gpu) -> float:
+    def device_milliseconds(self, gpu: Gpu) -> float:
         def seconds(kernel: Kernel) -> float:
             products = kernel.flops / gpu.flops[kernel.precision]
             return max(kernel.bytes / gpu.bandwidth, products, kernel.launches * KERNEL_SECONDS)
 
-        return sum(seconds(kernel) for kernel in self.kernels)
+        return sum(seconds(kernel) for kernel in self.kernels) * 1e3
 
-    def cells(self) -> dict[str, str]:
-        launches = sum(kernel.launches for kernel in self.kernels)
-        cells = {"operations": self.operations, "kernels": launches, "callbacks": self.callbacks}
-        cells |= {"waits": len(self.waits)}
-        row = {name: f"{value:,}" for name, value in cells.items()}
-        row["GB"] = number(sum(kernel.bytes for kernel in self.kernels) / 1e9)
-        row["TFLOP"] = number(sum(kernel.flops for kernel in self.kernels) / 1e12)
-        row["host ms"] = number(self.host_seconds * 1e3)
-        return row | {
-            f"{name} ms": number(self.device_seconds(g) * 1e3) for name, g in GPUS.items()
-        }
+    @property
+    def launches(self) -> int:
+        return sum(kernel.launches for kernel in self.kernels)
+
+    @property
+    def bytes(self) -> int:
+        return sum(kernel.bytes for kernel in self.kernels)
+
+    @property
+    def flops(self) -> float:
+        return sum(kernel.flops for kernel in self.kernels)
 
     def by_name(self) -> list[dict[str, str]]:
         """The operations that move the most bytes."""
@@ -120,11 +128,11 @@ class Count:
 
 
 class Counter(TorchDispatchMode):
-    """Adds every operation inside to a count. A number of the device that is read is 1."""
+    """Adds every operation inside to a count; `read` is what the host finds where it reads."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str = "meta", read: float = 1.0) -> None:
         super().__init__()
-        self.device, self.count = device, Count()
+        self.device, self.read, self.count = device, read, Count()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -134,10 +142,11 @@ class Counter(TorchDispatchMode):
         inputs = tensors_of([args, kwargs])
         if packet in READS and self.has(inputs):
             self.count.waits.append(str(func))
-            return True if packet is ATEN.equal or inputs[0].dtype == torch.bool else 1.0
+            return True if packet is ATEN.equal or inputs[0].dtype == torch.bool else self.read
         if packet in COPIES and self.leaves(packet, args, kwargs):
             self.count.waits.append(str(func))
-            return torch.ones(inputs[-1].shape, dtype=kwargs.get("dtype") or inputs[-1].dtype)
+            dtype = kwargs.get("dtype") or inputs[-1].dtype
+            return torch.full(inputs[-1].shape, self.read, dtype=dtype)
         result = func(*args, **kwargs)
         outputs, returns = tensors_of(result), func._schema.returns
         view = returns and returns[0].alias_info and not returns[0].alias_info.is_write
@@ -225,9 +234,8 @@ def precision_of(x: Tensor, *, tf32: bool) -> str:
 
 
 @contextlib.contextmanager
-def counting(counter: Counter) -> Iterator[Count]:
-    """Counts all operations, and the calls of autograd functions written in Python."""
-    count = counter.count
+def counting_callbacks(count: Count) -> Iterator[None]:
+    """Counts the calls of autograd functions written in Python."""
     forwards, backwards = torch.autograd.Function, torch.autograd.function.BackwardCFunction
     apply, apply_backward = inspect.getattr_static(forwards, "apply"), backwards.apply
 
@@ -242,17 +250,17 @@ def counting(counter: Counter) -> Iterator[Count]:
     with (
         mock.patch.object(forwards, "apply", classmethod(forward)),
         mock.patch.object(backwards, "apply", backward),
-        counter,
     ):
-        yield count
+        yield
 
 
-class Autocast(TorchFunctionMode):
+class Autocast(TorchFunctionMode, contextlib.ContextDecorator):
     """Stands in for `torch.autocast`, which does not know the meta device: casts what goes into
     the functions that it casts on CUDA. It keeps no converted weights."""
 
     HALF: ClassVar = {"conv2d", "conv_transpose2d", "linear", "mm", "matmul", "bmm", "addmm"}
-    FLOAT32: ClassVar = {"interpolate", "pow", "rsqrt", "softplus", "sum", "norm", "exp", "log"}
+    FLOAT32: ClassVar = {"interpolate", "pow", "rsqrt", "softplus", "norm", "exp", "log"}
+    INTO_FLOAT32: ClassVar = {"sum", "prod"}  # by the same kernel
     dtype: ClassVar[torch.dtype | None] = None  # None: off
 
     def __init__(
@@ -277,11 +285,13 @@ class Autocast(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        name, dtype = func.__name__.strip("_"), Autocast.dtype
+        kwargs, name, dtype = kwargs or {}, func.__name__.strip("_"), Autocast.dtype
         if dtype and name in self.HALF | self.FLOAT32:
             wanted = dtype if name in self.HALF else torch.float32
-            args, kwargs = tree_map(lambda x: converted(x, wanted), (args, kwargs or {}))
-        return func(*args, **(kwargs or {}))
+            args, kwargs = tree_map(lambda x: converted(x, wanted), (args, kwargs))
+        if dtype and name in self.INTO_FLOAT32 and args[0].dtype == dtype:
+            kwargs = {"dtype": torch.float32, **kwargs}
+        return func(*args, **kwargs)
 
     @classmethod
     @contextlib.contextmanager
@@ -316,61 +326,176 @@ def lists_of_tensors() -> Iterator[None]:
 
 
 def ours(settings: dict[str, Any]) -> Count:
-    """Draws and the step."""
-    state, stage, reals, share = iteration.prepare(settings)
+    overrides = [*settings["overrides"], f'precision="{settings["precision"]}"']
+    state, stage, reals, share = iteration.prepare({**settings, "overrides": overrides})
 
     def once() -> None:
-        draws = iteration.draw(state.config, state.images_seen, stage, None, share)
-        iteration.train_step(state, reals, None, stage, draws)
+        draws = draw(state.config, state.images_seen, stage, None, share)
+        train_step(state, reals, None, stage, draws)
 
     with backend_flags(state.config):
-        return second(once)
+        return counted(once)
 
 
-def second(once: Callable[[], object], device: str = "meta") -> Count:
-    """The count of the second step: the first makes the optimizers' moments, and constants."""
-    with Autocast.everywhere(), lists_of_tensors():
-        with Counter(device):
-            once()
-        with counting(Counter(device)) as count:
-            once()
-    return count
+def textbook(settings: dict[str, Any]) -> Count:
+    """The step of examples/one_file.py, with our draws."""
+    return in_precision(iteration.textbook(settings), settings["precision"], autocast=None)
 
 
-PROGRAMS = {"ours": ours}
+def other(settings: dict[str, Any]) -> Count:
+    """The step of another program. What it reads, as its level of detail, is 0."""
+    random.seed(0)
+    np.random.seed(0)
+    trial = getattr(others, settings["program"])(settings)
+    autocast = torch.bfloat16 if settings["precision"] == "bf16" else None
+    return in_precision(trial, settings["precision"], autocast=autocast, read=0.0)
+
+
+def in_precision(
+    trial: Trial, precision: str, *, autocast: torch.dtype | None, read: float = 1.0
+) -> Count:
+    """The count of a program that does not choose the precision of float32 products: that is the
+    default of PyTorch, TF32 in convolutions, but for fp32."""
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32, cudnn.allow_tf32 = False, precision != "fp32"
+    try:
+        return counted(trial.once, autocast=autocast, read=read)
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
+def counted(
+    once: Callable[[], object], *, autocast: torch.dtype | None = None, read: float = 1.0
+) -> Count:
+    """The larger count of the second and the third step: one that mixes styles. The first step
+    makes what is kept."""
+    counts = []
+    with lists_of_tensors():
+        for _ in range(3):
+            counter = Counter(read=read)
+
+            @contextlib.contextmanager
+            def around(turns: object = None, counter: Counter = counter) -> Iterator[None]:
+                with Autocast("meta", autocast), counter:
+                    yield
+
+            with (
+                counting_callbacks(counter.count),
+                mock.patch("others.Turns.around", around),  # a program with a thread of its own
+                around(),
+            ):
+                once()
+            counts.append(counter.count)
+    return max(counts[1:], key=lambda count: count.operations)
+
+
+PROGRAMS = {"ours": ours, "textbook": textbook, **dict.fromkeys(others.NAMES, other)}
+
+
+def count_of(settings: dict[str, Any]) -> Count:
+    with Autocast.everywhere():
+        return PROGRAMS[settings["program"]](settings)
+
+
+def settings_of(size: str, program: str, precision: str) -> dict[str, Any]:
+    """The settings of a size such as 64x32, at the official widths."""
+    resolution, batch = map(int, size.split("x"))
+    overrides = [f"network.resolution={resolution}", f"schedule.batch_size={{4={batch}}}"]
+    return {
+        "program": program,
+        "precision": precision,
+        "resolution": resolution,
+        "batch": batch,
+        "alpha": 1.0,
+        "config": None,
+        "device": "meta",
+        "overrides": [*overrides, "style_mixing=1.0", *iteration.TEXTBOOK],
+    }
+
+
+def row_of(size: str, program: str, counts: dict[str, Count]) -> dict[str, str]:
+    """A row of the table, from the counts in each precision."""
+    first = next(iter(counts.values()))
+    resolution, batch = size.split("x")
+    row = {"px": resolution, "batch": batch, "program": program}
+    row |= {"operations": f"{first.operations:,}", "kernels": f"{first.launches:,}"}
+    row |= {"callbacks": str(first.callbacks), "waits": str(len(first.waits))}
+
+    def cell(value_of: Callable[[Count], float]) -> str:
+        return " / ".join(number(value_of(count)) for count in counts.values())
+
+    row |= {"GB": cell(lambda count: count.bytes / 1e9), "TFLOP": number(first.flops / 1e12)}
+    row["host ms"] = cell(Count.host_milliseconds)
+    for name, gpu in GPUS.items():
+        row[f"{name} ms"] = cell(partial(Count.device_milliseconds, gpu=gpu))
+    return row
+
+
+def write_into(page: Path, text: str) -> None:
+    """Replace what a page has between the two marks."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not begin or not end:
+        raise click.ClickException(f"{page} has no table between {MARKS[0]} and {MARKS[1]}")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 @click.command(cls=Command)
 @click.argument("sizes", nargs=-1, metavar="[PIXELSxIMAGES]...")
 @click.option("--precision", type=click.Choice(PRECISIONS), multiple=True, default=PRECISIONS)
+@click.option("--program", type=click.Choice(["ours", "textbook"]), multiple=True)
+@click.option(
+    "--others",
+    "clones",
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder with clones of other programs; see others.py.",
+)
 @click.option("-o", "own", multiple=True, metavar="KEY=VALUE", help="Option of ours.")
 @click.option("--by-name", is_flag=True, help="Also show the operations that move the most bytes.")
+@click.option("--page", type=click.Path(path_type=Path), help="Page whose table is replaced.")
 @options("out")
 def main(
-    sizes: Sequence[str], precision: Sequence[str], own: Sequence[str], by_name: bool, out: Path
+    sizes: Sequence[str],
+    precision: Sequence[str],
+    program: Sequence[str],
+    clones: Path | None,
+    own: Sequence[str],
+    by_name: bool,
+    page: Path | None,
+    out: Path,
 ) -> None:
-    """Count steps at the official widths, of sizes such as 64x32: a batch of 32 at 64 px.
+    """Count steps at the official widths, of sizes such as 64x32: batches of 32 images of 64 px.
+
+    A cell with several numbers has one for each precision.
 
     \b
-    python benchmarks/gpu_model.py 8x128 64x32
+    python benchmarks/gpu_model.py 8x128 64x32 --program ours --precision tf32 --by-name
+    python benchmarks/gpu_model.py --others CLONES --page docs/performance.md
     """
-    rows = []
-    for each in sizes or SIZES:
-        resolution, batch = map(int, each.split("x"))
-        for name in precision:
-            for program, count_of in PROGRAMS.items():
-                overrides = [f"network.resolution={resolution}", f'precision="{name}"']
-                overrides += [f"schedule.batch_size={{4={batch}}}", "style_mixing=1.0"]
-                overrides += [*iteration.TEXTBOOK, *own]
-                place = {"resolution": resolution, "batch": batch, "alpha": 1.0, "config": None}
-                count = count_of({**place, "device": "meta", "overrides": overrides})
-                head = {"px": str(resolution), "batch": str(batch), "program": program}
-                rows.append({**head, "precision": name, **count.cells()})
-                click.echo(markdown(rows[-1:]), err=True)
+    there = [name for name in others.NAMES if clones and (clones / name).is_dir()]
+    programs, rows = [*(program or ("ours", "textbook")), *there], []
+    spawn = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:  # a process for each: their modules have the same names
+        pools = {p: stack.enter_context(ProcessPoolExecutor(1, spawn)) for p in programs}
+        for size, name in itertools.product(sizes or SIZES, programs):
+            counts = {}
+            for kind in precision:
+                settings = settings_of(size, name, kind)
+                settings["overrides"] += own if name == "ours" else ()
+                settings["other"] = str(clones / name) if name in there and clones else None
+                counts[kind] = pools[name].submit(count_of, settings).result()
                 if by_name:
-                    click.echo(markdown(count.by_name()), err=True)
-    record = {"conditions": conditions(environment_for(1, "default"), "meta"), "rows": rows}
+                    click.echo(
+                        f"{name} {size} {kind}\n{markdown(counts[kind].by_name())}", err=True
+                    )
+            rows.append(row_of(size, name, counts))
+            click.echo(markdown(rows[-1:]), err=True)
+    about = conditions(environment_for(1, "default"), "meta") | {"precision": " / ".join(precision)}
+    record = {"conditions": about, "rows": rows}
     click.echo(save(out, "gpu_model", "What a step asks of a GPU (a model)", record, rows))
+    if page:
+        write_into(page, f"{markdown(rows)}\n\nRevision {about['revision']}.")
 
 
 if __name__ == "__main__":
