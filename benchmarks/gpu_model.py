@@ -40,6 +40,8 @@ MARKS = ("<!-- gpu_model.py writes this -->", "<!-- until here -->")
 KERNEL_SECONDS, OPERATION_SECONDS, CALLBACK_SECONDS = 2.5e-6, 6e-6, 35e-6
 TENSORS_AT_ONCE = 60  # of one kernel that works on a list of tensors
 
+PRODUCTS = torch.backends.cuda.matmul  # switches of PyTorch
+CONVOLUTIONS = torch.backends.cudnn.conv  # type: ignore[attr-defined]
 ATEN = torch.ops.aten
 READS = {ATEN._local_scalar_dense, ATEN.equal, ATEN.nonzero, ATEN.masked_select}
 COPIES = {ATEN._to_copy, ATEN.copy_}
@@ -220,17 +222,17 @@ def convolution_flops(y: Tensor, x: Tensor, weight: Tensor, *, transposed: bool)
 
 def convolution_precision(x: Tensor, groups: int) -> str:
     """Tensor cores are not for kernels of one channel."""
-    return "fp32" if groups > 1 else precision_of(x, tf32=torch.backends.cudnn.allow_tf32)
+    return "fp32" if groups > 1 else precision_of(x, CONVOLUTIONS)
 
 
 def product_precision(x: Tensor) -> str:
-    return precision_of(x, tf32=torch.backends.cuda.matmul.allow_tf32)
+    return precision_of(x, PRODUCTS)
 
 
-def precision_of(x: Tensor, *, tf32: bool) -> str:
+def precision_of(x: Tensor, switch: Any) -> str:
     if x.dtype in (torch.float16, torch.bfloat16):
         return "half"
-    return "tf32" if tf32 and x.dtype == torch.float32 else "fp32"
+    return "tf32" if switch.fp32_precision == "tf32" and x.dtype == torch.float32 else "fp32"
 
 
 @contextlib.contextmanager
@@ -356,13 +358,13 @@ def in_precision(
 ) -> Count:
     """The count of a program that does not choose the precision of float32 products: that is the
     default of PyTorch, TF32 in convolutions, but for fp32."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32, cudnn.allow_tf32 = False, precision != "fp32"
+    before = PRODUCTS.fp32_precision, CONVOLUTIONS.fp32_precision
+    PRODUCTS.fp32_precision = "ieee"
+    CONVOLUTIONS.fp32_precision = "ieee" if precision == "fp32" else "tf32"
     try:
         return counted(trial.once, autocast=autocast, read=read)
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
+        PRODUCTS.fp32_precision, CONVOLUTIONS.fp32_precision = before
 
 
 def counted(

@@ -84,8 +84,8 @@ def textbook_state(
 def in_half_precision(state: one_file.State, device: str, dtype: torch.dtype) -> None:
     """Have the networks compute under autocast from now on, but for the mapping: as ours do."""
     autocast = torch.autocast(device, dtype)
-    state.generator.synthesize = autocast(state.generator.synthesize)
-    state.discriminator.forward = autocast(state.discriminator.forward)
+    state.generator.synthesize = autocast(state.generator.synthesize)  # type: ignore[method-assign]
+    state.discriminator.forward = autocast(state.discriminator.forward)  # type: ignore[method-assign]
 
 
 def textbook_step(
