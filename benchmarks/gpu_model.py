@@ -8,8 +8,10 @@ designs by operations, bytes and multiplications.
 import contextlib
 import inspect
 import itertools
+import json
 import multiprocessing
 import random
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -36,6 +38,7 @@ from stylegan.training.run import backend_flags
 
 SIZES = ("8x128", "64x4", "64x32", "256x8", "1024x4")  # pixels x images
 PRECISIONS = ("fp32", "tf32", "bf16")
+OTHERS = Path(__file__).with_name("gpu_model_others.json")  # rows of the other programs
 MARKS = ("<!-- gpu_model.py writes this -->", "<!-- until here -->")
 KERNEL_SECONDS, OPERATION_SECONDS, CALLBACK_SECONDS = 2.5e-6, 6e-6, 35e-6
 TENSORS_AT_ONCE = 60  # of one kernel that works on a list of tensors
@@ -346,7 +349,7 @@ def textbook(settings: dict[str, Any]) -> Count:
 
 def other(settings: dict[str, Any]) -> Count:
     """The step of another program. What it reads, as its level of detail, is 0."""
-    random.seed(0)
+    random.seed(0)  # with these seeds the second step mixes styles
     np.random.seed(0)
     trial = getattr(others, settings["program"])(settings)
     autocast = torch.bfloat16 if settings["precision"] == "bf16" else None
@@ -370,11 +373,9 @@ def in_precision(
 def counted(
     once: Callable[[], object], *, autocast: torch.dtype | None = None, read: float = 1.0
 ) -> Count:
-    """The larger count of the second and the third step: one that mixes styles. The first step
-    makes what is kept."""
-    counts = []
+    """The count of the second step: the first makes what is kept, as the moments of Adam."""
     with lists_of_tensors():
-        for _ in range(3):
+        for _ in range(2):
             counter = Counter(read=read)
 
             @contextlib.contextmanager
@@ -388,8 +389,7 @@ def counted(
                 around(),
             ):
                 once()
-            counts.append(counter.count)
-    return max(counts[1:], key=lambda count: count.operations)
+    return counter.count
 
 
 PROGRAMS = {"ours": ours, "textbook": textbook, **dict.fromkeys(others.NAMES, other)}
@@ -434,6 +434,11 @@ def row_of(size: str, program: str, counts: dict[str, Count]) -> dict[str, str]:
     return row
 
 
+def revision_of(clone: Path) -> str:
+    command = ["git", "-C", str(clone), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def write_into(page: Path, text: str) -> None:
     """Replace what a page has between the two marks."""
     before, begin, rest = page.read_text(encoding="utf-8").partition(MARKS[0])
@@ -451,7 +456,7 @@ def write_into(page: Path, text: str) -> None:
     "--others",
     "clones",
     type=click.Path(exists=True, path_type=Path),
-    help="Folder with clones of other programs; see others.py.",
+    help="Folder with clones of other programs (see others.py), to be counted anew.",
 )
 @click.option("-o", "own", multiple=True, metavar="KEY=VALUE", help="Option of ours.")
 @click.option("--by-name", is_flag=True, help="Also show the operations that move the most bytes.")
@@ -469,14 +474,17 @@ def main(
 ) -> None:
     """Count steps at the official widths, of sizes such as 64x32: batches of 32 images of 64 px.
 
-    A cell with several numbers has one for each precision.
+    A cell with several numbers has one for each precision. What other programs ask was counted
+    before, and is shown beside ours in all precisions.
 
     \b
     python benchmarks/gpu_model.py 8x128 64x32 --program ours --precision tf32 --by-name
-    python benchmarks/gpu_model.py --others CLONES --page docs/performance.md
+    python benchmarks/gpu_model.py --page docs/performance.md
     """
     there = [name for name in others.NAMES if clones and (clones / name).is_dir()]
-    programs, rows = [*(program or ("ours", "textbook")), *there], []
+    programs, rows = [*(program or ("ours", "textbook")), *there], list[dict[str, str]]()
+    before = json.loads(OTHERS.read_text(encoding="utf-8"))["rows"]
+    beside = before if not (program or there) and tuple(precision) == PRECISIONS else []
     spawn = multiprocessing.get_context("spawn")
     with contextlib.ExitStack() as stack:  # a process for each: their modules have the same names
         pools = {p: stack.enter_context(ProcessPoolExecutor(1, spawn)) for p in programs}
@@ -493,9 +501,16 @@ def main(
                     )
             rows.append(row_of(size, name, counts))
             click.echo(markdown(rows[-1:]), err=True)
+            if name == programs[-1]:
+                rows += [row for row in beside if f"{row['px']}x{row['batch']}" == size]
     about = conditions(environment_for(1, "default"), "meta") | {"precision": " / ".join(precision)}
     record = {"conditions": about, "rows": rows}
     click.echo(save(out, "gpu_model", "What a step asks of a GPU (a model)", record, rows))
+    if clones and tuple(precision) == PRECISIONS:
+        theirs = [row for row in rows if row["program"] in there]
+        revisions = {name: revision_of(clones / name) for name in there}
+        text = json.dumps({"revisions": revisions, "rows": theirs}, indent=1)
+        OTHERS.write_text(text + "\n", encoding="utf-8")
     if page:
         write_into(page, f"{markdown(rows)}\n\nRevision {about['revision']}.")
 
