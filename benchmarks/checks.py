@@ -140,12 +140,15 @@ def skips(
         chosen = load_config(config, [*own, f'precision="{name}"', *settings])
         with tempfile.TemporaryDirectory() as folder:
             state = start(chosen, PEOPLE, Path(folder, "run"), device=device, preflight=False)
-        row = {"precision": name, "steps": str(steps)}
-        row |= {f"skipped {n}": str(int(getattr(state, f"skipped_{n}"))) for n in "gd"}
-        rows.append(row)
+        counts = state.skipped()
+        rows.append({"precision": name, "steps": str(steps)})
+        rows[-1] |= {
+            "generator": str(counts["skipped_g"]),
+            "discriminator": str(counts["skipped_d"]),
+        }
         weights = itertools.chain(state.generator.parameters(), state.discriminator.parameters())
-        last = [int(getattr(state, f"skipped_in_a_row_{n}")) for n in "gd"]
-        if any(last) or not all(bool(weight.isfinite().all()) for weight in weights):
+        in_a_row = counts["skipped_in_a_row_g"] + counts["skipped_in_a_row_d"]
+        if in_a_row or not all(bool(weight.isfinite().all()) for weight in weights):
             failed.append(name)
     record = {"conditions": conditions(environment_for(threads, "default"), device), "rows": rows}
     click.echo(save(out, "skips", "Skipped updates", record, rows))
