@@ -1,32 +1,58 @@
 """Runs of the training step that must not go wrong on a device: each says so, or fails."""
 
 import gc
+import itertools
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+import gpu_model
+import iteration
 import torch
-from contest import conditions, environment_for, number, on_gpu, options, save
+from contest import (
+    PRECISIONS,
+    conditions,
+    environment_for,
+    markdown,
+    number,
+    on_gpu,
+    options,
+    save,
+)
 from loader import make_source
+from torch import Tensor
 
 from stylegan.cli.common import Command
 from stylegan.config import load_config
 from stylegan.schedule import stage_at
 from stylegan.training import Share, Stopped, TrainingProgress, TrainState, draw, start, train_step
+from stylegan.training.run import backend_flags
 
 SETTINGS = click.option("-o", "settings", multiple=True, metavar="KEY=VALUE")
+CONFIG = click.option("--config", help="Name of the configuration.  [default: the paper's]")
+STEPS = click.option("--steps", type=click.IntRange(min=2), default=200, show_default=True)
 PEOPLE = Path(__file__).parents[1] / "datasets" / "people-64.zip"
 GROWING = ("r1_interval=1", "schedule.stable_kimg=0.048", "schedule.fade_kimg=0.048")
-STEPS, BEFORE = 24, 12  # of the memory; steps until every kind of step has come
+BEFORE = 12  # steps until every kind of step has come
+RESERVED = 1.1  # times its memory that a GPU may take in the second half of the steps
+ADA = 1.001  # times the same memory: the constants of its transforms differ in size
+TWICE = {  # options whose operations on a GPU might not be deterministic
+    "paper": (),
+    "labels": ("network.label_dim=3",),
+    "wgan_gp": ('discriminator_loss="wgan_gp"', 'generator_loss="wgan"'),
+    "ada": ('augment.kind="ada"', "augment.strength=0.8"),
+    "diffaugment": ('augment.kind="diffaugment"',),
+}
 STOP_AT = 160  # images: within a stage that grows in
 
 
 @click.group()
 def main() -> None:
-    """Memory that stays flat, a resume with the same bits, images beside real steps."""
+    """What must hold on a device: finite steps, few skipped updates, no waits, memory that stays
+    flat, the same bits again."""
 
 
 def bytes_in_use(device: str) -> int:
@@ -38,24 +64,172 @@ def bytes_in_use(device: str) -> int:
     return sum(storage.nbytes() for storage in storages.values())
 
 
+def reserved_bytes(device: str) -> int:
+    """What a GPU has given, also what is not in use."""
+    return torch.cuda.memory_reserved(device) if on_gpu(device) else 0
+
+
+def prepared(
+    config: str | None, device: str, resolution: int, batch: int, own: Sequence[str] = ()
+) -> tuple[TrainState, Callable[[], dict[str, Tensor]]]:
+    """A state at its first step, and what makes a step at a resolution, of made images."""
+    settings = {
+        "config": config,
+        "device": device,
+        "alpha": 1.0,
+        "resolution": resolution,
+        "batch": batch,
+        "overrides": ["r1_interval=1", f"schedule.batch_size={{4={batch}}}", *own],
+    }
+    state, stage, reals, share = iteration.prepare(settings)
+    classes = state.config.network.label_dim
+    pool = torch.eye(classes) if classes else None
+    labels = None if pool is None else pool[torch.arange(batch) % classes].to(device)
+
+    def step() -> dict[str, Tensor]:
+        strength = state.strength.probability
+        draws = draw(state.config, state.images_seen, stage, pool, share, strength)
+        return train_step(state, reals, labels, stage, draws)
+
+    return state, step
+
+
 @main.command(cls=Command)
+@click.argument("resolutions", type=int, nargs=-1)
+@click.option("--batch", type=click.IntRange(min=1), default=128, show_default=True)
+@CONFIG
 @options("device")
 @SETTINGS
-def memory(device: str, settings: Sequence[str]) -> None:
-    """Fail unless the tensors of the quickstart's training take the same room after every step."""
+def large(
+    resolutions: Sequence[int], batch: int, config: str | None, device: str, settings: Sequence[str]
+) -> None:
+    """Fail unless a step of many images has finite losses at RESOLUTIONS (4 and 8): batch times
+    channels is then more than a grid of a GPU may have in its second dimension."""
+    for resolution in resolutions or (4, 8):
+        _, step = prepared(config, device, resolution, batch, settings)
+        losses = {name: float(value) for name, value in step().items()}
+        click.echo(f"{resolution} px, batch {batch}: {losses}")
+        if not all(torch.tensor(value).isfinite() for value in losses.values()):
+            raise click.ClickException(f"a loss at {resolution} px is not finite")
+
+
+@main.command(cls=Command)
+@click.option("--precision", type=click.Choice(PRECISIONS), multiple=True, default=PRECISIONS[1:])
+@click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True)
+@click.option("--resolution", type=int, default=64, show_default=True)
+@CONFIG
+@STEPS
+@options("device", "threads", "out")
+@SETTINGS
+def skips(
+    precision: Sequence[str],
+    batch: int,
+    resolution: int,
+    config: str | None,
+    steps: int,
+    device: str,
+    threads: int,
+    out: Path,
+    settings: Sequence[str],
+) -> None:
+    """Train on the bundled faces in each PRECISION; fail if updates are skipped at the end."""
+    rows, failed = [], []
+    own = [f"network.resolution={resolution}", f"schedule.initial_resolution={resolution}"]
+    own += [f"schedule.batch_size={{4={batch}}}", f"schedule.total_kimg={steps * batch / 1000}"]
+    for name in precision:
+        chosen = load_config(config, [*own, f'precision="{name}"', *settings])
+        with tempfile.TemporaryDirectory() as folder:
+            state = start(chosen, PEOPLE, Path(folder, "run"), device=device, preflight=False)
+        counts = state.skipped()
+        rows.append({"precision": name, "steps": str(steps)})
+        rows[-1] |= {
+            "generator": str(counts["skipped_g"]),
+            "discriminator": str(counts["skipped_d"]),
+        }
+        weights = itertools.chain(state.generator.parameters(), state.discriminator.parameters())
+        in_a_row = counts["skipped_in_a_row_g"] + counts["skipped_in_a_row_d"]
+        if in_a_row or not all(bool(weight.isfinite().all()) for weight in weights):
+            failed.append(name)
+    record = {"conditions": conditions(environment_for(threads, "default"), device), "rows": rows}
+    click.echo(save(out, "skips", "Skipped updates", record, rows))
+    if failed:
+        raise click.ClickException(f"weights or the last updates not finite: {', '.join(failed)}")
+
+
+@main.command(cls=Command)
+@CONFIG
+@click.option("--resolution", type=int, default=64, show_default=True)
+@options("device")
+@SETTINGS
+def waits(config: str | None, resolution: int, device: str, settings: Sequence[str]) -> None:
+    """Fail if the host waits for the GPU in a step; without one the step is counted on meta."""
+    there = device if on_gpu(device) else "meta"
+    _, step = prepared(config, there, resolution, 4, settings)
+    if there == "meta":
+        operations = gpu_model.counted(step).waits
+        if operations:
+            raise click.ClickException(f"the host waits for {', '.join(operations)}")
+        return
+    for mode in ("default", "default", "error"):
+        torch.cuda.set_sync_debug_mode(mode)
+        step()
+    torch.cuda.set_sync_debug_mode("default")
+
+
+@main.command(cls=Command)
+@CONFIG
+@click.option("--resolution", type=int, default=16, show_default=True)
+@click.option("--batch", type=click.IntRange(min=1), default=8, show_default=True)
+@options("device")
+@SETTINGS
+def twice(
+    config: str | None, resolution: int, batch: int, device: str, settings: Sequence[str]
+) -> None:
+    """Fail unless deterministic steps have the same bits again, with each of some options."""
+
+    def after_steps(own: Sequence[str]) -> list[Tensor]:
+        exact = ["deterministic=true", *own, *settings]
+        state, step = prepared(config, device, resolution, batch, exact)
+        with backend_flags(state.config):
+            for _ in range(3):
+                step()
+        weights = itertools.chain(state.generator.parameters(), state.discriminator.parameters())
+        return [weight.detach().cpu() for weight in weights]
+
+    rows = []
+    for name, own in TWICE.items():
+        pairs = list(zip(after_steps(own), after_steps(own), strict=True))
+        differ = sum(not torch.equal(a, b) for a, b in pairs)
+        rows.append({"options": name, "tensors": str(len(pairs)), "differ": str(differ)})
+    click.echo(markdown(rows))
+    if any(row["differ"] != "0" for row in rows):
+        raise click.ClickException("not the same bits")
+
+
+@main.command(cls=Command)
+@click.option("--steps", type=click.IntRange(min=2 * BEFORE), default=2 * BEFORE)
+@options("device")
+@SETTINGS
+def memory(steps: int, device: str, settings: Sequence[str]) -> None:
+    """Fail unless the tensors of the quickstart's training take the same room after every step, and
+    a GPU gives hardly more in the second half of the steps."""
     config = load_config("quickstart", ["style_mixing=0.5", *GROWING, *settings])
     state, stage = TrainState.create(config, device=device), stage_at(72, config.schedule)
-    share, used = Share(device=state.device), []
+    share, used, reserved = Share(device=state.device), list[int](), list[int]()
     size = (stage.batch_size, config.network.image_channels, stage.resolution, stage.resolution)
     reals = torch.rand(size).to(share.device) * 2 - 1
-    for _ in range(STEPS):
-        draws = draw(config, state.images_seen, stage, None, share)
+    for _ in range(steps):
+        probability = state.strength.probability
+        draws = draw(config, state.images_seen, stage, None, share, probability)
         metrics = train_step(state, reals, None, stage, draws)
         del draws, metrics
         used.append(bytes_in_use(device))
-    flat = used[BEFORE:]
-    click.echo(f"bytes after step {BEFORE}: {flat[0]:,}; most after {STEPS}: {max(flat):,}")
-    if max(flat) > flat[0]:
+        reserved.append(reserved_bytes(device))
+    flat, half = used[BEFORE:], reserved[steps // 2]
+    most = flat[0] * (ADA if config.augment.kind == "ada" else 1)
+    click.echo(f"bytes after step {BEFORE}: {flat[0]:,}; most after {steps}: {max(flat):,}")
+    click.echo(f"reserved after step {steps // 2}: {half:,}; after {steps}: {reserved[-1]:,}")
+    if max(flat) > most or reserved[-1] > RESERVED * half:
         raise click.ClickException("memory grows from step to step")
 
 

@@ -45,30 +45,46 @@ def parts(device: str, out: Path) -> list[Part]:
     def figure(name: str, arguments: Sequence[str], share: float = 1.0) -> Part:
         return Part(name, [*arguments, "--out", str(out / name)], share)
 
-    checks = [
-        Part("parity", [*pytest, *(str(tests / f"{name}.py") for name in PARITY)], check=True),
-        Part("memory", script("checks", "memory"), 0.8, check=True),
-        Part("resume", script("checks", "resume"), 0.8, check=True),
-    ]
+    def check(name: str, arguments: Sequence[str], share: float = 1.0) -> Part:
+        return Part(name, arguments, share, check=True)
+
+    parity = [str(tests / f"{name}.py") for name in PARITY]
+    ada = ["-o", 'augment.kind="ada"', "-o", "augment.strength=0.8"]
     if not gpu:
-        small = ["--seconds", "0", "--config", "quickstart"]
+        own, tiny = ["--config", "quickstart"], ["--config", "quickstart", "--resolution", "8"]
+        halves = ["--precision", "bf16", "--precision", "fp16", "--steps", "4", "--batch", "4"]
         train = ["-o", "log_kimg=0.008", "-o", "schedule.total_kimg=0.032"]
         generate = ["8", "--batch", "2", "--max-channels", "16", "--seconds", "0"]
         return [
-            *checks,
-            figure("iteration", script("iteration", "8", *small), 3),
+            check("parity", [*pytest, *parity]),
+            check("large", script("checks", "large", "--batch", "16", *own)),
+            check("waits", script("checks", "waits", *tiny)),
+            check(
+                "skips", [*script("checks", "skips", *halves, *tiny), "--out", str(out / "skips")]
+            ),
+            check("twice", script("checks", "twice", "--batch", "4", *tiny)),
+            check("memory", script("checks", "memory")),
+            check("ada", script("checks", "memory", *ada)),
+            check("resume", script("checks", "resume")),
+            figure("iteration", script("iteration", "8", "--seconds", "0", *own), 3),
             figure("generation", script("generation", *generate)),
             figure("training", script("checks", "training", *train)),
         ]
     precisions = [word for name in PRECISIONS for word in ("--precision", name)]
     train = ["--config", "ffhq-256", "--photographs", "256", "-o", "log_kimg=0.5"]
     train += ["-o", "schedule.initial_resolution=256", "-o", "schedule.total_kimg=3"]
-    iterate = ["256", "1024", "64", "16", "--seconds", "2", *precisions]
-    generate = ["256", "1024", "--batch", "1", "--batch", "16", "--seconds", "2"]
+    iterate = ["256", "1024", "64", "--seconds", "1", *precisions]
+    generate = ["256", "1024", "--batch", "1", "--batch", "16", "--seconds", "1"]
     return [
-        Part("tests", [*pytest, "-m", "gpu", *marked], 2, check=True),
-        *checks,
-        figure("iteration", script("iteration", *iterate), 3),
+        check("tests", [*pytest, "-m", "gpu", *marked], 1.5),
+        check("parity", [*pytest, *parity]),
+        check("large", script("checks", "large"), 0.5),
+        check("waits", script("checks", "waits"), 0.5),
+        check("skips", [*script("checks", "skips"), "--out", str(out / "skips")], 1.5),
+        check("twice", script("checks", "twice")),
+        check("memory", script("checks", "memory", "--steps", "200", *ada)),
+        check("resume", script("checks", "resume"), 0.8),
+        figure("iteration", script("iteration", *iterate), 4),
         figure("generation", script("generation", *generate)),
         figure("training", script("checks", "training", *train)),
     ]

@@ -36,6 +36,7 @@ from stylegan.schedule import OFFICIAL_BATCH_SIZES, Stage, at_resolution, stage_
 from stylegan.training import Share, TrainState, draw, train_step
 
 KNOWN = ("textbook", "none", "ours", "others")  # what --against takes beside git revisions
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 SMALL_NETWORK = 64  # on a CPU, unless the stage is larger
 TEXTBOOK = (  # what it has: R1 in every step, one learning rate for both networks
     "r1_interval=1",
@@ -75,12 +76,15 @@ def ours(settings: dict[str, Any]) -> Trial:
 
 
 def textbook(settings: dict[str, Any]) -> Trial:
-    from textbook import textbook_state, textbook_step
+    from textbook import in_half_precision, textbook_state, textbook_step
 
     state, stage, reals, share = prepare(settings)
+    set_precision(settings["precision"])
     config, images_seen = state.config, itertools.count(0, stage.batch_size)
     weights = state.generator.state_dict(), state.discriminator.state_dict()
     opponent = textbook_state(config, *weights)
+    if settings["precision"] in HALF:
+        in_half_precision(opponent, reals.device.type, HALF[settings["precision"]])
     del state, weights
 
     def once() -> None:
@@ -183,8 +187,8 @@ def main(
                 exact = [*base, f'precision="{name}"']
                 settings = place | {"overrides": [*exact, *own]}
                 rivals = [Contender("ours", "iteration:ours", settings)]
-                if against == "textbook":  # always in float32
-                    settings = place | {"overrides": [*base, *their]}
+                if against == "textbook":
+                    settings = place | {"overrides": [*base, *their], "precision": name}
                     rivals.append(Contender("textbook", "iteration:textbook", settings))
                 elif clones:  # always in float32
                     there = [name for name in others.NAMES if (clones / name).is_dir()]

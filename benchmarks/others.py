@@ -8,8 +8,8 @@ None of them is part of this repository. `--others FOLDER` has a clone of each o
 
 under the name on the right. Each runs its own step at a fixed resolution, with its own losses
 (logistic with R1, in every step), optimizers, style mixing and average; at the official widths,
-unless the settings have `widths`. Changed is only what keeps it from running on a CPU with today's
-PyTorch.
+unless the settings have `widths`. Changed is only what keeps it from running on a CPU, or on the
+`meta` device (gpu_model.py), with today's PyTorch.
 """
 
 import math
@@ -18,6 +18,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ def reals_of(settings: dict[str, Any]) -> Callable[[], Tensor]:
     random.manual_seed(settings.get("seed", 0))
     if not settings.get("data"):
         same = torch.rand((batch, 3, size, size), generator=random) * 2 - 1
-        return same.clone
+        return same.to(settings.get("device", "cpu")).clone
     images = torch.from_numpy(np.load(settings["data"]))
     waiting: list[int] = []
 
@@ -48,16 +49,16 @@ def reals_of(settings: dict[str, Any]) -> Callable[[], Tensor]:
     return following
 
 
-def on_cpu(module: Any, *args: Any, **kwargs: Any) -> Any:
-    """What `cuda` does where there is none: the programs call it unasked."""
-    return module
-
-
 def prepare(settings: dict[str, Any]) -> Path:
-    folder = Path(settings["other"])
+    """Makes the program importable, and `cuda`, which it calls unasked, mean the device."""
+    folder, device = Path(settings["other"]), settings.get("device", "cpu")
     sys.path.insert(0, str(folder))
+
+    def moved(module: Any, *args: Any, **kwargs: Any) -> Any:
+        return module.to(device)
+
     for kind in (Tensor, nn.Module):
-        kind.cuda = on_cpu  # type: ignore[assignment,method-assign]
+        kind.cuda = moved  # type: ignore[assignment,method-assign]
     return folder
 
 
@@ -135,11 +136,13 @@ def huangzh13(settings: dict[str, Any]) -> Trial:
         d_adam,
         loss="logistic",
         use_ema=True,
+        device=torch.device(settings.get("device", "cpu")),
     )
     depth, reals = gan.depth - 1, reals_of(settings)
 
     def once() -> None:
-        z, images = torch.randn(settings["batch"], 512), reals()
+        images = reals()
+        z = torch.randn(len(images), 512).to(images.device)
         gan.optimize_discriminator(z, images, depth, 1.0)
         gan.optimize_generator(z, images, depth, 1.0)
 
@@ -152,7 +155,7 @@ def rosinality(settings: dict[str, Any]) -> Trial:
     folder = prepare(settings)
     leave_out("dataset")
     source = (folder / "train.py").read_text()
-    source = source.replace("device='cuda'", "device='cpu'")
+    source = source.replace("device='cuda'", f"device={settings.get('device', 'cpu')!r}")
     source = re.sub(r"add_\(1 - decay, (.*)\)", r"add_(\1, alpha=1 - decay)", source)
     program: dict[str, Any] = {"__name__": "train"}
     exec(compile(source, str(folder / "train.py"), "exec"), program)
@@ -160,10 +163,10 @@ def rosinality(settings: dict[str, Any]) -> Trial:
     reals, size = reals_of(settings), settings["resolution"]
     program |= {"tqdm": lambda _: turns, "sample_data": lambda *_: Repeated(reals)}
     program |= {"code_size": 512, "n_critic": 1}
-    generator = nn.DataParallel(program["StyledGenerator"](512))
-    discriminator = nn.DataParallel(program["Discriminator"](from_rgb_activate=True))
+    generator = nn.DataParallel(program["StyledGenerator"](512)).cuda()
+    discriminator = nn.DataParallel(program["Discriminator"](from_rgb_activate=True)).cuda()
     program["generator"], program["discriminator"] = generator, discriminator
-    program["g_running"] = program["StyledGenerator"](512).train(False)
+    program["g_running"] = program["StyledGenerator"](512).cuda().train(False)
     adam = torch.optim.Adam
     inner: Any = generator.module
     program["g_optimizer"] = adam(inner.generator.parameters(), 1e-3, betas=(0.0, 0.99))
@@ -209,13 +212,16 @@ class Repeated:
 class Turns:
     """The progress bar of a loop that waits for its turn before each iteration."""
 
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext  # in the thread of the loop
+
     def __init__(self) -> None:
         self.go, self.done = threading.Semaphore(0), threading.Semaphore(0)
 
     def __iter__(self) -> Iterator[int]:
         while True:
             self.go.acquire()
-            yield 1  # not 0, nor 99: an iteration without samples and files
+            with self.around():
+                yield 1  # not 0, nor 99: an iteration without samples and files
             self.done.release()
 
     def set_description(self, text: str) -> None:

@@ -1,7 +1,7 @@
 """The opponent that our speed is measured against: `examples/one_file.py` with our options.
 
-It is StyleGAN as a textbook would write it, one operation after the other in one precision and
-contiguous layout; its numbers are ours (tests/test_one_file.py). Ratios quoted against it lose
+It is StyleGAN as a textbook would write it, one operation after the other in contiguous layout;
+its numbers are ours (tests/test_one_file.py). Ratios quoted against it lose
 their meaning if its computation changes.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from stylegan.config import TrainConfig
@@ -78,6 +79,13 @@ def textbook_state(
         network.to(next(iter(weights.values())))
         network.load_state_dict(textbook_weights(weights))
     return one_file.State(theirs, *networks)
+
+
+def in_half_precision(state: one_file.State, device: str, dtype: torch.dtype) -> None:
+    """Have the networks compute under autocast from now on, but for the mapping: as ours do."""
+    autocast = torch.autocast(device, dtype)
+    state.generator.synthesize = autocast(state.generator.synthesize)  # type: ignore[method-assign]
+    state.discriminator.forward = autocast(state.discriminator.forward)  # type: ignore[method-assign]
 
 
 def textbook_step(

@@ -49,7 +49,7 @@ def autocast(
 
 def autocast_dtype(kind: str) -> torch.dtype | None:
     """What autocast converts to on devices of that kind now; None: it is off."""
-    on = kind != "meta" and torch.is_autocast_enabled(kind)
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if on else None
 
 
