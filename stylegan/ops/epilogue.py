@@ -1,7 +1,7 @@
 """What follows a convolution: noise, bias, activation, normalization, style.
 
 Each is an operation of PyTorch. Together they keep one image for the gradients: the activation's
-result, which the normalization reads.
+result, which the normalization reads; in channels-last order also its copy.
 """
 
 import torch
@@ -31,6 +31,7 @@ def adain(
 ) -> Tensor:
     """As `F.instance_norm` does it: one image of N * C channels. Its statistics are float32.
 
+    Channels-last order costs a copy there, not more than sums and products of its own would take.
     x may be written over if `in_place`.
     """
     scale, bias = at_least_float32(scale), at_least_float32(bias)
