@@ -14,7 +14,7 @@ from stylegan.lineage import UNKNOWN, licence_of
 LAYOUTS = "rosinality", "genforce", "huangzh13", "mmgeneration"
 FILES = {name: foreign_layouts.load(name) for name in LAYOUTS}
 DOUBLE, SINGLE = torch.float64, torch.float32
-TOLERANCE = {DOUBLE: 1e-11, SINGLE: 4e-6}  # times the largest value
+TOLERANCE = {DOUBLE: 1e-11, SINGLE: 4e-5}  # times the largest value, see `reference`
 LABELS = torch.eye(3)[[0, 2]]
 WHOLE = dict.fromkeys(LAYOUTS, "full") | {"genforce": "generator", "mmgeneration": "generator"}
 
@@ -94,7 +94,8 @@ def test_mmgeneration_computes_what_its_program_computes(dtype):
     network = imported("mmgeneration", "generator", dtype).generator
     arrays = FILES["mmgeneration"][1]
     z = latents(2, 16).to(dtype)  # they add 1e-6 to its norm, whatever that is
-    np.testing.assert_allclose(network.mapping(z), arrays["w"], rtol=0, atol=1e-6)
+    tolerance = {DOUBLE: 1e-6, SINGLE: 1e-5}[dtype]
+    np.testing.assert_allclose(network.mapping(z), arrays["w"], rtol=0, atol=tolerance)
     ws, maps = torch.from_numpy(arrays["unit_w"]).to(dtype), [m.to(dtype) for m in noise_maps(32)]
     average = drawn(998, (1, 16)).to(dtype)
 

@@ -63,7 +63,7 @@ def test_half_precision_is_rounded_to_the_next_number_now_and_then(dtype):
     other = first != before
     assert 0.01 < other.double().mean() < 0.03
     roundings = (first - before)[other] / before[other] / torch.finfo(dtype).eps
-    assert 0.5 <= roundings.abs().min() and roundings.abs().max() <= 2
+    assert roundings.abs().min() >= 0.5 and roundings.abs().max() <= 2
 
 
 def test_it_depends_on_the_shape_and_on_the_order_in_memory():
