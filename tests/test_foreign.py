@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from foreign_layouts import drawn, kept, latents, noise_maps
+from reference import SLACK
 
 from stylegan.files.formats.foreign import width_fields
 from stylegan.files.loading import load_source
@@ -14,7 +15,7 @@ from stylegan.lineage import UNKNOWN, licence_of
 LAYOUTS = "rosinality", "genforce", "huangzh13", "mmgeneration"
 FILES = {name: foreign_layouts.load(name) for name in LAYOUTS}
 DOUBLE, SINGLE = torch.float64, torch.float32
-TOLERANCE = {DOUBLE: 1e-11, SINGLE: 4e-5}  # times the largest value, see `reference`
+TOLERANCE = {DOUBLE: 1e-11, SINGLE: 4e-6}  # times the largest value
 LABELS = torch.eye(3)[[0, 2]]
 WHOLE = dict.fromkeys(LAYOUTS, "full") | {"genforce": "generator", "mmgeneration": "generator"}
 
@@ -25,7 +26,7 @@ def weights(layout, variant, dtype=SINGLE):
 
 def assert_as_published(ours, layout, name):
     theirs = FILES[layout][1][name]
-    tolerance = TOLERANCE[ours.dtype] * np.abs(theirs).max()
+    tolerance = TOLERANCE[ours.dtype] * SLACK[ours.dtype] * np.abs(theirs).max()
     found = kept(ours) if ours.ndim == 4 else ours.detach().numpy()
     np.testing.assert_allclose(found, theirs, rtol=0, atol=tolerance)
 
@@ -94,8 +95,7 @@ def test_mmgeneration_computes_what_its_program_computes(dtype):
     network = imported("mmgeneration", "generator", dtype).generator
     arrays = FILES["mmgeneration"][1]
     z = latents(2, 16).to(dtype)  # they add 1e-6 to its norm, whatever that is
-    tolerance = {DOUBLE: 1e-6, SINGLE: 1e-5}[dtype]
-    np.testing.assert_allclose(network.mapping(z), arrays["w"], rtol=0, atol=tolerance)
+    np.testing.assert_allclose(network.mapping(z), arrays["w"], rtol=0, atol=1e-6 * SLACK[dtype])
     ws, maps = torch.from_numpy(arrays["unit_w"]).to(dtype), [m.to(dtype) for m in noise_maps(32)]
     average = drawn(998, (1, 16)).to(dtype)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from reference import DEVICE, IMAGES, SCORES, SLACK, limit_of, load, there, under
+from reference import DEVICE, SLACK, load, there, under
 
 from stylegan import interop, losses
 from stylegan.config import build_config
@@ -13,6 +13,7 @@ from stylegan.training.parallel import training_images
 from stylegan.training.step import enter_stage, frozen, update_discriminator, update_generator
 from stylegan.training.terms import discriminator_logits, discriminator_passes
 
+LIMITS = {torch.float64: 1e-9, torch.float32: 5e-6}
 FUNCTIONS = {  # official loss function -> which network, our loss, penalties by default
     "G_logistic_nonsaturating": ("generator", "nonsaturating", {}),
     "G_logistic_saturating": ("generator", "saturating", {}),
@@ -115,10 +116,12 @@ class Step:
         return update_discriminator(self.state, self.networks, self.reals, None, self.stage, draws)
 
 
-def close(found, expected, limits, dtype):
-    limit, expected = limit_of(limits, expected, dtype), np.asarray(expected, np.float64)
-    difference = found.detach().double().cpu().numpy().reshape(expected.shape) - expected
-    return np.abs(difference).max() < limit
+def close(found, expected, limit):
+    """Within `limit`, or that fraction of values above 1: the official score of the fake at -4
+    is itself 3e-6 from its float64 value."""
+    expected = torch.from_numpy(np.asarray(expected, np.float64))
+    difference = (found.detach().double().cpu().reshape(expected.shape) - expected).abs()
+    return (difference < limit * expected.abs().clamp(min=1)).all().item()
 
 
 def gradient_differences(step, case, lod, dtype):
@@ -141,10 +144,10 @@ def test_the_reference_has_ten_losses_at_two_levels_of_detail():
         assert sum(name.endswith("/loss_mean") for name in arrays) == 20
 
 
-@pytest.mark.parametrize("dtype", SCORES, ids=["f64", "f32"])
+@pytest.mark.parametrize("dtype", LIMITS, ids=["f64", "f32"])
 @pytest.mark.parametrize(("case", "lod"), CASES)
 def test_losses_terms_and_gradients_equal_the_official_ones(case, lod, dtype):
-    expected = under(f"{case}/lod{lod}/", EXPECTED[dtype])
+    limit, expected = LIMITS[dtype] * SLACK[dtype], under(f"{case}/lod{lod}/", EXPECTED[dtype])
     step = Step(case, lod, dtype)
     before = [p.clone() for p in getattr(step.state, step.network).parameters()]
     metrics = step.update()
@@ -152,14 +155,13 @@ def test_losses_terms_and_gradients_equal_the_official_ones(case, lod, dtype):
         loss = metrics[f"g/{step.state.config.generator_loss}"]
     else:
         loss = step.discriminator_loss()
-        for name in ("real", "fake"):
-            mean = expected[f"terms/scores/{name}"].mean()
-            assert close(metrics[f"d/{name}_logits"], mean, SCORES, dtype)
-    assert close(loss, expected["loss_mean"], SCORES, dtype)
+        assert close(metrics["d/real_logits"], expected["terms/scores/real"].mean(), limit)
+        assert close(metrics["d/fake_logits"], expected["terms/scores/fake"].mean(), limit)
+    assert close(loss, expected["loss_mean"], limit)
     found = step.terms()
     for name, values in under("terms/", expected).items():
-        assert close(found[name], values, SCORES, dtype), name
-    assert gradient_differences(step, case, lod, dtype) < SCORES[dtype] * SLACK[dtype]
+        assert close(found[name], values, limit), name
+    assert gradient_differences(step, case, lod, dtype) < limit
     for old, new in zip(before, getattr(step.state, step.network).parameters(), strict=True):
         assert torch.equal(old, new)  # the learning rate is 0
 
@@ -167,4 +169,4 @@ def test_losses_terms_and_gradients_equal_the_official_ones(case, lod, dtype):
 @pytest.mark.parametrize("lod", META["lods"])
 def test_fakes_of_the_training_step_equal_the_official_ones(lod):
     fakes = Step("D_logistic", lod, torch.float32).fakes()
-    assert close(fakes, INPUTS[f"fakes/lod{lod}"], IMAGES, torch.float32)
+    assert close(fakes, INPUTS[f"fakes/lod{lod}"], 5e-5 * SLACK[torch.float32])
