@@ -8,6 +8,7 @@ ignored, as it is in the background of a script.
 import os
 import signal
 import zipfile
+from contextlib import nullcontext
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -16,6 +17,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 from pathlib import Path
 
 import pytest
+from perturbed_products import perturbed_products
 from pictures import MIXED, archive, folder
 from tiny_generators import random_generator
 from tiny_training import run, tiny_config, tiny_store
@@ -24,6 +26,14 @@ from stylegan.data import cached_store
 from stylegan.files.loading import save_generator
 
 PEOPLE = Path(__file__).parent.parent / "datasets" / "people-64.zip"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def another_processor():
+    """With PERTURB_PRODUCTS=1, 2, ... products round as on some other processor."""
+    seed = int(os.environ.get("PERTURB_PRODUCTS", "0"))
+    with perturbed_products(seed) if seed else nullcontext():
+        yield
 
 
 @pytest.fixture(params=["folder", "zip"])

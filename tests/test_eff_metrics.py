@@ -213,4 +213,4 @@ def test_two_processes_measure_what_one_does(faces, tmp_path):
     assert first == second
     alone = measured(tmp_path, "cache of one")
     for kind, values in alone.items():
-        assert first[kind] == pytest.approx(values, rel=1e-6)
+        assert first[kind] == pytest.approx(values, rel=1e-5)  # of features in float32

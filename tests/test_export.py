@@ -166,7 +166,8 @@ def test_onnx_runtime_makes_the_same_images(tmp_path, options):
     source = random_source({"psi": -0.3, "cutoff": 3, "alpha": 0.25}, **options)
     if "blur" in options:  # other precisions are compared in float32
         source.generator.double()
-    assert export(source, tmp_path / "mine.onnx") < 5e-5  # 2e-6 to 2e-5
+    # Another program in float32: 2e-6 to 2e-5, 1e-4 where PERTURB_PRODUCTS perturbs ours.
+    assert export(source, tmp_path / "mine.onnx") < 2e-4
 
 
 def test_onnx_takes_any_number_of_images_psi_and_noise(tmp_path):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from foreign_layouts import drawn, kept, latents, noise_maps
+from reference import SLACK
 
 from stylegan.files.formats.foreign import width_fields
 from stylegan.files.loading import load_source
@@ -25,7 +26,7 @@ def weights(layout, variant, dtype=SINGLE):
 
 def assert_as_published(ours, layout, name):
     theirs = FILES[layout][1][name]
-    tolerance = TOLERANCE[ours.dtype] * np.abs(theirs).max()
+    tolerance = TOLERANCE[ours.dtype] * SLACK[ours.dtype] * np.abs(theirs).max()
     found = kept(ours) if ours.ndim == 4 else ours.detach().numpy()
     np.testing.assert_allclose(found, theirs, rtol=0, atol=tolerance)
 
@@ -94,7 +95,7 @@ def test_mmgeneration_computes_what_its_program_computes(dtype):
     network = imported("mmgeneration", "generator", dtype).generator
     arrays = FILES["mmgeneration"][1]
     z = latents(2, 16).to(dtype)  # they add 1e-6 to its norm, whatever that is
-    np.testing.assert_allclose(network.mapping(z), arrays["w"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(network.mapping(z), arrays["w"], rtol=0, atol=1e-6 * SLACK[dtype])
     ws, maps = torch.from_numpy(arrays["unit_w"]).to(dtype), [m.to(dtype) for m in noise_maps(32)]
     average = drawn(998, (1, 16)).to(dtype)
 

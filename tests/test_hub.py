@@ -124,7 +124,7 @@ def test_the_entries_work_where_only_torch_numpy_and_pillow_are(found, generator
     with torch.no_grad():
         expected = generator(z, psi=0.7, noise="const").flatten()
     for route in ("local", "remote", "chosen"):
-        assert_close(torch.tensor(found[route]), expected)
+        assert_close(torch.tensor(found[route]), expected, rtol=0, atol=1e-4)
     assert (found["w"], found["by parts"], found["logits"]) == ([2, 8], True, [2])
     assert len(found["sample"]) == 2 * 3 * 32 * 32
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from commands import refused, told
+from commands import pixels, refused, told
 from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
@@ -108,7 +108,7 @@ def test_nothing_in_a_file_is_executed_and_no_file_is_said_clearly(file):
 
 def generated(source, out, *options):
     told("generate", source, *options, "--device", "cpu", "--out", out)
-    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+    return {path.name: pixels(path) for path in sorted(out.iterdir())}
 
 
 def test_latents_of_seeds_give_the_pictures_of_the_seeds(source, file, tmp_path):
@@ -118,8 +118,10 @@ def test_latents_of_seeds_give_the_pictures_of_the_seeds(source, file, tmp_path)
     plain = generated(source, tmp_path / "plain", "--seeds", "0-2", "--no-grid", "--psi", 1)
     again = generated(source, tmp_path / "again", "--latents", file, "--no-grid")
     assert list(again) == ["latent0000.png", "latent0001.png", "latent0002.png"]
-    assert list(again.values()) == list(plain.values())
+    assert all(np.array_equal(*both) for both in zip(again.values(), plain.values(), strict=True))
     some = generated(source, tmp_path / "some", "--latents", file, "--seeds", "2,0", "--no-grid")
-    assert some == {name: again[name] for name in ("latent0000.png", "latent0002.png")}
+    assert list(some) == ["latent0000.png", "latent0002.png"]
+    for name, picture in some.items():  # a gray level may be another in another batch
+        assert abs(picture - again[name]).max() <= 1
     arguments = ["generate", source, "--latents", file, "--seeds", 3, "--out", tmp_path / "no"]
     assert "holds latents 0 to 2, but 3 was asked for" in refused(*arguments)

@@ -131,7 +131,8 @@ def test_noise_is_stored_drawn_given_or_left_out():
     assert torch.equal(const, network(z, noise=[layer.noise.const for layer in layers]))
     assert not torch.equal(network(z, noise="random"), network(z, noise="random"))
     silent = network(z, noise=[torch.zeros_like(layer.noise.const) for layer in layers])
-    assert_close(network(z, noise="none"), silent, rtol=0, atol=0)
+    # Without noise the first image is constant, and to normalize that enlarges round-off.
+    assert_close(network(z, noise="none"), silent, rtol=0, atol=1e-7)
     each = [torch.randn(2, *layer.noise.const.shape[1:]).double() for layer in layers]
     second = network(z[1:], noise=[m[1:] for m in each])
     assert_close(network(z, noise=each)[1:], second, rtol=0, atol=1e-12)

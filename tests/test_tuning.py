@@ -25,9 +25,10 @@ def pivots(seeds=(1, 2, 3)):
     return generator, ws, 0.5 * images + 0.3
 
 
-def tuned(options=FEW, **arguments):
+def tuning(dtype=torch.float32, **arguments):
+    """The states of a short one."""
     generator, ws, targets = pivots()
-    return last(tune(generator, targets, ws, PixelDistance(), options, **arguments))
+    return tune(generator.to(dtype), targets, ws, PixelDistance(), FEW, **arguments)
 
 
 def test_images_near_a_pivot_lie_at_one_distance_toward_another_w():
@@ -71,13 +72,23 @@ def test_locality_keeps_other_pictures():
     assert kept[1] > kept[0] + 3 and distances[1] > distances[0]
 
 
-def test_tuning_is_the_same_again_and_in_any_batch():
-    whole, again, other = tuned(), tuned(), tuned(seed=1)
-    assert_same_weights(whole.generator, again.generator)
-    first, second = (state.generator.synthesis.input.const for state in (whole, other))
-    assert not torch.equal(first, second)
-    for batch in (1, 2):
-        assert_close(tuned(batch=batch).distances, whole.distances, rtol=1e-4, atol=1e-5)
+def test_tuning_is_the_same_again():
+    first, again, other = (last(tuning(seed=seed)).generator for seed in (0, 0, 1))
+    assert_same_weights(first, again)
+    assert not torch.equal(first.synthesis.input.const, other.synthesis.input.const)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_tuning_is_the_same_in_any_batch_but_for_round_off(batch):
+    before, whole = next(tuning(batch=batch)), next(tuning())
+    assert_close(before.distances, whole.distances, rtol=1e-5, atol=0)
+    parameters = zip(*(s.generator.synthesis.parameters() for s in (before, whole)), strict=True)
+    for a, b in parameters:
+        if b.grad is not None:
+            assert_close(a.grad, b.grad, rtol=0, atol=1e-3 * float(b.grad.abs().max()))
+    # Adam divides gradients by their size, small ones too: round-off grows 100,000 times.
+    after, whole = (last(tuning(torch.float64, batch=size)) for size in (batch, None))
+    assert_close(after.distances, whole.distances, rtol=1e-8, atol=0)
 
 
 def test_fitted_noise_and_growth_are_those_of_the_projection():

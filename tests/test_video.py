@@ -108,7 +108,7 @@ def test_walks_pass_through_the_seeds_and_close(loaded):
     for walk in (spline(knots, closed=True), video.walk_in_z(loaded, curves)):  # two each
         found = walk(numbers(0, 1, 2, 3))
         assert_close(found[:3].float(), knots, atol=1e-5, rtol=1e-5)
-        assert torch.equal(found[3], found[0])
+        assert_close(found[3], found[0], atol=1e-5, rtol=1e-5)
 
 
 def test_in_a_mixing_walk_only_the_layers_of_the_range_move(loaded):
