@@ -90,7 +90,7 @@ def unfinished_name(path: Path) -> str:
 
 def sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are safe on the disk, where that is possible."""
-    if os.name == "nt":  # opens no folders, and waits for no file that is open for reading
+    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders, and files only to write to them
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
