@@ -29,7 +29,9 @@ def find_centers(generator: Generator, centers: Centers, label: Tensor | None = 
     elif centers == "class":
         if not classes:
             raise ValueError("the network has no labels, so there are no means of classes")
-        return torch.stack([w[i::classes].double().mean(dim=0) for i in range(classes)]).to(w)
+        # not every GPU has float64
+        of_class = (w[i::classes].cpu().double() for i in range(classes))
+        return torch.stack([rows.mean(dim=0) for rows in of_class]).to(w)
     return clusters(w, 1 if centers == "class" else centers)
 
 
@@ -39,7 +41,7 @@ def clusters(w: Tensor, count: int) -> Tensor:
     if not 1 <= count <= len(w):
         raise ValueError(f"centres are 1 to {len(w)}, not {count}")
     draws = torch.Generator().manual_seed(SEED)
-    rows = w.double().cpu()
+    rows = w.cpu().double()
     first = int(torch.randint(len(rows), (1,), generator=draws))
     chosen = rows[first : first + 1]
     distances = (rows - chosen).square().sum(dim=1)

@@ -267,6 +267,8 @@ def explain(fault: Mapping[str, Any]) -> str:
     """A fault that pydantic found, with the name of the option and its value in TOML."""
     where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
     message, value = str(fault["msg"]).removeprefix("Value error, "), fault["input"]
+    if fault["type"] == "json_invalid":  # of JSON that `json.dumps` has written
+        return "an option is nested too deeply, or is text that is not Unicode"
     if fault["type"] == "unexpected_keyword_argument":
         full = f"{where}.{next(iter(value))}" if isinstance(value, Mapping) and value else where
         hint = suggestion(full, option_names())

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -13,9 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import FileLock, Timeout
+
 PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial|((?:state|generator)-\d+)\.partial", re.S)
 UNFINISHED = re.compile(r"\..+\.unfinished-[0-9a-f]{8}", re.S)
-NO_LOCKS = errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EINVAL
+LOCK = ".lock"  # the file by which a process holds a folder
+LOCK_SECONDS = 0.2  # to try again, as a call that ends takes the file along
+NO_LOCKS = errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL
+NO_SYNC = errno.EINVAL, errno.ENOTSUP, errno.ENOSYS
 ABANDONED_SECONDS = 3600  # a folder to which nobody wrote for so long was left by a killed process
 
 
@@ -27,7 +31,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         with open(partial, "xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            wait_for_disk(file.fileno())
         os.replace(partial, path)
     except BaseException as error:
         partial.unlink(missing_ok=True)
@@ -50,6 +54,8 @@ def atomic_folder(out: Path) -> Iterator[Path]:
         yield folder
         for path in (*folder.iterdir(), folder):
             sync(path)
+        with contextlib.suppress(FileNotFoundError):
+            out.rmdir()  # an empty one is in the way on Windows
         folder.rename(out)
         sync(out.parent)
     except OSError as error:  # that of a full disk names no file
@@ -84,34 +90,51 @@ def unfinished_name(path: Path) -> str:
 
 def sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are safe on the disk, where that is possible."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders, and files only to write to them
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
-            raise
+        wait_for_disk(descriptor)
+    except OSError as error:  # that of a descriptor names no file
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
 
 
+def wait_for_disk(descriptor: int) -> None:
+    """Wait until what was written is on the disk; network drives may not know how."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make a folder if need be, and hold it. BlockingIOError if another process holds it; on file
-    systems without locks nothing is checked."""
-    with contextlib.ExitStack() as held:
-        while True:
-            folder.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):  # a refused call has just removed it
-                descriptor = os.open(folder, os.O_RDONLY)
-                held.callback(os.close, descriptor)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as error:
-                    if error.errno not in NO_LOCKS:
-                        raise
-                if os.path.samestat(os.fstat(descriptor), folder.stat()):
-                    break
+    """Make a folder if need be, and hold it by a file in it. BlockingIOError if another process
+    holds it; on file systems without locks nothing is checked."""
+    path = folder / LOCK
+    lock = FileLock(path, timeout=LOCK_SECONDS)
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except FileNotFoundError:  # a refused call has just removed the folder
+            continue
+        except Timeout as error:
+            message = "another process holds this folder"
+            raise BlockingIOError(errno.EAGAIN, message, str(folder)) from error
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise OSError(error.errno, error.strerror, str(folder)) from error
+        break
+    try:
         yield
+    finally:
+        with contextlib.suppress(OSError):  # while it is held; on Windows `release` removes it
+            path.unlink()
+        lock.release()
 
 
 def check_file(path: Path, *, overwrite: bool, endings: Iterable[str] = ()) -> None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stylegan.disk import check_folder, locked, unfinished_name, write_text
+from stylegan.disk import LOCK, check_folder, locked, unfinished_name, write_text
 from stylegan.distributed import from_rank0
 from stylegan.lineage import SECTION, Lineage, from_plain
 from stylegan.lineage import to_toml as lineage_toml
@@ -60,7 +60,7 @@ class RunFolder:
         check_folder(self.path)
         if self.config_file.is_file():
             return self.config()
-        if self.path.is_dir() and {*self.path.iterdir()} - {*self.unfinished()}:
+        if self.path.is_dir() and {*self.path.iterdir()} - {self.path / LOCK, *self.unfinished()}:
             what = f"{self.path} is not empty and holds no config.toml, so it is not a run"
             raise ValueError(f"{what}; choose another --out")
         return None

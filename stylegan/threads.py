@@ -1,8 +1,8 @@
 """How OpenMP's threads wait for each other, decided before torch is imported."""
 
 import os
-import time
-from pathlib import Path
+
+import psutil
 
 # libgomp's idle threads spin for milliseconds. Beside other programs the thread that they wait
 # for has no core, so that all of them burn their share of time: two threads are then slower
@@ -11,7 +11,7 @@ from pathlib import Path
 CHOSEN_BY_USER = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 SHORT_SPIN = "1000"  # about 50 microseconds
 BUSY = 0.5  # cores: at a barrier all threads wait for the one whose core is taken
-STATISTICS = Path("/proc/stat")
+MOMENT = 0.06  # seconds
 
 
 def wait_briefly_if_busy() -> None:
@@ -24,16 +24,7 @@ def wait_briefly_if_busy() -> None:
 def busy() -> bool:
     """True if other programs use a core now; this one sleeps for a moment to see it."""
     try:
-        before = core_times()
-        time.sleep(0.06)
-        idle, total = (b - a for a, b in zip(before, core_times(), strict=True))
+        used = psutil.cpu_percent(interval=MOMENT)
     except OSError:  # the system does not report it
         return False
-    return total > 0 and (1 - idle / total) * (os.cpu_count() or 1) > BUSY
-
-
-def core_times() -> tuple[int, int]:
-    """Idle time and all time of the cores since the machine started, in ticks."""
-    _, *ticks = STATISTICS.read_text().partition("\n")[0].split()
-    times = [int(tick) for tick in ticks[:8]]  # those of guests are in the first two, too
-    return times[3] + times[4], sum(times)
+    return used / 100 * (os.cpu_count() or 1) > BUSY

@@ -173,6 +173,7 @@ def test_data_sets_of_the_paper():
         ("schedule.batch_size={4=1e13}", "schedule.batch_size must be at most 1e+12, but is 1"),
         ("batch_gpu=3", "batch_gpu 3 does not divide the 128 images of each"),
         ("network.deviation_group=3", "128 images at once do not split into groups of 3"),
+        ("data.include='\udce9.png'", "option \"data.include='\\udce9.png'\" is not Unicode text"),
     ],
 )  # fmt: skip
 def test_wrong_options_are_refused_by_name(override, message):
@@ -180,6 +181,26 @@ def test_wrong_options_are_refused_by_name(override, message):
         load_config(None, [override])
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("depth", [150, 210, 900, 3000])
+@pytest.mark.parametrize(("opening", "closing"), [("a.", "b=1"), ("[", "]"), ("{a=", "}")])
+def test_options_nested_too_deeply_are_refused_in_one_line(depth, opening, closing):
+    """By whichever reader meets its limit first: Python's of TOML, JSON's, or recursion."""
+    if opening == "a.":
+        text = opening * depth + closing
+    else:
+        text = f"seed={opening * depth}1{closing * depth}"
+    with pytest.raises(ValueError, match=r"nested|option|not a TOML value") as error:
+        load_config(None, [text])
+    assert len(str(error.value)) < 700
+    assert "\n" not in str(error.value)
+    assert "num_processes" not in str(error.value)  # the whole configuration
+
+
+def test_values_from_python_need_not_be_unicode_to_be_refused_in_one_line():
+    with pytest.raises(ValueError, match=r"^an option is nested .* text that is not Unicode$"):
+        configuration.build_config({"data": {"include": "\udce9"}})
 
 
 @pytest.mark.parametrize(

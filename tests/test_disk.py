@@ -1,11 +1,15 @@
-"""Where a command may write."""
+"""Where a command may write, who holds a folder, and what drives refuse."""
 
+import errno
+import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from stylegan.disk import atomic_folder, check_file
+from stylegan.disk import atomic_folder, check_file, locked, write_text
 
 
 def test_devices_and_pipes_are_no_files_to_write(tmp_path):
@@ -26,3 +30,83 @@ def test_a_full_disk_is_told_with_the_folder_that_was_to_be(tmp_path):
     with full, atomic_folder(tmp_path / "store"):
         raise OSError(28, "full")
     assert not any(tmp_path.iterdir())
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from stylegan.disk import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_folder_has_one_holder_until_that_ends_or_is_killed(tmp_path):
+    folder = tmp_path / "run"
+    for kill in (True, False):
+        command = [sys.executable, "-c", HOLDER, folder]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, **pipes) as holder:
+            assert holder.stdout.readline() == b"held\n"
+            with pytest.raises(BlockingIOError, match=f"holds this folder: '{folder}'"):
+                locked(folder).__enter__()
+            if kill:
+                holder.kill()
+        with locked(folder), pytest.raises(BlockingIOError):
+            locked(folder).__enter__()
+        assert not any(folder.iterdir())
+
+
+def test_where_a_drive_has_no_locks_nothing_is_checked(tmp_path, monkeypatch):
+    def without_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with locked(tmp_path / "run"), locked(tmp_path / "run"):
+        pass
+    assert not any((tmp_path / "run").iterdir())
+
+
+def test_other_errors_of_locks_name_the_folder(tmp_path, monkeypatch):
+    def broken(descriptor, operation):
+        raise OSError(errno.EIO, "input or output")
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    with pytest.raises(OSError, match=f"input or output: '{tmp_path / 'run'}'"):
+        locked(tmp_path / "run").__enter__()
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
+def test_a_drive_may_not_know_how_to_wait_but_what_it_loses_is_told(tmp_path, monkeypatch, number):
+    def refused(descriptor):
+        raise OSError(number, "refused")
+
+    def write():
+        write_text(tmp_path / "a.txt", "text")
+        with atomic_folder(tmp_path / "b") as folder:
+            (folder / "c").touch()
+
+    monkeypatch.setattr(os, "fsync", refused)
+    if number == errno.EINVAL:
+        write()
+        assert sorted(p.name for p in tmp_path.rglob("*")) == ["a.txt", "b", "c"]
+    else:
+        with pytest.raises(OSError, match=f"refused: '{tmp_path / 'a.txt'}'"):
+            write()
+        with (
+            pytest.raises(OSError, match=f"refused: '{tmp_path / 'b'}'"),
+            atomic_folder(tmp_path / "b") as folder,
+        ):
+            (folder / "c").touch()
+        assert not any(tmp_path.iterdir())
+
+
+def test_a_folder_takes_the_place_of_an_empty_one_alone(tmp_path):
+    (tmp_path / "out").mkdir()
+    with atomic_folder(tmp_path / "out") as folder:
+        (folder / "a").touch()
+    full = pytest.raises(OSError, match=f"not empty: '{tmp_path / 'out'}'")
+    with full, atomic_folder(tmp_path / "out") as folder:
+        (folder / "b").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "a"]

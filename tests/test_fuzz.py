@@ -115,7 +115,7 @@ def make_latents(folder):
 def make_images(folder):
     """Coloured noise in several formats, one with an orientation."""
     pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 4), np.uint8)
-    image, exif, made = Image.fromarray(pixels, "RGBA"), Image.Exif(), []
+    image, exif, made = Image.fromarray(pixels), Image.Exif(), []
     exif[0x0112] = 6
     for mode, kind in (("RGBA", "PNG"), ("P", "PNG"), ("RGB", "JPEG"), ("CMYK", "JPEG")):
         file = io.BytesIO()

@@ -107,7 +107,7 @@ class Brightness(torch.nn.Module):
 @pytest.fixture
 def script(tmp_path):
     path = tmp_path / "bright.pt"
-    with pytest.warns(FutureWarning):
+    with pytest.warns((DeprecationWarning, FutureWarning)):
         torch.jit.save(torch.jit.script(Brightness()), path)
     return path
 

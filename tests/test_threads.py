@@ -1,5 +1,8 @@
 """Threads: how OpenMP's wait, how many train, and what a step is said to take."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from tiny_training import tiny_config
@@ -10,34 +13,39 @@ from stylegan.training import preflight, start
 from stylegan.training.preflight import Trial
 
 
-def stat(tmp_path, monkeypatch, before, after):
-    """A machine whose cores were in user mode and idle for so many ticks."""
-    file = tmp_path / "stat"
+def machine(monkeypatch, percent):
+    """One of two cores that are used to this part."""
     monkeypatch.setattr(threads.os, "cpu_count", lambda: 2)
-    lines = iter(
-        [f"cpu  {user} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1\n" for user, idle in (before, after)]
-    )
-    file.write_text(next(lines))
-    monkeypatch.setattr(threads, "STATISTICS", file)
-    monkeypatch.setattr(threads.time, "sleep", lambda seconds: file.write_text(next(lines)))
+    monkeypatch.setattr(threads.psutil, "cpu_percent", lambda interval: percent)
 
 
-@pytest.mark.parametrize(("used", "spin"), [(0, None), (2, None), (6, "1000"), (10, "1000")])
-def test_threads_sleep_soon_beside_other_programs(tmp_path, monkeypatch, used, spin):
+@pytest.mark.parametrize(("percent", "spin"), [(0, None), (20, None), (30, "1000"), (100, "1000")])
+def test_threads_sleep_soon_beside_other_programs(monkeypatch, percent, spin):
     for name in threads.CHOSEN_BY_USER:
         monkeypatch.setenv(name, "")  # so that it is undone
         monkeypatch.delenv(name)
-    stat(tmp_path, monkeypatch, (500, 1000), (500 + used, 1010 - used))
+    machine(monkeypatch, percent)
     threads.wait_briefly_if_busy()
     assert threads.os.environ.get("GOMP_SPINCOUNT") == spin
 
 
-def test_what_the_user_chose_stays(tmp_path, monkeypatch):
+def test_what_the_user_chose_stays(monkeypatch):
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    stat(tmp_path, monkeypatch, (0, 0), (10, 0))
+    machine(monkeypatch, 100)
     threads.wait_briefly_if_busy()
     assert "GOMP_SPINCOUNT" not in threads.os.environ
+
+
+def test_a_busy_core_is_seen():
+    """By the real counters: a child that computes keeps a core from idling."""
+    command = [sys.executable, "-c", "print(flush=True)\nwhile True: pass"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        try:
+            assert threads.busy()
+        finally:
+            child.kill()
 
 
 @pytest.fixture

@@ -76,6 +76,19 @@ def test_an_mp4_is_h264_with_halved_colours_that_starts_at_once(tmp_path):
     assert content.index(b"moov") < content.index(b"mdat")
 
 
+@mp4
+def test_white_is_235_in_an_mp4_and_black_is_16(tmp_path):
+    """The levels that the file says it has; a reader that agrees with the writer proves less."""
+    import av
+
+    path = tmp_path / "film.mp4"
+    frames = iter([np.zeros((32, 32, 3), np.uint8), np.full((32, 32, 3), 255, np.uint8)])
+    video.write_video(path, frames, count=2, fps=20)
+    with av.open(str(path)) as container:
+        luma = [frame.to_ndarray()[:32, :32] for frame in container.decode(video=0)]
+    assert [(plane.min(), plane.max()) for plane in luma] == [(16, 16), (235, 235)]
+
+
 @each_format
 def test_another_number_of_frames_than_promised_leaves_the_old_file(tmp_path, suffix):
     before = tmp_path / f"film{suffix}"

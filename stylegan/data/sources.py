@@ -313,8 +313,11 @@ def walk(root: Path, unreadable: list[Skipped]) -> Iterator[str]:
     """Relative names of all files. Links to folders are followed, but no folder is read twice.
     Folders that cannot be listed are added to `unreadable`; of `root` that is an OSError."""
 
+    def relative(path: str) -> str:
+        return Path(os.path.relpath(path, root)).as_posix()  # also on Windows
+
     def failed(error: OSError) -> None:
-        name = os.path.relpath(error.filename, root)
+        name = relative(error.filename)
         if name == ".":
             raise error
         unreadable.append(Skipped(f"{name}/", reason_of(error)))
@@ -328,7 +331,7 @@ def walk(root: Path, unreadable: list[Skipped]) -> Iterator[str]:
         seen.add(identity)
         folders[:] = [name for name in folders if not hidden(name)]
         folders.sort(key=lambda name: (os.path.islink(os.path.join(folder, name)), name))
-        prefix = os.path.relpath(folder, root)
+        prefix = relative(folder)
         for name in files:
             if not hidden(name):
                 yield name if prefix == "." else f"{prefix}/{name}"

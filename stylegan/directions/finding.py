@@ -66,13 +66,13 @@ def spectrum(matrix: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def covariance(w: Tensor, groups: int = 1) -> Tensor:
-    """Covariance (D, D) in float64 of the rows of w (N, D), around the means of their groups: row i
-    is in group i mod `groups`."""
+    """Covariance (D, D), float64 on the CPU, of the rows of w (N, D), around the means of their
+    groups: row i is in group i mod `groups`."""
     if len(w) < 2 * groups:
         raise ValueError(f"a covariance needs at least {2 * groups} samples, not {len(w)}")
-    total = torch.zeros(w.shape[1], w.shape[1], dtype=torch.float64, device=w.device)
+    total = torch.zeros(w.shape[1], w.shape[1], dtype=torch.float64)
     for first in range(groups):
-        rows = w[first::groups].double()
+        rows = w[first::groups].cpu().double()  # not every GPU has float64
         rows = rows - rows.mean(dim=0)
         total += rows.T @ rows
     return total / len(w)
@@ -81,7 +81,7 @@ def covariance(w: Tensor, groups: int = 1) -> Tensor:
 def covariance_of_w(generator: Generator, samples: int) -> Tensor:
     """Covariance of w (w_dim, w_dim) within classes, float64 on the CPU."""
     w = sampling.mapped_samples(generator, samples)
-    return covariance(w, max(generator.config.label_dim, 1)).cpu()
+    return covariance(w, max(generator.config.label_dim, 1))
 
 
 def deviations_along(vectors: Tensor, covariance_: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ def style_matrix(generator: Generator, layers: range) -> Tensor:
     """What turns w into the styles of `layers`, one below the other: float64 (S, w_dim)."""
     epilogues = generator.synthesis.noise_layers(generator.config.resolution)
     affines = [epilogues[i].style.affine for i in layers]  # type: ignore[union-attr]
-    return torch.cat([a.weight.detach().double() * a.weight_scale for a in affines])
+    return torch.cat([a.weight.detach().cpu().double() * a.weight_scale for a in affines])
 
 
 def find_directions(
@@ -116,7 +116,7 @@ def find_directions(
     for method in methods:
         matrix = of_w
         if method == "sefa":  # |A v|^2 is largest for eigenvectors of A^T A: equation 6
-            styles = style_matrix(generator, layers).cpu()
+            styles = style_matrix(generator, layers)
             matrix = styles.T @ styles
         eigenvalues, vectors = spectrum(matrix, count)
         numbers = vectors.float(), deviations_along(vectors, of_w), eigenvalues.float()

@@ -47,7 +47,7 @@ def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
     if min(counts) < FEWEST:
         what = f"there are {counts[0]} examples with the attribute and {counts[1]} without it"
         raise ValueError(f"{what}; at least {FEWEST} of each are needed")
-    rows = w.double().cpu().numpy()
+    rows = w.cpu().double().numpy()
     rows = rows - rows.mean(axis=0)
     folds = np.empty(len(present), int)
     for side in (present, ~present):

@@ -97,7 +97,7 @@ class LoadedGenerator:
             "label_names": list(self.label_names),
             "active_rectangle": None if rectangle is None else list(rectangle),
             "lineage": to_plain(self.lineage),
-            **({} if centers is None else {"centers": centers.double().tolist()}),
+            **({} if centers is None else {"centers": centers.cpu().double().tolist()}),
         }
 
     def adjusted(

@@ -56,7 +56,7 @@ def measured_lengths(
         for indices in samples.batches(pairs, kind):
             images, further = ends_of_steps(samples, indices, space, where == "end")
             of_pairs = distance(images, further) / EPSILON**2
-            lengths.append(of_pairs.double().cpu().numpy())
+            lengths.append(of_pairs.cpu().double().numpy())
         return np.concatenate(lengths)
 
     with exact_arithmetic():

@@ -64,7 +64,8 @@ def load_classifier(path: Path, device: torch.device) -> Classifier:
     """A TorchScript file: no pickled Python, but a program that is run; use only trusted ones."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # torch would rather have torch.export
+            for category in (DeprecationWarning, FutureWarning):  # by version
+                warnings.simplefilter("ignore", category)  # torch would rather have torch.export
             return torch.jit.load(path, map_location=device).eval()
     except RuntimeError as error:
         reason = str(error).split("\n")[0]

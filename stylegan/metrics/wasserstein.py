@@ -143,9 +143,10 @@ def normalized(rows: np.ndarray | None, channels: int) -> np.ndarray:
     step = VALUES_AT_ONCE // (channels * PATCH**2)
     parts = [patches[start : start + step] for start in range(0, len(patches), step)]
     count = len(patches) * PATCH**2
-    mean = sum(part.sum(axis=(0, 2), dtype=np.float64) for part in parts) / count
+    nothing = np.zeros(channels)
+    mean = sum((part.sum(axis=(0, 2), dtype=np.float64) for part in parts), nothing) / count
     centered = (np.square(part - mean[:, None]).sum(axis=(0, 2)) for part in parts)
-    deviation = np.sqrt(sum(centered) / count)
+    deviation = np.sqrt(sum(centered, nothing) / count)
     scale = np.where(deviation > 0, deviation, 1)  # a channel that is constant stays 0
     for part in parts:
         part[:] = (part - mean[:, None]) / scale[:, None]

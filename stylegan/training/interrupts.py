@@ -9,7 +9,7 @@ from types import FrameType
 from stylegan import distributed
 from stylegan.training.state import TrainState
 
-SAVE = signal.SIGUSR1  # saves and goes on
+SAVE = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # save and go on; not on Windows
 STOP = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -27,9 +27,9 @@ def agree(received: list[int], save_is_due: bool) -> tuple[int, bool]:
     `received` signals are answered by that."""
     new = [received.pop() for _ in range(len(received))]
     new += [signal.SIGTERM] if distributed.is_orphan() else []  # as torchrun would have sent
-    stop = max((number for number in new if number != SAVE), default=0)
+    stop = max((number for number in new if number not in SAVE), default=0)
     # one MAX-reduce carries the signal and the wish to save
-    answer = distributed.largest(2 * stop + (save_is_due or SAVE in new))
+    answer = distributed.largest(2 * stop + (save_is_due or any(number in SAVE for number in new)))
     return answer // 2, bool(answer % 2)
 
 
@@ -44,13 +44,13 @@ def requests() -> Iterator[list[int]]:
         if number in usual:
             signal.signal(number, usual[number])
 
-    with handled((*STOP, SAVE), remember):
+    with handled((*STOP, *SAVE), remember):
         yield received
 
 
 def nothing_to_save() -> AbstractContextManager[None]:
     """The signal that asks for a save is ignored: there is nothing to save yet."""
-    return handled([SAVE], signal.SIG_IGN)
+    return handled(SAVE, signal.SIG_IGN)
 
 
 @contextmanager

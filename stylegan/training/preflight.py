@@ -5,13 +5,13 @@ import functools
 import gc
 import math
 import os
-import resource
 import shutil
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+import psutil
 import torch
 
 from stylegan import distributed
@@ -99,7 +99,7 @@ def timed_step(state: TrainState, stage: Stage) -> float:
 
 def installed_memory() -> int:
     """Bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return psutil.virtual_memory().total
 
 
 def memory_and_cores(device: torch.device) -> tuple[float, int]:
@@ -243,7 +243,7 @@ def outlook(trial: Trial, images_seen: int) -> list[str]:
     each = " for each process" if distributed.world_size() > 1 else ""
     needed = costs[resolution].memory_bytes
     if device.type != "cuda":  # what this process takes by now comes on top
-        needed += 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        needed += psutil.Process().memory_info().rss
     memory = f"about {gib(needed)}, at {resolution}x{resolution}"
     return [f"about {about(left)} on {here}; memory{each}: {memory}"]
 

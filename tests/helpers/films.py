@@ -21,9 +21,15 @@ def decoded(path):
             shown = [(f.convert("RGB"), f.info["duration"]) for f in ImageSequence.Iterator(image)]
         return np.stack([frame for frame, _ in shown]), [time for _, time in shown]
     import av
+    from av.video.reformatter import ColorRange, Colorspace
 
+    # Before PyAV 17, `to_ndarray` alone takes every frame for BT.601, whatever the file says.
+    levels = {"src_color_range": ColorRange.MPEG, "dst_color_range": ColorRange.JPEG}
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         times = [1000 / float(stream.average_rate)] * stream.frames
-        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
+        frames = [
+            frame.reformat(format="rgb24", src_colorspace=Colorspace.ITU709, **levels).to_ndarray()
+            for frame in container.decode(stream)
+        ]
     return np.stack(frames), times
