@@ -117,7 +117,7 @@ def main(
     \b
     python benchmarks/loader.py 64 --workers 2
     """
-    from stylegan.data import prepare
+    from stylegan.data import Preparation, prepare
 
     environment = environment_for(threads, malloc)
     record: dict[str, Any] = {"conditions": conditions(environment), "rows": []}
@@ -128,7 +128,7 @@ def main(
             size = min(size for size in COUNTS if size >= resolution)
             if size not in made:
                 made[size] = make_source(Path(folder), size)
-                prepare(made[size], Path(folder, f"{size}.store"), resolution=size)
+                prepare(made[size], Path(folder, f"{size}.store"), Preparation(resolution=size))
             batch = min(128, max(4, 4096 // resolution))
             common: dict[str, Any] = {
                 "source": str(made[size]),

@@ -22,7 +22,7 @@ from pictures import MIXED, archive, folder
 from tiny_generators import random_generator
 from tiny_training import run, tiny_config, tiny_store
 
-from stylegan.data import cached_store
+from stylegan.data import Preparation, cached_store
 from stylegan.files.loading import save_generator
 
 PEOPLE = Path(__file__).parent.parent / "datasets" / "people-64.zip"
@@ -57,7 +57,7 @@ def faces(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faces")
     with zipfile.ZipFile(PEOPLE) as bundled:
         bundled.extractall(folder / "people", bundled.namelist()[1:92])
-    return cached_store(folder / "people", resolution=32, cache_dir=folder / "cache")
+    return cached_store(folder / "people", Preparation(resolution=32), cache_dir=folder / "cache")
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,14 @@ import pytest
 from pictures import BAD, MIXED, MIXED_NAMES, folder, png, store_of
 from PIL import Image
 
-from stylegan.data import Skipped, Store, cached_store, prepare, prepare_images, pyramid
+from stylegan.data import (
+    Preparation,
+    Skipped,
+    Store,
+    prepare,
+    prepare_images,
+    pyramid,
+)
 
 REFERENCE = Path(__file__).parent / "reference" / "process_reals.npz"
 
@@ -80,7 +87,7 @@ def test_bad_images_are_skipped_with_a_reason_and_counted(tmp_path):
 ])  # fmt: skip
 def test_no_usable_image_is_an_error(files, resolution, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        store_of(tmp_path, files, resolution=resolution)
+        store_of(tmp_path, files, Preparation(resolution=resolution))
     assert not (tmp_path / "store").exists()
 
 
@@ -130,18 +137,12 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_store_says_so(damage, tmp_path):
-    store_of(tmp_path, {"a/0.png": png()})
+    store_of(tmp_path, {"a/0.png": png(), "b/1.png": png()})
     name, change = DAMAGE[damage]
     path = tmp_path / "store" / name
     path.write_bytes(change(path.read_bytes())) if change else path.unlink()
     with pytest.raises(ValueError, match=r"store .* is damaged \(.*\); delete it and prepare"):
         Store(tmp_path / "store")
-
-
-def test_a_store_of_tiles_as_made_before_opens(tmp_path):
-    path = store_of(tmp_path, {"0.png": png()}).path / "meta.json"
-    path.write_text(path.read_text().replace('"crop": "center"', '"crop": "tiles 8"'))
-    assert cached_store(tmp_path / "store").meta.crop == "center"
 
 
 def test_changed_pixels_are_found_by_verifying(tmp_path):
@@ -172,7 +173,9 @@ def test_arrays_and_pictures_of_them_give_the_store_of_their_files(tmp_path):
 
 
 def test_labels_are_those_given_in_the_order_of_the_images(tmp_path):
-    store = prepare_images(PIXELS, tmp_path / "s", labels=["b", "a", "b", "c", "a"], resolution=8)
+    store = prepare_images(
+        PIXELS, tmp_path / "s", Preparation(resolution=8), labels=["b", "a", "b", "c", "a"]
+    )
     assert (store.label_names, store.labels.tolist()) == (["a", "b", "c"], [1, 0, 1, 2, 0])
 
 

@@ -7,7 +7,7 @@ import pytest
 from commands import refused, told
 from pictures import BAD, folder, png, store_of
 
-from stylegan.data import cached_store, prepare
+from stylegan.data import Preparation, cached_store, check, prepare
 
 
 def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
@@ -19,9 +19,9 @@ def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
 
     assert cached_store(mixed, cache_dir=cache, progress=refuse).path == first.path
     others = [
-        cached_store(mixed, cache_dir=cache, resolution=8).path,
-        cached_store(mixed, cache_dir=cache, channels=1).path,
-        cached_store(mixed, cache_dir=cache, include=["a"]).path,
+        cached_store(mixed, Preparation(resolution=8), cache_dir=cache).path,
+        cached_store(mixed, Preparation(channels=1), cache_dir=cache).path,
+        cached_store(mixed, Preparation(include=["a"]), cache_dir=cache).path,
     ]
     assert len({first.path, *others}) == 4
 
@@ -83,7 +83,7 @@ def test_a_damaged_cached_store_is_made_anew(name, change, tmp_path):
 def test_cached_stores_are_listed_and_cleared(tmp_path, monkeypatch):
     monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
     sources = [folder(tmp_path / name, {"0.png": png()}) for name in "abc"]
-    a, b, c = (cached_store(source, resolution=16).path for source in sources)
+    a, b, c = (cached_store(source, Preparation(resolution=16)).path for source in sources)
     os.utime(b / "origin.json", (1, 1))
     (c / "meta.json").write_text("")
     (sources[1] / "0.png").unlink()
@@ -113,7 +113,7 @@ def test_clearing_removes_what_the_cache_made_and_nothing_else(tmp_path, monkeyp
     folder(tmp_path / "other", {"meta.json": b"", "0001.npy": b""})
     made.symlink_to(made.rename(tmp_path / "elsewhere"))
     (tmp_path / ".x.unfinished-mine").mkdir()
-    second = cached_store(source, resolution=8).path
+    second = cached_store(source, Preparation(resolution=8)).path
     (second / "notes.txt").write_text("mine")
     (second / "origin.json").write_text(100_000 * "[")  # damaged
     before = {path for path in tmp_path.rglob("*") if path.parent != second}
@@ -149,14 +149,48 @@ def test_processes_preparing_at_the_same_time_share_one_store(tmp_path):
 def test_a_store_given_as_data_is_used_if_it_is_what_is_asked_for(tmp_path):
     path = store_of(tmp_path, BAD).path
     assert cached_store(path).path == path
-    assert cached_store(path, resolution=8).images(8).shape == (2, 3, 8, 8)
+    assert cached_store(path, Preparation(resolution=8)).images(8).shape == (2, 3, 8, 8)
     refused = [
-        ("has resolution 16, 32 is asked for", {"resolution": 32}),
-        ("has 3 channels, 1 are asked for", {"channels": 1}),
-        ("crop center, pad is asked for", {"crop": "pad"}),
-        ("prepared already; sub-folders", {"include": ["a"]}),
-        ("4 of 6 images of images cannot be used", {"strict": True}),
+        ("has resolution 16, 32 is asked for", Preparation(resolution=32)),
+        ("has 3 channels, 1 are asked for", Preparation(channels=1)),
+        ("crop center, pad is asked for", Preparation(crop="pad")),
+        ("prepared already; sub-folders", Preparation(include=("a",))),
     ]
-    for words, settings in refused:
+    for words, preparation in refused:
         with pytest.raises(ValueError, match=words):
-            cached_store(path, **settings)
+            cached_store(path, preparation)
+    with pytest.raises(ValueError, match="4 of 6 images of images cannot be used"):
+        cached_store(path, strict=True)
+
+
+def flip(path, at=-1, bit=1):
+    content = bytearray(path.read_bytes())
+    content[at] ^= bit
+    path.write_bytes(content)
+
+
+DAMAGED_FILES = ["0016.npy", "0004.npy", "names.txt", "labels.npy"]
+
+
+@pytest.mark.parametrize("name", DAMAGED_FILES)
+def test_a_bit_that_changes_in_a_store_is_found_where_it_is_opened(name, tmp_path):
+    files = {"a/0.png": png(), "b/1.png": png(seed=1)}
+    store = store_of(tmp_path, files)
+    assert cached_store(store.path).names == ["a/0.png", "b/1.png"]
+    flip(store.path / name, at=-8)
+    for opened in (cached_store, check):
+        with pytest.raises(ValueError, match=rf"{name} has changed\); delete it and prepare it"):
+            opened(store.path)
+
+
+def test_a_file_that_is_gone_from_a_store_is_missed_and_the_cache_makes_it_again(tmp_path):
+    source = folder(tmp_path / "in", {"0.png": png(), "1.png": png(seed=1)})
+    store = cached_store(source, cache_dir=tmp_path / "cache")
+    (store.path / "names.txt").unlink()
+    with pytest.raises(ValueError, match=r"damaged \(names\.txt: "):
+        check(store.path)
+    again = cached_store(source, cache_dir=tmp_path / "cache")
+    assert (again.path, again.names) == (store.path, ["0.png", "1.png"])
+    flip(again.path / "0008.npy")
+    third = cached_store(source, cache_dir=tmp_path / "cache")
+    third.verify()

@@ -2,10 +2,12 @@
 
 import io
 import struct
+import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from odd_pictures import profile, tiff, with_chunk
+from PIL import Image, ImageCms
 
 from stylegan.data.images import formats, head, is_image, read_image
 
@@ -126,3 +128,93 @@ def test_what_cannot_be_decoded_is_an_error_with_its_name(content, cause):
     with pytest.raises(ValueError, match=r"broken\.png: ") as caught:
         read_image(content, name="broken.png")
     assert cause in str(caught.value)
+
+
+def test_colors_of_a_profile_become_those_of_srgb():
+    image = Image.new("RGB", (4, 4), (200, 100, 60))
+    for kind in ("PNG", "JPEG", "TIFF", "WEBP"):
+        options = {"quality": 100} if kind in ("JPEG", "WEBP") else {}
+        read = read_image(saved(image, kind, icc_profile=profile(), **options))
+        expected = np.array([227, 100, 55])  # as viewers show them
+        assert np.abs(read.transpose(1, 2, 0).astype(int) - expected).max() <= 3, kind
+    clear = Image.new("RGBA", (2, 1), (200, 100, 60, 99))
+    read = read_image(saved(clear, icc_profile=profile()), channels=4)
+    assert read[3].tolist() == [[99, 99]]
+    assert abs(int(read[0, 0, 0]) - 227) <= 1
+    indexed = image.convert("P", palette=Image.Palette.ADAPTIVE)
+    assert abs(int(read_image(saved(indexed, icc_profile=profile()))[0, 0, 0]) - 227) <= 1
+
+
+def test_a_profile_of_srgb_or_a_damaged_one_changes_nothing():
+    pixels = noise(5, 7, 3)
+    image = Image.fromarray(pixels)
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    for unused in (srgb, profile()[:200], b"no profile", b"x" * 2**21):
+        read = read_image(saved(image, icc_profile=unused))
+        np.testing.assert_array_equal(read, pixels.transpose(2, 0, 1))
+    gray = read_image(saved(Image.fromarray(GRAY), icc_profile=profile()), channels=1)
+    np.testing.assert_array_equal(gray[0], GRAY)  # a profile of colors on gray pixels
+
+
+PAIR = np.array([[0, 65535]], "<u2")
+SIZE_OF_PAIR = {256: [2], 257: [1]}
+
+
+def test_white_may_be_zero_in_a_tiff_of_16_bits():
+    for meaning, expected in ((0, [255, 0]), (1, [0, 255])):
+        content = tiff(PAIR, SIZE_OF_PAIR | {258: [16], 262: [meaning], 277: [1]})
+        assert read_image(content, channels=1).tolist() == [[expected]]
+
+
+def test_a_tiff_palette_of_8_bits_is_not_black():
+    palette = np.zeros((3, 256), int)
+    palette[:, 1] = 10, 20, 250
+    for factor in (1, 256):
+        tags = {258: [8], 262: [3], 277: [1], 320: (palette * factor).ravel().tolist()}
+        read = read_image(tiff(np.array([[0, 1]], np.uint8), SIZE_OF_PAIR | tags))
+        assert read[:, 0, 1].tolist() == [10, 20, 250], factor
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_a_tiff_of_16_bits_in_planes_is_refused_and_one_of_8_bits_is_read(channels):
+    meaning = {262: [2 if channels == 3 else 5], 277: [channels], 284: [2]}
+    starts = {273: [8 + 4 * i for i in range(channels)], 279: [4] * channels}
+    wide = tiff(
+        np.zeros((channels, 2), "<u2"), SIZE_OF_PAIR | meaning | starts | {258: [16] * channels}
+    )
+    with pytest.raises(ValueError, match=r"a\.tif: TIFF of 16 bits in separate planes"):
+        read_image(wide, name="a.tif")
+    starts = {273: [8 + 2 * i for i in range(channels)], 279: [2] * channels}
+    narrow = np.arange(2 * channels, dtype=np.uint8).reshape(channels, 1, 2)
+    content = tiff(narrow, SIZE_OF_PAIR | meaning | starts | {258: [8] * channels})
+    if channels == 3:
+        np.testing.assert_array_equal(read_image(content), narrow)
+
+
+def test_a_tiff_of_12_bits_is_refused():
+    content = tiff(np.zeros(3, np.uint8), SIZE_OF_PAIR | {258: [12], 262: [1], 277: [1]})
+    with pytest.raises(ValueError, match=r"a\.tif: TIFF of 12 bits a channel; save it"):
+        read_image(content, name="a.tif")
+
+
+def test_long_or_damaged_metadata_does_not_stand_before_sound_pixels():
+    pixels = noise(5, 7, 3)
+    png = saved(Image.fromarray(pixels))
+    text = b"Comment\0\0" + zlib.compress(bytes(2**21))
+    palette = with_chunk(saved(Image.fromarray(pixels).quantize(9)), b"zTXt", text)
+    for content in (
+        with_chunk(png, b"zTXt", text),
+        with_chunk(png, b"iCCP", text),
+        saved(Image.fromarray(pixels), exif=b"this is not EXIF"),
+        saved(Image.fromarray(pixels), "WEBP", exif=b"this is not EXIF", lossless=True),
+    ):
+        np.testing.assert_array_equal(read_image(content), pixels.transpose(2, 0, 1))
+        assert head(io.BytesIO(content)) == (7, 5, "RGB")
+    assert read_image(palette).shape == (3, 5, 7)
+    with pytest.raises(ValueError, match=r"a\.png: "):  # its pixels are cut
+        read_image(with_chunk(png, b"zTXt", text)[:-40], name="a.png")
+
+
+def test_every_name_that_pillow_knows_is_one_of_an_image():
+    for name in ("a.jfif", "A.JPE", "b.HEIC", "c.hif", "d.apng", "e.dib", "f.TIF"):
+        assert is_image(name) == (name != "e.dib"), name

@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 
 import numpy as np
 import pytest
@@ -126,3 +127,45 @@ def test_a_run_on_vectors_goes_on_exactly(tmp_path):
     assert loaded.label("smile=0.25,0=0.75").tolist() == [[0.75, 0.25]]
     with pytest.raises(ValueError, match="was trained on other"):
         run(config, stored("2", 0.4), tmp_path / "run")
+
+
+def test_names_of_classes_go_by_their_numbers(tmp_path):
+    names = {"dog": 1, "cat": 0}
+    store = store_of(tmp_path, with_json([0, 1, 1], label_names=names))
+    assert (store.label_names, store.labels.tolist()) == (["cat", "dog"], [0, 1, 1])
+
+
+@pytest.mark.parametrize("names", ["cat", None, [None, "dog"], {"cat": 0, "dog": 2}, {"a": "b"}, 3])
+def test_label_names_that_are_none_are_refused(names, tmp_path):
+    message = fault_of(tmp_path, with_json([0, 1, 1], label_names=names))
+    assert "label_names must be a list of texts, or numbers from 0 by name" in message
+
+
+def test_labels_find_the_names_of_files_that_a_mac_has_decomposed(tmp_path):
+    composed, decomposed = (unicodedata.normalize(form, "über/é.png") for form in ("NFC", "NFD"))
+    assert composed != decomposed
+    for i, (file, label) in enumerate([(decomposed, composed), (composed, decomposed)]):
+        lines = f"{label},wild\nb.png,tame".encode()
+        files = {file: png(), "b.png": png(seed=1), "labels.csv": lines}
+        store = store_of(tmp_path / str(i), files)
+        assert dict(zip(store.names, store.labels, strict=True))[file] == 1
+        assert store.label_names == ["tame", "wild"]
+
+
+def test_labels_that_match_nothing_show_a_name_of_each_side(tmp_path):
+    message = fault_of(tmp_path, with_csv("img/0.png,a", "img/1.png,b"))
+    assert "3 images without a label in it: 00000/img0.png" in message
+    assert "it names img/0.png" in message
+
+
+@pytest.mark.parametrize("make", [folder, archive])
+def test_the_only_folder_of_a_zip_or_folder_is_looked_through(make, tmp_path):
+    inside = {f"photos/{name}": content for name, content in IMAGES.items()}
+    store = prepare(make(tmp_path / "photos.zip", inside), tmp_path / "a")
+    assert store.label_names == ["00000", "00001"]
+    labelled = {f"photos/{name}": content for name, content in with_json([5, 6, 5]).items()}
+    findings = check(make(tmp_path / "labelled.zip", labelled))
+    assert (findings.label_names, findings.ignored) == (["5", "6"], [])
+    assert findings.notes == ["labels are those in photos/dataset.json, not the sub-folders"]
+    flat = {f"photos/{i}.png": png(seed=i) for i in range(2)}
+    assert check(make(tmp_path / "flat.zip", flat)).label_names == []  # not one class, photos

@@ -7,8 +7,8 @@ from PIL import Image
 
 from stylegan import Generator, NetworkConfig, sampling
 from stylegan.config import build_config
-from stylegan.data import Store, prepare
-from stylegan.data.check import chosen
+from stylegan.data import Preparation, Store, prepare
+from stylegan.data.check import needed_channels
 from stylegan.data.images import Fit, premultiplied, unpremultiply
 from stylegan.files.loaded import LoadedGenerator
 
@@ -35,7 +35,9 @@ def noise(*shape):
 def test_pad_keeps_every_pixel_of_the_aspect_between_black_bars(crop, size, rectangle, tmp_path):
     width, height = size
     pixels = noise(height, width, 3)
-    store = prepare(saved(tmp_path / "in" / "0.png", pixels), tmp_path / "store", crop=crop)
+    store = prepare(
+        saved(tmp_path / "in" / "0.png", pixels), tmp_path / "store", Preparation(crop=crop)
+    )
     assert (store.resolution, store.active_rectangle) == (32, rectangle)
     top, bottom, left, right = rectangle
     image = store.images(32)[0].copy()
@@ -59,7 +61,7 @@ def test_a_generator_knows_the_crop_from_its_rectangle_and_shows_that_part(crop)
 @pytest.mark.parametrize("crop", ["Center", "pad 0:1"])
 def test_other_crops_are_refused_everywhere(crop, tmp_path):
     with pytest.raises(ValueError, match=r"crop must be center, pad, stretch or 'pad W:H'"):
-        prepare(tmp_path, tmp_path / "store", crop=crop)
+        prepare(tmp_path, tmp_path / "store", Preparation(crop=crop))
     with pytest.raises(ValueError, match=r"data.*crop must be center"):
         build_config({"data": {"crop": crop}})
 
@@ -78,7 +80,7 @@ def test_transparent_pixels_do_not_colour_the_averages(tmp_path):
     pixels[...] = (0, 255, 0, 0)  # green that nobody sees
     pixels[:, ::2] = (200, 100, 50, 255)
     source = saved(tmp_path / "in" / "0.png", pixels)
-    store = prepare(source, tmp_path / "store", channels=4, premultiply=True)
+    store = prepare(source, tmp_path / "store", Preparation(channels=4, premultiplied=True))
     assert Store(store.path).meta.premultiplied
     shown = store.pictures(store.images(4)[0])
     assert np.abs(shown[:, 0, 0].astype(int) - (200, 100, 50, 128)).max() <= 1
@@ -107,7 +109,9 @@ COLOURED, CLEAR = noise(8, 8, 3), noise(8, 8, 4)
 def test_channels_are_chosen_by_what_is_seen(files, channels, words, tmp_path):
     for name, pixels in enumerate(files):
         source = saved(tmp_path / "in" / f"{name}.png", pixels)
-    found, why = chosen(source)
+    found, why = needed_channels(source)
     assert found == channels and words in why
-    made = prepare(source, tmp_path / "store", channels=channels, premultiply=channels == 4)
-    assert chosen(made.path)[0] == channels
+    made = prepare(
+        source, tmp_path / "store", Preparation(channels=channels, premultiplied=channels == 4)
+    )
+    assert needed_channels(made.path)[0] == channels

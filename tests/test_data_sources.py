@@ -1,12 +1,14 @@
 """Folders and zips: what is found, what is refused."""
 
 import os
+import warnings
 import zipfile
 
 import pytest
 from pictures import MIXED, MIXED_NAMES, archive, folder, png, store_of
 
-from stylegan.data import Store, check, is_store, open_source, prepare
+from stylegan.data import Skipped, Store, check, is_store, open_source, prepare
+from stylegan.data.check import grouped
 
 
 def test_names_are_sorted_hidden_files_unseen_and_others_ignored(mixed):
@@ -102,3 +104,37 @@ def test_entries_of_a_zip_that_cannot_be_read_are_left_out(tmp_path):
     assert store.names == ["good.png"]
     reasons = dict(store.skipped)
     assert "encrypted" in reasons["locked.png"] and "Bad CRC" in reasons["size.png"]
+
+
+def test_files_of_a_zip_that_have_one_name_or_lead_out_of_it_are_named(tmp_path):
+    path = tmp_path / "images.zip"
+    with zipfile.ZipFile(path, "w") as out, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of zipfile, for the second a.png
+        for i, name in enumerate(["a.png", "a.png", "x\\c.png", "x/c.png", "../b.png", "/d.png"]):
+            out.writestr(name, png(seed=i))
+    store = prepare(path, tmp_path / "store")
+    assert store.names == ["a.png", "x/c.png"]
+    assert [(name, reason) for name, reason in store.skipped] == [
+        ("a.png", "the zip holds another file of this name"),
+        ("x/c.png", "the zip holds another file of this name"),
+        ("../b.png", "its name leads out of the zip"),
+        ("/d.png", "its name leads out of the zip"),
+    ]
+    assert (
+        "left out: 2 images: its name leads out of the zip: ../b.png, /d.png" in check(path).lines()
+    )
+
+
+def test_reasons_that_differ_in_numbers_are_one_group_and_all_others_are_named():
+    damaged = [Skipped(f"{i}.png", f"broken chunk at 0x7f{i:02d}a") for i in range(9)]
+    others = [Skipped(f"{kind}.jpg", f"fault {kind}") for kind in "abcdefghij"]
+    lines = grouped([*damaged, *others])
+    assert lines[0].startswith("9 images: broken chunk at 0x7f00a: 0.png, 1.png")
+    assert lines[-1] == "3 images for other reasons: h.jpg, i.jpg, j.jpg"
+
+
+def test_content_decides_what_a_heic_picture_is(tmp_path):
+    files = {"a.HEIC": png(), "b.jpg": b"\0\0\0\x18ftypheic" + bytes(40), "c.png": png(seed=1)}
+    store = store_of(tmp_path, files)
+    assert store.names == ["a.HEIC", "c.png"]
+    assert [name for name, _ in store.skipped] == ["b.jpg"]

@@ -10,7 +10,7 @@ from pictures import folder, png
 from PIL import Image
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from stylegan.data import cached_store, check, open_source, prepare
+from stylegan.data import Preparation, cached_store, check, open_source, prepare
 from stylegan.data.prepare import pyramid
 
 LABELS = np.eye(3, dtype=np.float32)[[2, 0, 0, 2, 2]]
@@ -92,9 +92,13 @@ def assert_same_store(found, wanted):
 def test_tfrecords_give_the_store_of_the_same_pictures_as_a_folder(channels, tmp_path):
     pixels = images(channels=channels)
     path = official_set(tmp_path / "records", pixels, labels=None)
-    wanted = prepare(as_folder(tmp_path / "images", pixels), tmp_path / "a", channels=channels)
+    wanted = prepare(
+        as_folder(tmp_path / "images", pixels), tmp_path / "a", Preparation(channels=channels)
+    )
     for i, source in enumerate((path, path / "mine-r04.tfrecords")):
-        assert_same_store(prepare(source, tmp_path / str(i), channels=channels), wanted)
+        assert_same_store(
+            prepare(source, tmp_path / str(i), Preparation(channels=channels)), wanted
+        )
     folder(path, {"b/c/d.png": png()})  # pictures beside them are taken instead
     assert open_source(path).names == ["b/c/d.png"]
 

@@ -19,7 +19,7 @@ from two_processes import (
     work,
 )
 
-from stylegan.data import cached_store
+from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 
@@ -29,7 +29,7 @@ def gray_store(folder):
     folder.mkdir()
     for i in range(16):
         Image.fromarray(np.full((16, 16, 3), i, np.uint8)).save(folder / f"{i:02d}.png")
-    return cached_store(folder, resolution=16, cache_dir=folder.parent / "cache")
+    return cached_store(folder, Preparation(resolution=16), cache_dir=folder.parent / "cache")
 
 
 @pytest.fixture(scope="module")

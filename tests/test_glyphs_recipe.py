@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("fontTools")
-from stylegan.data import prepare
+from stylegan.data import Preparation, prepare
 
 DATASETS = Path(__file__).parents[1] / "datasets"
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -70,7 +70,8 @@ def test_a_package_becomes_a_folder_for_each_character_and_says_its_licence(tmp_
     licenses = (out / "LICENSES.txt").read_text()
     assert "== fonts-x\nDejaVu Sans: " in licenses and "free as in speech" in licenses
     stores = [
-        prepare(path, tmp_path / name, channels=1) for path, name in ((out, "a"), (archive, "b"))
+        prepare(path, tmp_path / name, Preparation(channels=1))
+        for path, name in ((out, "a"), (archive, "b"))
     ]
     for store in stores:
         assert store.label_names == list(recipe.CHARACTERS)

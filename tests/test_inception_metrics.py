@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_training import write_pictures
 
-from stylegan.data import cached_store
+from stylegan.data import Preparation, cached_store
 from stylegan.files.loading import load_generator
 from stylegan.metrics import GeneratorSamples, Tools, evaluate, families, features, parse
 
@@ -54,7 +54,7 @@ def weights(tmp_path_factory):
 def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     pictures = write_pictures(folder / "pictures", n=REALS, size=32)
-    return cached_store(pictures, resolution=32, cache_dir=folder / "cache")
+    return cached_store(pictures, Preparation(resolution=32), cache_dir=folder / "cache")
 
 
 @pytest.fixture

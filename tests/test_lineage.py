@@ -11,7 +11,7 @@ from tiny_training import QUIET, SHORT, tiny_config, write_pictures
 
 from stylegan.cli.files import facts_of
 from stylegan.config import load_config, read_stored_config
-from stylegan.data import cached_store
+from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own, read_snapshot
 from stylegan.files.loading import load_source
@@ -90,7 +90,9 @@ def test_official_weights_carry_their_licence_through_conversion_and_training(st
     network = dataclasses.asdict(read_snapshot(SNAPSHOT).generator.config)
     write_pictures(tmp_path / "larger", size=network["resolution"])
     larger = cached_store(
-        tmp_path / "larger", resolution=network["resolution"], cache_dir=tmp_path / "cache"
+        tmp_path / "larger",
+        Preparation(resolution=network["resolution"]),
+        cache_dir=tmp_path / "cache",
     )
     lines = []
     trained(larger, tmp_path / "run", tmp_path / "ffhq.pt", lines, network=network)

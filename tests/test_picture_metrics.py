@@ -10,7 +10,7 @@ import torch
 from commands import refused, stylegan
 from tiny_training import write_pictures
 
-from stylegan.data import cached_store, prepare
+from stylegan.data import Preparation, cached_store, prepare
 from stylegan.metrics import Pictures, holds_pictures, parse
 
 
@@ -48,7 +48,7 @@ def test_all_pictures_are_measured_and_the_line_says_which(samples, reals, tmp_p
     assert protocol["fakes"] == {
         "resolution": 16,
         "seed": 0,
-        "pictures": cached_store(samples, resolution=16).identity(16),
+        "pictures": cached_store(samples, Preparation(resolution=16)).identity(16),
         "of": 20,
         "left_out": 1,
         "channels": 3,
@@ -71,7 +71,7 @@ def test_folder_zip_and_store_of_the_same_pictures_give_the_same_number(samples,
 
 def test_a_number_in_the_name_takes_so_many_from_the_whole_folder(samples, reals):
     pictures = Pictures.of(samples, reals, batch=2)
-    shown = cached_store(samples, resolution=16).images(16)
+    shown = cached_store(samples, Preparation(resolution=16)).images(16)
     np.testing.assert_array_equal(torch.cat(list(pictures.fakes(5))), shown[::4])
     assert parse("swd,eff-fd2k", 20) == parse("swd20,eff-fd2k")
     with pytest.raises(ValueError, match="30 pictures were asked for, and there are 20"):
@@ -90,7 +90,7 @@ def test_other_sizes_are_refused_unless_a_resolution_is_asked_for(size, real_siz
 
 
 def test_channels_are_those_of_a_store(samples, reals, tmp_path):
-    gray = prepare(samples, tmp_path / "gray", channels=1)
+    gray = prepare(samples, tmp_path / "gray", Preparation(channels=1))
     pictures = Pictures.of(gray.path, reals)
     assert next(pictures.fakes(20)).shape[1] == next(pictures.reals(14)).shape[1] == 1
 

@@ -13,7 +13,7 @@ from tiny_training import SHORT, counts, run, skips, stage, step, tiny_config
 from torch import nn
 
 from stylegan.config import bundled, load_config, to_toml
-from stylegan.data import cached_store
+from stylegan.data import Preparation, cached_store
 from stylegan.networks import Generator
 from stylegan.ops import float32_products, in_float32, resolved_precision
 from stylegan.report import write_report
@@ -292,7 +292,9 @@ SMALL = (  # the quickstart's pictures at 32x32 from the start; the paper's gamm
 def late_losses(precision, cache_dir):
     """Averages of every metric over the last 100 of 300 steps on the bundled pictures."""
     config = load_config("quickstart", [*SMALL, f'precision="{precision}"'])
-    store = cached_store(bundled("datasets/people-64.zip"), resolution=32, cache_dir=cache_dir)
+    store = cached_store(
+        bundled("datasets/people-64.zip"), Preparation(resolution=32), cache_dir=cache_dir
+    )
     state, sums = TrainState.create(config), {}
     feed = Feed(state, store, workers=0)
     for i in range(300):

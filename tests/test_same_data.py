@@ -3,11 +3,12 @@
 import io
 
 import pytest
-from pictures import folder, png, store_of
+from pictures import folder, heic, png, store_of
 from PIL import Image
 from tiny_training import run, tiny_config
 
-from stylegan.data import Store, cached_store, images, sources
+from stylegan.data import Preparation, Store, cached_store, images
+from stylegan.data import cache as cache_module
 from stylegan.files import checkpoint
 from stylegan.run_folder import RunFolder
 
@@ -56,28 +57,28 @@ def test_a_run_on_the_averages_of_larger_pictures_knows_them_from_the_same_made_
 def test_the_store_before_stays_and_a_refusal_names_what_changed(tmp_path):
     source = folder(tmp_path / "in", {f"{i}.png": png(seed=i) for i in range(4)})
     cache, config = tmp_path / "cache", tiny_config(schedule={"total_kimg": 0.036})
-    before = cached_store(source, resolution=16, cache_dir=cache)
+    before = cached_store(source, Preparation(resolution=16), cache_dir=cache)
     run(config, before, tmp_path / "run", stop_at=20)
     folder(source, {"1.png": png(seed=9), "new.png": png()})
     (source / "2.png").unlink()
-    after = cached_store(source, resolution=16, cache_dir=cache, begun=True)
+    after = cached_store(source, Preparation(resolution=16), cache_dir=cache)
     changes = r"\(added: new\.png; removed: 2\.png; changed: 1\.png\).* --init-from"
     with pytest.raises(ValueError, match=changes):
         run(config, after, tmp_path / "run")
     assert run(config, Store(before.path), tmp_path / "run").finished
 
 
-def test_pictures_that_become_readable_do_not_stop_a_run(tmp_path, monkeypatch):
-    source = folder(tmp_path / "in", {"0.png": png(), "1.heic": png(seed=1)})
-    cache, told = tmp_path / "cache", []
-    for module in (images, sources):
-        monkeypatch.setattr(module, "extensions", lambda: (".png",))
-    before = cached_store(source, cache_dir=cache)
-    for module in (images, sources):
-        monkeypatch.setattr(module, "extensions", lambda: (".png", ".heic"))
-    kept = cached_store(source, cache_dir=cache, begun=True, tell=told.append)
-    assert (kept.path, told) == (
-        before.path,
-        ["HEIC pictures stay left out, as they were when the run began"],
-    )
-    assert cached_store(source, cache_dir=cache).names == ["0.png", "1.heic"]
+def test_a_run_is_refused_pictures_that_have_become_readable_by_name(tmp_path, monkeypatch):
+    source = folder(tmp_path / "in", {"0.png": png(), "1.heic": heic(seed=1)})
+    cache, config = tmp_path / "cache", tiny_config(schedule={"total_kimg": 0.036})
+    with monkeypatch.context() as without_heif:
+        for module in (images, cache_module):
+            without_heif.setattr(module, "formats", lambda: ("PNG", "JPEG"))
+        before = cached_store(source, cache_dir=cache)
+    assert before.skipped == [("1.heic", "a HEIC picture; pip install pillow-heif to read it")]
+    run(config, before, tmp_path / "run", stop_at=20)
+    after = cached_store(source, cache_dir=cache)
+    assert after.names == ["0.png", "1.heic"]
+    with pytest.raises(ValueError, match=r"added: 1\.heic"):
+        run(config, after, tmp_path / "run")
+    assert run(config, before, tmp_path / "run").finished

@@ -9,7 +9,7 @@ from tiny_training import QUIET, SHORT, tiny_config, write_pictures
 
 from stylegan.cli.setup import resolve_setup
 from stylegan.config import build_config, merge, to_dict, to_toml
-from stylegan.data import cached_store
+from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
 from stylegan.files.formats import own
 from stylegan.files.loading import load_source
@@ -35,7 +35,9 @@ def train(folder, name, *, resolution=16, init_from=None, **changes):
     lines = []
     config = tiny_config(**merge({"network": {"resolution": resolution}}, changes))
     store = cached_store(
-        folder / "pictures", resolution=resolution, cache_dir=folder / f"cache{resolution}"
+        folder / "pictures",
+        Preparation(resolution=resolution),
+        cache_dir=folder / f"cache{resolution}",
     )
     out = folder / name
     return start(config, store, out, init_from=init_from, tell=lines.append, **QUIET), lines

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stylegan.data import Store, cached_store
+from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loading import load_source
 
 BATCH, HELD_OUT = 64, 2000
@@ -98,7 +98,7 @@ def learn(store: Store, groups: dict[str, list[int]], epochs: int) -> Reader:
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/attributes"))
 def main(data: str, source: str, samples: int, epochs: int, out: Path) -> None:
     """Print a table of DATA's attributes and those of the samples of SOURCE at psi 1."""
-    store = cached_store(data, resolution=64, labels=True)
+    store = cached_store(data, Preparation(resolution=64), labels=True)
     groups: dict[str, list[int]] = {}
     for column, name in enumerate(store.label_names):
         groups.setdefault(name.split("=")[0], []).append(column)

@@ -3,13 +3,16 @@
 import shlex
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, note, progress_bar, refuse_left_out, say
 from stylegan.messages import aligned, count, listed, readable, suggestion
+
+if TYPE_CHECKING:
+    from stylegan.data import Preparation
 
 READING = options.together(
     click.option("--resolution", type=int, help="Resolution below which images are left out."),
@@ -25,20 +28,29 @@ READING = options.together(
 )
 
 
-def settings_of(
+def preparation_of(
     source: Path,
+    *,
+    resolution: int | None,
     crop: str | None,
     aspect: str | None,
     channels: "int | Literal['auto']",
-    **settings: Any,
-) -> dict[str, Any]:
-    """What the options of READING say to the library, with the channels that a source has."""
-    from stylegan.data.check import chosen
+    include: tuple[str, ...],
+) -> "Preparation":
+    """What the options of READING ask for, with the channels that a source needs."""
+    from stylegan.data import Preparation
+    from stylegan.data.check import needed_channels
 
     if channels == "auto":
-        channels, why = chosen(source, settings["include"])
-        say(why)
-    return settings | {"crop": options.crop_of(crop, aspect) or "center", "channels": channels}
+        channels, reason = needed_channels(source, include)
+        say(reason)
+    return Preparation(
+        resolution=resolution,
+        crop=options.crop_of(crop, aspect) or "center",
+        channels=channels,
+        premultiplied=channels == 4,
+        include=include,
+    )
 
 
 @click.command(cls=Command)
@@ -46,7 +58,7 @@ def settings_of(
 @click.argument("out", type=values.OUTPUT)
 @READING
 @click.option("--strict", is_flag=True, help="Refuse a source with images that cannot be used.")
-def prepare(source: Path, out: Path, strict: bool, **reading: Any) -> None:
+def prepare(source: Path, out: Path, strict: bool, workers: int | None, **reading: Any) -> None:
     """Make the store OUT of all images of SOURCE: a folder, a zip or TFRecords.
 
     `train --data FOLDER` does this by itself; a store of your own can be kept, moved and shared.
@@ -59,12 +71,13 @@ def prepare(source: Path, out: Path, strict: bool, **reading: Any) -> None:
     from stylegan.data.check import grouped
     from stylegan.data.images import MODES
 
-    settings = settings_of(source, **reading)
-    opened = data.open_source(source, include=settings.pop("include"))
+    preparation = preparation_of(source, **reading)
+    opened = data.open_source(source, include=preparation.include)
     say(*opened.notes())
-    settings |= {"strict": strict, "premultiply": settings["channels"] == 4}
     with progress_bar("img") as progress:
-        store = data.prepare(opened, out, progress=progress, **settings)
+        store = data.prepare(
+            opened, out, preparation, strict=strict, workers=workers, progress=progress
+        )
     size = store.resolution
     say(
         f"{readable(out)}: {count(store.num_images, 'image')} of {size}x{size}, "
@@ -85,7 +98,14 @@ def prepare(source: Path, out: Path, strict: bool, **reading: Any) -> None:
 @click.option("--strict", is_flag=True, help="End with exit code 1 if an image cannot be used.")
 @click.option("--list", "every", is_flag=True, help="Name every image that cannot be used.")
 @click.pass_context
-def check(ctx: click.Context, source: Path, strict: bool, every: bool, **reading: Any) -> None:
+def check(
+    ctx: click.Context,
+    source: Path,
+    strict: bool,
+    every: bool,
+    workers: int | None,
+    **reading: Any,
+) -> None:
     """Read every image of a folder, zip or store, and say what is there and what is wrong.
 
     The table says how many images are large enough for each resolution. Nothing is written.
@@ -95,9 +115,9 @@ def check(ctx: click.Context, source: Path, strict: bool, every: bool, **reading
     """
     from stylegan import data
 
-    settings = settings_of(source, **reading)
+    preparation = preparation_of(source, **reading)
     with progress_bar("img") as progress:
-        findings = data.check(source, progress=progress, **settings)
+        findings = data.check(source, preparation, workers=workers, progress=progress)
     say(*findings.lines())
     if every:
         say(*(f"  {readable(name)}: {readable(reason)}" for name, reason in findings.skipped))

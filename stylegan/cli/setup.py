@@ -1,5 +1,6 @@
 """What a `train` command means: asked, remembered or chosen; and what a user is told of it."""
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def resolve_setup(
     """
     from stylegan import distributed
     from stylegan.config import AUTO, flatten, load_config, read_config_file
-    from stylegan.data.check import chosen
+    from stylegan.data.check import needed_channels
     from stylegan.fitting import Facts, as_options, choose, fitted, implied, named
     from stylegan.networks import NetworkConfig
     from stylegan.training.preflight import largest_step
@@ -86,7 +87,7 @@ def resolve_setup(
     )
     asked = [*before, *overrides, *after]
     if channels == "auto" and not stored:  # a run that has begun keeps its own
-        channels, why = chosen(source, load_config(None, asked).data.include)
+        channels, why = needed_channels(source, load_config(None, asked).data.include)
         lines.append(why)
     if isinstance(channels, int):
         alpha = channels == 4 and (not stored or stored.network.premultiplied)  # older runs are not
@@ -161,23 +162,20 @@ def looked_at(source: Path, config: "TrainConfig", *, decode: bool = False) -> "
     """What the images of a source are like. ValueError if there are none, or no labels although
     `config` asks for them."""
     from stylegan.data import check
-    from stylegan.training.run import fit_to_data
+    from stylegan.training.run import fit_to_data, preparation_for
 
     with progress_bar("img") as progress:
-        found = check(
-            source,
-            resolution=config.network.resolution if decode else None,
-            crop=config.data.crop,
-            channels=config.network.image_channels,
-            include=config.data.include,
-            decode=decode,
-            progress=progress,
+        preparation = preparation_for(config)
+        if not decode:  # then all sizes are of interest
+            preparation = dataclasses.replace(preparation, resolution=None)
+        findings = check(source, preparation, decode=decode, progress=progress)
+    if not findings.reach():
+        raise ValueError(
+            "; ".join([f"no image of {source} can be used", *findings.left_out_lines()])
         )
-    if not found.reach():
-        raise ValueError("; ".join([f"no image of {source} can be used", *found.left_out_lines()]))
-    if not found.label_names:
-        fit_to_data(config, found)  # refuses those that are asked for, before anything is told
-    return found
+    if not findings.label_names:
+        fit_to_data(config, findings)  # refuses those that are asked for, before anything is told
+    return findings
 
 
 def found_lines(findings: "Findings") -> list[str]:

@@ -109,12 +109,13 @@ def train(
     import torch
 
     from stylegan import training
+    from stylegan.data import cached_store
     from stylegan.distributed import on_all_ranks, process_group
     from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.preflight import memory_and_cores
-    from stylegan.training.run import check_unchanged, fit_to_data, open_store
+    from stylegan.training.run import check_unchanged, fit_to_data, preparation_for
 
     if debug:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
@@ -134,9 +135,15 @@ def train(
             return
         check_unchanged(run, setup.config)  # before images are prepared
         begun = run.saved()
-        how: dict[str, Any] = {"strict": strict, "begun": begun > 0, "tell": print_hint}
         with progress_bar("img") as progress:
-            store = open_store(setup.source, setup.config, progress=progress, **how)
+            store = cached_store(
+                setup.source,
+                preparation_for(setup.config),
+                labels=setup.config.data.labels,
+                strict=strict,
+                progress=progress,
+                tell=print_hint,
+            )
         config = fit_to_data(setup.config, store)
         if setup.own and not begun:
             print_hint(*advice(store.num_images, config, started=setup.start is not None))

@@ -5,18 +5,18 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from stylegan import distributed
 from stylegan.disk import write_text
 from stylegan.messages import listed, readable
 
-from .images import HEIC, Crop, Fit
-from .prepare import ProgressCallback, check_settings, prepare, refuse_skipped
-from .sources import Source, open_source
+from .images import formats
+from .preparation import Preparation
+from .prepare import ANY, ProgressCallback, prepare, refuse_skipped
+from .sources import Source, open_source, status_of
 from .store import META, ORIGIN, Store, StoreMeta, is_store, remove_files
 
 NAME = re.compile(r"[\w.-]+-(auto|\d+)-[0-9a-f]{16}")  # of a cached store
@@ -34,15 +34,10 @@ def default_cache_dir() -> Path:
 
 def cached_store(
     data: str | Path,
+    preparation: Preparation = ANY,
     *,
-    resolution: int | None = None,
-    crop: Crop = "center",
-    channels: int = 3,
-    premultiply: bool = False,
-    include: Sequence[str] = (),
     strict: bool = False,
     labels: bool = False,
-    begun: bool = False,
     cache_dir: str | Path | None = None,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
@@ -50,56 +45,48 @@ def cached_store(
 ) -> Store:
     """The store of a folder or zip, made on first use and again if it is damaged or files change.
 
-    `data` may be a store of the settings asked for, or of a higher resolution. `labels` refuses,
-    before any work, files whose labels cannot be read. With `begun`, HEIC pictures that could not
-    be read when a run began stay left out.
+    `data` may be a store of the settings asked for, or of a higher resolution. `strict` refuses
+    images that cannot be used, `labels`, before any work, files whose labels cannot be read.
 
-    All processes call it; the first of each machine prepares, the first of all shows its progress
-    and tells what is not taken and written. Of programs that prepare at once, the fastest is used.
+    All processes call it; the first of each machine prepares and reads all files once, in search of
+    damage; the first of all shows its progress and tells what is not taken and written.
     """
-    check_settings(resolution, crop, channels, premultiply)
-    asked: dict[str, Any] = {"resolution": resolution, "crop": crop, "channels": channels}
-    named = [*asked.values(), *["premultiplied"] * premultiply]  # decide the store's name
-    asked["premultiply"] = premultiply
     first = distributed.rank() == 0
     say = tell if first else lambda text: None
-    folder = Path(cache_dir or default_cache_dir())
 
-    def find_or_prepare() -> Store:
-        if is_store(data):
-            store = Store(data)
-            check_matching(store, asked, include)
-            return store
-        source = open_source(data, include=include)
+    def of_files() -> Store:
+        source = open_source(data, include=preparation.include)
         if labels and source.labels is None:
             raise ValueError(f"labels were asked for, but {source.why_no_labels}")
         for note in source.notes():
             say(note)
-        path = path_of(folder, source, source.names, named)
-        found = sound_store(path)
-        if begun and found is None:
-            others = [name for name in source.names if not name.lower().endswith(HEIC)]
-            found = sound_store(path_of(folder, source, others, named))
-            if found is not None:
-                say("HEIC pictures stay left out, as they were when the run began")
-        if found is None:
-            how = asked | {"workers": workers, "progress": progress if first else None}
+        path = path_of(Path(cache_dir or default_cache_dir()), source, preparation)
+        store = sound_store(path, preparation.resolution)
+        if store is None:
             try:
-                found = prepare(source, path, strict=strict, tell=say, **how)
+                store = prepare(
+                    source,
+                    path,
+                    preparation,
+                    strict=strict,
+                    workers=workers,
+                    progress=progress if first else None,
+                    tell=say,
+                )
             except (OSError, ValueError):
-                found = sound_store(path)  # if another program was faster
-                if found is None:
+                store = sound_store(path, preparation.resolution)  # another program was faster
+                if store is None:
                     raise
-        with contextlib.suppress(OSError):  # a cache that belongs to somebody else
-            if (origin := found.path / ORIGIN).is_file():
-                os.utime(origin)  # the time of the last use
-            else:
-                about = {"source": str(source.path.resolve()), "include": list(include)}
-                write_text(origin, json.dumps(about) + "\n")
-        return found
+        mark_used(store, source, preparation)
+        return store
 
     def opened() -> Store:
-        store = find_or_prepare()
+        if is_store(data):
+            store = Store(data)
+            store.check_fits(preparation)
+            verify_once(store, preparation.resolution)
+        else:
+            store = of_files()
         if strict:
             refuse_skipped(store.skipped, store.num_images, readable(store.meta.source))
         store.origin = Path(data)
@@ -108,60 +95,81 @@ def cached_store(
     return distributed.on_all_ranks(opened)
 
 
-def path_of(folder: Path, source: Source, names: Sequence[str], settings: Sequence[Any]) -> Path:
-    """Where the store of these files of a source is in the cache, or will be."""
-    key = repr((source.fingerprint(names), 1, *settings))
+def mark_used(store: Store, source: Source, preparation: Preparation) -> None:
+    """Keep where the images of a cached store came from, and that it is in use now."""
+    with contextlib.suppress(OSError):  # a cache that belongs to somebody else
+        if (origin := store.path / ORIGIN).is_file():
+            os.utime(origin)  # the time of the last use
+        else:
+            about = {"source": str(source.path.resolve()), "include": list(preparation.include)}
+            write_text(origin, json.dumps(about) + "\n")
+
+
+def path_of(folder: Path, source: Source, preparation: Preparation) -> Path:
+    """Where the store of a source is in the cache, or will be. Formats that not every machine reads
+    are part of the name: with one more, more pictures may be usable."""
+    key = repr((source.fingerprint(), StoreMeta.version, formats(), *preparation.key()))
     digest = hashlib.sha256(key.encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.-]+", "-", source.path.resolve().stem)[:40].lstrip(".-")
-    return folder / f"{name or 'data'}-{settings[0] or 'auto'}-{digest}"
+    return folder / f"{name or 'data'}-{preparation.resolution or 'auto'}-{digest}"
 
 
-def sound_store(path: Path) -> Store | None:
+def sound_store(path: Path, resolution: int | None) -> Store | None:
     """The cached store; None if it must be made, for which a damaged one is removed."""
     try:
-        return Store(path) if path.is_dir() else None
+        if not path.is_dir():
+            return None
+        store = Store(path)
+        verify_once(store, resolution)
+        return store
     except (FileNotFoundError, ValueError):
         if not path.is_symlink():
             remove_files(path)
         return None
 
 
+VERIFIED: set[tuple[object, ...]] = set()  # stores that this process has read, and how far
+
+
+def verify_once(store: Store, resolution: int | None) -> None:
+    """Compare the files up to `resolution` with their checksums, in the first process of each
+    machine, unless it has done so and no file was written since."""
+    if distributed.local_rank() > 0:
+        return
+    files = sorted(store.path / name for name in store.meta.checksums)
+    state = (resolution, *((file, *status_of(file)) for file in files if file.exists()))
+    if state not in VERIFIED:
+        store.verify(resolution)
+        VERIFIED.add(state)
+
+
 def changes_since(store: Store, known: str, resolution: int, *, labels: bool) -> str:
     """Which images of `store` differ from those of the cached one with the training identity
     `known`; empty if that is there no more."""
-    for one in cached_stores(store.path.parent):
+    for cached in cached_stores(store.path.parent):
         with contextlib.suppress(OSError, ValueError):
-            before = Store(one.path)
-            if before.training_identity(resolution, labels=labels) != known:
-                continue
-            old, new = (
-                dict(zip(s.names, map(bytes, s.images(min(16, s.resolution))), strict=True))
-                for s in (before, store)
-            )
-            groups = {"added": new.keys() - old.keys(), "removed": old.keys() - new.keys()}
-            groups["changed"] = {name for name in new.keys() & old.keys() if new[name] != old[name]}
-            some = {k: listed([*map(readable, sorted(v))], 3, ", ") for k, v in groups.items() if v}
-            return "; ".join(f"{what}: {names}" for what, names in some.items())
+            before = Store(cached.path)
+            if before.training_identity(resolution, labels=labels) == known:
+                return differences(before, store)
     return ""
 
 
-def check_matching(store: Store, asked: Mapping[str, Any], include: Sequence[str]) -> None:
-    """ValueError unless the store was prepared as asked."""
-    meta, problem = store.meta, None
-    resolution, crop, channels = asked["resolution"], asked["crop"], asked["channels"]
-    if (resolution or 0) > meta.resolution:
-        problem = f"has resolution {meta.resolution}, {resolution} is asked for"
-    elif channels != meta.channels:
-        problem = f"has {meta.channels} channels, {channels} are asked for"
-    elif asked["premultiply"] != meta.premultiplied:
-        has = "has colours that are" + ("" if meta.premultiplied else " not")
-        problem = f"{has} multiplied by alpha, --channels RGBA multiplies them"
-    elif Fit.of(crop) != Fit.of(meta.crop):
-        problem = f"was prepared with crop {meta.crop}, {crop} is asked for"
-    elif include:
-        problem = f"is prepared already; sub-folders ({', '.join(include)}) are chosen before that"
-    if problem:
-        raise ValueError(f"the store {readable(store.path)} {problem}; prepare the images again")
+def differences(before: Store, after: Store) -> str:
+    """Names of the images that were added, removed or changed, as text."""
+    old, new = (
+        dict(zip(s.names, map(bytes, s.images(min(16, s.resolution))), strict=True))
+        for s in (before, after)
+    )
+    groups = {
+        "added": new.keys() - old.keys(),
+        "removed": old.keys() - new.keys(),
+        "changed": {name for name in new.keys() & old.keys() if new[name] != old[name]},
+    }
+    return "; ".join(
+        f"{change}: {listed([*map(readable, sorted(names))], 3, ', ')}"
+        for change, names in groups.items()
+        if names
+    )
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """Look at images before training: what is there, what can be used, what not and why."""
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +12,17 @@ import numpy as np
 from stylegan.messages import aligned, count, listed, readable
 from stylegan.schedule import MAX_RESOLUTION, resolutions
 
-from .images import MODES, Crop, Fit, normalize
+from .images import MODES, Fit, normalize
 from .labels import Labels
-from .prepare import SMALL, ProgressCallback, check_settings, decoded, too_small
-from .sources import kinds_of, open_source
+from .preparation import Preparation
+from .prepare import ANY, SMALL, ProgressCallback, decoded, too_small
+from .sources import Source, kinds_of, open_source
 from .store import Skipped, Store, is_store
 
 Size = tuple[int, int]  # width, height
 MOST_NAMED, MOST_GROUPS = 12, 8  # files in one line; reasons
-MOST_SEEN = 256  # pictures, evenly chosen, of which `chosen` looks at the colours
+MOST_SEEN = 256  # pictures, of which `needed_channels` looks at the colors
+NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # in a reason
 
 
 @dataclass
@@ -81,96 +85,115 @@ class Findings:
 
 
 def grouped(skipped: Sequence[Skipped]) -> list[str]:
-    """Images that cannot be used, by reason: how many there are, and some of their names."""
-    groups: defaultdict[str, list[str]] = defaultdict(list)
-    for name, reason in skipped:
-        small = reason.startswith(SMALL)
-        groups[reason.partition(":")[0] if small else readable(reason)].append(readable(name))
-    largest = sorted(groups.items(), key=lambda group: len(group[1]), reverse=True)
-    lines = [
-        f"{count(len(names), 'image')}: {reason}: {listed(names, MOST_NAMED, ', ')}"
-        for reason, names in largest[:MOST_GROUPS]
-    ]
-    if len(groups) > MOST_GROUPS:
-        lines.append(f"and images for {len(groups) - MOST_GROUPS} other reasons")
+    """Images that cannot be used, by reason: how many there are, and some of their names. Reasons
+    that differ in their numbers are one, of which the first is shown."""
+    groups: defaultdict[str, list[Skipped]] = defaultdict(list)
+    for image in skipped:
+        groups[NUMBER.sub("0", image.reason)].append(image)
+    largest = sorted(groups.values(), key=len, reverse=True)
+
+    def line(images: Sequence[Skipped]) -> str:
+        first, names = images[0].reason, [readable(image.name) for image in images]
+        reason = first.partition(":")[0] if first.startswith(SMALL) else readable(first)
+        return f"{count(len(names), 'image')}: {reason}: {listed(names, MOST_NAMED, ', ')}"
+
+    lines = [line(images) for images in largest[:MOST_GROUPS]]
+    if others := [image for images in largest[MOST_GROUPS:] for image in images]:
+        names = listed([readable(image.name) for image in others], MOST_NAMED, ", ")
+        lines.append(f"{count(len(others), 'image')} for other reasons: {names}")
     return lines
 
 
 def check(
     source: str | Path,
+    preparation: Preparation = ANY,
     *,
-    resolution: int | None = None,
-    crop: Crop = "center",
-    channels: int = 3,
-    include: Sequence[str] = (),
     decode: bool = True,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Findings:
-    """What is in a folder, zip or store, and what `prepare` would leave out. Every image is decoded
-    or compared with its hash; without `decode` only the heads of files are read, and damage behind
-    them is not found."""
-    check_settings(resolution, crop, channels, premultiply=False)
+    """What is in a folder, zip or store, and what `prepare` would leave out. Every image is
+    decoded, the files of a store are compared with their checksums; without `decode` only the heads
+    of files are read, and damage behind them is not found."""
     if is_store(source):
-        store = Store(source)
-        if decode:
-            store.verify()
-        sizes = Counter({(store.resolution, store.resolution): store.num_images})
-        findings = Findings(store.path, "store", Fit(), store.why_no_labels, skipped=store.skipped)
-        findings.offered = findings.sizes = sizes
-        findings.modes = Counter({MODES[store.channels]: store.num_images})
-        if store.labels is not None:
-            findings.labels = Labels(store.label_names, store.labels)
-        return findings
-    opened, fit = open_source(source, include=include), Fit.of(crop)
-    labels, notes = opened.labels, opened.notes()  # the former may set `why_no_labels`
-    findings = Findings(opened.path, opened.kind, fit, opened.why_no_labels, notes=notes)
-    findings.skipped, findings.ignored = list(opened.unreadable), opened.ignored
+        return check_store(Store(source), decode=decode)
+    opened = open_source(source, include=preparation.include)
 
     def look(name: str) -> tuple[Size, str]:
         if not decode:
             width, height, mode = opened.head(name)
             return (width, height), mode
         image = opened.picture(name)
-        return normalize(image, channels=channels, name=name).size, image.mode
+        return normalize(image, channels=preparation.channels, name=name).size, image.mode
 
+    findings = Findings(opened.path, opened.kind, preparation.fit, opened.why_no_labels)
+    findings.skipped = list(opened.unreadable)
+    findings.ignored, findings.notes = opened.ignored, opened.notes()
     usable: list[int] = []  # places of the images
     looks = decoded(look, opened.names, workers, progress)
-    for i, (name, found) in enumerate(zip(opened.names, looks, strict=True)):
-        if isinstance(found, Skipped):
-            findings.skipped.append(found)
+    for i, (name, seen) in enumerate(zip(opened.names, looks, strict=True)):
+        if isinstance(seen, Skipped):
+            findings.skipped.append(seen)
             continue
-        size, mode = found
+        size, mode = seen
         findings.offered[size] += 1
-        if fault := too_small(size, fit, resolution or 0):
+        if fault := too_small(size, preparation):
             findings.skipped.append(Skipped(name, fault))
             continue
         findings.sizes[size] += 1
         findings.modes[mode] += 1
         usable.append(i)
+    labels = opened.labels
     findings.labels = labels.of(usable) if labels and usable else None
     return findings
 
 
-def chosen(data: str | Path, include: Sequence[str] = ()) -> tuple[int, str]:
+def check_store(store: Store, *, decode: bool) -> Findings:
+    """What is in a store; with `decode` its files are compared with their checksums."""
+    if decode:
+        store.verify()
+    findings = Findings(store.path, "store", Fit(), store.why_no_labels, skipped=store.skipped)
+    findings.sizes = Counter({(store.resolution, store.resolution): store.num_images})
+    findings.offered = findings.sizes
+    findings.modes = Counter({MODES[store.channels]: store.num_images})
+    if store.labels is not None:
+        findings.labels = Labels(store.label_names, store.labels)
+    return findings
+
+
+def needed_channels(data: str | Path, include: Sequence[str] = ()) -> tuple[int, str]:
     """The channels that pictures need: 4 if at least half of them have transparent pixels, 1 if all
     are gray, else 3; and a line that says so. A store has its own."""
     if is_store(data):
         channels = Store(data).channels
         return channels, f"channels: {MODES[channels]}, as the store has"
     source = open_source(data, include=include)
-
-    def look(name: str) -> str:
-        pixels = np.asarray(normalize(source.picture(name), channels=4, name=name))
-        if pixels[..., 3].min() < 255:
-            return "transparent"
-        return "gray" if (pixels[..., :2] == pixels[..., 1:3]).all() else "coloured"
-
-    some = source.names[:: -(-len(source.names) // MOST_SEEN)]
-    kinds = Counter(kind for kind in decoded(look, some) if isinstance(kind, str))
-    clear, gray, total = kinds["transparent"], kinds["gray"], kinds.total()
-    channels = 3 if not total else 4 if 2 * clear >= total else 1 if gray == total else 3
-    return channels, (
-        f"channels: {MODES[channels]}: of {count(total, 'picture')} looked at, {clear} have "
-        f"transparent pixels, {gray} are gray"
+    kinds = Counter(
+        kind
+        for kind in decoded(partial(kind_of_colors, source), evenly(source.names, MOST_SEEN))
+        if isinstance(kind, str)
     )
+    total = kinds.total()
+    if not total:
+        channels = 3
+    elif 2 * kinds["transparent"] >= total:
+        channels = 4
+    else:
+        channels = 1 if kinds["gray"] == total else 3
+    return channels, (
+        f"channels: {MODES[channels]}: of {count(total, 'picture')} looked at, "
+        f"{kinds['transparent']} have transparent pixels, {kinds['gray']} are gray"
+    )
+
+
+def kind_of_colors(source: Source, name: str) -> str:
+    """transparent, gray or colored: what one picture is."""
+    pixels = np.asarray(normalize(source.picture(name), channels=4, name=name))
+    if pixels[..., 3].min() < 255:
+        return "transparent"
+    return "gray" if (pixels[..., :2] == pixels[..., 1:3]).all() else "colored"
+
+
+def evenly(names: Sequence[str], most: int) -> Sequence[str]:
+    """At most so many of the names, evenly chosen."""
+    return names[:: -(-len(names) // most)]

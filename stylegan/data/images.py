@@ -11,19 +11,18 @@ from fractions import Fraction
 from typing import IO, Literal
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps, features
+from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, features
 
 from stylegan.messages import readable
 
-FORMATS = {  # as Pillow names them, with their endings
-    "PNG": (".png",),
-    "JPEG": (".jpg", ".jpeg"),
-    "WEBP": (".webp",),
-    "BMP": (".bmp",),
-    "TIFF": (".tif", ".tiff"),
-    "GIF": (".gif",),
-}
-HEIC = (".heic", ".heif")  # not read by every installation
+from .color import to_srgb
+from .png import without_metadata
+
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF")  # as Pillow names them
+HEIC_NAMES = (".heic", ".heics", ".heif", ".heifs", ".hif")
+# After the size of the first box of a file: HEIF's brands, as ISO/IEC 23008-12 lists them.
+HEIC_START = re.compile(rb"....ftyp(heic|heix|heim|heis|hevc|hevx|mif1|msf1)", re.DOTALL)
+TIFF_BITS, TIFF_MEANING, TIFF_PLANES, TIFF_PALETTE = 258, 262, 284, 320  # tags of TIFF 6.0
 SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -40,36 +39,43 @@ def read_image(content: bytes, *, channels: int = 3, name: str = "image") -> np.
 
     - The content, not the name, decides the format: PNG, JPEG, WebP, BMP, TIFF or GIF; AVIF where
       Pillow was built with it, HEIC with pillow-heif. The first frame or page is taken.
-    - The EXIF orientation is applied. Colour profiles are ignored, also for CMYK.
+    - The EXIF orientation is applied, and colors of an embedded profile are converted to sRGB.
+      Orientations and profiles that are damaged are ignored: the pixels are sound.
     - Palettes are looked up. Transparency is laid over white; 4 channels keep it as alpha.
-    - Gray is replicated to three channels; 1 channel is gray (luma of a colour image).
-    - 16-bit gray is scaled by 1/257 and rounded; 16-bit colour keeps its high byte.
+    - Gray is replicated to three channels; 1 channel is gray (luma of a color image).
+    - 16-bit gray is scaled by 1/257 and rounded; 16-bit color keeps its high byte.
 
     A ValueError names the file and the cause: what cannot be decoded, also a file cut short; 32-bit
-    pixels, whose range is unknown; more than `MAX_PIXELS` pixels, before they are decoded.
+    pixels, whose range is unknown; TIFF of 12 bits, or of 16 in planes, which Pillow misreads; more
+    than `MAX_PIXELS` pixels, before they are decoded.
     """
     with quiet_decoding():
         return planes(decode(content, channels=channels, name=name))
 
 
 @functools.cache
-def formats() -> dict[str, tuple[str, ...]]:
-    """The formats that can be read here, with their endings."""
-    found = FORMATS | ({"AVIF": (".avif",)} if features.check("avif") else {})
+def formats() -> tuple[str, ...]:
+    """The formats that can be read here."""
+    readable_here = [*FORMATS, *(["AVIF"] if features.check("avif") else [])]
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
-        return found
+        return tuple(readable_here)
     register_heif_opener()
-    return found | {"HEIF": HEIC}
+    return (*readable_here, "HEIF")
 
 
+@functools.cache
 def extensions() -> tuple[str, ...]:
-    return sum(formats().values(), ())
+    """Endings of the names of images: those that Pillow knows of the formats, and of HEIC, so that
+    such a picture is left out with a reason where it cannot be read."""
+    kinds = formats()  # first: it may register one
+    of_kinds = [end for end, kind in Image.registered_extensions().items() if kind in kinds]
+    return tuple(dict.fromkeys([*of_kinds, *HEIC_NAMES]))
 
 
 def is_image(name: str) -> bool:
-    """Whether the name ends like that of an image that can be read here."""
+    """Whether the name ends like that of an image."""
     return name.lower().endswith(extensions())
 
 
@@ -88,10 +94,6 @@ def reading(name: str) -> Iterator[None]:
     """Turn whatever a damaged file raises into a ValueError with its name."""
     try:
         yield
-    except Image.UnidentifiedImageError:
-        *known, last = formats()
-        what = f"not a {', '.join(known)} or {last} image, or damaged"
-        raise ValueError(f"{name}: {what}") from None
     except Exception as error:
         raise ValueError(f"{name}: {error or type(error).__name__}") from error
 
@@ -99,32 +101,62 @@ def reading(name: str) -> Iterator[None]:
 def open_image(file: IO[bytes], name: str) -> Image.Image:
     """The image in a file; its pixels are not decoded yet."""
     with reading(name):
-        if not file.read(1):
+        start = file.read(16)
+        if not start:
             raise ValueError("the file is empty")
-        file.seek(0)
-        image = Image.open(file, formats=list(formats()))
+        image = opened(file, start)
         width, height = image.size
         if width * height > MAX_PIXELS:
             raise ValueError(f"{width}x{height} pixels are more than the limit of {MAX_PIXELS}")
-        check_mode(image)
+        check_pixels(image)
         return image
 
 
-def check_mode(image: Image.Image) -> None:
-    """ValueError for pixels that cannot be brought to 8 bits."""
+def opened(file: IO[bytes], start: bytes) -> Image.Image:
+    """As `Image.open`; ValueError says what a file that begins with `start` is instead."""
+    file.seek(0)
+    try:
+        return Image.open(file, formats=list(formats()))
+    except Image.UnidentifiedImageError:
+        if HEIC_START.match(start):
+            raise ValueError("a HEIC picture; pip install pillow-heif to read it") from None
+        *others, last = formats()
+        raise ValueError(f"not a {', '.join(others)} or {last} image, or damaged") from None
+    except ValueError:  # Pillow refuses a sound PNG for a long text or profile in it
+        file.seek(0)
+        return Image.open(io.BytesIO(without_metadata(file.read())), formats=["PNG"])
+
+
+def check_pixels(image: Image.Image) -> None:
+    """ValueError for pixels that cannot be brought to 8 bits, and for what Pillow misreads."""
     if image.mode in ("I", "F"):
         raise ValueError("32-bit pixels have no known range; save it with 8 or 16 bits")
+    if not isinstance(image, TiffImagePlugin.TiffImageFile):
+        return
+    bits, in_planes = (image.tag_v2.get(tag, 1) for tag in (TIFF_BITS, TIFF_PLANES))
+    largest = max(bits) if isinstance(bits, tuple) else bits
+    if largest not in (1, 2, 4, 8, 16):
+        raise ValueError(f"TIFF of {largest} bits a channel; save it with 8 or 16 bits")
+    if largest == 16 and in_planes == 2 and len(image.getbands()) > 1:
+        raise ValueError("TIFF of 16 bits in separate planes; save it with interleaved channels")
 
 
 def head(file: IO[bytes], name: str = "image") -> tuple[int, int, str]:
     """Upright width and height, and Pillow's mode, from the head of the file alone."""
     image = open_image(file, name)
-    with reading(name):
-        width, height = image.size
-        orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation)
-        if orientation in SIDEWAYS and image.format != "TIFF":  # whose size is upright
-            width, height = height, width
+    width, height = image.size
+    if orientation_of(image) in SIDEWAYS and image.format != "TIFF":  # whose size is upright
+        width, height = height, width
     return width, height, image.mode
+
+
+def orientation_of(image: Image.Image) -> int | None:
+    """The EXIF orientation; None if there is none, or EXIF that is damaged."""
+    try:
+        orientation = Image.Image.getexif(image).get(ExifTags.Base.Orientation)
+    except Exception:  # damaged EXIF can raise almost anything
+        return None
+    return orientation if isinstance(orientation, int) else None
 
 
 def decode(content: bytes, *, channels: int = 3, name: str = "image") -> Image.Image:
@@ -133,18 +165,35 @@ def decode(content: bytes, *, channels: int = 3, name: str = "image") -> Image.I
 
 
 def normalize(image: Image.Image, *, channels: int, name: str = "image") -> Image.Image:
-    """Decoded, upright, and brought to the mode of `channels`: L, RGB or RGBA."""
-    with reading(name):  # damage, a broken orientation or palette, a mode without conversion
-        check_mode(image)
-        image = ImageOps.exif_transpose(image)
+    """Decoded, upright, in sRGB, and brought to the mode of `channels`: L, RGB or RGBA."""
+    with reading(name):  # damage, a broken palette, a mode without conversion
+        check_pixels(image)
+        profile = image.info.get("icc_profile")
+        image.load()
+        if isinstance(image, TiffImagePlugin.TiffImageFile):  # upright once it is loaded
+            image = mended_tiff(image)
+        elif orientation_of(image) is not None:
+            image = ImageOps.exif_transpose(image)
         if image.mode.startswith("I;16"):
             scaled = np.asarray(image).astype(np.float32) / 257
             image = Image.fromarray(np.rint(scaled).astype(np.uint8))
+        if profile:
+            image = to_srgb(image, profile)
         if image.has_transparency_data or channels == 4:
             image = image.convert("RGBA")
         if image.mode == "RGBA" and channels != 4:
             image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
         return image.convert(MODES[channels])
+
+
+def mended_tiff(image: TiffImagePlugin.TiffImageFile) -> Image.Image:
+    """What Pillow reads otherwise than the standard, or most programs, mean it."""
+    if image.mode.startswith("I;16") and image.tag_v2.get(TIFF_MEANING, 1) == 0:
+        return Image.fromarray(65535 - np.asarray(image))  # white is 0: heeded for 1 and 8 bits
+    palette = image.tag_v2.get(TIFF_PALETTE, ())
+    if image.mode == "P" and palette and max(palette) < 256:  # of 8 bits, where 16 are usual
+        image.putpalette(np.reshape(palette, (3, -1)).T.astype(np.uint8).tobytes())
+    return image
 
 
 def planes(image: Image.Image) -> np.ndarray:
@@ -154,7 +203,7 @@ def planes(image: Image.Image) -> np.ndarray:
 
 
 def premultiplied(pixels: np.ndarray) -> np.ndarray:
-    """Pixels uint8 (4, H, W) with their colours multiplied by alpha, rounded."""
+    """Pixels uint8 (4, H, W) with their colors multiplied by alpha, rounded."""
     product = pixels[:3].astype(np.uint16) * pixels[3]
     return np.concatenate([((product + 127) // 255).astype(np.uint8), pixels[3:]])
 
@@ -162,9 +211,9 @@ def premultiplied(pixels: np.ndarray) -> np.ndarray:
 def unpremultiply(pixels: np.ndarray) -> np.ndarray:
     """Undo `premultiplied`, for pixels uint8 (..., 4, H, W), as nearly as 8 bits allow."""
     alpha = np.maximum(pixels[..., 3:, :, :], 1).astype(np.uint16)
-    colours = (pixels[..., :3, :, :] * np.uint16(255) + alpha // 2) // alpha
-    colours = np.minimum(colours, 255).astype(np.uint8)
-    return np.concatenate([colours, pixels[..., 3:, :, :]], axis=-3)
+    colors = (pixels[..., :3, :, :] * np.uint16(255) + alpha // 2) // alpha
+    colors = np.minimum(colors, 255).astype(np.uint8)
+    return np.concatenate([colors, pixels[..., 3:, :, :]], axis=-3)
 
 
 def from_array(pixels: np.ndarray) -> Image.Image:
@@ -181,8 +230,8 @@ def from_array(pixels: np.ndarray) -> Image.Image:
 class Fit:
     """What a `Crop` says. Pictures are brought to a square of the resolution:
 
-    - `center`: the largest centred square.
-    - `pad`: the largest centred part of the aspect (width to height, 4:3 unless one is given as in
+    - `center`: the largest centered square.
+    - `pad`: the largest centered part of the aspect (width to height, 4:3 unless one is given as in
       `pad 3:4`) between black bars, as the official LSUN cars (512x384 in 512x512).
     - `stretch`: the whole picture, squeezed along its longer side.
     """

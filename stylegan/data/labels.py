@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -79,16 +80,24 @@ def read_labels(file: str, content: bytes, images: Sequence[str]) -> Labels:
     ValueError, in one line, unless it has one of the same kind for each."""
     try:
         pairs, names = (in_json if file == JSON else in_csv)(content)
-        found = {name.replace("\\", "/"): label for name, label in pairs}
-        if len(found) < len(pairs):
-            (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        label_of = {composed(name): label for name, label in pairs}
+        if len(label_of) < len(pairs):
+            (twice, _), *_ = Counter(composed(name) for name, _ in pairs).most_common(1)
             raise ValueError(f"{twice} has two labels")
-        if missing := [name for name in images if name not in found]:
-            some = listed(list(map(readable, missing)), 3, ", ")
-            raise ValueError(f"{count(len(missing), 'image')} without a label in it: {some}")
-        return combined({name: found[name] for name in images}, names)
+        if missing := [name for name in images if composed(name) not in label_of]:
+            examples = listed(list(map(readable, missing)), 3, ", ")
+            there = f"; it names {readable(pairs[0][0])}" if pairs else ""
+            raise ValueError(
+                f"{count(len(missing), 'image')} without a label in it: {examples}{there}"
+            )
+        return combined({name: label_of[composed(name)] for name in images}, names)
     except (ValueError, RecursionError, csv.Error) as error:
         raise ValueError(f"the labels in {file} cannot be used: {readable(error, 300)}") from error
+
+
+def composed(name: str) -> str:
+    """The name of a file with forward slashes and composed letters (NFC): macOS decomposes them."""
+    return unicodedata.normalize("NFC", name.replace("\\", "/"))
 
 
 def in_json(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
@@ -96,11 +105,23 @@ def in_json(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:
     numbers, if the file adds `label_names` to the format of stylegan2-ada."""
     read = json.loads(content)
     try:
-        names = read.get("label_names")
         pairs = [(str(name), label) for name, label in read["labels"]]
-        return pairs, None if names is None else list(map(str, names))
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
+    except (TypeError, KeyError, ValueError) as error:
         raise ValueError('it has no "labels": [[file, label], ...]') from error
+    return pairs, names_in_order(read["label_names"]) if "label_names" in read else None
+
+
+def names_in_order(names: object) -> list[str]:
+    """The names of classes 0, 1, ...: a list of texts, or an object of numbers by name."""
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        return names
+    if isinstance(names, dict):
+        numbers = list(names.values())
+        if all(type(n) is int for n in numbers) and sorted(numbers) == list(range(len(names))):
+            return sorted(names, key=names.__getitem__)
+    raise ValueError(
+        f"label_names must be a list of texts, or numbers from 0 by name, not {readable(names, 60)}"
+    )
 
 
 def in_csv(content: bytes) -> tuple[list[tuple[str, Any]], list[str] | None]:

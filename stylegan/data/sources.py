@@ -19,7 +19,7 @@ from PIL import Image
 from stylegan.messages import count, listed, readable, reason_of
 
 from . import tfrecords
-from .images import HEIC, MODES, extensions, from_array, head, is_image, open_image, reading
+from .images import MODES, extensions, from_array, head, is_image, open_image, reading
 from .labels import CSV, JSON, MOST, Labels, of_classes, of_vectors, read_labels
 from .store import NO_LABELS, Skipped
 
@@ -32,37 +32,42 @@ class Source(ABC):
     """The images under one path, in one order on every machine: sorted by relative name.
 
     `names`, `ignored`, the files that are not images, and `runs`, the folders of trainings, are
-    relative, with forward slashes.
+    relative, with forward slashes. `top` is the only folder in which everything lies, as in a zip
+    of a folder: classes are its sub-folders, and files of labels lie there.
     """
 
     kind: ClassVar[str]
-    unreadable: Sequence[Skipped] = ()  # folders that cannot be listed
 
-    def __init__(self, path: Path, files: Iterable[str], include: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        files: Iterable[str],
+        include: Sequence[str] = (),
+        unreadable: Sequence[Skipped] = (),
+    ) -> None:
         self.path = path
-        self.why_no_labels = NO_LABELS.format(readable(path))  # for a message
-        found = sorted(files)
-        if not found:
+        self.unreadable = list(unreadable)  # what is there and cannot be listed or named
+        every = sorted(files)
+        if not every:
             raise ValueError(f"the {self.kind} {readable(path)} is empty; {SEE}")
-        history = folders_of(found, "data.txt") | folders_of(found, "log.jsonl")
-        self.runs = sorted(folders_of(found, "config.toml") & history)
+        self.runs = runs_among(every)
         if "" in self.runs:
-            what = f"{readable(path)} is a run, not a {self.kind} of pictures"
-            raise ValueError(f"{what}; give the pictures")
+            raise ValueError(
+                f"{readable(path)} is a run, not a {self.kind} of pictures; give the pictures"
+            )
         inside = tuple(f"{folder}/" for folder in self.runs)
-        found = [name for name in found if not name.startswith(inside)]
-        self.label_files = [name for name in (JSON, CSV) if name in found]
+        outside = [name for name in every if not name.startswith(inside)]
         if include:
-            folders = {first_folder(name) for name in found}
-            if missing := [folder for folder in include if folder not in folders]:
-                known = listed(sorted(readable(one) for one in folders if one), 20, ", ")
-                what = f"no sub-folder {', '.join(map(repr, missing))} in {readable(path)}"
-                raise ValueError(f"{what}; available: {known or 'none'}")
-            found = [name for name in found if first_folder(name) in include]
-        self.names = [name for name in found if is_image(name)]
-        self.ignored = [n for n in found if not is_image(n) and n not in self.label_files]
+            check_included(include, outside, path)
+        self.top = "" if include else only_folder(outside)
+        self.label_files = [
+            f"{self.top}{name}" for name in (JSON, CSV) if f"{self.top}{name}" in outside
+        ]
+        usable = [name for name in outside if not include or first_folder(name) in include]
+        self.names = [name for name in usable if is_image(name)]
+        self.ignored = [n for n in usable if not is_image(n) and n not in self.label_files]
         if not self.names:
-            others = f"found {kinds_of(self.ignored)}" if found else "found no other files"
+            others = f"found {kinds_of(self.ignored)}" if usable else "found no other files"
             fault = f"no images under {readable(path)}: {'; '.join([others, *self.notes()])}"
             raise ValueError(f"{fault}; names of images end in {' '.join(extensions())}; {SEE}")
 
@@ -71,8 +76,8 @@ class Source(ABC):
         """An image in its own mode, maybe not decoded; ValueError or OSError if it is none."""
 
     @abstractmethod
-    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """What shows that one of these files has changed."""
+    def listing(self) -> Iterator[tuple[Any, ...]]:
+        """What shows that one of the files has changed."""
 
     @abstractmethod
     def read_labels(self) -> Labels:
@@ -84,13 +89,23 @@ class Source(ABC):
         return image.width, image.height, image.mode
 
     @functools.cached_property
-    def labels(self) -> Labels | None:
-        """Labels of `names`; None if a file of labels cannot be used, as `why_no_labels` says."""
+    def labels_or_reason(self) -> Labels | str:
+        """Labels of `names`, or why a file of labels cannot be used."""
         try:
             return self.read_labels()
         except (OSError, ValueError) as error:
-            self.why_no_labels = f"{reason_of(error)} ({readable(self.path)})"
-            return None
+            return f"{reason_of(error)} ({readable(self.path)})"
+
+    @property
+    def labels(self) -> Labels | None:
+        return None if isinstance(self.labels_or_reason, str) else self.labels_or_reason
+
+    @property
+    def why_no_labels(self) -> str:
+        """For a message, if the images have none."""
+        if isinstance(self.labels_or_reason, str):
+            return self.labels_or_reason
+        return NO_LABELS.format(readable(self.path))
 
     def notes(self) -> list[str]:
         """What a user should know about the files, a sentence each."""
@@ -99,20 +114,47 @@ class Source(ABC):
             runs = listed(list(map(readable, self.runs)), 4, ", ")
             lines.append(f"folders of runs, not pictures, so left out: {runs}")
         if self.label_files and self.names:
-            beside = ", not the sub-folders" if any("/" in name for name in self.names) else ""
+            deeper = any("/" in name.removeprefix(self.top) for name in self.names)
+            beside = ", not the sub-folders" if deeper else ""
             used = f"labels are those in {self.label_files[0]}{beside}"
             lines.append(used if self.labels else f"no labels: {self.why_no_labels}")
-        if heic := sum(name.lower().endswith(HEIC) for name in self.ignored):
-            what = f"{count(heic, 'HEIC picture')} left out"
-            lines.append(f"{what}; pip install pillow-heif to read them")
         return lines
 
-    def fingerprint(self, names: Sequence[str]) -> str:
+    def fingerprint(self) -> str:
         """A hash that changes with each image that is added, removed, renamed or written again."""
         digest = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "surrogateescape"))
-        for line in self.listing(names):
+        for line in self.listing():
             digest.update(repr(line).encode())
         return digest.hexdigest()
+
+
+def runs_among(files: Sequence[str]) -> list[str]:
+    """The folders that hold a training run, by the relative names of all files."""
+    history = folders_of(files, "data.txt") | folders_of(files, "log.jsonl")
+    return sorted(folders_of(files, "config.toml") & history)
+
+
+def check_included(include: Sequence[str], files: Sequence[str], path: Path) -> None:
+    """ValueError unless all sub-folders to use are there."""
+    folders = {first_folder(name) for name in files}
+    if missing := [folder for folder in include if folder not in folders]:
+        known = listed(sorted(readable(folder) for folder in folders if folder), 20, ", ")
+        wanted = ", ".join(map(repr, missing))
+        raise ValueError(
+            f"no sub-folder {wanted} in {readable(path)}; available: {known or 'none'}"
+        )
+
+
+def only_folder(files: Sequence[str]) -> str:
+    """`photos/` or `data/photos/`, if all files lie in there and some of them not deeper than the
+    sub-folders of classes; empty if there are several folders at the top, or files beside them."""
+    top = ""
+    while files:
+        rest = {first_folder(name.removeprefix(top)) for name in files}
+        if len(rest) > 1 or None in rest:
+            return top
+        top += f"{rest.pop()}/"
+    return top
 
 
 class FileSource(Source):
@@ -136,9 +178,10 @@ class FileSource(Source):
     def read_labels(self) -> Labels:
         if len(self.label_files) > 1:
             raise ValueError(f"there are labels in {JSON} and in {CSV}; take one of them away")
+        relative = [name.removeprefix(self.top) for name in self.names]
         for file in self.label_files:
-            return read_labels(file, self.read(file), self.names)
-        return of_classes([first_folder(name) for name in self.names])
+            return read_labels(file.removeprefix(self.top), self.read(file), relative)
+        return of_classes([first_folder(name) for name in relative])
 
 
 class FolderSource(FileSource):
@@ -147,8 +190,9 @@ class FolderSource(FileSource):
     kind = "folder"
 
     def __init__(self, path: Path, include: Sequence[str] = ()) -> None:
-        self.unreadable: list[Skipped] = []
-        super().__init__(path, walk(path, self.unreadable), include)
+        unreadable: list[Skipped] = []
+        files = list(walk(path, unreadable))
+        super().__init__(path, files, include, unreadable)
 
     def open(self, name: str) -> IO[bytes]:
         path = self.path / name
@@ -156,8 +200,8 @@ class FolderSource(FileSource):
             raise ValueError(f"{name}: not a regular file")
         return open(path, "rb")
 
-    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        for name in [*names, *self.label_files]:
+    def listing(self) -> Iterator[tuple[Any, ...]]:
+        for name in [*self.names, *self.label_files]:
             try:
                 yield name, *status_of(self.path / name)
             except OSError as error:  # a dangling link; reading it fails with the reason
@@ -175,9 +219,25 @@ class ZipSource(FileSource):
         except Exception as error:  # a damaged directory can raise almost anything
             what = f"{readable(path)} is neither a folder nor a sound zip"
             raise ValueError(f"{what}: {readable(reason_of(error))}; {SEE}") from error
-        self.members = {info.filename.replace("\\", "/"): info for info in self.archive.infolist()}
-        names = [name for name in self.members if not any(map(hidden, name.split("/")))]
-        super().__init__(path, (name for name in names if not name.endswith("/")), include)
+        self.members: dict[str, zipfile.ZipInfo] = {}
+        unreadable = []
+        for info in self.archive.infolist():
+            name = info.filename.replace("\\", "/")
+            if info.is_dir() or name.endswith("/"):
+                continue
+            if fault := self.fault_of(name):
+                unreadable.append(Skipped(info.filename, fault))
+            elif not any(map(hidden, name.split("/"))):
+                self.members[name] = info
+        super().__init__(path, self.members, include, unreadable)
+
+    def fault_of(self, name: str) -> str:
+        """Why a file is not to be read by this name; empty if it is."""
+        if name in self.members:
+            return "the zip holds another file of this name"
+        if name.startswith("/") or ".." in name.split("/"):
+            return "its name leads out of the zip"
+        return ""
 
     def open(self, name: str) -> IO[bytes]:
         with reading(name):
@@ -185,9 +245,9 @@ class ZipSource(FileSource):
                 raise ValueError(f"larger than {MAX_FILE_BYTES} bytes")
             return self.archive.open(self.members[name])
 
-    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    def listing(self) -> Iterator[tuple[Any, ...]]:
         yield status_of(self.path)
-        for name in [*names, *self.label_files]:
+        for name in [*self.names, *self.label_files]:
             yield name, self.members[name].file_size, self.members[name].CRC
 
 
@@ -235,7 +295,7 @@ class TFRecordSource(Source):
             raise ValueError(f"{name} does not hold finite numbers for {len(self.names)} images")
         return of_vectors(rows) if rows.size else none
 
-    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    def listing(self) -> Iterator[tuple[Any, ...]]:
         for file in (self.file, *map(Path, self.label_files)):
             yield file.name, *status_of(file)
 
@@ -259,7 +319,7 @@ class SequenceSource(Source):
     def read_labels(self) -> Labels:
         return of_classes(self.classes)
 
-    def listing(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    def listing(self) -> Iterator[tuple[Any, ...]]:
         yield (len(self.images),)
 
 

@@ -5,8 +5,10 @@ import dataclasses
 import functools
 import hashlib
 import json
+import mmap
 import os
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -17,9 +19,12 @@ from stylegan.messages import readable
 from stylegan.schedule import check_resolution, resolutions
 
 from .images import MODES, Crop, Fit, unpremultiply
+from .preparation import Preparation
 
 META = "meta.json"
+NAMES = "names.txt"
 CLASSES, VECTORS = "labels.npy", "label_vectors.npy"  # a store has one of these, or neither
+HEADER = 128  # bytes of the header of a file of images, however many
 ORIGIN = "origin.json"  # only in the cache: the source; the file's time is that of the last use
 LEVEL = re.compile(r"\d{4}\.npy")
 NO_LABELS = (
@@ -51,20 +56,24 @@ class StoreMeta:
     label_names: list[str]  # of classes, or of the numbers of vectors; empty: no labels
     skipped: list[Skipped]
     num_ignored: int  # files that were no images
-    pixel_hashes: dict[str, str]  # file name -> SHA-256 of its pixels
-    premultiplied: bool = False  # colours are multiplied by alpha
+    pixel_hashes: dict[str, str]  # file name -> SHA-256 of its pixels: what the images are
+    checksums: dict[str, int]  # file name -> CRC-32, of pixels or of a whole file: what is damaged
+    premultiplied: bool = False  # colors are multiplied by alpha
     filter: str = "lanczos to full resolution, then 2x2 box averages"
     format: Literal["stylegan-store"] = "stylegan-store"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
 
     def __post_init__(self) -> None:
         check_resolution(self.resolution)
         if self.num_images < 1 or self.channels not in MODES:
             raise ValueError(f"no store has {self.num_images} images of {self.channels} channels")
-        if missing := {*map(file_name, resolutions(self.resolution))} - self.pixel_hashes.keys():
+        levels = {*map(file_name, resolutions(self.resolution))}
+        if missing := levels - self.pixel_hashes.keys():
             raise ValueError(f"pixel_hashes lack {min(missing)}")
-        if self.crop.startswith("tiles "):  # older stores: squares that are images like others
-            object.__setattr__(self, "crop", "center")
+        if missing := {*levels, NAMES} - self.checksums.keys():
+            raise ValueError(f"checksums lack {min(missing)}")
+        if unknown := self.checksums.keys() - levels - {NAMES, CLASSES, VECTORS}:
+            raise ValueError(f"checksums are of another file: {min(unknown)!r:.100}")
         Fit.of(self.crop)
 
     def write(self, path: Path) -> None:
@@ -90,6 +99,12 @@ def file_name(resolution: int) -> str:
     return f"{resolution:04d}.npy"
 
 
+def checksum(path: Path, start: int = 0) -> int:
+    """The CRC-32 of a file from byte `start` on."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return zlib.crc32(memoryview(content)[start:])
+
+
 def is_store(path: str | Path) -> bool:
     """Whether the folder is a store, sound or damaged."""
     return (Path(path) / META).is_file() and any(map(LEVEL.fullmatch, os.listdir(path)))
@@ -97,7 +112,7 @@ def is_store(path: str | Path) -> bool:
 
 def remove_files(folder: Path) -> None:
     """Remove the files of a store, no others and no links; then the folder, if it is empty."""
-    known = {META, CLASSES, VECTORS, "names.txt", ORIGIN}
+    known = {META, CLASSES, VECTORS, NAMES, ORIGIN}
     for file in folder.iterdir():
         if (file.name in known or LEVEL.fullmatch(file.name)) and not file.is_symlink():
             file.unlink(missing_ok=True)
@@ -115,8 +130,9 @@ class Store:
     def __init__(self, path: str | Path) -> None:
         self.path = self.origin = Path(path)  # `origin`: what the user named, if prepared from it
         if not is_store(self.path):
-            what = f"there is no store at {readable(path)}"
-            raise FileNotFoundError(f"{what}; make one with stylegan prepare")
+            raise FileNotFoundError(
+                f"there is no store at {readable(path)}; make one with stylegan prepare"
+            )
         try:
             self.meta = meta = StoreMeta.read(self.path / META)
             self.num_images, self.channels = meta.num_images, meta.channels
@@ -152,8 +168,10 @@ class Store:
         return labels
 
     def damaged(self, fault: object) -> ValueError:
-        what = f"the store {readable(self.path)} is damaged ({readable(fault)})"
-        return ValueError(f"{what}; delete it and prepare it again")
+        return ValueError(
+            f"the store {readable(self.path)} is damaged ({readable(fault)}); delete it and "
+            "prepare it again"
+        )
 
     def __len__(self) -> int:
         return self.num_images
@@ -161,21 +179,23 @@ class Store:
     @functools.cached_property
     def names(self) -> list[str]:
         """Where each image came from, relative to the source; a line break is written as `\\n`."""
-        text = (self.path / "names.txt").read_bytes().decode("utf-8", "surrogateescape")
+        text = (self.path / NAMES).read_bytes().decode("utf-8", "surrogateescape")
         names = text.split("\n")[:-1]
         if len(names) != self.num_images:
-            raise self.damaged(f"names.txt has {len(names)} lines for {self.num_images} images")
+            raise self.damaged(f"{NAMES} has {len(names)} lines for {self.num_images} images")
         return names
 
     def images(self, resolution: int) -> np.memmap:
         """All images at one resolution: uint8 (N, C, r, r), read from disk where touched."""
         if resolution not in self._images:
-            what = f"the store {readable(self.path)} has no resolution {resolution}"
-            raise ValueError(f"{what}; it has {', '.join(map(str, self._images))}")
+            raise ValueError(
+                f"the store {readable(self.path)} has no resolution {resolution}; it has "
+                f"{', '.join(map(str, self._images))}"
+            )
         return self._images[resolution]
 
     def pictures(self, images: np.ndarray) -> np.ndarray:
-        """Rows of `images` uint8 (..., C, r, r) as they look: alpha does not count in colours."""
+        """Rows of `images` uint8 (..., C, r, r) as they look: alpha does not count in colors."""
         return unpremultiply(images) if self.meta.premultiplied else images
 
     def identity(self, resolution: int) -> str:
@@ -214,11 +234,35 @@ class Store:
             return self.one_hot(labels[np.arange(n) * self.num_images // n])
         return self.one_hot(np.arange(n) % len(self.label_names))
 
-    def verify(self) -> None:
-        """Read all pixels and compare them with their hashes."""
-        for resolution, images in self._images.items():
-            digest = hashlib.sha256()
-            for image in np.asarray(images):
-                digest.update(image.data)
-            if digest.hexdigest() != self.identity(resolution):
-                raise self.damaged(f"{file_name(resolution)} has changed")
+    def verify(self, resolution: int | None = None) -> None:
+        """Read the files, of images up to `resolution`, and compare them with their checksums;
+        ValueError for a damaged one. Half a second for a GiB that the system keeps in memory."""
+        levels = {file_name(r): r for r in self._images}
+        for name, expected in self.meta.checksums.items():
+            if name in levels and resolution is not None and levels[name] > resolution:
+                continue
+            try:
+                changed = checksum(self.path / name, HEADER if name in levels else 0) != expected
+            except (OSError, ValueError) as error:  # gone, or empty
+                raise self.damaged(f"{name}: {error}") from error
+            if changed:
+                raise self.damaged(f"{name} has changed")
+
+    def check_fits(self, preparation: Preparation) -> None:
+        """ValueError unless the store was prepared as asked; it may have a higher resolution."""
+        meta, wanted = self.meta, preparation
+        problem = ""
+        if (wanted.resolution or 0) > meta.resolution:
+            problem = f"has resolution {meta.resolution}, {wanted.resolution} is asked for"
+        elif wanted.channels != meta.channels:
+            problem = f"has {meta.channels} channels, {wanted.channels} are asked for"
+        elif wanted.premultiplied != meta.premultiplied:
+            multiplied = "are" if meta.premultiplied else "are not"
+            problem = f"has colors that {multiplied} multiplied by alpha, --channels RGBA does so"
+        elif wanted.fit != Fit.of(meta.crop):
+            problem = f"was prepared with crop {meta.crop}, {wanted.crop} is asked for"
+        elif wanted.include:
+            folders = ", ".join(wanted.include)
+            problem = f"is prepared already; sub-folders ({folders}) are chosen before that"
+        if problem:
+            raise ValueError(f"the store {readable(self.path)} {problem}; prepare the images again")

@@ -1,5 +1,6 @@
 """A folder, zip or store of pictures in place of a generator: samples of other programs."""
 
+import dataclasses
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from stylegan import sampling
-from stylegan.data import Store, cached_store, check, is_store
+from stylegan.data import Preparation, Store, cached_store, check, is_store
 from stylegan.data.images import is_image
 from stylegan.data.sources import reasons_of
 from stylegan.distributed import from_rank0
@@ -20,7 +21,7 @@ from stylegan.files.formats import SHARED
 from stylegan.messages import count, readable
 from stylegan.metrics.sources import FixedImages
 from stylegan.run_folder import RunFolder
-from stylegan.schedule import MAX_RESOLUTION, check_resolution, resolutions
+from stylegan.schedule import MAX_RESOLUTION, resolutions
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,19 +46,18 @@ class Pictures(FixedImages):
         read as training data is. Without a resolution all must be squares of one size; with one
         they are brought to it."""
         given = {"pictures": source} | ({"real images": data} if data else {})
-        settings: dict[str, Any] = {"crop": "center"}
+        preparation = Preparation()
         for path in filter(is_store, given.values()):  # a store of reals decides
-            store = Store(path)
-            settings = {"crop": store.meta.crop, "channels": store.channels}
-            settings["premultiply"] = store.meta.premultiplied
-        sizes = set().union(*(sizes_of(path, settings["crop"]) for path in given.values()))
+            meta = Store(path).meta
+            preparation = Preparation(
+                crop=meta.crop, channels=meta.channels, premultiplied=meta.premultiplied
+            )
+        sizes = set().union(*(sizes_of(path, preparation) for path in given.values()))
         size = common_size(sizes) if resolution is None else resolution
-        check_resolution(size)
+        preparation = dataclasses.replace(preparation, resolution=size)
         stores = {}
         for what, path in given.items():
-            stores[what] = store = cached_store(
-                path, resolution=size, tell=tell, progress=preparing, **settings
-            )
+            stores[what] = store = cached_store(path, preparation, tell=tell, progress=preparing)
             if store.skipped:
                 tell(f"left out: {len(store.skipped)} of the {what}: {reasons_of(store.skipped)}")
         return cls(
@@ -109,13 +109,13 @@ def holds_pictures(source: str) -> bool:
         return any(map(is_image, archive.namelist()))
 
 
-def sizes_of(path: Path, crop: str) -> set[tuple[int, int]]:
+def sizes_of(path: Path, preparation: Preparation) -> set[tuple[int, int]]:
     """The widths and heights of the images; ValueError if there are none."""
-    found = from_rank0(partial(check, path, crop=crop, decode=False))
-    if not found.offered:
-        why = reasons_of(found.skipped)
+    findings = from_rank0(partial(check, path, preparation, decode=False))
+    if not findings.offered:
+        why = reasons_of(findings.skipped)
         raise ValueError(f"none of the images of {readable(path)} is usable: {why}")
-    return set(found.offered)
+    return set(findings.offered)
 
 
 def common_size(sizes: set[tuple[int, int]]) -> int:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from stylegan import distributed, sampling, streams
-from stylegan.data import Store, cached_store
+from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
 from stylegan.networks import Generator, Noise
 from stylegan.run_folder import RunFolder
@@ -237,16 +237,14 @@ def store_of(
         tell(f"all of {path} is used; the run used only {', '.join(include)}")
         include = ()
     network = loaded.generator.config
-    return cached_store(
-        path,
+    preparation = Preparation(
         resolution=network.resolution,
         crop=config.crop if config else loaded.crop,
         channels=network.image_channels,
-        premultiply=network.premultiplied,
+        premultiplied=network.premultiplied,
         include=include,
-        progress=progress,
-        tell=tell,
     )
+    return cached_store(path, preparation, progress=progress, tell=tell)
 
 
 def latents_of(source: ImageSource) -> GeneratorSamples:

@@ -12,7 +12,7 @@ import torch
 
 from stylegan import distributed
 from stylegan.config import TrainConfig, check_batches, differences, from_dict
-from stylegan.data import Findings, Store, cached_store
+from stylegan.data import Findings, Preparation, Store, cached_store
 from stylegan.data.cache import changes_since
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
@@ -66,8 +66,17 @@ def start(
         config = with_precision(config, device, folder)
         with backend_flags(config), folder.alone():
             say: Tell = tell if distributed.rank() == 0 else lambda text: None
-            how: dict[str, Any] = {"strict": strict, "begun": folder.saved() > 0, "tell": say}
-            store = data if isinstance(data, Store) else open_store(data, config, **how)
+            store = (
+                data
+                if isinstance(data, Store)
+                else cached_store(
+                    data,
+                    preparation_for(config),
+                    labels=config.data.labels,
+                    strict=strict,
+                    tell=say,
+                )
+            )
             config = fit_to_data(config, store)
             check_batches(config, distributed.world_size())
             check_unchanged(folder, config)
@@ -121,17 +130,14 @@ def backend_flags(config: TrainConfig) -> Iterator[None]:
             os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
 
 
-def open_store(data: str | Path, config: TrainConfig, **how: Any) -> Store:
-    """The images, prepared as `config` wants them; `how` else, see `cached_store`."""
-    return cached_store(
-        data,
+def preparation_for(config: TrainConfig) -> Preparation:
+    """How the pictures of a run are prepared."""
+    return Preparation(
         resolution=config.network.resolution,
         crop=config.data.crop,
         channels=config.network.image_channels,
-        premultiply=config.network.premultiplied,
+        premultiplied=config.network.premultiplied,
         include=config.data.include,
-        labels=config.data.labels,
-        **how,
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from stylegan.data import prepare
+from stylegan.data.prepare import ANY
 
 
 def png(width=16, height=16, seed=0):
@@ -27,9 +28,18 @@ def folder(path, files):
     return path
 
 
-def store_of(root, files, **settings):
+def heic(**picture):
+    """A HEIC file; pillow-heif is among the extras for developers."""
+    from pillow_heif import from_pillow
+
+    file = io.BytesIO()
+    from_pillow(Image.open(io.BytesIO(png(**picture)))).save(file, format="HEIF")
+    return file.getvalue()
+
+
+def store_of(root, files, preparation=ANY, **options):
     """The store of a folder with these files."""
-    return prepare(folder(root / "images", files), root / "store", **settings)
+    return prepare(folder(root / "images", files), root / "store", preparation, **options)
 
 
 def archive(path, files, method=zipfile.ZIP_DEFLATED):

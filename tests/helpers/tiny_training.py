@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from stylegan.config import build_config, merge
-from stylegan.data import cached_store
+from stylegan.data import Preparation, cached_store
 from stylegan.schedule import Stage
 from stylegan.training import Share, Stopped, draw, start, train_step
 
@@ -66,7 +66,7 @@ def write_pictures(folder, n=14, size=16, seed=0):
 def tiny_store(folder, **options):
     """A store of random images below `folder`."""
     pictures = write_pictures(folder / "pictures", **options)
-    return cached_store(pictures, resolution=16, cache_dir=folder / "cache")
+    return cached_store(pictures, Preparation(resolution=16), cache_dir=folder / "cache")
 
 
 def run(config, store, out, stop_at=None, **options):
