@@ -10,4 +10,4 @@ from .files.formats.official import (
     mapping_from_official,
     synthesis_from_official,
 )
-from .files.loaded import Snapshot
+from .files.weights import Weights as Snapshot

@@ -17,8 +17,8 @@ from tiny_training import tiny_config
 from torch.testing import assert_close
 
 from stylegan.files import checkpoint
-from stylegan.files.formats.own import save_discriminator
-from stylegan.files.loading import BUNDLED, bundled_file, save_generator
+from stylegan.files.download import BUNDLED, bundled_file
+from stylegan.files.formats.own import save_discriminator, save_generator
 from stylegan.networks import Discriminator, NetworkConfig
 from stylegan.training import TrainState
 

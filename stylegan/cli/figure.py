@@ -200,9 +200,10 @@ def neighbours(
     from stylegan.metrics import GeneratorSamples
     from stylegan.metrics.neighbours import comparing, samples_and_nearest
     from stylegan.metrics.sources import store_of
-    from stylegan.run_folder import RunFolder
 
-    loaded, run, bars = selection.loaded, RunFolder.at(selection.source), common.image_bars()
+    loaded = selection.loaded
+    run = selection.run
+    bars = common.image_bars()
     prepared = functools.partial(bars, "prepared")
     store = store_of(loaded, run, data, tell=common.note, progress=prepared)
     if store is None:

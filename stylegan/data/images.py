@@ -13,7 +13,7 @@ from typing import IO, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, features
 
-from stylegan.messages import readable
+from stylegan.messages import readable, reason_of
 
 FORMATS = {  # as Pillow names them, with their endings
     "PNG": (".png",),
@@ -93,7 +93,7 @@ def reading(name: str) -> Iterator[None]:
         what = f"not a {', '.join(known)} or {last} image, or damaged"
         raise ValueError(f"{name}: {what}") from None
     except Exception as error:
-        raise ValueError(f"{name}: {error or type(error).__name__}") from error
+        raise ValueError(f"{name}: {reason_of(error)}") from error
 
 
 def open_image(file: IO[bytes], name: str) -> Image.Image:

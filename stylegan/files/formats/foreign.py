@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import methodcaller
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,12 +19,14 @@ from torch import Tensor
 
 from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.matching import FUSED_FROM, Match, filled, growth
-from stylegan.files.loaded import LoadedGenerator, Snapshot
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.weights import Weights
+from stylegan.messages import readable, reason_of
 from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
 from stylegan.sampling import in_turn, mapped
 from stylegan.schedule import resolutions
 
-Weights = Mapping[str, Tensor]
+Tensors = Mapping[str, Tensor]
 Said = dict[str, Any]  # fields of a LoadedGenerator
 
 AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
@@ -60,10 +63,10 @@ class Layout:
     psi: float = 0.7
     cutoff: int | None = None
     # what else a checkpoint says of its generator, from all that it holds and the weights
-    said: Callable[[Mapping[str, Any], Weights, NetworkConfig], Said] = lambda *_: {}
+    said: Callable[[Mapping[str, Any], Tensors, NetworkConfig], Said] = lambda *_: {}
     notes: tuple[str, ...] = ()
 
-    def match(self, part: str, i: int, j: int, weights: Weights, name: str = "") -> Match | None:
+    def match(self, part: str, i: int, j: int, weights: Tensors, name: str = "") -> Match | None:
         """Of a part in the mapping layer or block `i`, layer `j` of it; None if there is no row."""
         block = "init_block" if i == 0 else f"blocks.{i - 1}"
         numbers = {"i": i, "next": i + 1, "odd": 2 * i + 1, "layer": 2 * i + j, "j": j + 1}
@@ -84,7 +87,7 @@ class Layout:
             rows.append(Match(name, path, axes, row.rotated or fused, factor, change, row.shape))
         return next((row for row in rows if row.path in weights), rows[0] if rows else None)
 
-    def shapes(self, part: str, weights: Weights) -> list[tuple[int, ...]]:
+    def shapes(self, part: str, weights: Tensors) -> list[tuple[int, ...]]:
         """The shapes of a part in layer or block 0, 1, ... as far as there are such weights."""
         rows = (self.match(part, i, 0, weights) for i in itertools.count())
         paths = itertools.takewhile(weights.__contains__, (row.path if row else "" for row in rows))
@@ -113,17 +116,18 @@ def parts(config: NetworkConfig) -> Iterator[tuple[str, str, int, int]]:
             yield f"rgb.{kind}", f"synthesis.to_rgb.{r}.{kind}", i, 0
 
 
-def import_weights(content: object) -> Snapshot:
+def import_weights(content: object, file: Path = Path("memory")) -> Weights:
     """The networks of a file of another PyTorch program, from its `content`, safely loaded.
     ValueError says what does not fit, going on from the name of the file."""
     if isinstance(content, Mapping):
         for weights, layout in itertools.product(generators_in(content), LAYOUTS):
             if weights.keys() >= set(layout.needed):
                 try:
-                    return read(layout, weights, content)
-                except ValueError as error:
+                    return read(layout, weights, content, file)
+                except Exception as error:  # a hostile file can raise almost anything
+                    reason = readable(reason_of(error), 1500)
                     raise ValueError(
-                        f"looks like a checkpoint of {layout.program}, but {error}"
+                        f"looks like a checkpoint of {layout.program}, but {reason}"
                     ) from error
     raise ValueError(
         "is a PyTorch file, but not a checkpoint of this project, nor of one of "
@@ -136,8 +140,8 @@ def generators_in(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     models, state = content.get("models", content), content.get("state_dict", content)
     if isinstance(models, Mapping):
         for name in ("g_running", "generator_smooth", "generator"):
-            if isinstance(found := models.get(name), Mapping):
-                yield starting(found, "")
+            if isinstance(tensors := models.get(name), Mapping):
+                yield starting(tensors, "")
     if isinstance(state, Mapping):
         yield from (starting(state, start) for start in ("generator_ema.", "generator.", ""))
 
@@ -151,41 +155,48 @@ def starting(weights: Mapping[Any, Any], start: str) -> dict[str, Any]:
     }
 
 
-def read(layout: Layout, given: Mapping[str, Any], content: Mapping[str, Any]) -> Snapshot:
-    """The generator whose weights are `given`, in eval mode."""
-    check_weights(given)
-    kernels = [name for name in given if re.fullmatch(layout.blur, name)]
-    weights = {n: t for n, t in given.items() if n not in kernels and n not in layout.ignored}
+def read(
+    layout: Layout, stored: Mapping[str, Any], content: Mapping[str, Any], file: Path
+) -> Weights:
+    """The generator whose weights are `stored`, in eval mode."""
+    check_weights(stored)
+    kernels = [name for name in stored if re.fullmatch(layout.blur, name)]
+    left_out = {*kernels, *layout.ignored}
+    weights = {name: tensor for name, tensor in stored.items() if name not in left_out}
     config = config_of(layout, weights, blur=bool(kernels) or "blur" not in layout.optional)
     blocks = len(resolutions(config.resolution)) - 1
     if len(kernels) != (layout.blurs * blocks if config.blur else 0):
         raise ValueError(f"{len(kernels)} low-pass filters are there for {blocks} blocks")
     for name in kernels:
-        check_blur(name, given[name])
-    said = layout.said(content, given, config)
-    found = [
+        check_blur(name, stored[name])
+    said = layout.said(content, stored, config)
+    matches = [
         match
         for part, name, i, j in parts(config)
         if (match := layout.match(part, i, j, weights, name)) is not None
         and (match.path in weights or part not in layout.optional)
     ]
-    network = filled(lambda: Generator(config), lambda _: found, weights)
-    names = {match.name for match in found}
+    network = filled(lambda: Generator(config), lambda _: matches, weights)
+    names = {match.name for match in matches}
     if "synthesis.input.epilogue0.noise.const" not in names:
         draw_noise_maps(network.synthesis, shared=layout.shared_noise)
-    psi, cutoff, notes = layout.psi, layout.cutoff, layout.notes
+    psi = layout.psi
+    cutoff = layout.cutoff
+    notes = layout.notes
     if "w_avg" not in names:
         network.w_avg.copy_(mean_w(network))
         if "average" in layout.optional:  # trained without truncation
-            psi, cutoff, notes = 1.0, None, notes[:1]
+            psi = 1.0
+            cutoff = None
+            notes = notes[:1]
     if "resolution" not in said:
         said["resolution"] = trained_resolution(network.synthesis)
-    origin = f"checkpoint of {layout.program}"
-    loaded = LoadedGenerator(network, origin, psi=psi, cutoff=cutoff, **said)
-    return Snapshot(origin, loaded, network, notes=notes)
+    kind = f"checkpoint of {layout.program}"
+    loaded = LoadedGenerator(network, f"{kind} {file}", psi=psi, cutoff=cutoff, **said)
+    return Weights(file, kind, loaded, network, notes=notes)
 
 
-def config_of(layout: Layout, weights: Weights, *, blur: bool) -> NetworkConfig:
+def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:
     """The configuration that the shapes of weights imply."""
     dense, labels = layout.shapes("dense.weight", weights), layout.match("labels", 0, 0, weights)
     if not dense:
@@ -210,7 +221,7 @@ def config_of(layout: Layout, weights: Weights, *, blur: bool) -> NetworkConfig:
     )
 
 
-def shape(weights: Weights, name: str) -> tuple[int, ...]:
+def shape(weights: Tensors, name: str) -> tuple[int, ...]:
     """The shape of a tensor that the configuration is read from."""
     if name not in weights:
         raise ValueError(f"{name} is missing")
@@ -288,7 +299,7 @@ def he_scaled(strength: Tensor) -> Tensor:
     return strength.flatten().double() * (NORM * math.sqrt(2 / strength.numel()))
 
 
-def said_by_genforce(content: Mapping[str, Any], weights: Weights, config: NetworkConfig) -> Said:
+def said_by_genforce(content: Mapping[str, Any], weights: Tensors, config: NetworkConfig) -> Said:
     """Growth by the level of detail; images seen, where the file says it."""
     if "synthesis.lod" not in weights:
         raise ValueError("synthesis.lod is missing")
@@ -300,7 +311,7 @@ def said_by_genforce(content: Mapping[str, Any], weights: Weights, config: Netwo
     }
 
 
-def said_by_mmgen(content: Mapping[str, Any], weights: Weights, config: NetworkConfig) -> Said:
+def said_by_mmgen(content: Mapping[str, Any], weights: Tensors, config: NetworkConfig) -> Said:
     """Growth and images seen, where the file says them."""
     state = content.get("state_dict")
     others = {**content, **state} if isinstance(state, Mapping) else {}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stylegan.messages import readable
+from stylegan.messages import readable, reason_of
 
 
 class OfficialFileError(ValueError):
@@ -127,7 +127,7 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
     except OfficialFileError as error:
         raise OfficialFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
-        reason = readable(str(error) or type(error).__name__)
+        reason = readable(reason_of(error))
         what = f"{path} is damaged or truncated ({reason}); expected {EXPECTED}"
         raise OfficialFileError(f"{what}; download it again") from error
     return networks

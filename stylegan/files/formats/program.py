@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 from stylegan import sampling
 from stylegan.disk import atomic_file
 from stylegan.files.checkpoint import FORMAT
-from stylegan.files.formats.own import about
+from stylegan.files.formats.own import description_as_json
 from stylegan.files.loaded import LoadedGenerator
 
 WRONG = 1e-3  # difference of images that rounding does not explain; usual is less than 1e-4
@@ -82,7 +82,7 @@ def exported_program(loaded: LoadedGenerator, noise: str) -> ExportedProgram:
 def save_program(path: Path, loaded: LoadedGenerator, noise: str) -> None:
     """Write it for `torch.export.load`; the entry `stylegan.json` says what it is."""
     content = io.BytesIO()
-    extra = {f"{FORMAT}.json": about(loaded)}
+    extra = {f"{FORMAT}.json": description_as_json(loaded)}
     torch.export.save(exported_program(loaded, noise), content, extra_files=extra)
     with atomic_file(path) as file:
         file.write(content.getbuffer())
@@ -103,7 +103,7 @@ def save_onnx(path: Path, loaded: LoadedGenerator, noise: str) -> float | None:
     assert program is not None
     model = program.model_proto
     model.graph.initializer.append(numpy_helper.from_array(np.array(loaded.psi, "f4"), "psi"))
-    helper.set_model_props(model, {FORMAT: about(loaded)})
+    helper.set_model_props(model, {FORMAT: description_as_json(loaded)})
     content = model.SerializeToString()
     installed = importlib.util.find_spec("onnxruntime") is not None
     most = difference(content, loaded, noise) if installed else None
