@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 
 Cutoff = int | Literal["all"] | None  # an argument: None is what the file says, "all" not None
 LARGEST_COUNT = 2**53  # of images and pixels that a file may name: up to here floats are exact
+
+
+class Look(TypedDict, total=False):
+    """How a generator is shown, see `LoadedGenerator.adjusted`; what is left out, as it says."""
+
+    psi: float | None
+    cutoff: Cutoff
+    resolution: int | None
+    alpha: float | None
+    edits: Sequence[Edit] | None
+    centers: Tensor | Literal["none"] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,24 +158,18 @@ class LoadedGenerator:
         seeds: Sequence[int] | None = None,
         *,
         ws: Tensor | None = None,
-        psi: float | None = None,
-        cutoff: Cutoff = None,
         labels: Tensor | None = None,
         noise: Noise | None = None,
-        resolution: int | None = None,
-        alpha: float | None = None,
-        edits: Sequence[Edit] | None = None,
         batch: int | None = None,
+        **look: Unpack[Look],
     ) -> Iterator[np.ndarray]:
         """Pictures uint8 (H, W, C) one by one, without padding: see `sampling.generate`.
 
         Give `seeds`, or untruncated styles `ws` (N, num_styles, w_dim); then seeds serve random
         noise only. Without `labels` the classes of a network that has any take turns, by the seeds.
-        `noise` is "const" by default. `edits` move what truncation leaves.
+        `noise` is "const" by default. Edits move what truncation leaves.
         """
-        shown = self.adjusted(
-            psi=psi, cutoff=cutoff, resolution=resolution, alpha=alpha, edits=edits
-        )
+        shown = self.adjusted(**look)
         if seeds is None:
             if ws is None:
                 raise ValueError("pictures need seeds or ws")
@@ -199,10 +204,10 @@ class LoadedGenerator:
         """z (N, z_dim), labels (N or 1, label_dim) -> ws (N, num_styles, w_dim), not truncated."""
         return self.generator.broadcast(sampling.mapped(self.generator, z, labels))
 
-    def truncated(self, ws: Tensor, *, psi: float | None = None, cutoff: Cutoff = None) -> Tensor:
+    def truncated(self, ws: Tensor, **look: Unpack[Look]) -> Tensor:
         """Styles (N, num_styles, w_dim) that are pulled toward the average."""
         average = self.generator.w_avg
-        shown = self.adjusted(psi=psi, cutoff=cutoff)
+        shown = self.adjusted(**look)
         return sampling.truncated(ws.to(average), average, shown.psi, shown.cutoff, shown.centers)
 
     def labels_of(self, seeds: Sequence[int], class_name: str | None = None) -> Tensor | None:

@@ -75,13 +75,15 @@ class Layout:
         he = HE if self.original and part in ("style.affine.weight", "rgb.weight") else 1
         rows = []
         for row in self.rows:
-            end, change = part.removeprefix(row.name), row.change
+            end = part.removeprefix(row.name)
+            change = row.change
             if end not in ("", ".weight", ".bias"):
                 continue
             if self.original:
                 end += "_orig" if end == ".weight" else ""
                 change = about_zero if part == "style.affine.bias" else change
-            path, factor = row.path.format(block=block, **numbers) + end, row.factor * latent * he
+            path = row.path.format(block=block, **numbers) + end
+            factor = row.factor * latent * he
             # the kernel of a transposed convolution, `row.rotated`, is (in, out, k, k) already
             axes = UP if part == "conv0.weight" and not row.rotated else ()
             rows.append(Match(name, path, axes, row.rotated or fused, factor, change, row.shape))
@@ -137,7 +139,8 @@ def import_weights(content: object, file: Path = Path("memory")) -> Weights:
 
 def generators_in(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What may be the weights of a generator, the average one first."""
-    models, state = content.get("models", content), content.get("state_dict", content)
+    models = content.get("models", content)
+    state = content.get("state_dict", content)
     if isinstance(models, Mapping):
         for name in ("g_running", "generator_smooth", "generator"):
             if isinstance(tensors := models.get(name), Mapping):
@@ -198,10 +201,12 @@ def read(
 
 def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:
     """The configuration that the shapes of weights imply."""
-    dense, labels = layout.shapes("dense.weight", weights), layout.match("labels", 0, 0, weights)
+    dense = layout.shapes("dense.weight", weights)
+    labels = layout.match("labels", 0, 0, weights)
     if not dense:
         raise ValueError("there are no layers of a mapping network")
-    inputs, label_dim = dense[0][1], 0
+    inputs = dense[0][1]
+    label_dim = 0
     if labels is not None and labels.path in weights:
         label_dim = shape(weights, labels.path)[0]
         if inputs % 2:
@@ -209,7 +214,7 @@ def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:
     rgb = layout.match("rgb.weight", 0, 0, weights)
     assert rgb is not None
     return NetworkConfig(
-        **width_fields([found[0] for found in layout.shapes("conv1.weight", weights)]),
+        **width_fields([channels for channels, *_ in layout.shapes("conv1.weight", weights)]),
         label_dim=label_dim,
         z_dim=inputs // 2 if label_dim else inputs,
         w_dim=dense[-1][0],
@@ -225,10 +230,10 @@ def shape(weights: Tensors, name: str) -> tuple[int, ...]:
     """The shape of a tensor that the configuration is read from."""
     if name not in weights:
         raise ValueError(f"{name} is missing")
-    found = tuple(weights[name].shape)
-    if len(found) not in (2, 4) or 0 in found:
-        raise ValueError(f"{name} has shape {found}, where 2 or 4 dimensions are due")
-    return found
+    sizes = tuple(weights[name].shape)
+    if len(sizes) not in (2, 4) or 0 in sizes:
+        raise ValueError(f"{name} has shape {sizes}, where 2 or 4 dimensions are due")
+    return sizes
 
 
 def width_fields(channels: list[int]) -> dict[str, Any]:
@@ -280,7 +285,8 @@ def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> None:
 
 def mean_w(generator: Generator) -> Tensor:
     """The average w for files that do not keep it: over fixed latents, and the labels in turn."""
-    config, random = generator.config, torch.Generator().manual_seed(0)
+    config = generator.config
+    random = torch.Generator().manual_seed(0)
     total = torch.zeros(config.w_dim, dtype=torch.float64)
     labels = in_turn(range(CHUNK), config.label_dim)
     for _ in range(AVERAGED // CHUNK):
@@ -320,7 +326,8 @@ def said_by_mmgen(content: Mapping[str, Any], weights: Tensors, config: NetworkC
         value = others.get(name)
         return value.item() if isinstance(value, Tensor) and value.numel() == 1 else math.nan
 
-    resolution, seen = scalar("_curr_scale_int"), scalar("shown_nkimg")
+    resolution = scalar("_curr_scale_int")
+    seen = scalar("shown_nkimg")
     alpha = scalar("_curr_transition_weight")
     return {
         **({"resolution": int(resolution)} if resolution in resolutions(config.resolution) else {}),
@@ -384,7 +391,8 @@ GENFORCE = Layout(  # the official networks; its training, or converted from off
         "mapping_lr_mul 0.01, final_tanh off",
     ),
 )
-HB, HS = "g_synthesis.{block}", "g_synthesis.{block}.epi{j}"
+HB = "g_synthesis.{block}"
+HS = f"{HB}.epi{{j}}"
 HUANGZH13 = Layout(
     "huangzh13/StyleGAN.pytorch",
     needed=("g_synthesis.init_block.conv.weight",),

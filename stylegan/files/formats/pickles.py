@@ -89,7 +89,8 @@ BUILDERS = {
     "D_stylegan2": "StyleGAN2",
 }
 MOST_INSTRUCTIONS = 200_000
-MAX_DIMENSIONS, MAX_LENGTH = 32, 2**40  # of an array: beyond, even the product takes long
+MAX_DIMENSIONS = 32  # of an array
+MAX_LENGTH = 2**40  # of a dimension: beyond, even the product takes long
 
 
 class SafeUnpickler(pickle.Unpickler):
@@ -128,8 +129,9 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
         raise OfficialFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
         reason = readable(reason_of(error))
-        what = f"{path} is damaged or truncated ({reason}); expected {EXPECTED}"
-        raise OfficialFileError(f"{what}; download it again") from error
+        raise OfficialFileError(
+            f"{path} is damaged or truncated ({reason}); expected {EXPECTED}; download it again"
+        ) from error
     return networks
 
 
