@@ -63,7 +63,7 @@ def test_a_run_begins_where_its_source_has_grown_to_and_says_so(folder):
     found = decided(folder, folder / "run", config=config)
     assert found.config.schedule.initial_resolution == 16
     assert found.config.schedule.start == 16
-    said = "run/state-000000012.pt has grown to 16x16; training starts at 16x16 "
+    said = f"{folder / 'run'} has grown to 16x16; training starts at 16x16 "
     assert any(line.startswith(said) for line in found.lines)
 
 

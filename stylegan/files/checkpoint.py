@@ -180,21 +180,25 @@ def check_weights(weights: object) -> None:
 
 
 def fitting(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights without the prefix `module.` of DataParallel; one ValueError for all misfits, and
-    one if a network with these weights could show nothing."""
+    """The weights without the prefix `module.` of DataParallel; one ValueError for all misfits."""
     tensors = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
     problems = misfits(wanted, tensors)
     if problems:
         texts = [f"{readable(name)} {reason}" for name, reason in problems.items()]
         raise ValueError(f"the weights do not fit the network: {listed(texts)}")
-    for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
-            broken = int((~tensor.isfinite()).sum())
-            raise ValueError(
-                f"{readable(name)} holds {count(broken, 'number')} of {tensor.numel():,} that are "
-                "NaN or infinite; take an older file, from before training broke down"
-            )
     return tensors
+
+
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """ValueError for weights of which a network could show nothing."""
+    for name, tensor in tensors.items():
+        is_broken = ~tensor.isfinite()
+        if is_broken.any():
+            raise ValueError(
+                f"{readable(name)} holds {count(int(is_broken.sum()), 'number')} of "
+                f"{tensor.numel():,} that are NaN or infinite; take a file from before training "
+                "broke down"
+            )
 
 
 def misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, str]:

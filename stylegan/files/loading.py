@@ -65,7 +65,7 @@ def open_weights(
             continue
         for network in weights.networks().values():
             network.to(map_location)
-        return weights.beside([str(error) for error in unusable])
+        return weights.taken_for(str(source), [str(error) for error in unusable])
     raise unusable[0]
 
 

@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.lineage import Lineage, Source
+from stylegan.messages import readable
 from stylegan.networks import Discriminator, Generator
 
 # What weights are opened for: a generator to make pictures with, all networks that there are to go
@@ -27,16 +28,15 @@ class Weights:
     lineage: Lineage = ()  # where the weights came from; for a foreign file, that file
     entry: Source | None = None  # the file itself, in the lineage of what begins from it
     notes: Sequence[str] = ()  # what was assumed, what differs from the publisher's program
-    left_out: Sequence[str] = ()  # why newer files of the folder were not used
+    source: str = ""  # as it was given, if not the file
+    left_out: Sequence[str] = ()  # why newer files of that source were not used
+
+    def __str__(self) -> str:
+        return readable(self.source or self.file)
 
     @property
     def origin(self) -> str:
         return f"{self.kind} {self.file}"
-
-    @property
-    def name(self) -> str:
-        """As its lineage calls it: a bundled name, an address, or the names of folder and file."""
-        return self.file.name if self.entry is None else self.entry.source
 
     @property
     def generator_ema(self) -> Generator | None:
@@ -53,17 +53,22 @@ class Weights:
 
     def require(self, need: Need) -> None:
         """ValueError unless the file holds what it was opened for."""
-        if need == "discriminator":
-            self.require_discriminator()
-        else:
-            self.require_loaded()
+        match need:
+            case "pictures":
+                self.require_loaded()
+            case "discriminator":
+                self.require_discriminator()
+            case "training" if self.loaded is None:
+                raise ValueError(
+                    f"{self.file} holds a discriminator; a state or generator is needed here"
+                )
 
     def require_loaded(self) -> LoadedGenerator:
         """The generator to make pictures with. ValueError if there is none."""
         if self.loaded is None:
             raise ValueError(
-                f"{self.origin} holds no generator; those that do: generator-*.pt or state-*.pt "
-                "of a run, the run folder"
+                f"{self.origin} holds no generator; pictures need one: a generator-*.pt, a "
+                "state-*.pt or the run folder"
             )
         return self.loaded
 
@@ -92,12 +97,10 @@ class Weights:
         loaded = self.loaded and dataclasses.replace(self.loaded, lineage=(source,))
         return dataclasses.replace(self, loaded=loaded, lineage=(source,), entry=source)
 
-    def beside(self, left_out: Sequence[str]) -> Self:
-        """The same, taken because newer files were `left_out` for these reasons."""
-        if not left_out:
-            return self
-        reasons = "".join(f"; not used: {reason}" for reason in left_out)
+    def taken_for(self, source: str, left_out: Sequence[str]) -> Self:
+        """The same, as what a source stands for, after newer files were `left_out`."""
         loaded = self.loaded
-        if loaded is not None:
+        if loaded is not None and left_out:
+            reasons = "".join(f"; not used: {reason}" for reason in left_out)
             loaded = dataclasses.replace(loaded, origin=f"{loaded.origin}{reasons}")
-        return dataclasses.replace(self, loaded=loaded, left_out=tuple(left_out))
+        return dataclasses.replace(self, loaded=loaded, source=source, left_out=tuple(left_out))

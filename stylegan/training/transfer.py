@@ -41,7 +41,7 @@ def beginning(
     schedule = config.schedule
     grown = weights.require_loaded().grown
     start = min(grown, config.network.resolution)
-    sentence = f"{readable(weights.name)} has grown to {grown}x{grown}; training starts at"
+    sentence = f"{weights} has grown to {grown}x{grown}; training starts at"
     if is_asked or not schedule.stable_kimg + schedule.fade_kimg > 0:
         return {}, f"{sentence} {schedule.start}x{schedule.start}, as configured"
     return {GROWS_AGAIN: start}, f"{sentence} {start}x{start} (-o {GROWS_AGAIN}=8 grows again)"
@@ -66,7 +66,7 @@ def initialize_from(state: TrainState, source: str | Path | Weights) -> list[str
         tensors = network.state_dict().keys()
         number = f"{len(tensors - refused.keys())} of {len(tensors)}"
         counts.append(f"{name} {number}")
-        lines.append(f"{name}: {number} tensors copied from {readable(weights.name)}")
+        lines.append(f"{name}: {number} tensors copied from {weights}")
         reasons = [f"  not copied: {part} {reason}" for part, reason in refused.items()]
         lines += reasons[:NAMED_AT_MOST]
         if len(reasons) > NAMED_AT_MOST:
@@ -75,13 +75,12 @@ def initialize_from(state: TrainState, source: str | Path | Weights) -> list[str
         trained.to("meta")  # whoever opened them may keep them while training
     if not fitting:
         raise ValueError(
-            f"nothing in {readable(weights.name)} fits the networks of this run; without --config "
+            f"nothing in {weights} fits the networks of this run; without --config "
             "a run takes the sizes of its source"
         )
     if weights.discriminator is None:
         lines.append(
-            f"{readable(weights.name)} holds no discriminator: it starts untrained (a state-*.pt "
-            "has one)"
+            f"{weights} holds no discriminator: it starts untrained (a state-*.pt has one)"
         )
     state.lineage = weights.passed_on(", ".join(counts))
     if licence_of(state.lineage) == NVIDIA:

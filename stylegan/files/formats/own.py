@@ -128,6 +128,7 @@ def network_of(
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
         network = make(config)
     tensors = checkpoint.fitting(network.state_dict(), weights)
+    checkpoint.check_finite(tensors)
     first = next(iter(tensors.values()))
     alike = {name: tensor.detach().to(first).contiguous() for name, tensor in tensors.items()}
     network.load_state_dict(alike, assign=True)
