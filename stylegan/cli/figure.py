@@ -103,7 +103,7 @@ def mixing(selection: Selection, columns: list[int] | None, layers: list[range] 
     """
     from stylegan import figures
 
-    others = selection.other(columns, COLUMNS).points()
+    others = selection.other(columns, COLUMNS).points(selection.loaded)
     ranges = [figures.StyleRange(some) for some in layers] if layers else None
     return figures.mixing(selection.loaded, selection.points(), others, ranges)
 

@@ -31,8 +31,9 @@ def bundled_name(path: Path, sha256: str) -> str | None:
     """The name of a bundled network if this is its file, or a copy under the same name."""
     name = path.stem.rpartition("-")[0]
     bundled = WEIGHTS / path.name
-    is_a_copy = name in BUNDLED and bundled.is_file() and sha256_of(bundled) == sha256
-    return name if is_a_copy else None
+    if name not in BUNDLED or not bundled.is_file():
+        return None
+    return name if path.samefile(bundled) or sha256_of(bundled) == sha256 else None
 
 
 def downloaded(url: str) -> Path:
