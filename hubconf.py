@@ -27,10 +27,12 @@ def generator(weights: "str | _Path", *, map_location: "_Device" = "cpu") -> "_M
     map_location: the device to put it on.
 
     Returns a torch.nn.Module in eval mode, `G`:
-      G(z, labels=None, *, psi=1.0, cutoff=None, resolution=None, alpha=1.0, noise="random")
-        z (N, G.config.z_dim) -> images (N, G.config.image_channels, r, r), nominally in [-1, 1]
+      G(z, labels=None, *, psi=1.0, cutoff=None, resolution=None, alpha=None, noise="random")
+        z (N, G.config.z_dim) -> images (N, G.config.image_channels, r, r), nominally in [-1, 1],
+        as far as the network has grown unless another resolution is passed
       G.sample(seeds, psi=None, *, cutoff=None, labels=None, noise="const", batch=None)
-        -> the pixels that `stylegan generate` writes for these seeds, uint8 (N, channels, h, w)
+        -> the pixels that `stylegan generate` writes for these seeds, uint8 (N, channels, h, w);
+        psi and cutoff are those of the file unless passed
       G.mapping(z) -> w (N, w_dim);  G.broadcast(w) -> ws;  G.synthesis(ws) -> images
 
     Usage:
@@ -64,12 +66,13 @@ def discriminator(weights: "str | _Path", *, map_location: "_Device" = "cpu") ->
 
     Licence: the code is MIT; weights have the licence of their maker.
     """
-    from stylegan.files.loading import load_discriminator
+    from stylegan.files.loading import open_weights
 
-    return load_discriminator(weights, map_location=map_location)
+    opened = open_weights(weights, need="discriminator", map_location=map_location)
+    return opened.require_discriminator()
 
 
-_BUNDLED = """A StyleGAN (version 1) generator of {what}, bundled.
+_BUNDLED = """A StyleGAN (version 1) generator of {subject}, bundled.
 
 pretrained: False gives the same network with random weights.
 map_location: the device to put it on.
@@ -78,22 +81,25 @@ Returns a torch.nn.Module in eval mode: see the entry `generator`.
 
 Usage:
   G = torch.hub.load(CLONE, "{name}", source="local")
-  images = G(torch.randn(4, G.config.z_dim), {some}psi=0.7)
-  pictures = G.sample(range(4){one})
+  images = G(torch.randn(4, G.config.z_dim), {labels}psi=0.7)
+  pictures = G.sample(range(4))
 
 Source: Karras, Laine, Aila 2019, https://arxiv.org/abs/1812.04948
 Licence: the code and the weights are MIT; {pictures}.
 """
 
 
-def _bundled(name: str, what: str, pictures: str, *labels: str) -> "_Callable[..., _Module]":
+def _bundled(
+    name: str, subject: str, pictures: str, *, labels: str = ""
+) -> "_Callable[..., _Module]":
     def entry(pretrained: bool = True, *, map_location: "_Device" = "cpu") -> "_Module":
-        from stylegan.files.loading import load_bundled
+        from stylegan.files.loading import load_generator, untrained_generator
 
-        return load_bundled(name, pretrained=pretrained, map_location=map_location)
+        if pretrained:
+            return load_generator(name, map_location=map_location)
+        return untrained_generator(load_generator(name).config, map_location=map_location)
 
-    some, one = labels or ("", "")
-    entry.__doc__ = _BUNDLED.format(name=name, what=what, pictures=pictures, some=some, one=one)
+    entry.__doc__ = _BUNDLED.format(name=name, subject=subject, pictures=pictures, labels=labels)
     return entry
 
 
@@ -104,6 +110,5 @@ glyphs64 = _bundled(
     "glyphs64",
     "64x64 digits and capital letters, gray",
     "the typefaces behind them are free, each in its way",
-    "torch.eye(36)[:4], ",
-    ", labels=torch.eye(36)[10:11]",
+    labels="torch.eye(36)[:4], ",
 )

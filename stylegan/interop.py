@@ -1,13 +1,13 @@
 """Weights of other programs -> our networks, by the code of `stylegan.files.formats`."""
 
 # ruff: noqa: F401
-from .files.formats.correspondence import config_from_official
-from .files.formats.foreign import import_weights
-from .files.formats.official import (
+from stylegan.files.formats.correspondence import config_from_official
+from stylegan.files.formats.foreign import import_weights
+from stylegan.files.formats.official import (
     discriminator_from_official,
     generator_from_official,
     load_official,
     mapping_from_official,
     synthesis_from_official,
 )
-from .files.loaded import Snapshot
+from stylegan.files.weights import Weights as Snapshot

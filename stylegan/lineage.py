@@ -17,7 +17,8 @@ NVIDIA = "CC BY-NC 4.0"  # of the official weights; goes with whatever is traine
 UNKNOWN = "unknown"
 SECTION = "lineage"  # of a run's config.toml, beside the options
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of one, which no file can hold
-MOST_SOURCES, LONGEST = 1000, 4096  # of what is read
+MOST_SOURCES = 1000  # that are read
+LONGEST = 4096  # characters of a text that are read
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,12 @@ def public_address(url: str) -> str:
 
 def licence_of(lineage: Lineage) -> str:
     """The licence that goes with weights of this lineage: NVIDIA's if any of it was theirs."""
-    found = [source.licence for source in lineage]
-    if NVIDIA in found:
+    licences = [source.licence for source in lineage]
+    if NVIDIA in licences:
         return NVIDIA
-    return "; ".join(dict.fromkeys(found)) if found and UNKNOWN not in found else UNKNOWN
+    if not licences or UNKNOWN in licences:
+        return UNKNOWN
+    return "; ".join(dict.fromkeys(licences))
 
 
 def described(lineage: Lineage) -> list[str]:

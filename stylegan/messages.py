@@ -66,9 +66,16 @@ def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str
     return [line(row).rstrip() for row in rows]
 
 
-def reason_of(error: Exception) -> str:
-    """The message of an error; of the operating system's, the part without the file."""
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+def reason_of(error: BaseException, *, line: int | None = None) -> str:
+    """The message of an error in one line: of the operating system's, the part without the file;
+    of a missing key, that it is missing; of a library's long one, the `line` that says it."""
+    text = getattr(error, "strerror", None) or str(error)
+    if isinstance(error, KeyError):
+        text = f"{text} is missing"
+    lines = text.strip().splitlines()
+    if line is not None:
+        lines = lines[line:][:1]
+    return " ".join(" ".join(lines).split()) or type(error).__name__
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:

@@ -39,10 +39,11 @@ class RunFolder:
         self.best_generator = self.path / "generator-best.pt"
 
     @staticmethod
-    def at(source: str | Path) -> "RunFolder | None":
-        """The folder `source` if a run has begun there; None for all else."""
-        folder = RunFolder(source)
-        return folder if folder.config_file.is_file() else None
+    def of(source: str | Path) -> "RunFolder | None":
+        """The run in the folder `source`, or in that of the file `source`; None for all else."""
+        path = Path(source)
+        run = RunFolder(path.parent if path.is_file() else path)
+        return run if run.config_file.is_file() else None
 
     def config(self) -> "TrainConfig":
         """The configuration of the run. FileNotFoundError where there is none."""

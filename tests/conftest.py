@@ -23,7 +23,7 @@ from tiny_generators import random_generator
 from tiny_training import run, tiny_config, tiny_store
 
 from stylegan.data import Preparation, cached_store
-from stylegan.files.loading import save_generator
+from stylegan.files.formats.own import save_generator
 
 PEOPLE = Path(__file__).parent.parent / "datasets" / "people-64.zip"
 

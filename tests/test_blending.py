@@ -8,10 +8,10 @@ from commands import told
 from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
-from stylegan import sampling
+from stylegan import load_generator, sampling
 from stylegan.blending import blend, resolution_of
+from stylegan.files.formats.own import save_generator
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.loading import load_source, save_generator
 from stylegan.lineage import NVIDIA, Source, sha256_of
 
 
@@ -82,10 +82,12 @@ def test_what_cannot_be_blended_is_refused():
 def test_the_command_writes_a_generator_with_the_history_of_both(files, tmp_path):
     a, b = files
     told("blend", a, b, "--from", 8, "--until", 8, "--out", tmp_path / "c.pt")
-    found = load_source(tmp_path / "c.pt")
+    found = load_generator(tmp_path / "c.pt").loaded
     assert (found.psi, found.images_seen) == (0.6, None)
     assert [s.source for s in found.lineage] == ["a.pt", "b.pt"]
     assert found.lineage[1].copied == "layers 8 to 8, share 1"
     assert NVIDIA in told("info", tmp_path / "c.pt")
-    whole = blend(load_source(a), load_source(b), first=8, last=8).generator.state_dict()
+    whole = blend(
+        load_generator(a).loaded, load_generator(b).loaded, first=8, last=8
+    ).generator.state_dict()
     assert all(torch.equal(found.generator.state_dict()[n], t) for n, t in whole.items())

@@ -9,10 +9,9 @@ from commands import pixels, refused, told
 from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
-from stylegan import sampling
+from stylegan import load_generator, sampling
 from stylegan.centers import clusters, find_centers
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.loading import load_source
 from stylegan.ops import nearest, truncate
 
 
@@ -74,7 +73,7 @@ def test_a_file_keeps_its_centres_and_uses_them(source, tmp_path, ending):
     path = tmp_path / f"c{ending}"
     if ending != ".pt":
         told("export", tmp_path / "c.pt", path)
-    loaded = load_source(path)
+    loaded = load_generator(path).loaded
     assert_close(loaded.centers, find_centers(loaded.generator, 4))
     assert "toward 4 centres" in told("info", path)
     shown = {
@@ -93,4 +92,4 @@ def test_a_file_keeps_its_centres_and_uses_them(source, tmp_path, ending):
 def test_centres_that_cannot_be_are_refused(source):
     assert "no means of classes" in refused("generate", source, "--centers", "class")
     with pytest.raises(ValueError, match="centers must be rows of 8 finite numbers"):
-        load_source(source).adjusted(centers=torch.zeros(2, 7))
+        load_generator(source).loaded.adjusted(centers=torch.zeros(2, 7))

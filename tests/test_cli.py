@@ -149,7 +149,8 @@ def test_info_of_a_generator_file(tmp_path):
         "truncation": "psi 0.7, cutoff all",
         "trained on": "1,234,567 images seen",
         "file size": "0.0 MiB",
-        "use": f"stylegan generate {path}; stylegan train --init-from {path}",
+        "generate": f"stylegan generate {path}",
+        "start from": f"stylegan train --init-from {path}",
     }
 
 

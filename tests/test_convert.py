@@ -9,8 +9,9 @@ from commands import look, refused, told
 from official import dumps, network_class, snapshot_objects
 from reference import REFERENCE, SLACK
 
+from stylegan import load_generator
 from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
-from stylegan.files.loading import load_discriminator, load_source
+from stylegan.files.loading import open_weights
 from stylegan.interop import load_official
 from stylegan.networks import Generator
 
@@ -41,7 +42,7 @@ def test_the_converted_snapshot_computes_the_official_images_and_scores(
 ):
     files = tmp_path / "g.pt", tmp_path / "d.pt"
     told("convert", SNAPSHOT, files[0], "--discriminator", files[1])
-    loaded = load_source(files[0])
+    loaded = load_generator(files[0]).loaded
     assert (loaded.psi, loaded.cutoff, loaded.resolution, loaded.alpha) == (0.7, 8, 32, 1.0)
     generator = loaded.generator.to(dtype)
     z = torch.from_numpy(expected["latents"]).to(dtype)
@@ -51,7 +52,7 @@ def test_the_converted_snapshot_computes_the_official_images_and_scores(
     slack = SLACK[dtype]
     np.testing.assert_allclose(ws, expected["dlatents"], rtol=0, atol=1e-5 * slack)
     np.testing.assert_allclose(images, expected[f"Gs_images/{case}"], rtol=0, atol=5e-5 * slack)
-    discriminator = load_discriminator(files[1]).to(dtype)
+    discriminator = open_weights(files[1], need="discriminator").discriminator.to(dtype)
     given = torch.from_numpy(expected[f"Gs_images/{case}"]).to(dtype)
     with torch.no_grad():
         scores = discriminator(given)[:, None]
@@ -62,7 +63,7 @@ def test_a_snapshot_of_a_growing_network_tells_how_far_it_has_grown(official, tm
     path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(0.25)}))
     told("convert", path, tmp_path / "g.pt")
     for file in (path, tmp_path / "g.pt"):
-        loaded = load_source(file)
+        loaded = load_generator(file).loaded
         assert (loaded.resolution, loaded.alpha) == (8, 0.75)
     assert sorted(os.listdir(tmp_path)) == ["g.pt", "network.pkl"]
     path = written(tmp_path, snapshot_objects(official, extra={"lod": np.float32(2)}))
@@ -84,7 +85,7 @@ def test_pictures_of_a_rectangular_set_come_without_their_padding(official, tmp_
 def test_a_conditional_snapshot_keeps_its_labels(official, tmp_path):
     path = written(tmp_path, snapshot_objects(official, labels=3))
     told("convert", path, tmp_path / "g.pt")
-    snapshot, loaded = load_official(path), load_source(tmp_path / "g.pt")
+    snapshot, loaded = load_official(path), load_generator(tmp_path / "g.pt").loaded
     z, labels = torch.randn(3, 6), torch.eye(3)
     theirs = snapshot.generator_ema(z, labels, noise="const")
     torch.testing.assert_close(loaded.generator(z, labels, noise="const"), theirs)
@@ -102,7 +103,7 @@ def test_nothing_is_overwritten_unless_asked(official, tmp_path):
     assert target.read_bytes() == other.read_bytes() == b"mine"
     assert not (tmp_path / "new.pt").exists()
     told("convert", source, target, "--overwrite")
-    assert load_source(target).resolution == 8
+    assert load_generator(target).loaded.resolution == 8
     before = source.read_bytes()
     assert f"{source} is the source" in refused("convert", source, source, "--overwrite")
     assert source.read_bytes() == before
@@ -117,7 +118,7 @@ def test_the_average_generator_has_the_architecture_of_the_trained_one(official,
     assert "the networks contradict each other: activation is lrelu in G, relu in Gs" in message
     other = snapshot_objects(official, {"truncation_psi": 0.5, "fused_scale": True})[2]
     told("convert", written(tmp_path, (g, d, other)), tmp_path / "g.pt")
-    assert load_source(tmp_path / "g.pt").psi == 0.5
+    assert load_generator(tmp_path / "g.pt").loaded.psi == 0.5
 
 
 def test_every_part_of_a_snapshot_is_accounted_for(official, tmp_path):

@@ -9,8 +9,8 @@ import pytest
 from pictures import archive, folder, png, store_of
 from tiny_training import differing, run, tiny_config
 
+from stylegan import load_generator
 from stylegan.data import batches, cached_store, check, prepare
-from stylegan.files.loading import load_source
 from stylegan.training.run import fit_to_data
 
 IMAGES = {"00000/img0.png": png(), "00000/img1.png": png(seed=1), "00001/img2.png": png(seed=2)}
@@ -122,7 +122,7 @@ def test_a_run_on_vectors_goes_on_exactly(tmp_path):
     continued = run(config, store, tmp_path / "run")
     once = run(config, store, tmp_path / "once")
     assert differing(continued.to_payload(), once.to_payload()) == []
-    loaded = load_source(tmp_path / "run")
+    loaded = load_generator(tmp_path / "run").loaded
     assert loaded.label_names == ("sad", "smile")
     assert loaded.label("smile=0.25,0=0.75").tolist() == [[0.75, 0.25]]
     with pytest.raises(ValueError, match="was trained on other"):

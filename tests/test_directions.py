@@ -11,7 +11,7 @@ from tiny_generators import TINY, random_generator
 from torch.nn.functional import normalize
 from torch.testing import assert_close
 
-from stylegan import sampling
+from stylegan import load_generator, sampling
 from stylegan.directions import (
     default_path,
     draw_directions,
@@ -23,7 +23,8 @@ from stylegan.directions import (
 )
 from stylegan.directions.finding import covariance, spectrum, style_matrix
 from stylegan.edits import Edit, EditText, edited, parsed, total_move
-from stylegan.files.loading import LoadedGenerator, load_source, save_generator
+from stylegan.files.formats.own import save_generator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.ops import truncate
 
 
@@ -138,7 +139,7 @@ def test_pictures_are_edited_after_truncation_and_files_hold_no_edits():
 
 
 def test_directions_come_back_from_their_file_which_can_be_named(source, tmp_path):
-    loaded = load_source(source)
+    loaded = load_generator(source).loaded
     found = find_directions(loaded.generator, count=3, samples=100, layers=range(1, 3))
     save_directions(tmp_path / "d.npz", found, loaded.generator)
     again = load_directions(tmp_path / "d.npz", loaded.generator)
@@ -173,7 +174,7 @@ def test_damaged_files_are_refused_and_what_is_gone_is_not_read(tmp_path, change
 
 
 def test_the_figure_shows_the_seed_in_the_middle_of_each_row(source):
-    loaded = load_source(source).adjusted(psi=0.5)
+    loaded = load_generator(source).loaded.adjusted(psi=0.5)
     d = directions_by("sefa", loaded.generator, count=3)
     table = np.asarray(draw_directions(loaded, d, seed=4)).astype(int)[-300:, -700:]
     (pixels,) = loaded.pictures([4])
@@ -186,7 +187,7 @@ def test_the_command_writes_directions_and_figures_and_replaces_nothing(source, 
     options = [source, "--samples", 100, "--count", 2, "--layers", "0-3"]
     options += ["--figure", tmp_path / "new" / "d.WEBP"]
     assert "2 by pca and 2 by sefa" in told("directions", *options)
-    found = load_directions(default_path(source), load_source(source).generator)
+    found = load_directions(default_path(source), load_generator(source).loaded.generator)
     assert [(d.method, d.layers) for d in found] == [("pca", range(4)), ("sefa", range(4))]
     for method in ("pca", "sefa"):
         with Image.open(tmp_path / "new" / f"d-{method}.WEBP") as image:
@@ -232,7 +233,7 @@ def sorted_by_first_number(loaded, folder, seeds):
 
 def test_the_command_learns_from_folders_of_pictures_and_keeps_what_there_was(source, tmp_path):
     pytest.importorskip("sklearn")
-    loaded = load_source(source)
+    loaded = load_generator(source).loaded
     more, less = sorted_by_first_number(loaded, tmp_path, range(200))
     (more / "grid.png").touch()  # as generate writes it
     told("directions", source, "--samples", 99, "--count", 2)

@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 from processes import gathered
 
+from stylegan import load_generator
 from stylegan.data import Store
-from stylegan.files.loading import load_generator
 from stylegan.metrics import (
     GeneratorSamples,
     Tools,

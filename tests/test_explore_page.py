@@ -21,12 +21,12 @@ from explorer import NAMES
 from PIL import Image
 from tiny_generators import TINY, random_generator
 
-from stylegan import sampling
+from stylegan import load_generator, sampling
 from stylegan.directions import default_path, find_directions, load_directions, save_directions
 from stylegan.explore.controls import View
 from stylegan.explore.page import render
+from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import read_latents
-from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import NetworkConfig
 
 ROOT = Path(__file__).parent.parent
@@ -69,7 +69,7 @@ def source(tmp_path_factory):
     path = tmp_path_factory.mktemp("explored") / "g.pt"
     config = NetworkConfig(**{**vars(TINY), "label_dim": 3})
     save_generator(path, random_generator(config, noise=0.5), label_names=NAMES)
-    generator = load_source(path).generator
+    generator = load_generator(path).loaded.generator
     found = find_directions(generator, ["pca", "sefa"], count=3, samples=200)
     save_directions(default_path(path), found, generator)
     return path
@@ -77,7 +77,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loaded(source):
-    return load_source(source)
+    return load_generator(source).loaded
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,10 @@ from commands import refused, told
 from official import SETTINGS, generator_variables
 from torch.testing import assert_close
 
+from stylegan import load_generator
 from stylegan.files.formats import export, own, program
-from stylegan.files.loading import LoadedGenerator, load_generator, load_source, save_generator
+from stylegan.files.formats.own import save_generator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.interop import generator_from_official
 from stylegan.networks import Generator, NetworkConfig
 
@@ -77,7 +79,7 @@ def test_every_number_and_all_that_is_said_come_back(tmp_path, options):
         source = random_source({"cutoff": None, "psi": 1.0})
         source.generator.double()
     export(source, tmp_path / "mine.safetensors")
-    back = load_source(tmp_path / "mine.safetensors")
+    back = load_generator(tmp_path / "mine.safetensors").loaded
     assert back.generator.w_avg.dtype == source.generator.w_avg.dtype
     assert_close(
         dict(source.generator.state_dict()), dict(back.generator.state_dict()), rtol=0, atol=0
@@ -119,14 +121,14 @@ def arrays():
 def test_official_variables_with_their_arguments_are_read_and_meta_says_more(tmp_path, arrays):
     path = tmp_path / "official.npz"
     np.savez(path, **arrays)
-    loaded = load_source(path)
+    loaded = load_generator(path).loaded
     expected = generator_from_official(generator_variables(), SETTINGS).state_dict()
     assert_close(dict(loaded.generator.state_dict()), dict(expected), rtol=0, atol=0)
     assert (loaded.resolution, loaded.alpha, loaded.psi, loaded.cutoff) == (8, 0.75, -0.3, 8)
     assert (loaded.images_seen, loaded.lineage[0].source) == (None, "official.npz")
     meta = {"images_seen": 1200, "psi": -0.3}
     np.savez(path, **arrays, meta=np.array(json.dumps(meta)))
-    assert load_source(path).images_seen == 1200
+    assert load_generator(path).loaded.images_seen == 1200
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_official_variables_with_their_arguments_are_read_and_meta_says_more(tmp
 def test_arrays_that_are_not_those_of_a_generator_are_refused(tmp_path, arrays, change, message):
     np.savez(tmp_path / "mine.npz", **arrays | change)
     with pytest.raises(ValueError, match=message):
-        load_source(tmp_path / "mine.npz")
+        load_generator(tmp_path / "mine.npz")
 
 
 def test_a_wrong_length_other_numbers_or_no_metadata_are_errors(tmp_path):
@@ -149,14 +151,14 @@ def test_a_wrong_length_other_numbers_or_no_metadata_are_errors(tmp_path):
     for other in (data[:-4], data + b"1234"):
         path.write_bytes(other)
         with pytest.raises(ValueError, match=r"mine\.safetensors is damaged"):
-            load_source(path)
+            load_generator(path)
     numbers = {**source.generator.state_dict(), "w_avg": torch.arange(5)}
-    safetensors.torch.save_file(numbers, path, {"stylegan": own.about(source)})
+    safetensors.torch.save_file(numbers, path, {"stylegan": own.description_as_json(source)})
     with pytest.raises(ValueError, match=r"w_avg holds torch\.int64, not plain real"):
-        load_source(path)
+        load_generator(path)
     safetensors.torch.save_file({"weight": torch.zeros(3)}, path)
     with pytest.raises(ValueError, match="without the metadata of this project"):
-        load_source(path)
+        load_generator(path)
 
 
 @pytest.mark.slow
@@ -230,5 +232,5 @@ def test_the_command_exports_what_is_chosen_and_overwrites_only_if_asked(tmp_pat
     told("export", *files)
     assert "exists; pass --overwrite" in refused("export", *files)
     told("export", *files, "--psi", 0.5, "--cutoff", "all", "--overwrite")
-    back = load_source(files[1])
+    back = load_generator(files[1]).loaded
     assert (back.psi, back.cutoff) == (0.5, None)

@@ -8,10 +8,11 @@ import torch
 from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
-from stylegan import figures, sampling
+from stylegan import figures, load_generator, sampling
 from stylegan.figures.noise import deviation
+from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import write_latents
-from stylegan.files.loading import LoadedGenerator, load_source, save_generator
+from stylegan.files.loaded import LoadedGenerator
 
 SIDE = 96  # of a cell that shows a small picture
 
@@ -200,9 +201,10 @@ def test_a_timelapse_has_a_column_for_each_file_as_far_as_it_had_grown(tmp_path)
     files = [tmp_path / "a.pt", tmp_path / "b.pt"]
     save_generator(files[0], random_generator(), images_seen=20_000, resolution=8)
     save_generator(files[1], random_generator(), images_seen=30_000, alpha=0.5)
-    image = figures.timelapse(map(load_source, files), lambda some: figures.of_seeds(some, [3]))
+    moments = [load_generator(file).loaded for file in files]
+    image = figures.timelapse(moments, lambda loaded: figures.of_seeds(loaded, [3]))
     small, large = cells(image, 1, 2)[0]
-    at_last = load_source(files[1])
+    at_last = load_generator(files[1]).loaded
     same(small, one(at_last, [3], resolution=8)[0])
     same(large, one(at_last, [3], resolution=16, alpha=0.5)[0])
 

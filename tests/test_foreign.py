@@ -7,8 +7,8 @@ import torch
 from foreign_layouts import drawn, kept, latents, noise_maps
 from reference import SLACK
 
+from stylegan import load_generator
 from stylegan.files.formats.foreign import width_fields
-from stylegan.files.loading import load_source
 from stylegan.interop import import_weights
 from stylegan.lineage import UNKNOWN, licence_of
 
@@ -231,7 +231,7 @@ def test_files_old_and_new_load_with_the_prefix_of_data_parallel(tmp_path, new):
     path = tmp_path / "000100.model"
     given = {f"module.{name}": tensor for name, tensor in weights("rosinality", "full").items()}
     torch.save(given, path, _use_new_zipfile_serialization=new)
-    loaded = load_source(path)
+    loaded = load_generator(path).loaded
     assert (loaded.resolution, loaded.psi, loaded.cutoff) == (128, 0.7, None)
     assert not loaded.generator.training
     assert loaded.origin == f"checkpoint of rosinality/style-based-gan-pytorch {path}"

@@ -18,13 +18,14 @@ from pictures import archive, png
 from PIL import Image
 from tiny_generators import TINY
 
+from stylegan import load_generator
 from stylegan.config import TrainConfig, load_config
 from stylegan.data import cached_store, read_image
 from stylegan.files import checkpoint
 from stylegan.files.formats import export
+from stylegan.files.formats.own import save_generator
 from stylegan.files.latents import read_latents, write_latents
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.loading import load_source, save_generator
 from stylegan.networks import Generator
 from stylegan.training import TrainState
 
@@ -89,7 +90,7 @@ def make_exported(folder):
 
 def use_generator(path):
     """Load a file and make one picture with its settings."""
-    loaded = load_source(path)
+    loaded = load_generator(path).loaded
     label_dim = loaded.generator.config.label_dim
     next(iter(loaded.pictures([0], labels=torch.eye(label_dim)[:1] if label_dim else None)))
 

@@ -11,8 +11,8 @@ import torch
 from commands import look, pixels, refused, stylegan, told
 from tiny_generators import TINY, random_generator
 
+from stylegan import load_generator
 from stylegan.files.formats.own import save_generator
-from stylegan.files.loading import load_source
 from stylegan.networks import NetworkConfig
 from stylegan.sampling import latents, to_uint8
 
@@ -135,7 +135,7 @@ def test_the_root_script_and_the_module_are_the_same_command(tmp_path, door):
     assert done.stderr.count("\n") == 1
     (tmp_path / "gone2.pt").touch()
     with pytest.raises(FileNotFoundError, match=r"gone\.pt; did you mean .*gone2\.pt\?"):
-        load_source(tmp_path / "gone.pt")
+        load_generator(tmp_path / "gone.pt")
 
 
 def test_a_misspelt_bundled_name_gets_a_hint_even_where_the_folder_cannot_be_listed(
@@ -147,6 +147,6 @@ def test_a_misspelt_bundled_name_gets_a_hint_even_where_the_folder_cannot_be_lis
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pathlib.Path.iterdir", refuse)
     with pytest.raises(FileNotFoundError, match=r"no people46; did you mean people64\?"):
-        load_source("people46")
+        load_generator("people46")
     with pytest.raises(FileNotFoundError, match="people46; accepted are"):
-        load_source(tmp_path / "people46")
+        load_generator(tmp_path / "people46")

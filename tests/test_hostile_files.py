@@ -13,8 +13,8 @@ import pytest
 import torch
 from tiny_generators import TINY, random_generator
 
+from stylegan import load_generator
 from stylegan.files import checkpoint
-from stylegan.files.loading import load_source
 from stylegan.networks import Generator, NetworkConfig
 
 
@@ -115,14 +115,14 @@ def test_a_snapshot_may_name_five_globals():
 READER = """
 import json, resource, sys, time
 from pathlib import Path
-from stylegan.files.loading import load_source
+from stylegan import load_generator
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**30,) * 2)
 for path in sys.argv[1:]:
     print(path, "is read", file=sys.stderr, flush=True)
     start = time.process_time()
     try:
-        load_source(path)
+        load_generator(path)
         found = ""
     except (OSError, ValueError) as error:
         found = str(error)
@@ -217,5 +217,5 @@ def test_objects_in_a_checkpoint_are_refused_by_name(tmp_path, capsys, new):
     path = tmp_path / "evil.pth"
     torch.save({"thing": Evil()}, path, pickle, 2, new)
     with pytest.raises(ValueError, match=r"holds objects \(\S*print\) that only running code"):
-        load_source(path)
+        load_generator(path)
     assert "executed" not in capsys.readouterr().out

@@ -9,7 +9,7 @@ import torch
 from tiny_generators import TINY, random_generator
 
 from stylegan.files.huggingface import Card, save_folder
-from stylegan.files.loading import LoadedGenerator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.networks import Generator
 
 CARD = Card("cc-by-nc-4.0", "91 smileys", {"fid": 12.5, "kid": 0.004}, "More in our paper.")
@@ -51,7 +51,7 @@ def test_the_code_of_the_card_makes_the_pictures_that_the_file_specifies(source,
 
 
 def test_nothing_is_shared_without_a_licence_or_overwritten_unless_asked(source, tmp_path):
-    with pytest.raises(ValueError, match="under which licence"):
+    with pytest.raises(ValueError, match="under which license"):
         save_folder(source, tmp_path / "mine", Card())
     assert not list(tmp_path.iterdir())
     (tmp_path / "README.md").write_text("precious")

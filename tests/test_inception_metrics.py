@@ -9,8 +9,8 @@ import pytest
 import torch
 from tiny_training import write_pictures
 
+from stylegan import load_generator
 from stylegan.data import Preparation, cached_store
-from stylegan.files.loading import load_generator
 from stylegan.metrics import GeneratorSamples, Tools, evaluate, families, features, parse
 
 fidelity = pytest.importorskip("torch_fidelity")

@@ -9,17 +9,18 @@ import pytest
 from tiny_generators import random_generator
 from tiny_training import QUIET, SHORT, tiny_config, write_pictures
 
+from stylegan import load_generator
 from stylegan.cli.files import facts_of
 from stylegan.config import load_config, read_stored_config
 from stylegan.data import Preparation, cached_store
 from stylegan.files import checkpoint
-from stylegan.files.formats import own, read_snapshot
-from stylegan.files.loading import load_source
+from stylegan.files.formats import own
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.loading import open_weights
 from stylegan.lineage import NVIDIA, Source, licence_of, public_address, to_plain
 from stylegan.run_folder import RunFolder
 from stylegan.toml import read_toml
 from stylegan.training import start
-from stylegan.training.transfer import opened
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 OFFICIAL = Source(SNAPSHOT.name, hashlib.sha256(SNAPSHOT.read_bytes()).hexdigest(), NVIDIA)
@@ -73,8 +74,8 @@ def test_the_chain_survives_every_format(tmp_path, ending):
     path = tmp_path / f"g{ending}"
     chain = {"resolution": 16, "lineage": (OFFICIAL, MINE)}
     write = own.save_loaded if ending == ".pt" else own.save_safetensors
-    write(path, own.LoadedGenerator(random_generator(), "memory", **chain))
-    assert load_source(path).lineage == (OFFICIAL, MINE)
+    write(path, LoadedGenerator(random_generator(), "memory", **chain))
+    assert load_generator(path).loaded.lineage == (OFFICIAL, MINE)
     facts = facts_of(str(path))
     assert facts["licence"] == NVIDIA
     assert f"{SNAPSHOT.name} (SHA-256 {OFFICIAL.sha256[:16]}" in facts["weights from"]
@@ -82,12 +83,12 @@ def test_the_chain_survives_every_format(tmp_path, ending):
 
 
 def test_official_weights_carry_their_licence_through_conversion_and_training(store, tmp_path):
-    assert read_snapshot(SNAPSHOT).lineage == (OFFICIAL,)
-    own.save_loaded(tmp_path / "ffhq.pt", load_source(SNAPSHOT))
+    assert open_weights(SNAPSHOT).lineage == (OFFICIAL,)
+    own.save_loaded(tmp_path / "ffhq.pt", load_generator(SNAPSHOT).loaded)
     critic = tmp_path / "critic.pt"
-    own.save_discriminator(critic, read_snapshot(SNAPSHOT).discriminator, (OFFICIAL,))
+    own.save_discriminator(critic, open_weights(SNAPSHOT).discriminator, (OFFICIAL,))
     assert facts_of(str(critic))["licence"] == NVIDIA
-    network = dataclasses.asdict(read_snapshot(SNAPSHOT).generator.config)
+    network = dataclasses.asdict(open_weights(SNAPSHOT).generator.config)
     write_pictures(tmp_path / "larger", size=network["resolution"])
     larger = cached_store(
         tmp_path / "larger",
@@ -99,15 +100,15 @@ def test_official_weights_carry_their_licence_through_conversion_and_training(st
     (said,) = [line for line in lines if NVIDIA in line]
     assert said.startswith("licence: ")
     assert "not for commercial purposes" in said
-    chain = load_source(tmp_path / "run").lineage
+    chain = load_generator(tmp_path / "run").loaded.lineage
     assert chain[0] == OFFICIAL
     assert (chain[1].source, chain[1].licence) == ("ffhq.pt", NVIDIA)
 
 
 def test_bundled_weights_have_their_name_and_licence():
-    (bundled,) = opened("people64").lineage("")
+    (bundled,) = open_weights("people64").passed_on()
     assert (bundled.source, bundled.licence) == ("people64", "MIT")
-    assert load_source("people64").lineage == (bundled,)
+    assert load_generator("people64").loaded.lineage == (bundled,)
     assert facts_of("people64")["licence"] == "MIT"
 
 

@@ -8,10 +8,10 @@ import torch
 from tiny_generators import TINY, assert_same_weights, named_by_hash, random_generator
 
 import stylegan
+from stylegan import load_generator
 from stylegan.config import TrainConfig
 from stylegan.files import checkpoint, download
-from stylegan.files.formats.own import save_discriminator
-from stylegan.files.loading import load_generator, load_source, save_generator
+from stylegan.files.formats.own import save_discriminator, save_generator
 from stylegan.networks import Discriminator, Generator, NetworkConfig
 from stylegan.schedule import Position, ScheduleConfig
 from stylegan.training import TrainState
@@ -45,7 +45,7 @@ def test_a_saved_generator_comes_back_bit_for_bit_in_eval_mode_without_code(tmp_
     assert (back.config, back.w_avg.dtype, back.training) == (TINY, torch.float64, False)
     assert all(p.requires_grad for p in back.parameters())
     assert torch.load(path, weights_only=True)["kind"] == "generator"
-    loaded = load_source(path)
+    loaded = load_generator(path).loaded
     assert (loaded.resolution, loaded.alpha, loaded.images_seen) == (16, 1.0, None)
     assert (loaded.psi, loaded.cutoff, loaded.label_names) == (0.7, 8, ())
 
@@ -63,7 +63,7 @@ def test_what_a_file_tells_comes_back(tmp_path):
     }
     config = NetworkConfig(resolution=16, z_dim=4, label_dim=2, max_channels=4)
     save_generator(path, Generator(config), **about)
-    loaded = load_source(path)
+    loaded = load_generator(path).loaded
     assert {name: getattr(loaded, name) for name in about} == about
     assert loaded.origin == f"generator file {path}"
 
@@ -76,7 +76,7 @@ def test_a_state_gives_its_average_generator_at_the_stage_it_was_saved_in(
 ):
     path = tmp_path / "state-000001500.pt"
     state = save_state(path, images_seen, label_names=[], active_rectangle=[2, 14, 0, 16])
-    loaded = load_source(path)
+    loaded = load_generator(path).loaded
     assert_same_weights(loaded.generator, state.generator_ema)
     assert (loaded.resolution, loaded.images_seen) == (resolution, images_seen)
     assert loaded.alpha == pytest.approx(alpha, abs=1e-3)
@@ -88,7 +88,7 @@ def test_a_run_gives_its_newest_generator_by_number(tmp_path):
     for seed, number in enumerate(("000000900", "000001000", "1001", "000000999")):
         save_generator(tmp_path / f"generator-{number}.pt", random_generator(seed=seed))
     save_state(tmp_path / "state-000002000.pt")
-    loaded = load_source(tmp_path)
+    loaded = load_generator(tmp_path).loaded
     assert_same_weights(loaded.generator, random_generator(seed=2))
     assert loaded.origin.endswith("generator-1001.pt")
 
@@ -98,7 +98,7 @@ def test_a_run_without_generators_gives_its_newest_state_that_can_be_read(tmp_pa
     save_state(tmp_path / "state-000000200.pt", 200)
     newest = tmp_path / "state-000000300.pt"
     newest.write_bytes((tmp_path / "state-000000200.pt").read_bytes()[:1000])
-    loaded = load_source(str(tmp_path))
+    loaded = load_generator(str(tmp_path)).loaded
     assert loaded.images_seen == 200
     assert f"not used: {newest}" in loaded.origin
 
@@ -107,7 +107,7 @@ def test_a_discriminator_file_says_that_it_is_one(tmp_path):
     path = tmp_path / "critic.pt"
     save_discriminator(path, Discriminator(TINY))
     with pytest.raises(ValueError, match=r"discriminator file .*critic\.pt holds no generator"):
-        load_source(path)
+        load_generator(path)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_file_whose_parts_do_not_fit_is_an_error_that_names_both(tmp_path, cha
     payload = torch.load(path, weights_only=True) | change
     torch.save({name: value for name, value in payload.items() if value is not ABSENT}, path)
     with pytest.raises(ValueError, match=rf"mine\.pt.*{message}"):
-        load_source(path)
+        load_generator(path)
 
 
 def test_a_bundled_name_comes_before_a_path_and_its_file_has_the_hash_of_its_name(
@@ -162,7 +162,7 @@ def test_a_bundled_name_comes_before_a_path_and_its_file_has_the_hash_of_its_nam
 )
 def test_an_address_is_of_https_and_specifies_the_hash_of_a_file(hub_cache, url, message):
     with pytest.raises(ValueError, match=message):
-        load_source(url)
+        load_generator(url)
     assert not hub_cache.exists()
 
 

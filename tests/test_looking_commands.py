@@ -10,10 +10,10 @@ from films import decoded
 from PIL import Image
 from tiny_generators import random_generator
 
-from stylegan import figures
+from stylegan import figures, load_generator
 from stylegan import video as library
 from stylegan.directions import default_path, find_directions, read_edits, save_directions
-from stylegan.files.loading import load_source, save_generator
+from stylegan.files.formats.own import save_generator
 from stylegan.networks import NetworkConfig
 from stylegan.paths import places, spline
 
@@ -81,7 +81,7 @@ def test_figures_are_those_of_the_library_in_every_format_and_again(source, tmp_
     arguments = [name, source, *options]
     png, webp, again = (tmp_path / file for file in ("a.png", "b.webp", "deeper/c.PNG"))
     found = drawn(png, *arguments)
-    assert np.array_equal(found, np.asarray(STILL[words](load_source(source))))
+    assert np.array_equal(found, np.asarray(STILL[words](load_generator(source).loaded)))
     assert np.array_equal(found, drawn(webp, *arguments))
     drawn(again, *arguments)
     assert png.read_bytes() == again.read_bytes()
@@ -107,7 +107,7 @@ def test_classes_have_columns_or_are_chosen(classes, tmp_path):
     bees = drawn(tmp_path / "b.png", *seeds, "--classes=bee")
     assert every.shape[1] - bees.shape[1] == 2 * 100
     assert np.array_equal(every[:, -200:-100], bees[:, -100:])
-    loaded = load_source(classes)
+    loaded = load_generator(classes).loaded
     whole = list(loaded.pictures([5], labels=loaded.label("bee")))
     assert np.array_equal(bees[-100:-4:12, -100:-4:12], whole[0])
     one = drawn(tmp_path / "c.png", "grid", classes, "--seeds", 5, "--class", "1")
@@ -121,7 +121,7 @@ def test_samples_beside_the_training_images_nearest_to_them(run_folder, tmp_path
     pixels = np.random.RandomState(0).randint(0, 256, (12, 16, 16, 3), dtype=np.uint8)
     for i, picture in enumerate(pixels):
         Image.fromarray(picture).save(photos / f"{i}.png")
-    loaded = load_source(run_folder)
+    loaded = load_generator(run_folder).loaded
     whole = np.stack(list(loaded.pictures([0, 1, 2], psi=1, noise="random")))
     arguments = ["neighbours", run_folder, "--data", photos, "--samples", 3, "--nearest", 2]
     shown = drawn(tmp_path / "a.png", *arguments)
@@ -161,7 +161,7 @@ FILMS = {
 def test_films_are_those_of_the_library(source, tmp_path, words):
     out, own = tmp_path / "a.webp", tmp_path / "b.webp"
     filmed(source, out, words)
-    film = FILMS[words](load_source(source), source)
+    film = FILMS[words](load_generator(source).loaded, source)
     frames = itertools.starmap(film.layout.frame, film.frames)
     library.write_video(own, frames, count=film.count, fps=10)
     assert out.read_bytes() == own.read_bytes()
@@ -187,7 +187,7 @@ def test_an_edit_gives_equal_pixels_by_command_and_in_python(source, tmp_path):
     texts = ["pca:2=+3@0-3", "sefa:1=-1@0-3"]
     options = [word for text in texts for word in ("--edit", text)]
     told("generate", source, "--seeds", 5, *options, "--out", tmp_path)
-    loaded = load_source(source)
+    loaded = load_generator(source).loaded
     (expected,) = loaded.pictures([5], edits=read_edits(texts, loaded, source))
     assert np.array_equal(commands.pixels(tmp_path / "seed0005.png"), expected)
 

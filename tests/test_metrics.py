@@ -10,11 +10,10 @@ from commands import refused, stylegan, told
 from processes import gathered
 from tiny_training import differing, run, tiny_config, tiny_store
 
-from stylegan import distributed
+from stylegan import distributed, load_generator
 from stylegan.config import to_toml
 from stylegan.data import Store
 from stylegan.files.loaded import weights_sha256
-from stylegan.files.loading import load_generator
 from stylegan.metrics import KINDS, GeneratorSamples, Request, Result, Tools, evaluate, parse
 from stylegan.metrics.cache import cached, gathered_rows
 from stylegan.metrics.engine import kind_of, score_name

@@ -16,8 +16,8 @@ from tiny_generators import TINY, random_generator
 from torch import nn
 from torch.testing import assert_close
 
+from stylegan.files.formats.own import save_generator
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.loading import save_generator
 from stylegan.metrics.lpips import Lpips
 from stylegan.networks import Generator, NetworkConfig
 from stylegan.projection import (

@@ -12,8 +12,8 @@ from commands import refused, told
 from PIL import Image
 from tiny_training import SHORT, run, tiny_config
 
+from stylegan import load_generator
 from stylegan.config import to_toml
-from stylegan.files.loading import load_source
 from stylegan.report import Captioned, Drawings, truncation_sweep, write_report
 from stylegan.report.curves import POINTS, averaged, best_of, by_metric
 from stylegan.report.history import read_run
@@ -117,7 +117,7 @@ def test_the_page_tells_everything_and_fetches_nothing(folder):
         measured(4, fid=30.0) + measured(8, fid=11.5) + measured(12, fid=12.25) + json.dumps(half)
     )
     shown = Captioned(Image.new("RGB", (40, 30)), "the caption")
-    sweep = truncation_sweep(load_source(folder), seeds=range(2))
+    sweep = truncation_sweep(load_generator(folder).loaded, seeds=range(2))
     assert write_report(folder, Drawings(sweep, shown)) == folder / "report.html"
     page = Page(folder / "report.html")
     page.check_alone()

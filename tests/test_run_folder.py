@@ -36,10 +36,10 @@ def test_the_newest_files_and_the_milestones_stay(tmp_path, keep, milestone_imag
 
 def test_a_run_knows_its_configuration_its_skipped_images_and_its_data(tmp_path):
     run = RunFolder(tmp_path / "run")
-    assert RunFolder.at(run.path) is None and run.stored_config() is None
+    assert RunFolder.of(run.path) is None and run.stored_config() is None
     config = load_config("quickstart")
     run.create(config, tmp_path / "photos", [("a.png", "the file is empty")])
-    assert RunFolder.at(run.path).config() == run.stored_config() == config
+    assert RunFolder.of(run.path).config() == run.stored_config() == config
     assert run.skipped_file.read_text() == "a.png\tthe file is empty\n"
     assert run.data() == tmp_path / "photos"
     run.data_file.unlink()

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -12,12 +13,12 @@ from commands import told
 from PIL import Image
 from tiny_training import tiny_config, write_pictures
 
+from stylegan import load_generator
 from stylegan.files import checkpoint
-from stylegan.files.formats.own import save_safetensors
-from stylegan.files.loading import load_source, save_generator
+from stylegan.files.formats.own import save_generator, save_safetensors
+from stylegan.files.loading import open_weights
 from stylegan.networks import Generator
 from stylegan.training import TrainState
-from stylegan.training.transfer import opened
 
 SNAPSHOT = Path(__file__).parent / "reference" / "official_snapshot.pkl"
 FOREIGN = {  # file -> layout, variant without labels
@@ -43,7 +44,7 @@ def folder(tmp_path_factory):
     for name in ("run", "shared"):
         (folder / name).mkdir()
     shutil.copy(folder / "generator.pt", folder / "run" / "generator-000000004.pt")
-    loaded = load_source(folder / "generator.pt")
+    loaded = load_generator(folder / "generator.pt").loaded
     for path in (folder / "mine.safetensors", folder / "shared" / "model.safetensors"):
         save_safetensors(path, loaded)
     shutil.copy(SNAPSHOT, folder / "official.pkl")
@@ -83,15 +84,17 @@ def assert_same_weights(found, wanted):
 @pytest.mark.parametrize("kind", KINDS)
 def test_generate_and_info_take_every_source(source_of, kind):
     source = source_of(kind)
-    loaded = load_source(source)
+    loaded = load_generator(source).loaded
     told("generate", source, "--seeds", "7", "--device", "cpu")
     with Image.open("out/seed0007.png") as picture:
         assert picture.size == (loaded.resolution, loaded.resolution)
     text, full = told("info", source), loaded.generator.config.resolution
     assert f"{full}x{full}, 3 channels" in text
-    assert f"stylegan generate {source}; stylegan train --init-from {source}" in text
+    assert f"stylegan generate {shlex.quote(source)}\n" in text
+    assert f"stylegan train --init-from {shlex.quote(source)}\n" in text
     assert ("run folder" in text) == (kind == "run")
-    assert (f"stylegan convert {source}" in text) == (kind in ("official.pkl", *FOREIGN))
+    is_foreign = kind in ("official.pkl", *FOREIGN)
+    assert (f"stylegan convert {shlex.quote(source)} " in text) == is_foreign
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,7 +102,7 @@ def test_generate_and_info_take_every_source(source_of, kind):
 def test_convert_and_export_write_the_weights_of_every_source(source_of, command, kind):
     source, (name, file) = source_of(kind), command
     told(name, source, file)
-    found, wanted = load_source(file), load_source(source)
+    found, wanted = load_generator(file).loaded, load_generator(source).loaded
     assert_same_weights(found.generator.state_dict(), wanted.generator.state_dict())
     assert (found.psi, found.cutoff) == (wanted.psi, wanted.cutoff)
     assert (found.resolution, found.alpha) == (wanted.resolution, wanted.alpha)
@@ -115,7 +118,10 @@ def test_metrics_tells_generators_from_pictures(source_of, folder, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_finds_the_weights_of_every_source(source_of, kind):
     source = source_of(kind)
-    networks = opened(source).weights()
-    wanted = load_source(source).generator.state_dict()
+    networks = {
+        name: network.state_dict()
+        for name, network in open_weights(source, need="training").networks().items()
+    }
+    wanted = load_generator(source).loaded.generator.state_dict()
     assert_same_weights(networks["generator_ema"], wanted)
     assert networks.keys() >= {"generator", "generator_ema"}

@@ -16,8 +16,8 @@ import pytest
 import torch
 from tiny_training import QUIET, SCHEDULE, differing, run, tiny_config
 
+from stylegan import load_generator
 from stylegan.files import checkpoint
-from stylegan.files.loading import load_source
 from stylegan.run_folder import RunFolder, images_of
 from stylegan.schedule import Stage
 from stylegan.training import Diverged, Evaluation, Stopped, TrainingProgress, TrainState, start
@@ -213,7 +213,7 @@ def test_metrics_and_the_best_generator_survive_a_stop(store, tmp_path):
         best = choose(once.scores, key=lambda score: score["brightness"])
         for out in (tmp_path / name, tmp_path / f"{name}2"):
             path = out / "generator-best.pt"
-            assert load_source(path).images_seen == best["images_seen"]
+            assert load_generator(path).loaded.images_seen == best["images_seen"]
 
 
 def test_the_number_that_tells_the_best_must_be_measured_and_may_be_of_numpy(store, tmp_path):

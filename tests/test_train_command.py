@@ -13,10 +13,10 @@ import torch
 from click.testing import CliRunner
 from tiny_training import SHORT, tiny_config, write_pictures
 
+from stylegan import load_generator
 from stylegan.cli.train import train
 from stylegan.config import load_config, to_toml
 from stylegan.files import checkpoint
-from stylegan.files.loading import load_source
 from stylegan.networks import Discriminator
 from stylegan.run_folder import RunFolder
 
@@ -119,7 +119,7 @@ def test_a_run_writes_its_configuration_log_pictures_states_and_generators(finis
     assert [path.name for path in (out / "samples").iterdir()] == ["000000.png"]
     for name, rows in (("reals.png", 2), ("samples/000000.png", 4)):
         assert commands.look(out / name).size == (8 * 16, rows * 16)
-    loaded = load_source(out / "generator-000000012.pt")
+    loaded = load_generator(out / "generator-000000012.pt").loaded
     assert (loaded.images_seen, loaded.resolution, loaded.alpha) == (12, 16, 1.0)
     assert loaded.label_names == ()
 
@@ -215,7 +215,7 @@ def test_generate_refuses_to_write_among_the_training_pictures(here):
 
 def test_cond_trains_a_generator_that_knows_the_names_of_its_labels(here):
     assert "2 labels" in told("--cond")
-    loaded = load_source(here / "run" / "generator-000000012.pt")
+    loaded = load_generator(here / "run" / "generator-000000012.pt").loaded
     assert loaded.label_names == ("a", "b")
     assert loaded.generator.config.label_dim == 2
     assert newest_state("run")["config"]["data"]["labels"] is True

@@ -9,7 +9,8 @@ from projecting import EXACT, draws, found_by_pixels, last, pictures_of
 from tiny_generators import assert_same_weights, random_generator
 from torch.testing import assert_close
 
-from stylegan.files.loading import load_source, save_generator
+from stylegan import load_generator
+from stylegan.files.formats.own import save_generator
 from stylegan.lineage import NVIDIA, Source, sha256_of
 from stylegan.projection import PixelDistance, SearchOptions, TuningOptions, psnr, tune
 from stylegan.projection.tuning import toward
@@ -140,6 +141,6 @@ def test_the_command_writes_a_generator_that_makes_the_pictures_of_the_same_late
     for i, name in enumerate("ab"):
         again = pixels(folder / "new" / f"latent000{i}.png")
         assert abs(pixels(out / name / "tuned.png") - again).max() <= 1
-    lineage = load_source(out / "tuned.pt").lineage
+    lineage = load_generator(out / "tuned.pt").loaded.lineage
     assert [s.source for s in lineage] == ["official.pkl", "mine.pt"]
     assert lineage[1].sha256 == sha256_of(folder / "mine.pt") and lineage[1].licence == NVIDIA

@@ -12,10 +12,11 @@ from films import decoded, each_format, mp4
 from tiny_generators import random_generator
 from torch.testing import assert_close
 
-from stylegan import sampling, video
+from stylegan import load_generator, sampling, video
 from stylegan.edits import Edit, edited
 from stylegan.figures import StyleRange, of_seeds
-from stylegan.files.loading import LoadedGenerator, load_source, save_generator
+from stylegan.files.formats.own import save_generator
+from stylegan.files.loaded import LoadedGenerator
 from stylegan.ops import truncate
 from stylegan.paths import places, spherical, spline
 from stylegan.video.encoding import durations
@@ -189,7 +190,9 @@ def test_a_timelapse_shows_the_nearest_file_of_each_moment(tmp_path):
     for images, resolution in ((1_000, 4), (5_000, 8), (6_000, 8)):
         files.append(tmp_path / f"generator-{images:09d}.pt")
         save_generator(files[-1], random_generator(TINY), images_seen=images, resolution=resolution)
-    made = video.timelapse_film(files, load_source, lambda loaded: of_seeds(loaded, [1]), 10)
+    made = video.timelapse_film(
+        files, lambda file: load_generator(file).loaded, lambda loaded: of_seeds(loaded, [1]), 10
+    )
     shown, captions = zip(*made.frames, strict=True)
     kimg = ["1"] * 4 + ["5"] * 5 + ["6"]  # 1000, 1556, 2111, 2667 images; 3222, ... 5444; 6000
     assert [caption.split()[0] for caption in captions] == kimg

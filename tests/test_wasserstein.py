@@ -5,8 +5,7 @@ import pytest
 import torch
 from scipy import ndimage
 
-from stylegan import streams
-from stylegan.files.loading import load_generator
+from stylegan import load_generator, streams
 from stylegan.metrics import GeneratorSamples, Tools
 from stylegan.metrics.wasserstein import (
     DIRECTIONS,

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stylegan.data import Preparation, Store, cached_store
-from stylegan.files.loading import load_source
+from stylegan.files.loading import open_weights
 
 BATCH, HELD_OUT = 64, 2000
 BINARY = {  # readers of single attributes: the values that count as having it
@@ -105,7 +105,8 @@ def main(data: str, source: str, samples: int, epochs: int, out: Path) -> None:
     reader = learn(store, groups, epochs)
     truth = torch.from_numpy(store.require_labels())
     held = read(reader, store.images(64)[-HELD_OUT:], groups)
-    made = load_source(source).pictures(range(samples), psi=1, cutoff="all", noise="random")
+    loaded = open_weights(source).require_loaded()
+    made = loaded.pictures(range(samples), psi=1, cutoff="all", noise="random")
     seen = read(reader, np.stack(list(made)).transpose(0, 3, 1, 2), groups)
     print("| attribute | held-out accuracy | value: data, samples (%) |\n| --- | --: | --- |")
     for name, columns in groups.items():

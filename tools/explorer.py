@@ -11,7 +11,7 @@ from playwright.sync_api import Page, sync_playwright
 from stylegan.directions import known_directions
 from stylegan.explore.page import Page as Explorer
 from stylegan.explore.server import serving
-from stylegan.files.loading import load_source
+from stylegan.files.loading import open_weights
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MOVE = """(element, value) => {
@@ -38,7 +38,7 @@ def main(source: str, out: Path) -> None:
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise click.ClickException(f"there is no browser; one of {', '.join(BROWSERS)} is needed")
-    loaded = load_source(source)
+    loaded = open_weights(source).require_loaded()
     explorer = Explorer(loaded, known_directions(source, loaded), source)
     with serving(explorer) as address, sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-gpu"]

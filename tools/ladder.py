@@ -24,7 +24,7 @@ from stylegan.config import (
 )
 from stylegan.disk import write_text
 from stylegan.figures import grid
-from stylegan.files.loading import load_source
+from stylegan.files.loading import open_weights
 from stylegan.report.history import read_run
 
 PREFIX = "paper/table1-"
@@ -83,7 +83,7 @@ def write_samples(path: Path, folders: Mapping[str, Path]) -> None:
     """The same seeds of a run of each row, a row each."""
     pictures: list[np.ndarray] = []
     for folder in folders.values():
-        generator = load_source(folder).generator
+        generator = open_weights(folder).require_loaded().generator
         pictures.extend(*sampling.generate(generator, SAMPLES, batch=len(SAMPLES)))
     labels = [label for row in folders for label in [row.upper(), *[""] * (len(SAMPLES) - 1)]]
     grid(pictures, len(SAMPLES), labels).save(path)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stylegan.messages import count, listed, printable
+from stylegan.messages import count, listed, printable, reason_of
 
 if TYPE_CHECKING:
     import torch
@@ -55,10 +55,10 @@ class Command(click.Command):
 
 def one_line(error: Exception) -> str:
     """The message of an error without line breaks; an operating system's as `file: reason`."""
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        text = f"{error.filename}: {error.strerror}"
-    return printable(" ".join(text.split())) or type(error).__name__
+    text = reason_of(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = str(error) if error.filename is None else f"{error.filename}: {text}"
+    return printable(" ".join(text.split()))
 
 
 def refuse_left_out(noun: str, errors: Sequence[Exception]) -> None:

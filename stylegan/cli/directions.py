@@ -74,7 +74,7 @@ def directions(
     from stylegan import directions as library
     from stylegan.directions.files import updated
     from stylegan.figures import check_picture, save_picture
-    from stylegan.files.loading import load_source
+    from stylegan.files.loading import open_weights
 
     if examples and (method or count or layers):
         fault = "--method, --count and --layers do not apply to --from"
@@ -92,7 +92,8 @@ def directions(
     for file in figures.values():
         check_picture(file)
         check_file(file, overwrite=overwrite)
-    loaded = load_source(source, map_location=use_device(device)).adjusted(psi=psi)
+    weights = open_weights(source, map_location=use_device(device))
+    loaded = weights.require_loaded().adjusted(psi=psi)
     labels = loaded.label(class_name) if figures or class_name else None
     try:
         kept = library.load_directions(path, loaded.generator) if path.exists() else []

@@ -31,9 +31,9 @@ def explore(
     from stylegan.directions import known_directions
     from stylegan.explore.page import Page
     from stylegan.explore.server import serving
-    from stylegan.files.loading import load_source
+    from stylegan.files.loading import open_weights
 
-    loaded = load_source(source, map_location=use_device(device))
+    loaded = open_weights(source, map_location=use_device(device)).require_loaded()
     known = known_directions(source, loaded, directions, tell=note)
     with serving(Page(loaded, known, Path(source).name), port=port, browser=browser) as address:
         say(f"{address} shows the {loaded.origin}; Ctrl-C ends it")

@@ -103,7 +103,7 @@ def mixing(selection: Selection, columns: list[int] | None, layers: list[range] 
     """
     from stylegan import figures
 
-    others = selection.other(columns, COLUMNS).points()
+    others = selection.other(columns, COLUMNS).points(selection.loaded)
     ranges = [figures.StyleRange(some) for some in layers] if layers else None
     return figures.mixing(selection.loaded, selection.points(), others, ranges)
 
@@ -200,9 +200,10 @@ def neighbours(
     from stylegan.metrics import GeneratorSamples
     from stylegan.metrics.neighbours import comparing, samples_and_nearest
     from stylegan.metrics.sources import store_of
-    from stylegan.run_folder import RunFolder
 
-    loaded, run, bars = selection.loaded, RunFolder.at(selection.source), common.image_bars()
+    loaded = selection.loaded
+    run = selection.run
+    bars = common.image_bars()
     prepared = functools.partial(bars, "prepared")
     store = store_of(loaded, run, data, tell=common.note, progress=prepared)
     if store is None:

@@ -2,8 +2,10 @@
 
 import dataclasses
 import os
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from stylegan.files.loaded import Cutoff, LoadedGenerator
     from stylegan.lineage import Lineage
 
-Facts = dict[str, Any]
+Facts = dict[str, str]  # by a word of at most 12 letters
 
 
 @click.command(cls=Command)
@@ -36,37 +38,46 @@ def print_facts(facts: Facts) -> None:
 
 
 def facts_of(source: str) -> Facts:
-    """Name -> value of all there is to say."""
+    """All there is to say, and the commands that use it: each can be copied as it stands."""
     from stylegan.data import is_store
-    from stylegan.files.formats import read_snapshot
-    from stylegan.files.loading import load_source
+    from stylegan.files.download import BUNDLED
+    from stylegan.files.loading import open_weights
     from stylegan.run_folder import RunFolder
 
     path = Path(source)
-    if path.is_dir() and is_store(path):
+    is_folder = source not in BUNDLED and path.is_dir()
+    if is_folder and is_store(path):
         return store_facts(path)
-    uses = [f"stylegan generate {source}", f"stylegan train --init-from {source}"]
-    if not path.is_file():
-        facts = generator_facts(load_source(source))
+    weights = open_weights(source, need=None)
+    size = {"file size": f"{weights.file.stat().st_size / 2**20:.1f} MiB"}
+    if weights.loaded is None:
+        facts = {"kind": weights.origin} | size | lineage_facts(weights.lineage)
+        return facts | {"use": "none by itself; pictures need a generator"}
+    facts = generator_facts(weights.loaded) | size
+    if is_folder:
+        run = RunFolder(path)
+        generators = len(run.generators())
+        states = len(run.states())
+        if generators + states:
+            facts["run folder"] = f"{generators} generator and {states} state files"
+    facts["generate"] = command("generate", source)
+    if is_folder and RunFolder.of(path):
+        facts["go on"] = command("train", "--out", source)
     else:
-        size = {"file size": f"{path.stat().st_size / 2**20:.1f} MiB"}
-        snapshot = read_snapshot(path)
-        if snapshot.loaded is None:
-            facts = {"kind": snapshot.origin} | size | lineage_facts(snapshot.lineage)
-            return facts | {"use": "none by itself; pictures need a generator"}
-        facts = generator_facts(snapshot.loaded) | size
-        uses += [f"stylegan convert {source} generator.pt"] if snapshot.notes else []
-    run = RunFolder(path)
-    generators, states = len(run.generators()), len(run.states())
-    if generators + states:
-        facts["run folder"] = f"{generators} generator and {states} state files"
-    if RunFolder.at(path):
-        uses[1] = f"stylegan train --out {source} (resumes)"
-    return facts | {"use": "; ".join(uses)}
+        facts["start from"] = command("train", "--init-from", source)
+    if weights.notes:
+        facts["convert"] = command("convert", source, "generator.pt")
+    return facts
+
+
+def command(*words: object) -> str:
+    """A command of this program, quoted for a shell."""
+    return shlex.join(["stylegan", *map(str, words)])
 
 
 def generator_facts(loaded: "LoadedGenerator") -> Facts:
-    config, full = loaded.generator.config, loaded.generator.config.resolution
+    config = loaded.generator.config
+    full = config.resolution
     images = f"{full}x{full}, {config.image_channels} channels"
     if loaded.resolution < full or loaded.alpha < 1:
         images += f", trained up to {loaded.resolution}x{loaded.resolution}"
@@ -116,7 +127,7 @@ def store_facts(path: Path) -> Facts:
         f"{store.channels} channels, crop {store.meta.crop}",
         "labels": ", ".join(map(readable, store.label_names)) or "none",
         "made from": f"{readable(store.meta.source)}, {left_out} left out",
-        "use": f"stylegan train --data {path} --resolution {store.resolution}",
+        "train": command("train", "--data", path, "--resolution", store.resolution),
     }
 
 
@@ -146,37 +157,41 @@ def convert(
     \b
     stylegan convert karras2019stylegan-ffhq-1024x1024.pkl ffhq.pt
     """
-    from stylegan.files.formats import own, read_snapshot
-    from stylegan.files.loading import load_discriminator, load_source, located
+    from stylegan.files.formats import own
+    from stylegan.files.loading import open_weights
     from stylegan.lineage import sha256_of
 
-    path = located(source)
     destinations = [file for file in (destination, discriminator) if file]
     if discriminator and discriminator.resolve() == destination.resolve():
         raise ValueError(f"generator and discriminator cannot both be {destination}")
+    check_not_the_source(destinations, Path(source))
     for file in destinations:
-        if file.is_file() and os.path.samefile(file, path):
-            raise ValueError(f"{file} is the source; choose another name to write")
         if not file.is_dir() and file.suffix != ".pt":
-            what = f"{file} does not end in .pt, as what `stylegan convert` writes"
-            raise ValueError(f"{what}; `stylegan export` writes .safetensors, .onnx and .pt2")
+            raise ValueError(
+                f"{file} does not end in .pt, as what `stylegan convert` writes; `stylegan export` "
+                "writes .safetensors, .onnx and .pt2"
+            )
         check_file(file, overwrite=overwrite)
-    snapshot = None if path.is_dir() else read_snapshot(path)
-    loaded = snapshot.to_generate() if snapshot else load_source(path)
-    critic = snapshot.discriminator if snapshot else None
-    if discriminator and critic is None:
-        critic = load_discriminator(path)
-    loaded = options.with_centers(loaded, centers)
-    say(*(f"note         {note}" for note in (snapshot.notes if snapshot else ())))
+    weights = open_weights(source, need="discriminator" if discriminator else "pictures")
+    check_not_the_source(destinations, weights.file)  # of a folder, say
+    loaded = options.with_centers(weights.require_loaded(), centers)
+    say(*(f"note         {note}" for note in weights.notes))
     print_facts(generator_facts(loaded))
     for file in destinations:
         file.parent.mkdir(parents=True, exist_ok=True)
     own.save_loaded(destination, loaded)
-    if discriminator and critic:
+    if discriminator:
+        critic = weights.require_discriminator()
         own.save_discriminator(discriminator, critic, loaded.lineage)
     for file in destinations:
         size = f"{file.stat().st_size / 2**20:.1f} MiB, SHA-256 {sha256_of(file)[:16]}..."
         say(f"written      {file}: {size}")
+
+
+def check_not_the_source(destinations: Sequence[Path], source: Path) -> None:
+    for file in destinations:
+        if file.is_file() and source.is_file() and os.path.samefile(file, source):
+            raise ValueError(f"{file} is the source; choose another name to write")
 
 
 @click.command(cls=Command)
@@ -189,6 +204,14 @@ def convert(
     type=click.Choice(["input", "const", "none"]),
     help="Noise of .onnx and .pt2: maps as inputs, the stored maps, or none.  [default: const]",
 )
+@click.option(
+    "--license",
+    "license_name",
+    metavar="NAME",
+    help="Of FOLDER/: the license of the weights as the Hub writes it, such as mit.  "
+    "[default: NVIDIA's, if they began from theirs]",
+)
+@click.option("--trained-on", metavar="TEXT", help="Of FOLDER/: the training data, in a few words.")
 @options.OVERWRITE
 def export(
     source: str,
@@ -196,6 +219,8 @@ def export(
     psi: float | None,
     cutoff: "Cutoff",
     noise: "NoiseInput | None",
+    license_name: str | None,
+    trained_on: str | None,
     overwrite: bool,
 ) -> None:
     """Write the generator of SOURCE for other programs; DESTINATION's ending says how.
@@ -204,16 +229,33 @@ def export(
     .safetensors  weights, and all else as JSON in the metadata
     .onnx         images from z and psi, in any runtime
     .pt2          the same as a program of torch.export, for torch alone
+    FOLDER/       model.safetensors and a model card, for the Hugging Face Hub
 
     \b
     stylegan export runs/mine mine.safetensors
     stylegan export people64 people64.onnx --psi 0.5
+    stylegan export runs/mine mine/ --license mit --trained-on "300 photos of mine"
     """
     from stylegan.files import formats
-    from stylegan.files.loading import load_source
+    from stylegan.files.loading import open_weights
 
+    to_folder = formats.is_for_the_hub(destination)
+    if to_folder and noise is not None:
+        raise click.UsageError("--noise is of .onnx and .pt2")
+    if not to_folder and (license_name or trained_on):
+        raise click.UsageError("--license and --trained-on are of a FOLDER/")
     formats.check_request(destination, noise=noise, overwrite=overwrite)
-    loaded = load_source(source).adjusted(psi=psi, cutoff=cutoff)
+    loaded = open_weights(source).require_loaded().adjusted(psi=psi, cutoff=cutoff)
+    if to_folder:
+        from stylegan.files import huggingface
+
+        card = huggingface.Card(license_name or "", trained_on or huggingface.Card.data)
+        huggingface.save_folder(loaded, destination, card, overwrite=overwrite)
+        files = " and ".join(huggingface.FILES)
+        say(
+            f"{destination}: {files}, of the {loaded.origin}", f"{huggingface.README} can be edited"
+        )
+        return
     with working(f"writing {destination}"):
         most = formats.export(loaded, destination, noise=noise, overwrite=overwrite)
     say(f"{destination}: {destination.stat().st_size / 2**20:.1f} MiB, of the {loaded.origin}")
@@ -259,13 +301,19 @@ def blend(
     """
     from stylegan import blending
     from stylegan.files.formats.own import save_loaded
+    from stylegan.files.loading import open_weights
 
     if first is None and (until is not None or share is None):
         raise click.UsageError("pass --from RESOLUTION (then --until, --share), or --share alone")
     check_file(out, overwrite=overwrite, endings=[".pt"])
     share = 1.0 if share is None else share
-    parents = blending.with_own_file(a), blending.with_own_file(b)
-    blended = blending.blend(*parents, first=first, last=until, share=share)
+    blended = blending.blend(
+        open_weights(a).as_parent(),
+        open_weights(b).as_parent(),
+        first=first,
+        last=until,
+        share=share,
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
     save_loaded(out, blended)
     say(f"{out}: {blended.origin}; {blended.lineage[-1].copied}")

@@ -49,24 +49,25 @@ def generate(
     stylegan generate karras2019stylegan-ffhq-1024x1024.pkl --seeds 5,7 --noise random
     """
     from stylegan import figures
-    from stylegan.run_folder import RunFolder
     from stylegan.sampling import default_batch, picture
 
     check_folder(out)  # its files may exist: save_picture refuses to change one
-    source = Path(selection.source)
-    run = RunFolder.at(source) or RunFolder.at(source.parent)
+    run = selection.run
     inside = (out.resolve(), *out.resolve().parents)
     if run and run.data() in inside and run.path.resolve() not in inside:
-        what = f"{out} is in a folder of training pictures of {run.path}"
-        raise ValueError(f"{what}; choose another --out")
-    loaded, kept = selection.loaded, []
+        raise ValueError(
+            f"{out} is in a folder of training pictures of {run.path}; choose another --out"
+        )
+    loaded = selection.loaded
+    in_grid = []
     batch = batch or default_batch(loaded.resolution)
     if selection.latents:
         points = selection.points()
         seeds = points.seeds
         pictures = loaded.pictures(seeds, ws=points.ws, noise=points.noise, batch=batch)
     else:  # mapped in batches: seeds may be many
-        seeds, labels = selection.chosen_seeds, selection.labels(loaded)
+        seeds = selection.chosen_seeds
+        labels = selection.labels(loaded)
         pictures = loaded.pictures(seeds, labels=labels, noise=selection.noise, batch=batch)
     grid = 2 <= len(seeds) <= GRID_SEEDS if grid is None else grid
     with fitting_memory(batch, loaded.resolution), progress_bar("img") as progress:
@@ -74,10 +75,10 @@ def generate(
             path = out / f"{selection.unit}{seed:04d}.{ending}"
             figures.save_picture(path, picture(pixels), overwrite=overwrite)
             if grid:
-                kept.append(pixels)
+                in_grid.append(pixels)
             progress(i, len(seeds))
     if grid:
-        image = figures.grid(kept, labels=[f"{selection.unit} {seed}" for seed in seeds])
+        image = figures.grid(in_grid, labels=[f"{selection.unit} {seed}" for seed in seeds])
         figures.save_picture(out / f"grid.{ending}", image, overwrite=overwrite)
     and_grid = " and their grid" if grid else ""
     say(f"{count(len(seeds), 'picture')}{and_grid} in {out}, from the {loaded.origin}")

@@ -103,7 +103,7 @@ def metrics(
     from stylegan import metrics as library
     from stylegan.config import to_toml
     from stylegan.distributed import on_all_ranks, process_group
-    from stylegan.files.loading import load_source
+    from stylegan.files.loading import open_weights
     from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
     from stylegan.metrics.sources import store_of
     from stylegan.run_folder import RunFolder
@@ -132,16 +132,22 @@ def metrics(
     missing: dict[str, None] = {}
     with process_group(chosen):
         for source in sources:
-            run, setting = RunFolder.at(source), None
-            shared["mirror"] = run.config().data.mirror if mirror is None and run else bool(mirror)
+            run: RunFolder | None = None
+            setting = None
             plan: list[tuple[str, ImageSource, list[Request]]]
             if source in of_pictures:
+                shared["mirror"] = bool(mirror)
                 how = shared | {"resolution": resolution, "tell": note, "preparing": prepared}
                 pictures = library.Pictures.of(Path(source), data, device=chosen, **how)
                 plan = [(source, pictures, library.parse(wanted_names, len(pictures.pictures)))]
             else:
-                loaded = on_all_ranks(partial(load_source, source, map_location=chosen))
-                loaded, store = options.with_centers(loaded, centers), None
+                opened = on_all_ranks(partial(open_weights, source, map_location=chosen))
+                run = RunFolder.of(opened.file)
+                shared["mirror"] = bool(run and run.config().data.mirror)
+                if mirror is not None:
+                    shared["mirror"] = mirror
+                loaded = options.with_centers(opened.require_loaded(), centers)
+                store = None
                 of_reals = any(library.KINDS[request.kind].reals for request in requests)
                 if of_reals or loaded.generator.config.label_dim:
                     store = store_of(loaded, run, data, tell=note, progress=prepared)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from stylegan.figures import Points
     from stylegan.files.loaded import Cutoff, LoadedGenerator
+    from stylegan.files.weights import Weights
+    from stylegan.run_folder import RunFolder
 
 
 def together(*options: Any) -> Any:
@@ -178,15 +180,34 @@ class Selection:
         return self.default_seeds if self.seeds is None else self.seeds
 
     @functools.cached_property
+    def weights(self) -> "Weights":
+        """What the file of the source holds."""
+        return self.opened(self.source)
+
+    @functools.cached_property
     def loaded(self) -> "LoadedGenerator":
         """The generator of the source, truncated, grown and edited as chosen."""
-        return self.load()
+        return self.adjusted(self.weights)
 
-    def load(self, path: Path | None = None) -> "LoadedGenerator":
-        """As `loaded`, for another file of the run if one is given."""
-        from stylegan.files.loading import load_source
+    @property
+    def run(self) -> "RunFolder | None":
+        """The run that the file belongs to."""
+        from stylegan.run_folder import RunFolder
 
-        loaded = load_source(path or self.source, map_location=use_device(self.device))
+        return RunFolder.of(self.weights.file)
+
+    def load(self, file: Path) -> "LoadedGenerator":
+        """As `loaded`, of another file of the run."""
+        return self.adjusted(self.opened(file))
+
+    def opened(self, source: str | Path) -> "Weights":
+        from stylegan.files.loading import open_weights
+
+        return open_weights(source, map_location=use_device(self.device))
+
+    def adjusted(self, weights: "Weights") -> "LoadedGenerator":
+        """The generator of these weights, truncated, grown and edited as chosen."""
+        loaded = weights.require_loaded()
         full = loaded.generator.config.resolution
         if self.resolution is not None and loaded.resolution < self.resolution <= full:
             note(
@@ -218,15 +239,12 @@ class Selection:
 
     def labels(self, loaded: "LoadedGenerator") -> "Tensor | None":
         """The chosen class (1, label_dim), else class seed modulo k for each seed (N, k)."""
-        from stylegan.sampling import in_turn
-
         classes = loaded.generator.config.label_dim
-        if not classes or self.class_name is not None:
-            return loaded.label(self.class_name)
-        names = list(loaded.label_names) or [f"class {i}" for i in range(classes)]
-        shown = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
-        note_once(f"classes in turn, as no --class is given: {listed(shown, 4, ', ')}")
-        return in_turn(self.chosen_seeds, classes)
+        if classes and self.class_name is None:
+            names = list(loaded.label_names) or [f"class {i}" for i in range(classes)]
+            turns = [f"seed {i} is {readable(name, 40)}" for i, name in enumerate(names)]
+            note_once(f"classes in turn, as no --class is given: {listed(turns, 4, ', ')}")
+        return loaded.labels_of(self.chosen_seeds, self.class_name)
 
 
 def with_centers(

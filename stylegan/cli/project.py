@@ -90,7 +90,7 @@ def project(
     stylegan project runs/mine me.jpg --tune --out tuned
     """
     from stylegan import projection
-    from stylegan.blending import with_own_file
+    from stylegan.files.loading import open_weights
 
     asked: dict[str, Any] = {"steps": tune_steps, "locality": locality}
     asked = {name: value for name, value in asked.items() if value is not None}
@@ -100,7 +100,7 @@ def project(
     search = ("space", "fit_noise", "steps", "search_noise")
     search_options = projection.SearchOptions(**{name: given.pop(name) for name in search})
     projection.check_free(images, out, tuned=tune, overwrite=overwrite)
-    loaded = with_own_file(source, common.use_device(device))
+    loaded = open_weights(source, map_location=common.use_device(device)).as_parent()
     loaded.label(given["class_name"])  # errors come before the weights of a distance are loaded
     projection.check_noise(search_options, loaded.generator.config)
     distance, why = projection.choose_distance(distance_name, loaded, weights)

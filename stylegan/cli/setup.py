@@ -15,8 +15,8 @@ from stylegan.schedule import batch_size_at
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
     from stylegan.data import Findings
+    from stylegan.files.weights import Weights
     from stylegan.run_folder import RunFolder
-    from stylegan.training.transfer import Start
 
 BUNDLED_DATA = "datasets/people-64.zip"
 DEFAULT_CONFIG = "quickstart"
@@ -42,7 +42,7 @@ class TrainSetup:
     source: Path
     own: bool  # data of the user's, not the bundled
     lines: list[str]  # what was found and chosen
-    start: "Start | None"  # the weights that a new run begins with
+    start: "Weights | None"  # the weights that a new run begins with
 
 
 def resolve_setup(
@@ -65,10 +65,11 @@ def resolve_setup(
     from stylegan import distributed
     from stylegan.config import AUTO, flatten, load_config, read_config_file
     from stylegan.data.check import needed_channels
+    from stylegan.files.loading import open_weights
     from stylegan.fitting import Facts, as_options, choose, fitted, implied, named
     from stylegan.networks import NetworkConfig
     from stylegan.training.preflight import largest_step
-    from stylegan.training.transfer import GROWS_AGAIN, beginning, opened, sizes
+    from stylegan.training.transfer import GROWS_AGAIN, beginning, sizes
 
     given = {k: v for k, v in options.items() if v is not None and v is not False}
     width, channels, init_from = map(given.get, ("width", "channels", "init_from"))
@@ -80,7 +81,9 @@ def resolve_setup(
     if stored and (name == AUTO or (own and name == DEFAULT_CONFIG)):  # which once chose, too
         lines.append(f"{readable(run.path)} keeps the options that it began with")
         name = remembered
-    start = opened(init_from) if init_from and not stored else None  # first: it may be a mistake
+    start = None
+    if init_from and not stored:  # first: it may be a mistake
+        start = open_weights(init_from, need="training")
 
     before, after = (
         as_options({table[k]: given[k] for k in table if k in given}) for table in (BEFORE, AFTER)
@@ -102,7 +105,9 @@ def resolve_setup(
     if name == AUTO:
         found = looked_at(source, load_config(None, [*implied(asked), *asked]))
         machine = device, memory, cores, processes
-        facts = Facts(found.num_good, found.reach(), *machine, start.grown if start else 0)
+        facts = Facts(
+            found.num_good, found.reach(), *machine, start.require_loaded().grown if start else 0
+        )
         config, hindrance = choose(facts, asked, largest_step, width=width)
         lines += [*found_lines(found), *chosen_lines(config, hindrance)]
         file = {}
@@ -116,7 +121,7 @@ def resolve_setup(
     grows_from = GROWS_AGAIN in file.keys() | named(asked)
     begins: dict[str, object] = {}
     if start:
-        begins, line = beginning(start, config, asked=grows_from)
+        begins, line = beginning(start, config, is_asked=grows_from)
         lines.append(line)
     elif stored and run.lineage() and not grows_from:
         begins = {GROWS_AGAIN: stored.schedule.initial_resolution}

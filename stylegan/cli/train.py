@@ -200,11 +200,12 @@ def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> 
 
 def write_page(out: Path, device: "torch.device") -> None:
     """The report of a finished run; one that cannot be written is a message."""
-    from stylegan.files.loading import load_source
+    from stylegan.files.loading import open_weights
     from stylegan.report import Drawings, truncation_sweep, write_report
 
     try:
-        write_report(out, Drawings(truncation_sweep(load_source(out, map_location=device))))
+        loaded = open_weights(out, map_location=device).require_loaded()
+        write_report(out, Drawings(truncation_sweep(loaded)))
     except (OSError, ValueError) as error:
         say(f"the report of {out} could not be written: {error}")
 

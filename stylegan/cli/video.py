@@ -168,7 +168,8 @@ def mixing(
     from stylegan.video import film, mixing_walk
 
     loaded = selection.loaded
-    sources, others = selection.points(), selection.other(columns, OTHERS).points()
+    sources = selection.points()
+    others = selection.other(columns, OTHERS).points(selection.loaded)
     ranges = [StyleRange(some) for some in layers] if layers else style_ranges(loaded.resolution)
     n = len(others.names)
     if n < 2:

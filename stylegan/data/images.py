@@ -13,7 +13,7 @@ from typing import IO, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, features
 
-from stylegan.messages import readable
+from stylegan.messages import readable, reason_of
 
 from .color import to_srgb
 from .png import without_metadata
@@ -95,7 +95,7 @@ def reading(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise ValueError(f"{name}: {error or type(error).__name__}") from error
+        raise ValueError(f"{name}: {reason_of(error)}") from error
 
 
 def open_image(file: IO[bytes], name: str) -> Image.Image:

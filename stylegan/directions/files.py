@@ -18,7 +18,7 @@ from stylegan.files.download import BUNDLED
 from stylegan.files.formats.own import from_json
 from stylegan.files.latents import checked_numbers
 from stylegan.files.loaded import LoadedGenerator, fits, hashes
-from stylegan.messages import readable
+from stylegan.messages import readable, reason_of
 from stylegan.networks import Generator
 
 FORMAT, VERSION = "stylegan-directions", 1
@@ -59,7 +59,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} with directions")
     arrays, config = npz_arrays(path), generator.config
-    about = from_json(str(arrays.get("meta", "{}")), path, "meta")
+    about = from_json(str(arrays.get("meta", "{}")), path, entry="meta")
     if about.get("format") != FORMAT or about.get("version") != VERSION:
         what = f"{path} does not hold directions of version {VERSION}"
         raise ValueError(f"{what}; stylegan directions makes them")
@@ -83,8 +83,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
             numbers = vectors, deviations, scores
             found.append(Directions(method, layers, int(entry["samples"]), *numbers, names))
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{path} is damaged: {readable(reason, 1000)}") from error
+        raise ValueError(f"{path} is damaged: {readable(reason_of(error), 1000)}") from error
     return found
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from stylegan.disk import atomic_file
-from stylegan.messages import listed, readable
+from stylegan.messages import count, listed, readable, reason_of
 
 FORMAT = "stylegan"
 VERSION = 1
@@ -83,8 +83,10 @@ def read_torch(path: Path) -> object:
                 f"({readable(refused[1])}) that only running code from the file would restore, so "
                 "it was refused"
             ) from error
-        why = readable(str(error).split("\n")[0] or type(error).__name__)
-        raise ValueError(f"{path} is damaged or not a checkpoint of this project: {why}") from error
+        reason = readable(reason_of(error, line=0))
+        raise ValueError(
+            f"{path} is damaged or not a checkpoint of this project: {reason}"
+        ) from error
     return content
 
 
@@ -103,13 +105,13 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         check_entries(path)
         with np.load(path, allow_pickle=False) as archive:
-            found = {name: archive[name] for name in archive.files}
-        others = [name for name, value in found.items() if not isinstance(value, np.ndarray)]
+            arrays = {name: archive[name] for name in archive.files}
+        others = [name for name, value in arrays.items() if not isinstance(value, np.ndarray)]
         if others:  # NumPy gives the bytes of what does not begin as its files do
             raise ValueError(f"its entry {readable(others[0])} is no array")
-        return found
+        return arrays
     except Exception as error:  # a damaged file can raise almost anything
-        reason = readable(str(error).split("\n")[0] or type(error).__name__)
+        reason = readable(reason_of(error, line=0))
         raise ValueError(f"{path} is damaged or no file of plain arrays: {reason}") from error
 
 
@@ -125,7 +127,9 @@ def check_entries(path: Path) -> None:
 
 def check_tensors(content: object, size: int) -> None:
     """ValueError unless the tensors of a file of `size` bytes are plain ones, of such a size."""
-    left, waiting, seen = MOST_BYTES_PER_BYTE * size + 2**20, [content], set()
+    left = MOST_BYTES_PER_BYTE * size + 2**20
+    waiting = [content]
+    seen: set[int] = set()
     while waiting:
         value = waiting.pop()
         if isinstance(value, Tensor):
@@ -143,19 +147,24 @@ def checked(payload: object, path: Path) -> dict[str, Any]:
     """The content of `path` if it is a payload of ours that this version can use."""
     if not isinstance(payload, dict) or payload.get("format") != FORMAT:
         raise ValueError(f"{path} is a PyTorch file, but not a checkpoint of this project")
-    version, kind, what = payload.get("version"), payload.get("kind"), f"{path} is damaged"
+    version = payload.get("version")
+    kind = payload.get("kind")
     if type(version) is not int:
-        raise ValueError(f"{what}: its version is {readable(repr(version))}, not a whole number")
+        raise ValueError(
+            f"{path} is damaged: its version is {readable(repr(version))}, not a whole number"
+        )
     if version > VERSION:
         raise ValueError(f"{path} has version {version}; this program reads up to {VERSION}")
     if not isinstance(kind, str) or kind not in NETWORKS:
         known = ", ".join(NETWORKS)
-        raise ValueError(f"{what}: its kind is {readable(repr(kind))}, not one of {known}")
+        raise ValueError(
+            f"{path} is damaged: its kind is {readable(repr(kind))}, not one of {known}"
+        )
     for name in NETWORKS[kind]:
         try:
             check_weights(payload.get(name))
         except ValueError as error:
-            raise ValueError(f"{what}: {error} (field {name!r})") from error
+            raise ValueError(f"{path} is damaged: {error} (field {name!r})") from error
     return payload
 
 
@@ -165,28 +174,42 @@ def check_weights(weights: object) -> None:
         raise ValueError(f"weights must be tensors by name, not {type(weights).__name__}")
     for name, value in weights.items():
         if not (isinstance(name, str) and isinstance(value, Tensor)):
-            raise ValueError(f"weights must be tensors by name; {name!r}: {type(value).__name__}")
+            raise ValueError(
+                f"weights must be tensors by name; {readable(repr(name))}: {type(value).__name__}"
+            )
 
 
 def fitting(wanted: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights without the prefix `module.` of DataParallel; one ValueError for all misfits."""
-    given = {name.removeprefix("module."): value for name, value in weights.items()}
-    problems = misfits(wanted, given)
+    tensors = {name.removeprefix("module."): tensor for name, tensor in weights.items()}
+    problems = misfits(wanted, tensors)
     if problems:
         texts = [f"{readable(name)} {reason}" for name, reason in problems.items()]
         raise ValueError(f"the weights do not fit the network: {listed(texts)}")
-    return given
+    return tensors
 
 
-def misfits(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> dict[str, str]:
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """ValueError for weights of which a network could show nothing."""
+    for name, tensor in tensors.items():
+        is_broken = ~tensor.isfinite()
+        if is_broken.any():
+            raise ValueError(
+                f"{readable(name)} holds {count(int(is_broken.sum()), 'number')} of "
+                f"{tensor.numel():,} that are NaN or infinite; take a file from before training "
+                "broke down"
+            )
+
+
+def misfits(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Names of tensors that are missing, surplus or not like the `wanted` ones, with the reason."""
-    problems = {name: "is missing" for name in wanted if name not in given}
-    for name, tensor in given.items():
+    problems = {name: "is missing" for name in wanted if name not in tensors}
+    for name, tensor in tensors.items():
         if name not in wanted:
             problems[name] = "is not a tensor of this network"
         elif tensor.shape != wanted[name].shape:
-            shapes = tuple(tensor.shape), tuple(wanted[name].shape)
-            problems[name] = f"has shape {shapes[0]} instead of {shapes[1]}"
+            expected = tuple(wanted[name].shape)
+            problems[name] = f"has shape {tuple(tensor.shape)} instead of {expected}"
         elif tensor.dtype not in FLOATS and wanted[name].dtype in FLOATS:
             problems[name] = f"holds {tensor.dtype}, not plain real numbers"
     return problems

@@ -20,16 +20,20 @@ def bundled_file(name: str) -> Path:
     """The file of a bundled network, whose content must agree with the hash in its name."""
     files = [path for path in WEIGHTS.glob(f"{name}-*.pt") if hash_prefix(path.name)]
     if len(files) != 1:
-        what = f"{len(files)} files {name}-<hash>.pt are in {WEIGHTS}, where there should be one"
-        raise FileNotFoundError(f"{what}; get the whole repository or install the package again")
+        raise FileNotFoundError(
+            f"{len(files)} files {name}-<hash>.pt are in {WEIGHTS}, where there should be one; get "
+            "the whole repository or install the package again"
+        )
     return verified(files[0], str(hash_prefix(files[0].name)))
 
 
-def bundled_name(path: Path) -> str | None:
+def bundled_name(path: Path, sha256: str) -> str | None:
     """The name of a bundled network if this is its file, or a copy under the same name."""
-    name, ours = path.stem.rpartition("-")[0], WEIGHTS / path.name
-    same = name in BUNDLED and ours.is_file() and sha256_of(ours) == sha256_of(path)
-    return name if same else None
+    name = path.stem.rpartition("-")[0]
+    bundled = WEIGHTS / path.name
+    if name not in BUNDLED or not bundled.is_file():
+        return None
+    return name if path.samefile(bundled) or sha256_of(bundled) == sha256 else None
 
 
 def downloaded(url: str) -> Path:
@@ -76,14 +80,16 @@ def hash_prefix(file_name: str) -> str | None:
     """The digits of SHA-256 in `NAME-<digits>.pt`, at least 8."""
     if re.fullmatch(r"(generator|state)-\d+\.pt", file_name):  # of a run: a number of images
         return None
-    found = re.search(r"-([0-9a-f]{8,64})\.", file_name)
-    return found[1] if found else None
+    digits = re.search(r"-([0-9a-f]{8,64})\.", file_name)
+    return digits[1] if digits else None
 
 
 def verified(path: Path, promised: str) -> Path:
     """`path`, if the SHA-256 of its content begins with the digits `promised`."""
     digest = sha256_of(path)
     if not digest.startswith(promised):
-        what = f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not {promised}"
-        raise ValueError(f"{what}; delete it and get it again")
+        raise ValueError(
+            f"{path} is damaged: its SHA-256 begins with {digest[:8]}, not {promised}; delete it "
+            "and get it again"
+        )
     return path

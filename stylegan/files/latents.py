@@ -86,9 +86,10 @@ def kind_of(arrays: Mapping[str, Tensor], config: NetworkConfig) -> str:
     names = [name for name in arrays if not NOISE.fullmatch(name)]
     rows = {"ws": (config.num_styles(), config.w_dim), "w": (config.w_dim,), "z": (config.z_dim,)}
     if len(names) != 1 or names[0] not in rows:
-        found = listed(list(map(readable, names)), 4, ", ") or "none"
-        raise ValueError(f"one array of styles is needed, found {found}: {FORMS}")
-    kind, shape = names[0], tuple(arrays[names[0]].shape)
+        there = listed(list(map(readable, names)), 4, ", ") or "none"
+        raise ValueError(f"one array of styles is needed, found {there}: {FORMS}")
+    kind = names[0]
+    shape = tuple(arrays[kind].shape)
     if not shape or shape[0] == 0 or shape[1:] != rows[kind]:
         expected = ", ".join(map(str, ("N", *rows[kind])))
         raise ValueError(

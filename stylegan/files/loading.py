@@ -1,6 +1,5 @@
-"""From whatever names a generator (run folder, file, address, bundled name) to the network."""
+"""From whatever names weights (run folder, file, address, bundled name) to the networks."""
 
-import dataclasses
 import difflib
 from contextlib import suppress
 from pathlib import Path
@@ -8,11 +7,12 @@ from pathlib import Path
 import torch
 
 from stylegan.files.download import BUNDLED, bundled_file, downloaded
-from stylegan.files.formats import SHARED, read_snapshot
-from stylegan.files.formats.own import save_generator as save_generator
-from stylegan.files.loaded import LoadedGenerator, SeededGenerator
+from stylegan.files.formats import SHARED, read_weights
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.weights import Need, Weights
+from stylegan.lineage import public_address
 from stylegan.messages import readable
-from stylegan.networks import Discriminator, make_generator
+from stylegan.networks import Generator, NetworkConfig, make_generator
 from stylegan.run_folder import RunFolder
 
 ACCEPTED = (
@@ -24,45 +24,49 @@ ACCEPTED = (
 Device = str | torch.device
 
 
-def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> SeededGenerator:
-    """The generator that `path_or_url` names, as for `load_source`, in eval mode. `sample` makes
-    pictures as its file says; calls take the `resolution` and `alpha` of its `loaded`."""
-    return SeededGenerator.of(load_source(path_or_url, map_location=map_location))
+def load_generator(path_or_url: str | Path, *, map_location: Device = "cpu") -> Generator:
+    """The generator of what `open_weights` takes, in eval mode. It knows what its file says,
+    `loaded`: `sample` makes pictures by that, and calls show it as far as it has grown."""
+    loaded = open_weights(path_or_url, map_location=map_location).require_loaded()
+    return knowing(loaded)
 
 
-def load_bundled(
-    name: str, *, pretrained: bool = True, map_location: Device = "cpu"
-) -> SeededGenerator:
-    """A generator that ships with the package, or the same network with random weights."""
-    loaded = load_source(name)
-    if not pretrained:
-        generator = make_generator(loaded.generator.config).eval()
-        loaded = dataclasses.replace(loaded, generator=generator, origin="random weights")
-    return SeededGenerator.of(loaded).to(map_location)
+def untrained_generator(config: NetworkConfig, *, map_location: Device = "cpu") -> Generator:
+    """As `load_generator` of a network with random weights."""
+    generator = make_generator(config).eval().to(map_location)
+    return knowing(LoadedGenerator(generator, "random weights", resolution=config.resolution))
 
 
-def load_source(source: str | Path, *, map_location: Device = "cpu") -> LoadedGenerator:
-    """The generator of what is `ACCEPTED`. A bundled name comes before a path (write ./people64 for
-    a folder called that). Of a run the newest generator file that can be read is taken, else the
-    newest such state; of a state its average generator. Nothing in a file is ever executed."""
-    return load_with_file(source, map_location=map_location)[0]
+def knowing(loaded: LoadedGenerator) -> Generator:
+    """The network of a loaded generator, which now knows what is said of it."""
+    loaded.generator.loaded = loaded
+    return loaded.generator
 
 
-def load_with_file(
-    source: str | Path, *, map_location: Device = "cpu"
-) -> tuple[LoadedGenerator, Path]:
-    """The same, and the file that it was read from."""
-    damaged: list[ValueError] = []
-    for file in files_of(located(source)):
+def open_weights(
+    source: str | Path, *, need: Need | None = "pictures", map_location: Device = "cpu"
+) -> Weights:
+    """The networks of what is `ACCEPTED`. A bundled name comes before a path (write ./people64 for
+    a folder called that). Nothing in a file is ever executed.
+
+    Of a folder the newest file is taken that can be read and has what is needed: generator files
+    before states for "pictures", and states, which hold all networks, before those for "training"
+    or a "discriminator". None: whatever the file holds. ValueError if none can be used.
+    """
+    place = located(source)
+    unusable: list[OSError | ValueError] = []
+    for file in files_of(place, states_first=need in ("training", "discriminator")):
         try:
-            loaded = read_snapshot(file).to_generate()
-        except ValueError as error:
-            damaged.append(error)
-        else:
-            loaded.generator.to(map_location)
-            note = "".join(f"; not used: {problem}" for problem in damaged)
-            return dataclasses.replace(loaded, origin=loaded.origin + note), file
-    raise damaged[0]
+            weights = read_weights(file, name=name_in_lineage(source, file))
+            if need is not None:
+                weights.require(need)
+        except (OSError, ValueError) as error:
+            unusable.append(error)
+            continue
+        for network in weights.networks().values():
+            network.to(map_location)
+        return weights.taken_for(str(source), [str(error) for error in unusable])
+    raise unusable[0]
 
 
 def located(source: str | Path) -> Path:
@@ -75,7 +79,7 @@ def located(source: str | Path) -> Path:
     if not path.exists():
         beside = list(BUNDLED) if path.parent == Path() else []
         with suppress(OSError):
-            beside += [p.name for p in path.parent.iterdir()]
+            beside += [neighbour.name for neighbour in path.parent.iterdir()]
         near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8)
         hint = f"accepted are {ACCEPTED}"
         if near:
@@ -84,15 +88,17 @@ def located(source: str | Path) -> Path:
     return path
 
 
-def files_of(path: Path, *, states_first: bool = False) -> list[Path]:
+def files_of(path: Path, *, states_first: bool) -> list[Path]:
     """The file `path`, or the files of weights in a folder, in the order in which to try them:
     generators before states unless `states_first`, each from the newest on."""
     if not path.is_dir():
         return [path]
     run = RunFolder(path)
-    kinds = [run.states(), run.generators()]
-    files = [file for kind in (kinds if states_first else kinds[::-1]) for file in reversed(kind)]
-    files += [file for file in [path / SHARED] if file.is_file()]
+    states = run.states()[::-1]
+    generators = run.generators()[::-1]
+    files = [*states, *generators] if states_first else [*generators, *states]
+    if (path / SHARED).is_file():
+        files.append(path / SHARED)
     if not files:
         raise FileNotFoundError(
             f"the folder {path} holds neither generator-*.pt nor state-*.pt nor {SHARED}, "
@@ -101,14 +107,13 @@ def files_of(path: Path, *, states_first: bool = False) -> list[Path]:
     return files
 
 
-def load_discriminator(source: str | Path, *, map_location: Device = "cpu") -> Discriminator:
-    """The discriminator, in eval mode, of a run (its newest state), a state file, an official
-    snapshot, what `stylegan convert --discriminator` wrote, or an address of one of these."""
-    path = files_of(located(source), states_first=True)[0]
-    network = read_snapshot(path).discriminator
-    if network is None:
-        raise ValueError(
-            f"{path} holds no discriminator; those that do: state-*.pt of a run, what `stylegan "
-            "convert --discriminator` writes, official .pkl"
-        )
-    return network.eval().to(map_location)
+def name_in_lineage(source: str | Path, file: Path) -> str:
+    """What a lineage calls the `file` of a source: its bundled name, its address, or its name, for
+    a file of a run with that of the folder; not where the folder lies."""
+    if source in BUNDLED:
+        return str(source)
+    if "://" in str(source):
+        return public_address(str(source))
+    if Path(source).is_dir() or RunFolder.of(file.resolve()):
+        return f"{file.resolve().parent.name}/{file.name}"
+    return file.name

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stylegan import distributed
+from stylegan.messages import reason_of
 from stylegan.metrics.efficientnet import weights_path
 from stylegan.metrics.families import EFF, INCEPTION
 from stylegan.metrics.features import Measured, Tools
@@ -148,7 +149,7 @@ def evaluate(source: ImageSource, requests: Sequence[Request], tools: Tools) -> 
         try:
             measured = measure(source, [request.kind for request in group], images, tools)
         except (ModuleNotFoundError, ValueError, OSError) as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = reason_of(error)
             if isinstance(error, ModuleNotFoundError):
                 reason = f"the library {error.name} is missing; pip install -e '.[metrics]'"
             tools.tell(f"{names} could not be measured: {reason}")

@@ -14,6 +14,7 @@ from torch import Tensor
 from stylegan.distributed import on_all_ranks
 from stylegan.files import checkpoint, download
 from stylegan.lineage import sha256_of
+from stylegan.messages import reason_of
 from stylegan.ops import in_float32
 
 LARGEST = 256  # pixels a side that VGG16 and the attribute classifiers see at most, officially
@@ -138,7 +139,7 @@ def fitting(network: str, url: str, given: Path | None) -> Iterator[None]:
     try:
         yield
     except (KeyError, RuntimeError) as error:
-        reason = str(error).split("\n")[-1].strip()
+        reason = reason_of(error, line=-1)
         what = f"{given} does not hold the weights of {network} ({reason})"
         raise ValueError(f"{what}; the file is {url}") from error
 

@@ -102,7 +102,7 @@ def holds_pictures(source: str) -> bool:
     if path.is_dir():
         run = RunFolder(path)
         saved = run.generators() or run.states() or (path / SHARED).is_file()
-        return is_store(path) or not (RunFolder.at(path) or saved)
+        return is_store(path) or not (RunFolder.of(path) or saved)
     if path.suffix.lower() == ".zip" or not zipfile.is_zipfile(path):
         return path.suffix.lower() == ".zip"
     with zipfile.ZipFile(path) as archive:

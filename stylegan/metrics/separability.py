@@ -20,6 +20,7 @@ from torch import Tensor
 from stylegan import sampling
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.lineage import sha256_of
+from stylegan.messages import reason_of
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
 from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic, latents_of
@@ -68,7 +69,7 @@ def load_classifier(path: Path, device: torch.device) -> Classifier:
                 warnings.simplefilter("ignore", category)  # torch would rather have torch.export
             return torch.jit.load(path, map_location=device).eval()
     except RuntimeError as error:
-        reason = str(error).split("\n")[0]
+        reason = reason_of(error, line=0)
         raise ValueError(f"{path} is not a TorchScript file, or a damaged one: {reason}") from error
 
 
@@ -112,7 +113,7 @@ def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
     try:
         logits = classifier(images)
     except RuntimeError as error:
-        reason = str(error).strip().split("\n")[-1]
+        reason = reason_of(error, line=-1)
         shape = tuple(images.shape)
         raise ValueError(f"the classifier {name} cannot classify {shape}: {reason}") from error
     if logits.shape[1:] == (2,):

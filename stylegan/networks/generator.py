@@ -3,8 +3,9 @@
 import itertools
 from collections.abc import Iterator, Sequence
 from operator import call
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -244,6 +245,9 @@ class Generator(nn.Module):
     """z -> w -> image, with the average of w that truncation needs."""
 
     w_avg: Tensor  # (w_dim,) moving average of w, updated by the training step alone
+    # What its file says, if `load_generator` made it: a LoadedGenerator, which this floor of the
+    # package cannot name (files/loaded.py).
+    loaded: Any = None
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -260,20 +264,57 @@ class Generator(nn.Module):
         psi: float = 1.0,
         cutoff: int | None = None,
         resolution: int | None = None,
-        alpha: float = 1.0,
+        alpha: float | None = None,
         noise: Noise = "random",
     ) -> Tensor:
         """z (N, z_dim) -> images (N, image_channels, resolution, resolution), nominally [-1, 1].
 
         psi: truncation, 1 = none, 0 = the average image, any real number. cutoff: layers that
-        truncation reaches, None = all. resolution, alpha: see `SynthesisNetwork`. noise: "const"
-        uses the stored maps, "random" draws from torch's global generator at every call
-        (`sampling.generate` draws from each seed instead), "none" leaves noise out; or one map per
-        layer.
+        truncation reaches, None = all. resolution, alpha: see `SynthesisNetwork`; None = as far as
+        the file of `load_generator` has grown, else fully. noise: "const" uses the stored maps,
+        "random" draws from torch's global generator at every call (`sampling.generate` draws from
+        each seed instead), "none" leaves noise out; or one map per layer.
         """
+        if self.loaded is not None:
+            shown = self.loaded.adjusted(resolution=resolution, alpha=alpha)
+            resolution = shown.resolution
+            alpha = shown.alpha
+        if alpha is None:
+            alpha = 1.0
         ws = self.broadcast(self.mapping(z, labels))
         ws = truncate(ws, self.w_avg, psi, cutoff)
         return self.synthesis(ws, resolution=resolution, alpha=alpha, noise=noise)
+
+    def sample(
+        self,
+        seeds: Sequence[int],
+        psi: float | None = None,
+        *,
+        cutoff: int | Literal["all"] | None = None,
+        labels: Tensor | None = None,
+        noise: Noise = "const",
+        edits: Sequence[object] | None = None,
+        batch: int | None = None,
+    ) -> Tensor:
+        """The pictures that `stylegan generate` writes for these seeds: uint8 (N, C, H, W), on the
+        CPU, made where the network is, without gradients and padding, as far as growth has come.
+
+        Truncation (`psi`, and `cutoff` layers or "all") is what the file says unless given. Without
+        `labels` (N or 1, label_dim) the classes of a network that has any take turns. `noise`
+        "random" draws each image's from its seed. `edits` (`stylegan.directions.read_edits`) move
+        what truncation leaves; `batch` images are made at once.
+        """
+        if self.loaded is None:
+            raise ValueError(
+                "this generator is of no file, which would say how to show it: sample is for those "
+                "of load_generator; stylegan.sampling.generate takes any"
+            )
+        if not len(seeds):
+            raise ValueError("there are no seeds, so there is nothing to make")
+        pictures = self.loaded.pictures(
+            seeds, psi=psi, cutoff=cutoff, labels=labels, noise=noise, edits=edits, batch=batch
+        )
+        return torch.from_numpy(np.stack(list(pictures))).permute(0, 3, 1, 2).contiguous()
 
     def broadcast(self, w: Tensor) -> Tensor:
         """w (N, w_dim) -> ws (N, num_styles, w_dim), the same for every layer. What training does

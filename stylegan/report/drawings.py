@@ -10,7 +10,7 @@ from PIL import Image
 
 from stylegan.figures import of_seeds, truncation
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.files.loading import load_source
+from stylegan.files.loading import open_weights
 from stylegan.metrics import GeneratorSamples, Tools
 from stylegan.metrics.neighbours import comparing, samples_and_nearest
 from stylegan.metrics.sources import ImageProgress, quiet, store_of
@@ -58,7 +58,7 @@ def drawings_of(
 ) -> Drawings:
     """What the newest generator of a run shows; where there is none, the reason."""
     try:
-        loaded = load_source(folder, map_location=device)
+        loaded = open_weights(folder, map_location=device).require_loaded()
     except FileNotFoundError:
         return Drawings(*["The run has not saved a generator yet."] * 2)
     except ValueError as error:

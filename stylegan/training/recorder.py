@@ -16,7 +16,7 @@ from stylegan import distributed, sampling
 from stylegan.data import Store
 from stylegan.disk import atomic_file
 from stylegan.files import checkpoint
-from stylegan.files.loading import save_generator
+from stylegan.files.formats.own import save_generator
 from stylegan.lineage import to_plain
 from stylegan.messages import reason_of
 from stylegan.records import append_line, device_name, to_line, versions

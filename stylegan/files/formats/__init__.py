@@ -4,14 +4,17 @@ import importlib.util
 from pathlib import Path
 from typing import Literal
 
-from stylegan.disk import check_file
+from stylegan.disk import check_file, check_folder
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENCE, bundled_name
 from stylegan.files.formats import own
 from stylegan.files.formats.foreign import import_weights
 from stylegan.files.formats.official import load_npz, load_official
-from stylegan.files.loaded import LoadedGenerator, Snapshot
-from stylegan.lineage import source_of, to_plain
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.weights import Weights
+from stylegan.lineage import Source, source_of
+from stylegan.messages import reason_of
+from stylegan.run_folder import RunFolder
 
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
 PROGRAMS = (".onnx", ".pt2")  # run elsewhere; they cannot be read back
@@ -20,30 +23,36 @@ NEEDED = {".safetensors": "safetensors", ".onnx": "onnxscript"}  # packages to w
 NoiseInput = Literal["input", "const", "none"]
 
 
-def read_snapshot(path: Path) -> Snapshot:
-    """The networks of a file of any format. ValueError, naming it, if it is none."""
+def read_weights(path: Path, *, name: str = "") -> Weights:
+    """What a file of any format holds, whose lineage calls it `name`. ValueError, naming it, if it
+    is of none."""
     if path.suffix in PROGRAMS:
-        what = f"{path} is a program, as `stylegan export` writes it to be run elsewhere"
-        raise ValueError(f"{what}; it cannot be read back: use the file that it was made from")
+        raise ValueError(
+            f"{path} is a program, as `stylegan export` writes it to be run elsewhere; it cannot "
+            "be read back: use the file that it was made from"
+        )
     if not path.is_file():  # a pipe or a device would be read for ever
         raise ValueError(f"{path} is neither a file nor a folder")
     if own.is_safetensors(path):
-        return own.load_safetensors(path)
+        return own.load_safetensors(path, name=name)
     if checkpoint.is_npz(path):
-        return load_npz(path)
+        return load_npz(path, name=name)
     with open(path, "rb") as file:  # 0x80: a pickle, as official files and those of old torch are
         pickled = file.read(1) == b"\x80" or (path.suffix == ".pkl" and not checkpoint.is_zip(path))
     if pickled and not checkpoint.is_old(path):
-        return load_official(path)
+        return load_official(path, name=name)
     content = checkpoint.read_torch(path)
     if isinstance(content, dict) and content.get("format") == checkpoint.FORMAT:
-        if name := bundled_name(path):
-            content["lineage"] = to_plain([source_of(path, BUNDLED_LICENCE, name=name)])
-        return own.snapshot_of(content, path)
+        weights = own.weights_of(content, path, name=name)
+        bundled = bundled_name(path, weights.entry.sha256) if weights.entry else None
+        if weights.entry is None or bundled is None:
+            return weights
+        return weights.from_source(Source(bundled, weights.entry.sha256, BUNDLED_LICENCE))
     try:
-        return import_weights(content).of_file(path, source_of(path))
+        weights = import_weights(content, path)
     except ValueError as error:
-        raise ValueError(f"{path} {error}") from error
+        raise ValueError(f"{path} {reason_of(error)}") from error
+    return weights.from_source(source_of(path, name=name))
 
 
 def export(
@@ -73,12 +82,27 @@ def export(
     return write(path, loaded, noise or "const")
 
 
+def is_for_the_hub(path: Path) -> bool:
+    """Whether a destination is a folder: one that there is, or a name without an ending."""
+    return path.is_dir() or not path.suffix
+
+
 def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> None:
     """ValueError unless the format of `path` has what is chosen and no file would be lost."""
+    if is_for_the_hub(path):
+        check_folder(path)
+        if RunFolder.of(path):
+            raise ValueError(f"{path} is a run; choose a folder of its own for the Hub")
+        check_installed("a folder for the Hub", "huggingface_hub")
+        return
     check_file(path, overwrite=overwrite, endings=WRITTEN)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
         raise ValueError(f"a {ending} file holds weights, for every noise; leave noise out")
-    needed = NEEDED.get(ending)
-    if needed and importlib.util.find_spec(needed) is None:
-        raise ValueError(f'writing {ending} files needs {needed}: pip install -e ".[export]"')
+    if ending in NEEDED:
+        check_installed(f"{ending} files", NEEDED[ending])
+
+
+def check_installed(product: str, package: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(f'writing {product} needs {package}: pip install -e ".[export]"')

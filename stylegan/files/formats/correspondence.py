@@ -58,22 +58,23 @@ KNOWN = {
 }  # fmt: skip
 
 
-def config_from_official(settings: Mapping[str, Any], own: Mapping[str, str]) -> NetworkConfig:
-    """The configuration that official `settings` ask of a network with the `own` names; those of
-    its sister networks are ignored, and a name that no network has is an error."""
+def config_from_official(settings: Mapping[str, Any], names: Mapping[str, str]) -> NetworkConfig:
+    """The configuration that official `settings` ask of a network whose settings have these
+    `names`; those of its sister networks are ignored, and one that no network has is an error."""
     for name in settings:
         if name not in KNOWN:
             hint = suggestion(str(name), sorted(KNOWN))
             raise ValueError(f"unknown official setting {readable(str(name))}{hint}")
     fields = {
         field: converted(name, settings[name], getattr(NetworkConfig, field))
-        for name, field in own.items()
+        for name, field in names.items()
         if name in settings
     }
     blur = settings.get("blur_filter", [1, 2, 1])
     if blur not in (None, [], (), [1, 2, 1], (1, 2, 1)):
-        what = f"blur_filter {readable(str(blur))} is not supported"
-        raise ValueError(f"{what}; only [1, 2, 1] or None is")
+        raise ValueError(
+            f"blur_filter {readable(str(blur))} is not supported; only [1, 2, 1] or None is"
+        )
     return NetworkConfig(**fields, blur=bool(blur))
 
 
@@ -142,24 +143,26 @@ def official_matches(state: Mapping[str, Tensor], fused: Callable[[int], bool]) 
     """The official variables of a network with these weights; see `fusion_from_official`."""
     names = " ".join(state)
     full = max(map(int, re.findall(r"_rgb\.(\d+)", names)), default=4)
-    start, critic = "Dense" if "input.dense" in names else "Const", "head.out" in names
+    start = "Dense" if "input.dense" in names else "Const"
+    is_critic = "head.out" in names
 
-    def lod(found: re.Match[str]) -> str:
-        level = (full // int(found[2])).bit_length() - 1
-        return f"{found[1].title()}RGB_lod{level}/"
+    def lod(rgb_layer: re.Match[str]) -> str:
+        level = (full // int(rgb_layer[2])).bit_length() - 1
+        return f"{rgb_layer[1].title()}RGB_lod{level}/"
 
-    def noise(found: re.Match[str]) -> str:
-        block = (int(found[1] or 4) // 4).bit_length() - 1
-        return f"noise{2 * block + int(found[2])}"
+    def noise(epilogue: re.Match[str]) -> str:
+        block = (int(epilogue[1] or 4) // 4).bit_length() - 1
+        return f"noise{2 * block + int(epilogue[2])}"
 
     table: list[tuple[str, Any]] = [
         (r"(to|from)_rgb\.(\d+)\.(?:conv\.)?", lod),
         (r"(?:input|blocks\.(\d+))\.epilogue(\d)\.noise\.const", noise),
         (r"input\.epilogue0\.", f"4x4/{start}/"),
-        *(DISCRIMINATOR_NAMES if critic else GENERATOR_NAMES),
+        *(DISCRIMINATOR_NAMES if is_critic else GENERATOR_NAMES),
     ]
     for name, tensor in state.items():
-        path, axes = name, NONE
+        path = name
+        axes = NONE
         for ours, official in table:
             path = re.sub(ours, official, path)
         enlarging = re.search(r"(\d+)x\d+/Conv0_up/weight", path)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import methodcaller
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,12 +19,14 @@ from torch import Tensor
 
 from stylegan.files.checkpoint import FLOATS, check_weights
 from stylegan.files.formats.matching import FUSED_FROM, Match, filled, growth
-from stylegan.files.loaded import LoadedGenerator, Snapshot
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.weights import Weights
+from stylegan.messages import readable, reason_of
 from stylegan.networks import Generator, NetworkConfig, SynthesisNetwork
 from stylegan.sampling import in_turn, mapped
 from stylegan.schedule import resolutions
 
-Weights = Mapping[str, Tensor]
+Tensors = Mapping[str, Tensor]
 Said = dict[str, Any]  # fields of a LoadedGenerator
 
 AVERAGED = 10_240  # latents whose mean w stands for the average that a file lacks
@@ -60,10 +63,10 @@ class Layout:
     psi: float = 0.7
     cutoff: int | None = None
     # what else a checkpoint says of its generator, from all that it holds and the weights
-    said: Callable[[Mapping[str, Any], Weights, NetworkConfig], Said] = lambda *_: {}
+    said: Callable[[Mapping[str, Any], Tensors, NetworkConfig], Said] = lambda *_: {}
     notes: tuple[str, ...] = ()
 
-    def match(self, part: str, i: int, j: int, weights: Weights, name: str = "") -> Match | None:
+    def match(self, part: str, i: int, j: int, weights: Tensors, name: str = "") -> Match | None:
         """Of a part in the mapping layer or block `i`, layer `j` of it; None if there is no row."""
         block = "init_block" if i == 0 else f"blocks.{i - 1}"
         numbers = {"i": i, "next": i + 1, "odd": 2 * i + 1, "layer": 2 * i + j, "j": j + 1}
@@ -72,19 +75,21 @@ class Layout:
         he = HE if self.original and part in ("style.affine.weight", "rgb.weight") else 1
         rows = []
         for row in self.rows:
-            end, change = part.removeprefix(row.name), row.change
+            end = part.removeprefix(row.name)
+            change = row.change
             if end not in ("", ".weight", ".bias"):
                 continue
             if self.original:
                 end += "_orig" if end == ".weight" else ""
                 change = about_zero if part == "style.affine.bias" else change
-            path, factor = row.path.format(block=block, **numbers) + end, row.factor * latent * he
+            path = row.path.format(block=block, **numbers) + end
+            factor = row.factor * latent * he
             # the kernel of a transposed convolution, `row.rotated`, is (in, out, k, k) already
             axes = UP if part == "conv0.weight" and not row.rotated else ()
             rows.append(Match(name, path, axes, row.rotated or fused, factor, change, row.shape))
         return next((row for row in rows if row.path in weights), rows[0] if rows else None)
 
-    def shapes(self, part: str, weights: Weights) -> list[tuple[int, ...]]:
+    def shapes(self, part: str, weights: Tensors) -> list[tuple[int, ...]]:
         """The shapes of a part in layer or block 0, 1, ... as far as there are such weights."""
         rows = (self.match(part, i, 0, weights) for i in itertools.count())
         paths = itertools.takewhile(weights.__contains__, (row.path if row else "" for row in rows))
@@ -113,17 +118,18 @@ def parts(config: NetworkConfig) -> Iterator[tuple[str, str, int, int]]:
             yield f"rgb.{kind}", f"synthesis.to_rgb.{r}.{kind}", i, 0
 
 
-def import_weights(content: object) -> Snapshot:
+def import_weights(content: object, file: Path = Path("memory")) -> Weights:
     """The networks of a file of another PyTorch program, from its `content`, safely loaded.
     ValueError says what does not fit, going on from the name of the file."""
     if isinstance(content, Mapping):
         for weights, layout in itertools.product(generators_in(content), LAYOUTS):
             if weights.keys() >= set(layout.needed):
                 try:
-                    return read(layout, weights, content)
-                except ValueError as error:
+                    return read(layout, weights, content, file)
+                except Exception as error:  # a hostile file can raise almost anything
+                    reason = readable(reason_of(error), 1500)
                     raise ValueError(
-                        f"looks like a checkpoint of {layout.program}, but {error}"
+                        f"looks like a checkpoint of {layout.program}, but {reason}"
                     ) from error
     raise ValueError(
         "is a PyTorch file, but not a checkpoint of this project, nor of one of "
@@ -133,11 +139,12 @@ def import_weights(content: object) -> Snapshot:
 
 def generators_in(content: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """What may be the weights of a generator, the average one first."""
-    models, state = content.get("models", content), content.get("state_dict", content)
+    models = content.get("models", content)
+    state = content.get("state_dict", content)
     if isinstance(models, Mapping):
         for name in ("g_running", "generator_smooth", "generator"):
-            if isinstance(found := models.get(name), Mapping):
-                yield starting(found, "")
+            if isinstance(tensors := models.get(name), Mapping):
+                yield starting(tensors, "")
     if isinstance(state, Mapping):
         yield from (starting(state, start) for start in ("generator_ema.", "generator.", ""))
 
@@ -151,46 +158,55 @@ def starting(weights: Mapping[Any, Any], start: str) -> dict[str, Any]:
     }
 
 
-def read(layout: Layout, given: Mapping[str, Any], content: Mapping[str, Any]) -> Snapshot:
-    """The generator whose weights are `given`, in eval mode."""
-    check_weights(given)
-    kernels = [name for name in given if re.fullmatch(layout.blur, name)]
-    weights = {n: t for n, t in given.items() if n not in kernels and n not in layout.ignored}
+def read(
+    layout: Layout, stored: Mapping[str, Any], content: Mapping[str, Any], file: Path
+) -> Weights:
+    """The generator whose weights are `stored`, in eval mode."""
+    check_weights(stored)
+    kernels = [name for name in stored if re.fullmatch(layout.blur, name)]
+    left_out = {*kernels, *layout.ignored}
+    weights = {name: tensor for name, tensor in stored.items() if name not in left_out}
     config = config_of(layout, weights, blur=bool(kernels) or "blur" not in layout.optional)
     blocks = len(resolutions(config.resolution)) - 1
     if len(kernels) != (layout.blurs * blocks if config.blur else 0):
         raise ValueError(f"{len(kernels)} low-pass filters are there for {blocks} blocks")
     for name in kernels:
-        check_blur(name, given[name])
-    said = layout.said(content, given, config)
-    found = [
+        check_blur(name, stored[name])
+    said = layout.said(content, stored, config)
+    matches = [
         match
         for part, name, i, j in parts(config)
         if (match := layout.match(part, i, j, weights, name)) is not None
         and (match.path in weights or part not in layout.optional)
     ]
-    network = filled(lambda: Generator(config), lambda _: found, weights)
-    names = {match.name for match in found}
+    network = filled(lambda: Generator(config), lambda _: matches, weights)
+    names = {match.name for match in matches}
     if "synthesis.input.epilogue0.noise.const" not in names:
         draw_noise_maps(network.synthesis, shared=layout.shared_noise)
-    psi, cutoff, notes = layout.psi, layout.cutoff, layout.notes
+    psi = layout.psi
+    cutoff = layout.cutoff
+    notes = layout.notes
     if "w_avg" not in names:
         network.w_avg.copy_(mean_w(network))
         if "average" in layout.optional:  # trained without truncation
-            psi, cutoff, notes = 1.0, None, notes[:1]
+            psi = 1.0
+            cutoff = None
+            notes = notes[:1]
     if "resolution" not in said:
         said["resolution"] = trained_resolution(network.synthesis)
-    origin = f"checkpoint of {layout.program}"
-    loaded = LoadedGenerator(network, origin, psi=psi, cutoff=cutoff, **said)
-    return Snapshot(origin, loaded, network, notes=notes)
+    kind = f"checkpoint of {layout.program}"
+    loaded = LoadedGenerator(network, f"{kind} {file}", psi=psi, cutoff=cutoff, **said)
+    return Weights(file, kind, loaded, network, notes=notes)
 
 
-def config_of(layout: Layout, weights: Weights, *, blur: bool) -> NetworkConfig:
+def config_of(layout: Layout, weights: Tensors, *, blur: bool) -> NetworkConfig:
     """The configuration that the shapes of weights imply."""
-    dense, labels = layout.shapes("dense.weight", weights), layout.match("labels", 0, 0, weights)
+    dense = layout.shapes("dense.weight", weights)
+    labels = layout.match("labels", 0, 0, weights)
     if not dense:
         raise ValueError("there are no layers of a mapping network")
-    inputs, label_dim = dense[0][1], 0
+    inputs = dense[0][1]
+    label_dim = 0
     if labels is not None and labels.path in weights:
         label_dim = shape(weights, labels.path)[0]
         if inputs % 2:
@@ -198,7 +214,7 @@ def config_of(layout: Layout, weights: Weights, *, blur: bool) -> NetworkConfig:
     rgb = layout.match("rgb.weight", 0, 0, weights)
     assert rgb is not None
     return NetworkConfig(
-        **width_fields([found[0] for found in layout.shapes("conv1.weight", weights)]),
+        **width_fields([channels for channels, *_ in layout.shapes("conv1.weight", weights)]),
         label_dim=label_dim,
         z_dim=inputs // 2 if label_dim else inputs,
         w_dim=dense[-1][0],
@@ -210,14 +226,14 @@ def config_of(layout: Layout, weights: Weights, *, blur: bool) -> NetworkConfig:
     )
 
 
-def shape(weights: Weights, name: str) -> tuple[int, ...]:
+def shape(weights: Tensors, name: str) -> tuple[int, ...]:
     """The shape of a tensor that the configuration is read from."""
     if name not in weights:
         raise ValueError(f"{name} is missing")
-    found = tuple(weights[name].shape)
-    if len(found) not in (2, 4) or 0 in found:
-        raise ValueError(f"{name} has shape {found}, where 2 or 4 dimensions are due")
-    return found
+    sizes = tuple(weights[name].shape)
+    if len(sizes) not in (2, 4) or 0 in sizes:
+        raise ValueError(f"{name} has shape {sizes}, where 2 or 4 dimensions are due")
+    return sizes
 
 
 def width_fields(channels: list[int]) -> dict[str, Any]:
@@ -269,7 +285,8 @@ def draw_noise_maps(synthesis: SynthesisNetwork, *, shared: bool) -> None:
 
 def mean_w(generator: Generator) -> Tensor:
     """The average w for files that do not keep it: over fixed latents, and the labels in turn."""
-    config, random = generator.config, torch.Generator().manual_seed(0)
+    config = generator.config
+    random = torch.Generator().manual_seed(0)
     total = torch.zeros(config.w_dim, dtype=torch.float64)
     labels = in_turn(range(CHUNK), config.label_dim)
     for _ in range(AVERAGED // CHUNK):
@@ -288,7 +305,7 @@ def he_scaled(strength: Tensor) -> Tensor:
     return strength.flatten().double() * (NORM * math.sqrt(2 / strength.numel()))
 
 
-def said_by_genforce(content: Mapping[str, Any], weights: Weights, config: NetworkConfig) -> Said:
+def said_by_genforce(content: Mapping[str, Any], weights: Tensors, config: NetworkConfig) -> Said:
     """Growth by the level of detail; images seen, where the file says it."""
     if "synthesis.lod" not in weights:
         raise ValueError("synthesis.lod is missing")
@@ -300,7 +317,7 @@ def said_by_genforce(content: Mapping[str, Any], weights: Weights, config: Netwo
     }
 
 
-def said_by_mmgen(content: Mapping[str, Any], weights: Weights, config: NetworkConfig) -> Said:
+def said_by_mmgen(content: Mapping[str, Any], weights: Tensors, config: NetworkConfig) -> Said:
     """Growth and images seen, where the file says them."""
     state = content.get("state_dict")
     others = {**content, **state} if isinstance(state, Mapping) else {}
@@ -309,7 +326,8 @@ def said_by_mmgen(content: Mapping[str, Any], weights: Weights, config: NetworkC
         value = others.get(name)
         return value.item() if isinstance(value, Tensor) and value.numel() == 1 else math.nan
 
-    resolution, seen = scalar("_curr_scale_int"), scalar("shown_nkimg")
+    resolution = scalar("_curr_scale_int")
+    seen = scalar("shown_nkimg")
     alpha = scalar("_curr_transition_weight")
     return {
         **({"resolution": int(resolution)} if resolution in resolutions(config.resolution) else {}),
@@ -373,7 +391,8 @@ GENFORCE = Layout(  # the official networks; its training, or converted from off
         "mapping_lr_mul 0.01, final_tanh off",
     ),
 )
-HB, HS = "g_synthesis.{block}", "g_synthesis.{block}.epi{j}"
+HB = "g_synthesis.{block}"
+HS = f"{HB}.epi{{j}}"
 HUANGZH13 = Layout(
     "huangzh13/StyleGAN.pytorch",
     needed=("g_synthesis.init_block.conv.weight",),

@@ -15,11 +15,12 @@ from stylegan.files.checkpoint import npz_arrays
 from stylegan.files.formats import correspondence
 from stylegan.files.formats.correspondence import GENERATOR_SETTINGS, config_from_official
 from stylegan.files.formats.matching import N, filled, growth
-from stylegan.files.formats.own import HEAD, from_json, snapshot_of
+from stylegan.files.formats.own import HEAD, from_json, weights_of
 from stylegan.files.formats.pickles import OfficialFileError, OfficialNetwork, read_networks
-from stylegan.files.loaded import LoadedGenerator, Snapshot
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.weights import Weights
 from stylegan.lineage import NVIDIA, source_of, to_plain
-from stylegan.messages import readable
+from stylegan.messages import readable, reason_of
 from stylegan.sampling import Rectangle
 
 Variables = Mapping[str, Any]  # official path, relative to its network -> array
@@ -46,16 +47,16 @@ def generator_from_official(
 ) -> networks.Generator:
     """`G_synthesis/4x4/Conv/weight`, `G_mapping/Dense0/weight`, `dlatent_avg`, ... -> generator;
     `config`: that of the settings, unless what it shares with a discriminator is known."""
-    own = config or config_from_official(settings, GENERATOR_SETTINGS)
-    return taken(lambda: networks.Generator(own), variables, settings)
+    config = config or config_from_official(settings, GENERATOR_SETTINGS)
+    return taken(lambda: networks.Generator(config), variables, settings)
 
 
 def discriminator_from_official(
     variables: Variables, settings: Arguments, config: networks.NetworkConfig | None = None
 ) -> networks.Discriminator:
     """`4x4/Conv/weight`, ... -> discriminator."""
-    own = config or config_from_official(settings, correspondence.DISCRIMINATOR_SETTINGS)
-    return taken(lambda: networks.Discriminator(own), variables, settings)
+    config = config or config_from_official(settings, correspondence.DISCRIMINATOR_SETTINGS)
+    return taken(lambda: networks.Discriminator(config), variables, settings)
 
 
 def taken(make: Callable[[], N], variables: Variables, settings: Arguments) -> N:
@@ -72,60 +73,63 @@ def tensor(path: str, value: Any) -> Tensor:
     return torch.from_numpy(array.astype(np.float64 if array.dtype == np.float64 else np.float32))
 
 
-def load_official(path: str | Path) -> Snapshot:
-    """Read an official version 1 snapshot (G, D, Gs); nothing that the file names is executed.
-    ValueError says what the file is if it is something else."""
+def load_official(path: str | Path, *, name: str = "") -> Weights:
+    """Read an official version 1 snapshot (G, D, Gs), whose lineage calls it `name`; nothing that
+    the file names is executed. ValueError says what the file is if it is something else."""
     path = Path(path)
     g, d, ema = read_networks(path)
     try:
         config, d_config = shared_configs(g, d, ema)
-        network = generator_from_official(ema.variables, ema.settings, config)
-        given = ", ".join(f"{name} {value}" for name, value in ema.settings.items())
+        settings = ", ".join(f"{key} {value}" for key, value in ema.settings.items())
         loaded = LoadedGenerator(
-            network,
-            LAYOUT,
+            generator_from_official(ema.variables, ema.settings, config),
+            f"{LAYOUT} {path}",
             **said_by(ema.variables, ema.settings, config.resolution),
             active_rectangle=rectangle_in_name(path.name, config.resolution),
         )
-        snapshot = Snapshot(
+        weights = Weights(
+            path,
             LAYOUT,
             loaded,
             generator_from_official(g.variables, g.settings, config),
             discriminator_from_official(d.variables, d.settings, d_config),
-            notes=(f"settings given: {readable(given, 1000)}; the others are the official ones",),
+            notes=(
+                f"settings given: {readable(settings, 1000)}; the others are the official ones",
+            ),
         )
-        return snapshot.of_file(path, source_of(path, NVIDIA))
-    except ValueError as error:
-        raise OfficialFileError(f"{path}: {error}") from error
+    except Exception as error:  # settings of a hostile file can raise almost anything
+        raise OfficialFileError(f"{path}: {readable(reason_of(error), 1500)}") from error
+    return weights.from_source(source_of(path, NVIDIA, name=name))
 
 
-def load_npz(path: Path) -> Snapshot:
+def load_npz(path: Path, *, name: str = "") -> Weights:
     """The generator of official variables with `static_kwargs`, the JSON of its official arguments.
     What else a generator file says is JSON in `meta`, or follows from both."""
     arrays = npz_arrays(path)
-    arguments, more = (str(arrays.pop(name, "")) for name in ("static_kwargs", "meta"))
+    arguments = str(arrays.pop("static_kwargs", ""))
+    more = str(arrays.pop("meta", ""))
     if not arguments:
         raise ValueError(
             f"{path} has no entry static_kwargs, the JSON of the official generator's arguments, "
             "which specify the network that the variables are of"
         )
-    settings = from_json(arguments, path, "static_kwargs")
-    meta = from_json(more, path, "meta") if more else {}
+    settings = from_json(arguments, path, entry="static_kwargs")
+    meta = from_json(more, path, entry="meta") if more else {}
     try:
         generator = generator_from_official(arrays, settings)
         said = said_by(arrays, settings, generator.config.resolution)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} cannot be used: {error}") from error
+    except Exception as error:  # as above
+        raise ValueError(f"{path} cannot be used: {readable(reason_of(error), 1000)}") from error
     payload = {
         **HEAD,
         **said,
         "images_seen": None,
-        "lineage": () if meta else to_plain([source_of(path)]),
+        "lineage": () if meta else to_plain([source_of(path, name=name)]),
         **meta,
         "config": dataclasses.asdict(generator.config),
         "weights": generator.state_dict(),
     }
-    return snapshot_of(payload, path)
+    return weights_of(payload, path, name=name)
 
 
 def said_by(variables: Variables, settings: Arguments, full: int) -> dict[str, Any]:
@@ -141,15 +145,17 @@ def shared_configs(
     config, other = (config_from_official(n.settings, GENERATOR_SETTINGS) for n in (ema, g))
     for field, value in dataclasses.asdict(config).items():
         if value != (theirs := getattr(other, field)):
-            found = f"{theirs} in G, {value} in Gs"
-            raise ValueError(f"the networks contradict each other: {field} is {found}")
+            raise ValueError(
+                f"the networks contradict each other: {field} is {theirs} in G, {value} in Gs"
+            )
     d_config = config_from_official(d.settings, correspondence.DISCRIMINATOR_SETTINGS)
-    own = {"deviation_group", "deviation_features"}
-    common = {"blur", *correspondence.DISCRIMINATOR_SETTINGS.values()} - own
+    of_d_alone = {"deviation_group", "deviation_features"}
+    common = {"blur", *correspondence.DISCRIMINATOR_SETTINGS.values()} - of_d_alone
     if any(getattr(config, field) != getattr(d_config, field) for field in common):
         return config, d_config
-    both = dataclasses.replace(config, **{field: getattr(d_config, field) for field in own})
-    return both, both
+    deviation = {field: getattr(d_config, field) for field in of_d_alone}
+    shared = dataclasses.replace(config, **deviation)
+    return shared, shared
 
 
 def rectangle_in_name(name: str, resolution: int) -> Rectangle | None:
@@ -159,5 +165,6 @@ def rectangle_in_name(name: str, resolution: int) -> Rectangle | None:
     width, height = map(int, size.groups()) if size else (0, 0)
     if width == height or max(width, height) != resolution or min(width, height) < 1:
         return None
-    top, left = (resolution - height) // 2, (resolution - width) // 2
+    top = (resolution - height) // 2
+    left = (resolution - width) // 2
     return top, top + height, left, left + width

@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from stylegan import networks
 from stylegan.disk import atomic_file
 from stylegan.files import checkpoint
-from stylegan.files.loaded import LoadedGenerator, Snapshot
-from stylegan.lineage import Lineage, from_plain, to_plain
-from stylegan.messages import readable
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.files.weights import Weights
+from stylegan.lineage import Lineage, from_plain, licence_of, source_of, to_plain
+from stylegan.messages import readable, reason_of
+from stylegan.sampling import CUTOFF, PSI
 from stylegan.schedule import ScheduleConfig, stage_at
 
 Network = TypeVar("Network", networks.Generator, networks.Discriminator)
@@ -23,61 +25,113 @@ LARGEST_HEADER = 2**23  # bytes; a generator at 1024x1024 has about 20,000
 HALF = torch.float16, torch.bfloat16
 
 
-def snapshot_of(payload: Mapping[str, Any], path: Path) -> Snapshot:
-    """The networks of the payload of a file; any fault of it is an error that names the file."""
+def weights_of(payload: Mapping[str, Any], path: Path, *, name: str = "") -> Weights:
+    """What the payload of the file `path` holds, whose lineage calls it `name`; any fault of it is
+    an error that names the file."""
     checkpoint.checked(payload, path)
-    origin = f"{payload['kind']} file {path}"
+    kind = f"{payload['kind']} file"
     try:
-        return networks_of(payload, origin)
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"the {origin} cannot be used: {readable(reason, 1000)}") from error
+        weights = networks_of(payload, path, kind)
+    except Exception as error:  # the values of a hostile file can raise almost anything
+        reason = readable(reason_of(error), 1000)
+        raise ValueError(f"the {kind} {path} cannot be used: {reason}") from error
+    entry = source_of(path, licence_of(weights.lineage), name=name)
+    return dataclasses.replace(weights, entry=entry)
 
 
-def networks_of(payload: Mapping[str, Any], origin: str) -> Snapshot:
-    kind, config = payload["kind"], payload["config"]
-    lineage = from_plain(payload.get("lineage", ()))  # older files lack it
-    discriminator = None
-    if kind == "discriminator":
-        critic = network_of(networks.make_discriminator, config, payload["weights"])
-        return Snapshot(origin, None, discriminator=critic, lineage=lineage)
-    if kind == "generator":
-        network = average = network_of(networks.make_generator, config, payload["weights"])
-        said = {name: payload[name] for name in ("resolution", "alpha", "psi", "cutoff")}
-    else:  # a state, which says nothing of psi and cutoff
-        sizes, schedule = config["network"], ScheduleConfig(**config["schedule"])
-        stage = stage_at(payload["schedule_images"], schedule)
-        said = {"resolution": stage.resolution, "alpha": stage.alpha}
-        network = network_of(networks.make_generator, sizes, payload["generator"])
-        average = network_of(networks.make_generator, sizes, payload["generator_ema"])
-        discriminator = network_of(networks.make_discriminator, sizes, payload["discriminator"])
-    loaded = LoadedGenerator(
-        average,
+def networks_of(payload: Mapping[str, Any], path: Path, kind: str) -> Weights:
+    lineage = from_plain(payload.get("lineage", ()))
+    match payload["kind"]:
+        case "discriminator":
+            config = network_config(payload["config"])
+            critic = network_of(networks.make_discriminator, config, payload["weights"])
+            return Weights(path, kind, None, discriminator=critic, lineage=lineage)
+        case "generator":
+            config = network_config(payload["config"])
+            generator = network_of(networks.make_generator, config, payload["weights"])
+            loaded = loaded_of(
+                payload,
+                generator,
+                f"{kind} {path}",
+                lineage=lineage,
+                resolution=payload["resolution"],
+                alpha=payload["alpha"],
+                psi=payload["psi"],
+                cutoff=payload["cutoff"],
+            )
+            return Weights(path, kind, loaded, generator, lineage=lineage)
+        case _:  # a state, which says nothing of psi and cutoff
+            config = network_config(payload["config"]["network"])
+            schedule = ScheduleConfig(**payload["config"]["schedule"])
+            stage = stage_at(payload["schedule_images"], schedule)
+            generator = network_of(networks.make_generator, config, payload["generator"])
+            average = network_of(networks.make_generator, config, payload["generator_ema"])
+            critic = network_of(networks.make_discriminator, config, payload["discriminator"])
+            loaded = loaded_of(
+                payload,
+                average,
+                f"{kind} {path}",
+                lineage=lineage,
+                resolution=stage.resolution,
+                alpha=stage.alpha,
+            )
+            return Weights(path, kind, loaded, generator, critic, lineage)
+
+
+def loaded_of(
+    payload: Mapping[str, Any],
+    generator: networks.Generator,
+    origin: str,
+    *,
+    lineage: Lineage,
+    resolution: int,
+    alpha: float,
+    psi: float = PSI,
+    cutoff: int | None = CUTOFF,
+) -> LoadedGenerator:
+    """A generator with what files of every kind say."""
+    names = payload.get("label_names", ())
+    return LoadedGenerator(
+        generator,
         origin,
-        **said,
+        resolution=resolution,
+        alpha=alpha,
+        psi=psi,
+        cutoff=cutoff,
         images_seen=payload["images_seen"],
-        label_names=tuple(payload.get("label_names", ())),
+        label_names=tuple(names) if isinstance(names, list) else names,
         active_rectangle=payload.get("active_rectangle"),
         lineage=lineage,
-        centers=payload.get("centers"),  # most files lack them
+        centers=payload.get("centers"),
     )
-    return Snapshot(origin, loaded, network, discriminator, lineage)
+
+
+def network_config(settings: Mapping[str, Any]) -> networks.NetworkConfig:
+    """The configuration that a file holds. ValueError for a value of another type, with which a
+    network would fail only when it is used."""
+    for field in dataclasses.fields(networks.NetworkConfig):
+        value = settings.get(field.name, field.default)
+        expected = type(field.default)
+        if type(value) is not expected and not (expected is float and type(value) is int):
+            raise ValueError(
+                f"{field.name} must be of type {expected.__name__}, not {readable(repr(value))}"
+            )
+    return networks.NetworkConfig(**settings)
 
 
 def network_of(
     make: Callable[[networks.NetworkConfig], Network],
-    config: Mapping[str, Any],
+    config: networks.NetworkConfig,
     weights: Mapping[str, Tensor],
 ) -> Network:
     """A network with these weights, in eval mode. All take the type and device of the first."""
-    sizes = networks.NetworkConfig(**config)
     with torch.device("meta"):  # shapes only: an absurd network fails before it costs memory
-        network = make(sizes)
-    given = checkpoint.fitting(network.state_dict(), weights)
-    first = next(iter(given.values()))
-    network.load_state_dict(
-        {name: t.detach().to(first).contiguous() for name, t in given.items()}, assign=True
-    )
+        network = make(config)
+    tensors = checkpoint.fitting(network.state_dict(), weights)
+    checkpoint.check_finite(tensors)
+    first = next(iter(tensors.values()))
+    alike = {name: tensor.detach().to(first).contiguous() for name, tensor in tensors.items()}
+    network.load_state_dict(alike, assign=True)
     return network.eval()
 
 
@@ -93,15 +147,19 @@ def save_generator(path: Path, generator: networks.Generator, **fields: Any) -> 
 
 
 def save_discriminator(path: Path, network: networks.Discriminator, lineage: Lineage = ()) -> None:
-    about = {"config": dataclasses.asdict(network.config), "lineage": to_plain(lineage)}
-    checkpoint.save(path, "discriminator", about | {"weights": weights_on_cpu(network)})
+    payload = {
+        "config": dataclasses.asdict(network.config),
+        "lineage": to_plain(lineage),
+        "weights": weights_on_cpu(network),
+    }
+    checkpoint.save(path, "discriminator", payload)
 
 
 def save_safetensors(path: Path, loaded: LoadedGenerator) -> None:
     from safetensors.torch import save
 
     weights = {name: t.contiguous() for name, t in weights_on_cpu(loaded.generator).items()}
-    metadata = {"format": "pt", checkpoint.FORMAT: about(loaded)}
+    metadata = {"format": "pt", checkpoint.FORMAT: description_as_json(loaded)}
     with atomic_file(path) as file:
         file.write(save(weights, metadata))
 
@@ -113,7 +171,7 @@ def is_safetensors(path: Path) -> bool:
     return start[8:] == b"{" and length <= min(LARGEST_HEADER, path.stat().st_size - 8)
 
 
-def load_safetensors(path: Path) -> Snapshot:
+def load_safetensors(path: Path, *, name: str = "") -> Weights:
     """The generator that `save_safetensors` wrote; numbers of half precision come as float32."""
     try:
         from safetensors import SafetensorError, safe_open
@@ -125,7 +183,7 @@ def load_safetensors(path: Path) -> Snapshot:
         with safe_open(path, framework="pt") as file:  # sizes agree with the file's
             text = (file.metadata() or {}).get(checkpoint.FORMAT)
             # copies: what the library gives may be the file itself, mapped into memory
-            weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            weights = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged: {readable(str(error))}") from error
     if text is None:
@@ -133,23 +191,26 @@ def load_safetensors(path: Path) -> Snapshot:
             f"{path} is a safetensors file without the metadata of this project, which "
             "specifies the network that the weights are of; `stylegan export` writes it"
         )
-    wide = {name: t.float() if t.dtype in HALF else t for name, t in weights.items()}
-    return snapshot_of(from_json(text, path, "metadata") | {"weights": wide}, path)
+    wide = {
+        key: tensor.float() if tensor.dtype in HALF else tensor for key, tensor in weights.items()
+    }
+    payload = from_json(text, path, entry="metadata") | {"weights": wide}
+    return weights_of(payload, path, name=name)
 
 
-def about(loaded: LoadedGenerator) -> str:
+def description_as_json(loaded: LoadedGenerator) -> str:
     """What a file of another format says beside the weights, as JSON."""
     return json.dumps(HEAD | loaded.description(), allow_nan=False)
 
 
-def from_json(text: str, path: Path, what: str) -> dict[str, Any]:
-    """A JSON object that a file holds as its `what`."""
+def from_json(text: str, path: Path, *, entry: str) -> dict[str, Any]:
+    """A JSON object that a file holds in its `entry`."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: its {what} is not JSON: {error}") from error
+        raise ValueError(f"{path} is damaged: its {entry} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{path} is damaged: its {what} is not a JSON object")
+        raise ValueError(f"{path} is damaged: its {entry} is not a JSON object")
     return value
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from stylegan.messages import readable
+from stylegan.messages import readable, reason_of
 
 
 class OfficialFileError(ValueError):
@@ -89,7 +89,8 @@ BUILDERS = {
     "D_stylegan2": "StyleGAN2",
 }
 MOST_INSTRUCTIONS = 200_000
-MAX_DIMENSIONS, MAX_LENGTH = 32, 2**40  # of an array: beyond, even the product takes long
+MAX_DIMENSIONS = 32  # of an array
+MAX_LENGTH = 2**40  # of a dimension: beyond, even the product takes long
 
 
 class SafeUnpickler(pickle.Unpickler):
@@ -127,9 +128,10 @@ def read_networks(path: str | Path) -> tuple[OfficialNetwork, OfficialNetwork, O
     except OfficialFileError as error:
         raise OfficialFileError(f"{path} {error}; expected {EXPECTED}") from error
     except Exception as error:  # a damaged pickle can raise almost anything
-        reason = readable(str(error) or type(error).__name__)
-        what = f"{path} is damaged or truncated ({reason}); expected {EXPECTED}"
-        raise OfficialFileError(f"{what}; download it again") from error
+        reason = readable(reason_of(error))
+        raise OfficialFileError(
+            f"{path} is damaged or truncated ({reason}); expected {EXPECTED}; download it again"
+        ) from error
     return networks
 
 

@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram
 from stylegan import sampling
 from stylegan.disk import atomic_file
 from stylegan.files.checkpoint import FORMAT
-from stylegan.files.formats.own import about
+from stylegan.files.formats.own import description_as_json
 from stylegan.files.loaded import LoadedGenerator
 
 WRONG = 1e-3  # difference of images that rounding does not explain; usual is less than 1e-4
@@ -27,11 +27,9 @@ class Images(nn.Module):
 
     def __init__(self, loaded: LoadedGenerator, noise: str) -> None:
         super().__init__()
-        self.generator = loaded.generator
-        self.cutoff = loaded.cutoff
-        self.stage = {"resolution": loaded.resolution, "alpha": loaded.alpha}
+        self.generator = loaded.generator  # a part of this module
+        self.loaded = loaded
         self.noise = noise
-        self.rectangle = loaded.active_rectangle
 
     def forward(
         self,
@@ -42,47 +40,55 @@ class Images(nn.Module):
     ) -> Tensor:
         """z (N, z_dim), psi (), labels (N, label_dim), noise (N, 1, r, r) for each layer."""
         generator = self.generator
+        loaded = self.loaded
         ws = generator.broadcast(generator.mapping(z, labels))
-        near = torch.lerp(generator.w_avg, ws[:, : self.cutoff], psi)  # whatever psi is
-        ws = near if self.cutoff is None else torch.cat([near, ws[:, self.cutoff :]], dim=1)
-        maps = self.noise if noise is None else noise
-        images: Tensor = generator.synthesis(ws, noise=maps, **self.stage)
+        near = torch.lerp(generator.w_avg, ws[:, : loaded.cutoff], psi)  # whatever psi is
+        ws = near if loaded.cutoff is None else torch.cat([near, ws[:, loaded.cutoff :]], dim=1)
+        images: Tensor = generator.synthesis(
+            ws,
+            noise=self.noise if noise is None else noise,
+            resolution=loaded.resolution,
+            alpha=loaded.alpha,
+        )
         images = sampling.unpremultiply(images) if generator.config.premultiplied else images
-        if self.rectangle is None:
+        if loaded.active_rectangle is None:
             return images
-        rows, columns = sampling.active_part(self.rectangle, *images.shape[2:])
+        rows, columns = sampling.active_part(loaded.active_rectangle, *images.shape[2:])
         return images[:, :, rows, columns]
 
 
 def example_inputs(loaded: LoadedGenerator, noise: str) -> dict[str, Any]:
     """z of two seeds and, where the program takes them, labels and the stored noise maps."""
-    config, average, n = loaded.generator.config, loaded.generator.w_avg, 2
-    given: dict[str, Any] = {"z": sampling.latents(range(n), config.z_dim).to(average)}
-    if (labels := sampling.in_turn(range(n), config.label_dim)) is not None:
-        given["labels"] = labels.to(average)
+    config = loaded.generator.config
+    average = loaded.generator.w_avg
+    seeds = range(2)
+    inputs: dict[str, Any] = {"z": sampling.latents(seeds, config.z_dim).to(average)}
+    if (labels := loaded.labels_of(seeds)) is not None:
+        inputs["labels"] = labels.to(average)
     if noise == "input" and config.noise:
         maps = loaded.generator.synthesis.noise_maps(1, loaded.resolution, "const")
-        given["noise"] = [m.repeat(n, 1, 1, 1) for m in maps if m is not None]
-    return given
+        inputs["noise"] = [m.repeat(len(seeds), 1, 1, 1) for m in maps if m is not None]
+    return inputs
 
 
 @torch.no_grad()
 def exported_program(loaded: LoadedGenerator, noise: str) -> ExportedProgram:
     """A program (z, psi, and by name labels where there are any and noise if that is "input") ->
     images without padding, any number of them, in the generator's precision, on its device."""
-    given, any_number = example_inputs(loaded, noise), {0: Dim("images")}
-    positional = given.pop("z"), loaded.generator.w_avg.new_tensor(loaded.psi)
+    by_name = example_inputs(loaded, noise)
+    positional = (by_name.pop("z"), loaded.generator.w_avg.new_tensor(loaded.psi))
+    any_number = {0: Dim("images")}
     shapes: dict[str, Any] = {"z": any_number, "psi": None}
-    for name, value in given.items():
+    for name, value in by_name.items():
         shapes[name] = [any_number] * len(value) if name == "noise" else any_number
     program = Images(loaded, noise).eval()
-    return torch.export.export(program, positional, given, dynamic_shapes=shapes, strict=False)
+    return torch.export.export(program, positional, by_name, dynamic_shapes=shapes, strict=False)
 
 
 def save_program(path: Path, loaded: LoadedGenerator, noise: str) -> None:
     """Write it for `torch.export.load`; the entry `stylegan.json` says what it is."""
     content = io.BytesIO()
-    extra = {f"{FORMAT}.json": about(loaded)}
+    extra = {f"{FORMAT}.json": description_as_json(loaded)}
     torch.export.save(exported_program(loaded, noise), content, extra_files=extra)
     with atomic_file(path) as file:
         file.write(content.getbuffer())
@@ -103,13 +109,15 @@ def save_onnx(path: Path, loaded: LoadedGenerator, noise: str) -> float | None:
     assert program is not None
     model = program.model_proto
     model.graph.initializer.append(numpy_helper.from_array(np.array(loaded.psi, "f4"), "psi"))
-    helper.set_model_props(model, {FORMAT: about(loaded)})
+    helper.set_model_props(model, {FORMAT: description_as_json(loaded)})
     content = model.SerializeToString()
     installed = importlib.util.find_spec("onnxruntime") is not None
     most = difference(content, loaded, noise) if installed else None
     if most is not None and not most <= WRONG:
-        what = f"{path} is not written: in ONNX Runtime its images differ by {most:.1e}"
-        raise ValueError(f"{what} from the generator's, more than rounding explains")
+        raise ValueError(
+            f"{path} is not written: in ONNX Runtime its images differ by {most:.1e} from the "
+            "generator's, more than rounding explains"
+        )
     with atomic_file(path) as file:
         file.write(content)
     return most
@@ -123,13 +131,13 @@ def difference(content: bytes, loaded: LoadedGenerator, noise: str) -> float:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # else it warns of inputs that have a default
     session = onnxruntime.InferenceSession(content, options, ["CPUExecutionProvider"])
-    given = example_inputs(loaded, noise)
-    stored = given.pop("noise", None)
+    inputs = example_inputs(loaded, noise)
+    stored = inputs.pop("noise", None)
     maps = {f"noise_{i}": noise_map for i, noise_map in enumerate(stored or ())}
-    arrays = {name: tensor.numpy() for name, tensor in (given | maps).items()}
+    arrays = {name: tensor.numpy() for name, tensor in (inputs | maps).items()}
     (images,) = map(torch.from_numpy, session.run(["images"], arrays))
     psi = loaded.generator.w_avg.new_tensor(loaded.psi)
-    expected = Images(loaded, noise)(given["z"], psi, given.get("labels"), stored)
+    expected = Images(loaded, noise)(inputs["z"], psi, inputs.get("labels"), stored)
     differences = (images - expected).abs()
     if loaded.generator.config.premultiplied:
         # a colour counts as far as it is seen: it was divided by alpha

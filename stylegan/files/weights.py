@@ -1,0 +1,106 @@
+"""What a file of weights holds: the one answer of every format, and of `loading.open_weights`."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from stylegan.files.loaded import LoadedGenerator
+from stylegan.lineage import Lineage, Source
+from stylegan.messages import readable
+from stylegan.networks import Discriminator, Generator
+
+# What weights are opened for: a generator to make pictures with, all networks that there are to go
+# on training from, or a discriminator.
+Need = Literal["pictures", "training", "discriminator"]
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The networks that a file holds, what it says of them, and where they came from."""
+
+    file: Path
+    kind: str  # what the file is: "generator file", "official snapshot", ...
+    loaded: LoadedGenerator | None  # the average generator, to make pictures with
+    generator: Generator | None = None  # the one that training moves; the average if it is alone
+    discriminator: Discriminator | None = None
+    lineage: Lineage = ()  # where the weights came from; for a foreign file, that file
+    entry: Source | None = None  # the file itself, in the lineage of what begins from it
+    notes: Sequence[str] = ()  # what was assumed, what differs from the publisher's program
+    source: str = ""  # as it was given, if not the file
+    left_out: Sequence[str] = ()  # why newer files of that source were not used
+
+    def __str__(self) -> str:
+        return readable(self.source or self.file)
+
+    @property
+    def origin(self) -> str:
+        return f"{self.kind} {self.file}"
+
+    @property
+    def generator_ema(self) -> Generator | None:
+        return None if self.loaded is None else self.loaded.generator
+
+    def networks(self) -> dict[str, Generator | Discriminator]:
+        """The networks that there are, by their name in a state of training."""
+        named = {
+            "generator": self.generator,
+            "discriminator": self.discriminator,
+            "generator_ema": self.generator_ema,
+        }
+        return {name: network for name, network in named.items() if network is not None}
+
+    def require(self, need: Need) -> None:
+        """ValueError unless the file holds what it was opened for."""
+        match need:
+            case "pictures":
+                self.require_loaded()
+            case "discriminator":
+                self.require_discriminator()
+            case "training" if self.loaded is None:
+                raise ValueError(
+                    f"{self.file} holds a discriminator; a state or generator is needed here"
+                )
+
+    def require_loaded(self) -> LoadedGenerator:
+        """The generator to make pictures with. ValueError if there is none."""
+        if self.loaded is None:
+            raise ValueError(
+                f"{self.origin} holds no generator; pictures need one: a generator-*.pt, a "
+                "state-*.pt or the run folder"
+            )
+        return self.loaded
+
+    def require_discriminator(self) -> Discriminator:
+        if self.discriminator is None:
+            raise ValueError(
+                f"{self.file} holds no discriminator; those that do: state-*.pt of a run, what "
+                "`stylegan convert --discriminator` writes, official .pkl"
+            )
+        return self.discriminator
+
+    def passed_on(self, copied: str = "") -> Lineage:
+        """The lineage of what begins from this file, which is its last entry. `copied`: tensors
+        that each network took over; "" = the file as a whole."""
+        if self.entry is None:
+            return self.lineage
+        before = [source for source in self.lineage if source.sha256 != self.entry.sha256]
+        return (*before, dataclasses.replace(self.entry, copied=copied))
+
+    def as_parent(self) -> LoadedGenerator:
+        """The generator whose lineage ends with this file, for networks that are made from it."""
+        return dataclasses.replace(self.require_loaded(), lineage=self.passed_on())
+
+    def from_source(self, source: Source) -> Self:
+        """The same, if the file itself is all that is known of its past: foreign or bundled."""
+        loaded = self.loaded and dataclasses.replace(self.loaded, lineage=(source,))
+        return dataclasses.replace(self, loaded=loaded, lineage=(source,), entry=source)
+
+    def taken_for(self, source: str, left_out: Sequence[str]) -> Self:
+        """The same, as what a source stands for, after newer files were `left_out`."""
+        loaded = self.loaded
+        if loaded is not None and left_out:
+            reasons = "".join(f"; not used: {reason}" for reason in left_out)
+            loaded = dataclasses.replace(loaded, origin=f"{loaded.origin}{reasons}")
+        return dataclasses.replace(self, loaded=loaded, source=source, left_out=tuple(left_out))
