@@ -141,6 +141,7 @@ CALLERS = {
 
 CHECK = """
 import os
+from stylegan.ops.precision import traced
 from test_precision import *
 cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
 traced()  # imports what the others then share
