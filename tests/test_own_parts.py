@@ -68,7 +68,7 @@ def test_a_run_of_own_parts_is_continued_exactly_and_read_where_they_are_known(o
     assert all(f'"{name}"' in log for name in ("g/own", "d/own_pair_real", "d/own_pair"))
     for table, name in ((GENERATORS, "gain"), (DISCRIMINATORS, "doubled")):
         own.delitem(table, name)
-    assert RunFolder(tmp_path / "run").config() == config
+    assert RunFolder(tmp_path / "run").config() == state.config
     with pytest.raises(ValueError, match="generator is 'gain', not one of stylegan; the Python"):
         load_generator(tmp_path / "run")
 
