@@ -177,7 +177,7 @@ def check_unchanged(folder: RunFolder, config: TrainConfig) -> None:
     """ValueError if the run computes something else. `config` may not know its labels and its
     precision yet."""
     stored = folder.stored_config()
-    if stored is not None and config.precision == "auto":
+    if stored is not None and "auto" in (config.precision, stored.precision):  # not decided yet
         config = dataclasses.replace(config, precision=stored.precision)
     if stored is not None and config.data.labels and not config.network.label_dim:
         network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
