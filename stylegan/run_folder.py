@@ -197,6 +197,7 @@ class RunFolder:
         """Make the folder and hold it, until `held` ends."""
         check_folder(self.path)
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        held.callback(remove_empty, made)  # once the lock is gone, which is a file there
         try:
             held.enter_context(locked(self.path))
         except BlockingIOError as error:
@@ -204,7 +205,6 @@ class RunFolder:
                 f"another process is training in {self.path}; wait until it has finished or "
                 "end it, or choose another --out"
             ) from error
-        held.callback(remove_empty, made)
         for path in self.unfinished():
             path.unlink()
 

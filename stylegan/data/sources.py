@@ -223,7 +223,7 @@ class ZipSource(FileSource):
         unreadable = []
         for info in self.archive.infolist():
             name = info.filename.replace("\\", "/")
-            if info.is_dir() or name.endswith("/"):
+            if name.endswith("/"):  # a folder
                 continue
             if fault := self.fault_of(name):
                 unreadable.append(Skipped(info.filename, fault))
@@ -233,6 +233,8 @@ class ZipSource(FileSource):
 
     def fault_of(self, name: str) -> str:
         """Why a file is not to be read by this name; empty if it is."""
+        if not name:
+            return "it has no name"
         if name in self.members:
             return "the zip holds another file of this name"
         if name.startswith("/") or ".." in name.split("/"):
