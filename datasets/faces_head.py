@@ -144,7 +144,7 @@ class MakeHuman:
             elif kind == "g":
                 faces = self.groups[words[0]]
             elif kind == "f":
-                corners = [(word.split("/") + ["", ""])[:2] for word in words]
+                corners = [[*word.split("/"), ""][:2] for word in words]
                 faces.append([(int(v) - 1, int(t or 0) - 1) for v, t in corners])
         self.vertices = np.array(vertices)
         self.uv = np.array(uv)
@@ -313,8 +313,8 @@ class Head:
 
     def landmarks(self) -> np.ndarray:
         """Pupils and corners of the mouth (4, 3), each from left to right in a picture."""
-        pupils = [ball.center + [0, 0, ball.radius] for ball in self.eyes]
-        left_eye, right_eye = pupils
+        forward = np.array([0.0, 0.0, 1.0])
+        left_eye, right_eye = (ball.center + ball.radius * forward for ball in self.eyes)
         left_corner, right_corner = self.mouth_corners
         return np.stack([right_eye, left_eye, right_corner, left_corner])
 
@@ -385,7 +385,7 @@ def view_direction(yaw: float, pitch: float) -> np.ndarray:
 
 
 def alignment_square(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre, and vector from it to the middle of the right side, of the square that FFHQ cuts out.
+    """Center, and vector from it to the middle of the right side, of the square that FFHQ cuts out.
 
     Points (4, 2) are the eyes and the corners of the mouth from left to right, y down. Karras et
     al. 2018, appendix C, without the oversampling.

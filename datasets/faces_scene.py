@@ -10,22 +10,13 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bpy
 import numpy as np
-from faces_hair import (
-    CUTS,
-    Surface,
-    beard_density,
-    grow_beard,
-    grow_brows,
-    grow_hair,
-    scalp_density,
-)
 from faces_head import (
-    RACES,
     Ball,
     Camera,
     Head,
@@ -38,6 +29,17 @@ from faces_head import (
     unit,
     view_direction,
 )
+from faces_skin import (
+    CUTS,
+    Complexion,
+    Surface,
+    draw_complexion,
+    grow_beard,
+    grow_brows,
+    grow_hair,
+    paint_skin,
+    scalp_density,
+)
 from mathutils import Matrix
 from PIL import Image
 from scipy.ndimage import gaussian_filter, map_coordinates
@@ -45,30 +47,6 @@ from scipy.ndimage import gaussian_filter, map_coordinates
 if TYPE_CHECKING:
     from faces import Person
 
-# Colours are linear RGB.
-TONES = {
-    "african": (0.19, 0.085, 0.045),
-    "asian": (0.62, 0.38, 0.23),
-    "caucasian": (0.72, 0.44, 0.32),
-}
-HAIR = {
-    "black": (0.012, 0.010, 0.009),
-    "dark brown": (0.035, 0.019, 0.011),
-    "brown": (0.085, 0.042, 0.019),
-    "chestnut": (0.16, 0.058, 0.024),
-    "blond": (0.50, 0.30, 0.12),
-    "red": (0.34, 0.085, 0.02),
-    "gray": (0.36, 0.35, 0.34),
-    "white": (0.75, 0.74, 0.72),
-}
-IRIS = {
-    "brown": (0.07, 0.026, 0.010),
-    "hazel": (0.17, 0.095, 0.03),
-    "green": (0.10, 0.20, 0.08),
-    "gray": (0.22, 0.27, 0.30),
-    "blue": (0.10, 0.24, 0.45),
-}
-LIPSTICKS = ((0.50, 0.03, 0.05), (0.42, 0.10, 0.10), (0.55, 0.12, 0.16), (0.25, 0.03, 0.05))
 SAMPLES = 10  # light paths of a pixel
 LIGHT_MAP = 128  # height in pixels of the panoramas that shine
 BRIGHTEST = 12.0  # of a panorama's pixels against their mean; suns are left to the key light
@@ -130,7 +108,7 @@ def plain_material(
 
 
 def skin_material() -> Any:
-    """Skin by the attributes of its vertices: colour, roughness, wrinkles, spots, stubble."""
+    """Skin by the attributes of its vertices: color, roughness, wrinkles, spots, stubble."""
     material, tree, bsdf = new_material("skin")
     link = tree.links.new
     place = add_node(tree, "ShaderNodeTexCoord").outputs["Object"]
@@ -178,7 +156,7 @@ def skin_material() -> Any:
 
 
 def hair_material(name: str) -> tuple[Any, Any]:
-    """Hair whose strands differ in brightness, and the socket of its colour."""
+    """Hair whose strands differ in brightness, and the socket of its color."""
     material = bpy.data.materials.new(name)
     material.use_nodes = True
     tree = material.node_tree
@@ -230,7 +208,7 @@ class Part:
         self.mesh.update()
 
     def paint(self, name: str, values: np.ndarray) -> None:
-        """Set an attribute of the vertices: colours (N, 3) or numbers (N,)."""
+        """Set an attribute of the vertices: colors (N, 3) or numbers (N,)."""
         kind, field = ("FLOAT_COLOR", "color") if values.ndim == 2 else ("FLOAT", "value")
         attributes = self.mesh.attributes
         layer = attributes.get(name) or attributes.new(name, kind, "POINT")
@@ -270,154 +248,12 @@ def place_polygons(name: str, rings: list[np.ndarray], material: Any) -> None:
     if not rings:
         return
     mesh = bpy.data.meshes.new(name)
-    ends = np.cumsum([0] + [len(ring) for ring in rings]).tolist()
-    polygons = [list(range(start, end)) for start, end in zip(ends, ends[1:], strict=False)]
+    ends = np.cumsum([0, *(len(ring) for ring in rings)]).tolist()
+    polygons = [list(range(start, end)) for start, end in pairwise(ends)]
     mesh.from_pydata(z_up(np.concatenate(rings)).tolist(), [], polygons)
     mesh.materials.append(material)
     scene_object = bpy.data.objects.new(name, mesh)
     bpy.context.scene.collection.objects.link(scene_object)
-
-
-# Skin
-
-
-@dataclass(frozen=True)
-class Complexion:
-    """Colours of a person, linear RGB."""
-
-    skin: np.ndarray
-    hair: np.ndarray
-    lips: np.ndarray
-    iris: np.ndarray
-    cloth: np.ndarray
-
-
-def draw_complexion(rng: np.random.Generator, person: "Person") -> Complexion:
-    tone = sum(np.array(TONES[race]) * getattr(person, race) for race in RACES)
-    ruddy = rng.normal(0, 0.05)
-    skin = tone * math.exp(rng.normal(0, 0.12)) * np.array([1 + ruddy, 1, 1 - 0.5 * ruddy])
-    hair = np.array(HAIR[person.hair_color]) * math.exp(rng.normal(0, 0.2))
-    lips = skin * np.array([0.98, 0.58, 0.58])
-    if person.lipstick:
-        color = np.array(LIPSTICKS[rng.integers(len(LIPSTICKS))])
-        lips = color * rng.uniform(0.7, 1.3) * (0.5 + skin[0])
-    iris = np.array(IRIS[person.eye_color]) * rng.uniform(0.75, 1.3)
-    hue = rng.uniform(0, 2 * math.pi) + np.array([0, 2, 4]) * math.pi / 3
-    vivid = rng.uniform(0, 0.9)
-    cloth = math.exp(rng.uniform(-3.2, -0.4)) * (1 + vivid * np.cos(hue))
-    return Complexion(
-        np.clip(skin, 0, 0.85),
-        np.clip(hair, 0, 0.9),
-        np.clip(lips, 0, 0.8),
-        iris,
-        np.clip(cloth, 0, 0.8),
-    )
-
-
-def cloth_cover(head: Head, kind: str) -> np.ndarray:
-    """Where (N,) the skin is under clothes, 0 to 1."""
-    x, y, z = head.skin.T
-    neck = head.chin[1] - 0.12
-    front = ramp(z, head.ear[2] - 0.5, head.ear[2] + 0.2)
-    edge = {
-        "turtleneck": neck + 0 * x,
-        "crew": neck - 0.15 - 0.12 * front,
-        "v-neck": neck - 0.24 - 0.9 * front * bump(x / 0.35),
-        "shirt": neck - 0.04 - 0.8 * front * bump(x / 0.16) - 0.1 * front,
-    }[kind]
-    return ramp(edge - y, 0, 0.04)
-
-
-def wrinkle_lines(head: Head, person: "Person") -> tuple[np.ndarray, np.ndarray]:
-    """Phase and depth (N,) of wrinkles at the vertices: lines where |sin(phase)| is 1."""
-    x, y, z = head.skin.T
-    side = np.abs(x)
-    age = ramp(np.array(person.years), 28, 80)
-    forehead = (
-        bump(x / 0.42) * bump((y - 0.47) / 0.16) * (0.6 * age + 0.3 * max(person.brows, 0) * age)
-    )
-    eye = head.eyes[0].center
-    corner_x, corner_y = eye[0] + 0.17, eye[1] - 0.01
-    fan = np.arctan2(y - corner_y, side - corner_x + 0.08)
-    crow = (
-        bump((side - corner_x - 0.10) / 0.08)
-        * bump((y - corner_y) / 0.14)
-        * (age + 0.2 * person.smile)
-    )
-    under = bump((side - eye[0]) / 0.17) * bump((y + 0.20) / 0.07) * age
-    half = head.mouth_corners[0, 0] - head.mouth[0]
-    nose_side = 0.15
-    fold_x = np.interp(y, [head.mouth[1] - 0.1, head.nose[1]], [half * 1.3, nose_side])
-    fold = bump((side - fold_x) / 0.05) * (y < head.nose[1] + 0.03) * (y > head.mouth[1] - 0.14)
-    fold = fold * np.clip(0.05 + 0.55 * age + 0.18 * person.smile, 0, 1)
-    phases = np.stack(
-        [
-            y * math.pi / 0.115,
-            fan * 6,
-            (y + 0.20) * math.pi / 0.09 + math.pi / 2,
-            (side - fold_x) * math.pi / 0.16 + math.pi / 2 - 2.5,
-        ]
-    )
-    depths = np.stack([forehead, 0.9 * crow, 0.7 * under, fold]) * (z > head.ear[2] + 0.1)
-    strongest = depths.argmax(axis=0)
-    columns = np.arange(len(x))
-    return phases[strongest, columns], depths[strongest, columns]
-
-
-def paint_skin(
-    part: Part,
-    body: MakeHuman,
-    head: Head,
-    person: "Person",
-    colors: Complexion,
-    scalp: np.ndarray,
-    rng: np.random.Generator,
-) -> None:
-    """Set shape and colours of the skin, and of what covers it."""
-    x, y, z = head.skin.T
-    side = np.abs(x)
-    front = ramp(z, head.ear[2] + 0.05, head.ear[2] + 0.25)
-    eye = head.eyes[0].center
-    color = np.tile(colors.skin, (len(head.skin), 1))
-
-    def tint(factors: tuple[float, float, float], amount: np.ndarray) -> None:
-        color[:] *= 1 + (np.array(factors) - 1) * np.clip(amount, 0, 1)[:, None]
-
-    cheeks = bump((side - 0.40) / 0.22) * bump((y + 0.36) / 0.20) * front
-    nose = bump(x / 0.14) * bump((y - head.nose[1]) / 0.13) * front
-    tint((1.10, 0.80, 0.78), rng.uniform(0.2, 0.9) * (cheeks + 0.7 * nose) + 0.5 * body.ears)
-    sockets = bump((side - eye[0]) / 0.2) * bump((y - 0.02) / 0.11) * front
-    tint((0.72, 0.62, 0.62), (0.15 + 0.3 * rng.random()) * sockets)
-    if person.lipstick and rng.random() < 0.6:
-        lid = bump((side - eye[0]) / 0.18) * bump((y - 0.075) / 0.05) * front
-        tint((0.45, 0.38, 0.42), rng.uniform(0.3, 0.9) * lid)
-    lips = ramp(body.lips, 0.15, 0.75)[:, None] * (0.95 if person.lipstick else 0.75)
-    color += (colors.lips - color) * lips
-    inside = ramp(body.mouth_inside, 0.3, 0.7)[:, None] * (1 - ramp(body.lips, 0.1, 0.5))[:, None]
-    color += (np.array([0.16, 0.03, 0.03]) - color) * inside
-    covered = {"bald": 0.0, "buzz": 0.6, "short": 0.85, "quiff": 0.85}.get(person.hair_style, 0.93)
-    color += (0.55 * colors.hair - color) * (covered * scalp)[:, None]
-    shadow = 0.08 * scalp * (person.hair_style == "bald")
-    shaved = (person.male > 0.6) and person.years > 18
-    kind = person.beard if person.beard != "none" else "full"
-    beard = beard_density(head.skin, head, "full" if kind == "stubble" else kind)
-    amount = {"none": 0.07 * shaved, "stubble": rng.uniform(0.3, 0.6)}.get(person.beard, 0.55)
-    dark = 1.0 if person.hair_color not in ("blond", "red", "white") else 0.45
-    part.paint("stubble", amount * dark * beard * (1 - body.lips) + shadow)
-    cloth = cloth_cover(head, person.clothes)
-    color += (colors.cloth - color) * cloth[:, None]
-    bare = (1 - cloth) * (1 - np.clip(covered * scalp, 0, 1)) * (1 - lips[:, 0])
-    face = bump(x / 0.55) * bump((y + 0.25) / 0.35) * front
-    freckles = 0.75 * face if person.freckles else 0 * face
-    spots = 0.55 * float(ramp(np.array(person.years), 55, 85)) * rng.random() * front
-    part.paint("spots", np.maximum(freckles, spots) * bare * (1 - sockets))
-    phase, depth = wrinkle_lines(head, person)
-    part.paint("wrinkle_phase", phase + rng.uniform(0, math.pi))
-    part.paint("wrinkle_depth", np.clip(depth, 0, 1) * bare * (1 - body.lids))
-    part.paint("tone", np.clip(color, 0, 1))
-    shine = rng.uniform(0.40, 0.58) - 0.06 * nose - 0.12 * lips[:, 0]
-    part.paint("roughness", np.clip(shine + (0.9 - shine) * cloth, 0.15, 1))
-    part.place(head.skin + head.normals * (0.05 * cloth + 0.015 * covered * scalp)[:, None])
 
 
 # Eyes
@@ -440,7 +276,7 @@ def ball_mesh() -> tuple[np.ndarray, list[list[int]]]:
 
 
 def eye_colors(points: np.ndarray, iris: np.ndarray) -> np.ndarray:
-    """Colours of a unit sphere (N, 3) that looks along +z: white, iris with a dark rim, pupil."""
+    """Colors of a unit sphere (N, 3) that looks along +z: white, iris with a dark rim, pupil."""
     angle = np.arccos(np.clip(points[:, 2], -1, 1))
     around = np.arctan2(points[:, 1], points[:, 0])
     spokes = 1 + 0.25 * np.sin(9 * around) * np.sin(23 * around)
@@ -744,7 +580,10 @@ class Studio:
 
         surface = Surface(body, head)
         scalp = density(head.skin) * (body.ears < 0.3)
-        paint_skin(self.skin, body, head, person, colors, scalp, rng)
+        paint = paint_skin(rng, body, head, person, colors, scalp)
+        for name, values in paint.attributes.items():
+            self.skin.paint(name, values)
+        self.skin.place(head.skin + head.normals * paint.thickness[:, None])
         for part, mesh in (
             (self.teeth, body.teeth),
             (self.tongue, body.tongue),
@@ -812,7 +651,7 @@ class Studio:
         camera: Camera,
         colors: Complexion,
     ) -> None:
-        """Light the face evenly bright in every place: part of it is the place's, part the key's."""
+        """Light the face alike in every place: partly by the place, partly by the key light."""
         panorama = self.panoramas[int(person.place * len(self.panoramas))]
         brightness = panorama.walls.sum(axis=1)
         facing = int(rng.choice(AZIMUTHS, p=brightness**2 / (brightness**2).sum()))

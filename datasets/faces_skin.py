@@ -1,16 +1,41 @@
-"""Hair of the faces recipe: strands of hair, brows and beards, in the coordinates of the head."""
+"""Skin and hair of the faces recipe: colors of the skin; strands of hair, brows and beards."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from faces_head import Head, MakeHuman, bump, ramp, unit
+from faces_head import RACES, Head, MakeHuman, bump, ramp, unit
 from scipy.spatial import cKDTree
 
 if TYPE_CHECKING:
     from faces import Person
 
+# Colors are linear RGB.
+TONES = {
+    "african": (0.19, 0.085, 0.045),
+    "asian": (0.62, 0.38, 0.23),
+    "caucasian": (0.72, 0.44, 0.32),
+}
+HAIR = {
+    "black": (0.012, 0.010, 0.009),
+    "dark brown": (0.035, 0.019, 0.011),
+    "brown": (0.085, 0.042, 0.019),
+    "chestnut": (0.16, 0.058, 0.024),
+    "blond": (0.50, 0.30, 0.12),
+    "red": (0.34, 0.085, 0.02),
+    "gray": (0.36, 0.35, 0.34),
+    "white": (0.75, 0.74, 0.72),
+}
+IRIS = {
+    "brown": (0.07, 0.026, 0.010),
+    "hazel": (0.17, 0.095, 0.03),
+    "green": (0.10, 0.20, 0.08),
+    "gray": (0.22, 0.27, 0.30),
+    "blue": (0.10, 0.24, 0.45),
+}
+LIPSTICKS = ((0.50, 0.03, 0.05), (0.42, 0.10, 0.10), (0.55, 0.12, 0.16), (0.25, 0.03, 0.05))
 GUIDES = 420  # strands that are grown; the others follow them
 SCALP_CANDIDATES = 3  # points tried for each strand
 # Height of the hairline by the angle in degrees around the vertical axis through the ears, from
@@ -21,6 +46,9 @@ HAIRLINE = {
 }  # fmt: skip
 # Half the width of the face that hanging hair leaves free, by height.
 FACE_WIDTH = {-1.3: 0.46, -0.9: 0.47, -0.5: 0.56, 0.0: 0.63, 0.35: 0.62, 0.6: 0.5, 0.85: 0.0}
+# How much of the scalp's color is that of hair, by style.
+SCALP_COVER = {"bald": 0.0, "buzz": 0.6, "short": 0.85, "quiff": 0.85}
+FULL_SCALP_COVER = 0.93
 HANGING = ("curly", "bob", "long")
 WHORL = np.array([0.08, 0.95, -0.75])  # the point of the crown from which short hair parts
 
@@ -83,7 +111,7 @@ class Surface:
         return points, unit((self.normals[picked] * weights).sum(axis=1))
 
     def pushed(self, positions: np.ndarray, margin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (K, 3) moved to at least `margin` (K,) above the skin, and the skin's normals."""
+        """Positions (K, 3) moved to `margin` (K,) above the skin at least, and its normals."""
         _, nearest = self.tree.query(positions)
         normals = self.near_normals[nearest]
         gap = ((positions - self.near_points[nearest]) * normals).sum(axis=1)
@@ -261,10 +289,8 @@ def draw_combing(rng: np.random.Generator, person: "Person") -> Combing:
         sweep = str(rng.choice(["aside", "back", "forward"], p=[0.35, 0.2, 0.45]))
     elif person.hair_style == "quiff":
         sweep = "back"
-    elif (
-        person.hair_style in ("bob", "long", "curly") and not person.fringe and rng.random() < 0.15
-    ):
-        sweep = "back"
+    elif person.hair_style in HANGING and not person.fringe:
+        sweep = "back" if rng.random() < 0.15 else "aside"
     return Combing(part, sweep, side)
 
 
@@ -349,7 +375,7 @@ BEARD_STRANDS = {"moustache": 800, "goatee": 1400, "short": 3000, "full": 3600}
 def grow_beard(
     rng: np.random.Generator, body: MakeHuman, surface: Surface, head: Head, kind: str
 ) -> np.ndarray:
-    """The strands (K, P, 3) of a beard; none of stubble, which is a colour."""
+    """The strands (K, P, 3) of a beard; none of stubble, which is a color."""
     if kind not in BEARD_LENGTHS:
         return np.zeros((0, 2, 3))
     face = (head.skin[:, 2] > head.ear[2] - 0.1) & (head.skin[:, 1] < 0) & (body.lips < 0.6)
@@ -412,3 +438,196 @@ def grow_brows(
             roots[:, None] + up[:, None] * (0.006 + 0.012 * s) + along[:, None] * s * lengths
         )
     return np.concatenate(strands)
+
+
+# Skin
+
+
+@dataclass(frozen=True)
+class Complexion:
+    """Colors of a person, linear RGB."""
+
+    skin: np.ndarray
+    hair: np.ndarray
+    lips: np.ndarray
+    iris: np.ndarray
+    cloth: np.ndarray
+
+
+def draw_complexion(rng: np.random.Generator, person: "Person") -> Complexion:
+    """The colors of a person, which vary around those of ancestry, hair and eyes."""
+    tone = sum(np.array(TONES[race]) * getattr(person, race) for race in RACES)
+    ruddy = rng.normal(0, 0.05)
+    skin = tone * math.exp(rng.normal(0, 0.12)) * np.array([1 + ruddy, 1, 1 - 0.5 * ruddy])
+    hair = np.array(HAIR[person.hair_color]) * math.exp(rng.normal(0, 0.2))
+    lips = skin * np.array([0.98, 0.58, 0.58])
+    if person.lipstick:
+        color = np.array(LIPSTICKS[rng.integers(len(LIPSTICKS))])
+        lips = color * rng.uniform(0.7, 1.3) * (0.5 + skin[0])
+    iris = np.array(IRIS[person.eye_color]) * rng.uniform(0.75, 1.3)
+    hue = rng.uniform(0, 2 * math.pi) + np.array([0, 2, 4]) * math.pi / 3
+    vivid = rng.uniform(0, 0.9)
+    cloth = math.exp(rng.uniform(-3.2, -0.4)) * (1 + vivid * np.cos(hue))
+    return Complexion(
+        skin=np.clip(skin, 0, 0.85),
+        hair=np.clip(hair, 0, 0.9),
+        lips=np.clip(lips, 0, 0.8),
+        iris=iris,
+        cloth=np.clip(cloth, 0, 0.8),
+    )
+
+
+def cloth_cover(head: Head, kind: str) -> np.ndarray:
+    """Where (N,) the skin is under clothes, 0 to 1."""
+    x, y, z = head.skin.T
+    neck = head.chin[1] - 0.12
+    front = ramp(z, head.ear[2] - 0.5, head.ear[2] + 0.2)
+    edge = {
+        "turtleneck": neck + 0 * x,
+        "crew": neck - 0.15 - 0.12 * front,
+        "v-neck": neck - 0.24 - 0.9 * front * bump(x / 0.35),
+        "shirt": neck - 0.04 - 0.8 * front * bump(x / 0.16) - 0.1 * front,
+    }[kind]
+    return ramp(edge - y, 0, 0.04)
+
+
+def wrinkle_lines(head: Head, person: "Person") -> tuple[np.ndarray, np.ndarray]:
+    """Phase and depth (N,) of wrinkles: lines where |sin(phase)| is 1. They run across the
+    forehead, fan out from the corners of the eyes, and lie below the eyes and beside the mouth."""
+    x, y, z = head.skin.T
+    side = np.abs(x)
+    age = ramp(np.array(person.years), 28, 80)
+    eye = head.eyes[0].center
+    raised = age * (0.6 + 0.3 * max(person.brows, 0))
+    forehead = bump(x / 0.42) * bump((y - 0.47) / 0.16) * raised
+    corner = np.array([eye[0] + 0.17, eye[1] - 0.01])
+    fan = np.arctan2(y - corner[1], side - corner[0] + 0.08)
+    beside_eye = bump((side - corner[0] - 0.10) / 0.08) * bump((y - corner[1]) / 0.14)
+    crow = beside_eye * (age + 0.2 * person.smile)
+    under = bump((side - eye[0]) / 0.17) * bump((y + 0.20) / 0.07) * age
+    mouth_y = head.mouth[1]
+    half = head.mouth_corners[0, 0] - head.mouth[0]
+    fold_x = np.interp(y, [mouth_y - 0.1, head.nose[1]], [half * 1.3, 0.15])
+    beside_mouth = (y < head.nose[1] + 0.03) * (y > mouth_y - 0.14)
+    fold = bump((side - fold_x) / 0.05) * beside_mouth
+    fold = fold * np.clip(0.05 + 0.55 * age + 0.18 * person.smile, 0, 1)
+    across = y * math.pi / 0.115
+    below = (y + 0.20) * math.pi / 0.09 + math.pi / 2
+    along = (side - fold_x) * math.pi / 0.16 + math.pi / 2 - 2.5
+    phases = np.stack([across, fan * 6, below, along])
+    depths = np.stack([forehead, 0.9 * crow, 0.7 * under, fold]) * (z > head.ear[2] + 0.1)
+    strongest = depths.argmax(axis=0)
+    vertices = np.arange(len(x))
+    return phases[strongest, vertices], depths[strongest, vertices]
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Parts of the face at the vertices of the skin (N,), 0 to 1."""
+
+    front: np.ndarray
+    cheeks: np.ndarray
+    nose: np.ndarray
+    sockets: np.ndarray
+    lids: np.ndarray
+    lips: np.ndarray
+    mouth_inside: np.ndarray
+
+
+def face_regions(body: MakeHuman, head: Head) -> Regions:
+    x, y, z = head.skin.T
+    front = ramp(z, head.ear[2] + 0.05, head.ear[2] + 0.25)
+    from_eye = np.abs(x) - head.eyes[0].center[0]
+    inside = ramp(body.mouth_inside, 0.3, 0.7) * (1 - ramp(body.lips, 0.1, 0.5))
+    return Regions(
+        front=front,
+        cheeks=bump((np.abs(x) - 0.40) / 0.22) * bump((y + 0.36) / 0.20) * front,
+        nose=bump(x / 0.14) * bump((y - head.nose[1]) / 0.13) * front,
+        sockets=bump(from_eye / 0.2) * bump((y - 0.02) / 0.11) * front,
+        lids=bump(from_eye / 0.18) * bump((y - 0.075) / 0.05) * front,
+        lips=ramp(body.lips, 0.15, 0.75),
+        mouth_inside=inside,
+    )
+
+
+def tinted(color: np.ndarray, factors: tuple[float, ...], amount: np.ndarray) -> np.ndarray:
+    """Colors (N, 3) multiplied by the factors as far as the amount (N,) says."""
+    return color * (1 + (np.array(factors) - 1) * np.clip(amount, 0, 1)[:, None])
+
+
+def blended(color: np.ndarray, other: np.ndarray, amount: np.ndarray) -> np.ndarray:
+    """Colors (N, 3) replaced by another color (3,) as far as the amount (N,) says."""
+    return color + (other - color) * amount[:, None]
+
+
+@dataclass(frozen=True)
+class Paint:
+    """The looks of the skin, and of the clothes that are part of its mesh."""
+
+    attributes: dict[str, np.ndarray]  # of the vertices, (N,) or (N, 3), by the shader's names
+    thickness: np.ndarray  # (N,) of hair and clothes on it
+
+
+def paint_face(
+    rng: np.random.Generator,
+    body: MakeHuman,
+    regions: Regions,
+    person: "Person",
+    colors: Complexion,
+) -> np.ndarray:
+    """Colors (N, 3) of the bare skin, with blush, make-up and lips."""
+    color = np.tile(colors.skin, (len(regions.front), 1))
+    blush = rng.uniform(0.2, 0.9) * (regions.cheeks + 0.7 * regions.nose) + 0.5 * body.ears
+    color = tinted(color, (1.10, 0.80, 0.78), blush)
+    color = tinted(color, (0.72, 0.62, 0.62), (0.15 + 0.3 * rng.random()) * regions.sockets)
+    if person.lipstick and rng.random() < 0.6:
+        color = tinted(color, (0.45, 0.38, 0.42), rng.uniform(0.3, 0.9) * regions.lids)
+    color = blended(color, colors.lips, regions.lips * (0.95 if person.lipstick else 0.75))
+    return blended(color, np.array([0.16, 0.03, 0.03]), regions.mouth_inside)
+
+
+def stubble_amount(
+    rng: np.random.Generator, head: Head, person: "Person", scalp: np.ndarray
+) -> np.ndarray:
+    """How dark (N,) short hair makes the skin: of a beard's ground, or of a bald man's scalp."""
+    kind = person.beard if person.beard not in ("none", "stubble") else "full"
+    shaved = 0.07 if person.male > 0.6 and person.years > 18 else 0.0
+    amount = {"none": shaved, "stubble": rng.uniform(0.3, 0.6)}.get(person.beard, 0.55)
+    dark = 0.45 if person.hair_color in ("blond", "red", "white") else 1.0
+    on_scalp = 0.08 * scalp * (person.hair_style == "bald")
+    return amount * dark * beard_density(head.skin, head, kind) + on_scalp
+
+
+def paint_skin(
+    rng: np.random.Generator,
+    body: MakeHuman,
+    head: Head,
+    person: "Person",
+    colors: Complexion,
+    scalp: np.ndarray,
+) -> Paint:
+    """Paint the skin of a person; `scalp` (N,) says where hair grows."""
+    regions = face_regions(body, head)
+    color = paint_face(rng, body, regions, person, colors)
+    hair = SCALP_COVER.get(person.hair_style, FULL_SCALP_COVER) * scalp
+    color = blended(color, 0.55 * colors.hair, hair)
+    stubble = stubble_amount(rng, head, person, scalp)
+    cloth = cloth_cover(head, person.clothes)
+    color = blended(color, colors.cloth, cloth)
+    bare = (1 - cloth) * (1 - hair) * (1 - regions.lips)
+    x, y, _ = head.skin.T
+    freckled = bump(x / 0.55) * bump((y + 0.25) / 0.35) * regions.front
+    freckles = 0.75 * freckled * person.freckles
+    age_spots = 0.55 * float(ramp(np.array(person.years), 55, 85)) * rng.random() * regions.front
+    phase, depth = wrinkle_lines(head, person)
+    shifted = phase + rng.uniform(0, math.pi)
+    shine = rng.uniform(0.40, 0.58) - 0.06 * regions.nose - 0.12 * regions.lips
+    attributes = {
+        "tone": np.clip(color, 0, 1),
+        "stubble": stubble * (1 - body.lips),
+        "spots": np.maximum(freckles, age_spots) * bare * (1 - regions.sockets),
+        "wrinkle_phase": shifted,
+        "wrinkle_depth": np.clip(depth, 0, 1) * bare * (1 - body.lids),
+        "roughness": np.clip(shine + (0.9 - shine) * cloth, 0.15, 1),
+    }
+    return Paint(attributes, 0.05 * cloth + 0.015 * hair)
