@@ -25,7 +25,7 @@ CODE = [page for page in PAGES if page.suffix == ".md" and blocks(page)]
 NAMES = sorted(str(page.relative_to(ROOT)) for page in CODE)
 NAMES = [*READING, *(name for name in NAMES if name not in READING)]
 PROGRAMS = re.compile(
-    r"\b(apt-get|git|npm|pip|pytest|ruff|sphinx-build|torchrun|venv|explore)\b|\.ci/|people\.py"
+    r"\b(apt-get|git|npm|pip|pytest|ruff|sphinx-build|torchrun|venv|explore)\b|\.ci/|(people|faces)\.py"
 )
 INPUT = re.compile(r"runs/|.*(/|\.(csv|pkl|pth|ttf|zip|pt|npz))$")
 WRITTEN = ("--out", "--zip", "--discriminator", "--figure")  # options whose value is an output
