@@ -197,6 +197,7 @@ class RunFolder:
         """Make the folder and hold it, until `held` ends."""
         check_folder(self.path)
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        held.callback(remove_empty, made)  # after the lock, whose file is in the folder
         try:
             held.enter_context(locked(self.path))
         except BlockingIOError as error:
@@ -204,7 +205,6 @@ class RunFolder:
                 f"another process is training in {self.path}; wait until it has finished or "
                 "end it, or choose another --out"
             ) from error
-        held.callback(remove_empty, made)
         for path in self.unfinished():
             path.unlink()
 
