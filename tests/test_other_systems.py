@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import windows
 from commands import pixels
 from tiny_training import SHORT, tiny_config, write_pictures
@@ -41,6 +42,7 @@ def test_generating_needs_nothing_of_posix(tmp_path, source):
         assert (pixels(tmp_path / "here" / name) == pixels(tmp_path / "there" / name)).all()
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_continued_and_looked_at(tmp_path):
     """Preparing, locking, saving and what stands on them."""
     write_pictures(tmp_path / "pictures")

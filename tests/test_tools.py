@@ -7,6 +7,7 @@ import sys
 
 import diagnostics
 import ladder
+import oldest_versions
 import pytest
 from click.testing import CliRunner
 from PIL import Image
@@ -38,6 +39,16 @@ def test_a_row_of_the_ladder_differs_from_the_base_by_its_switches_of_table_1_al
         for row, config in ladder.row_configs("ablation-32", [], "abcdef").items()
     }
     assert differing == {"a": A, "b": B, "c": C, "d": D, "e": E, "f": {}}
+
+
+def test_the_oldest_versions_are_all_floors_of_the_project():
+    text = oldest_versions.PROJECT.read_text(encoding="utf-8")
+    found = oldest_versions.oldest_versions(text)
+    assert len(found) == text.count(">=") - 2  # but for Python's and that of the build
+    assert oldest_versions.oldest_versions(
+        '[project]\ndependencies = ["a>=1.2", "b"]\n'
+        '[project.optional-dependencies]\nx = ["c[d]>=3,!=3.1", "a[x]"]\n'
+    ) == {"a": "1.2", "c": "3"}
 
 
 @pytest.mark.slow
