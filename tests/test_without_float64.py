@@ -54,7 +54,7 @@ def test_float64_on_the_device_is_refused():
 @pytest.mark.parametrize("name", AUGMENTED)
 @pytest.mark.parametrize("labels", [0, 3])
 def test_training(name, labels):
-    """Four steps: what a step leaves pending is read in those that follow."""
+    """Four steps: the fourth reads what adapts the augmentation."""
     config = tiny_config(augment=AUGMENTED[name], network={"label_dim": labels}, r2_gamma=1.0)
     with torch.device("meta"):
         networks = Generator(config.network), Discriminator(config.network)

@@ -1,6 +1,6 @@
 """The formulas of StyleGAN as the papers write them: any device, any precision, any derivative.
 
-The package computes some of them by functions of the same names in `fast`: see `ops/__init__.py`.
+The package computes some of them by functions of the same names beside it: see `ops/__init__.py`.
 Images are (N, C, H, W). "Section" without a source is one of Karras, Laine, Aila 2019.
 """
 
