@@ -152,7 +152,8 @@ def test_an_image_of_the_generator_is_found_again():
     start = (states[0].ws - ws).norm(dim=(1, 2))
     assert ((found.ws - ws).norm(dim=(1, 2)) < start / 3).all()
     with torch.no_grad():
-        assert_close(found.images, generator.synthesis(found.ws, noise="const"))
+        again = generator.synthesis(found.ws, noise="const")
+    assert_close(found.images, again, rtol=0, atol=1e-4)  # one gray level is 8e-3
     assert_close(found.distances, PixelDistance()(found.images, targets), **EXACT)
 
 
