@@ -104,9 +104,10 @@ LogitsLoss = Callable[[Tensor], Tensor]  # logits (n,) -> their mean loss, a sin
 class DiscriminatorLoss:
     """What the discriminator minimises; R1 and R2 are added by the weights of a configuration."""
 
-    real: LogitsLoss
+    real: Callable[..., Tensor]  # a LogitsLoss, with the keyword `drift` if that is set
     fake: LogitsLoss
     gradient_penalty: bool = False  # with WGAN-GP's, weighted by `gp_weight`
+    drift: bool = False  # whether the weight `drift` of a configuration goes to `real`
 
 
 # The names that a configuration may give; a script adds its own losses here
@@ -117,8 +118,8 @@ GENERATOR_LOSSES: dict[str, LogitsLoss] = {
 }
 DISCRIMINATOR_LOSSES = {
     "logistic": DiscriminatorLoss(logistic_real, logistic_fake),
-    "wgan": DiscriminatorLoss(wgan_real, wgan_fake),
-    "wgan_gp": DiscriminatorLoss(wgan_real, wgan_fake, gradient_penalty=True),
+    "wgan": DiscriminatorLoss(wgan_real, wgan_fake, drift=True),
+    "wgan_gp": DiscriminatorLoss(wgan_real, wgan_fake, gradient_penalty=True, drift=True),
     "hinge": DiscriminatorLoss(hinge_real, hinge_fake),
     "hinge_gp": DiscriminatorLoss(hinge_real, hinge_fake, gradient_penalty=True),
 }

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from two_processes import fixed_signs, strengths
 
 from stylegan.augment import ada, diffaugment, part, resampling, sent
-from stylegan.training.terms import discriminator_logits, real_terms
+from stylegan.training.terms import discriminator_logits, discriminator_terms
 
 ARRAYS, META = reference.load("ada")
 RESAMPLED = {*ada.BLIT, *ada.GEOMETRY}
@@ -208,7 +208,8 @@ def test_r1_differentiates_by_the_images_before_they_are_transformed():
 
     now = stage(8, 1.0)
     found = discriminator_logits(config, Sum(), reals, None, now, transform, penalized=True)
-    terms = {t.name: t for t in real_terms(config, *found, now, config.r1_gamma)}
+    real_terms = discriminator_terms(config, "real", *found, now, config.r1_gamma)
+    terms = {term.name: term for term in real_terms}
     assert_close(terms["d/real_logits"].value, 0.5 * factor * reals.sum(dim=(1, 2, 3)).mean())
     penalty = terms["d/r1_penalty"].value
     assert_close(penalty, torch.tensor((0.5 * factor) ** 2 * 3 * 8 * 8))

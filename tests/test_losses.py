@@ -11,7 +11,11 @@ from stylegan import losses
 from stylegan.config import build_config
 from stylegan.networks import Discriminator
 from stylegan.schedule import Stage
-from stylegan.training.terms import discriminator_logits, discriminator_passes, mixed_terms
+from stylegan.training.terms import (
+    discriminator_logits,
+    discriminator_passes,
+    discriminator_terms,
+)
 
 REAL = torch.tensor([-2.0, 0.5, 3.0], dtype=torch.float64)
 FAKE = torch.tensor([1.5, -0.25, -4.0], dtype=torch.float64)
@@ -151,20 +155,20 @@ def test_penalties_at_native_size_equal_those_of_enlarged_images(resolution, alp
         return x.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
 
     def terms(network, reals, fakes, stage):
-        passes = discriminator_passes(config, reals, fakes, mix, (None, None), config.r1_gamma)
-        for terms_of, images, _, gamma in passes:
+        passes = discriminator_passes(config, reals, fakes, mix, None, None, config.r1_gamma)
+        for kind, images, _, gamma in passes:
             logits, leaf = discriminator_logits(
                 config, network, images, None, stage, penalized=True
             )
-            yield terms_of, terms_of(config, logits, leaf, stage, gamma)
+            yield kind, discriminator_terms(config, kind, logits, leaf, stage, gamma)
 
     ours_of_all = dict(terms(network, reals, fakes, native))
     enlarged = enlarge(reals), enlarge(fakes)
-    for group, official in terms(Enlarging(network, factor), *enlarged, full):
-        ours = ours_of_all[group]
+    for kind, official in terms(Enlarging(network, factor), *enlarged, full):
+        ours = ours_of_all[kind]
         for mine, theirs in zip(ours, official, strict=True):
             found, expected = mine.weight * mine.value, theirs.weight * theirs.value
             assert found.item() == pytest.approx(expected.item(), rel=1e-12), mine.name
         penalty = official[-1].value.item()
-        native_size = penalty if group is mixed_terms else penalty * factor**2
+        native_size = penalty if kind == "mixed" else penalty * factor**2
         assert ours[-1].value.item() == pytest.approx(native_size, rel=1e-12)

@@ -86,9 +86,12 @@ def test_a_configuration_takes_known_names_only():
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (F.softplus, r"returned a tensor of shape \(4,\); a loss returns its mean over the batch"),
+        (F.softplus, r"returned a Tensor of shape \(4,\) .*; a loss returns its mean over"),
         (lambda logits: logits.mean().item(), "returned a float; a loss returns its mean"),
-        (lambda logits: (logits > 0).sum(), "of type torch.int64;"),
+        (
+            lambda logits: (logits > 0).sum(),
+            r"of shape \(\) and type torch.int64, without a",
+        ),
         (lambda logits: logits.detach().mean(), "without a gradient"),
     ],
 )

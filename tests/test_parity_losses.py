@@ -9,9 +9,18 @@ from stylegan import interop, losses
 from stylegan.config import build_config
 from stylegan.schedule import Stage
 from stylegan.training import Draws, PassDraws, TrainState
-from stylegan.training.parallel import training_images
-from stylegan.training.step import enter_stage, frozen, update_discriminator, update_generator
-from stylegan.training.terms import discriminator_logits, discriminator_passes
+from stylegan.training.step import (
+    enter_stage,
+    frozen,
+    training_images,
+    update_discriminator,
+    update_generator,
+)
+from stylegan.training.terms import (
+    discriminator_logits,
+    discriminator_passes,
+    discriminator_terms,
+)
 
 LIMITS = {torch.float64: 1e-9, torch.float32: 5e-6}
 FUNCTIONS = {  # official loss function -> which network, our loss, penalties by default
@@ -75,14 +84,13 @@ class Step:
 
     def discriminator_loss(self):
         """Weighted sum of the terms, as `update_discriminator` propagates them."""
-        config, transforms = self.state.config, (None, None)
-        images = self.reals, self.fakes(), self.mix
+        config = self.state.config
         terms = []
-        for terms_of, x, _, gamma in discriminator_passes(
-            config, *images, transforms, config.r1_gamma
+        for kind, x, _, gamma in discriminator_passes(
+            config, self.reals, self.fakes(), self.mix, None, None, config.r1_gamma
         ):
             logits, leaf = self.logits_of(x, penalized=gamma > 0)
-            terms += terms_of(config, logits, leaf, self.stage, gamma)
+            terms += discriminator_terms(config, kind, logits, leaf, self.stage, gamma)
         return sum(term.weight * term.value for term in terms if term.weight)
 
     def logits_of(self, images, *, penalized):
@@ -110,7 +118,7 @@ class Step:
     def update(self):
         """The update itself, which leaves its gradients behind."""
         if self.network == "generator":
-            with frozen(self.networks.d_trained):
+            with frozen(self.networks.discriminator.weights):
                 return update_generator(self.state, self.networks, self.stage, self.draws)
         draws = Draws(self.draws, self.draws, self.mix)
         return update_discriminator(self.state, self.networks, self.reals, None, self.stage, draws)

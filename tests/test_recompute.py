@@ -17,7 +17,7 @@ from stylegan.networks.generator import SynthesisBlock
 from stylegan.recompute import recompute
 from stylegan.training import TrainState
 from stylegan.training.step import enter_stage, frozen
-from stylegan.training.terms import discriminator_logits, real_terms
+from stylegan.training.terms import discriminator_logits, discriminator_terms
 
 CONFIG = tiny_config(network={"label_dim": 3})
 N = 4
@@ -180,7 +180,7 @@ def test_the_graph_of_a_penalty_holds_less():
         config, network, reals = state.config, state.discriminator, reals_for(now)
         with Saved(state) as saved:
             logits, leaf = discriminator_logits(config, network, reals, None, now, penalized=True)
-            terms = real_terms(config, logits, leaf, now, config.r1_gamma)
+            terms = discriminator_terms(config, "real", logits, leaf, now, config.r1_gamma)
             graphs.append(saved.bytes)
             sum(term.weight * term.value for term in terms).backward()
         peaks.append(saved.peak)

@@ -10,8 +10,7 @@ from two_processes import float64_state
 
 from stylegan.training import Share, TrainState, draw
 from stylegan.training.draws import mirror_flags
-from stylegan.training.parallel import stage_networks
-from stylegan.training.step import update_ema, update_w_avg
+from stylegan.training.step import stage_networks, update_ema, update_w_avg
 
 
 def weights_of(network):

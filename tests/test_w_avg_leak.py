@@ -9,8 +9,7 @@ from torch import nn
 
 from stylegan.networks import Generator
 from stylegan.training import Share, draw
-from stylegan.training.parallel import GeneratorPass
-from stylegan.training.step import update_w_avg
+from stylegan.training.step import GeneratorPass, update_w_avg
 
 CALLS, EVERY = 60, 20
 DECAY = 0.95

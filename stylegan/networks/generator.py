@@ -318,7 +318,7 @@ class Generator(nn.Module):
 
     def broadcast(self, w: Tensor) -> Tensor:
         """w (N, w_dim) -> ws (N, num_styles, w_dim), the same for every layer. What training does
-        instead to mix styles is in `training/parallel.py`."""
+        instead to mix styles is in `training/step.py`."""
         return w[:, None].expand(-1, self.config.num_styles(), -1)
 
     def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:

@@ -5,25 +5,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stylegan import augment, distributed
-from stylegan.networks import Generator
+from stylegan.networks import Discriminator, Generator
+from stylegan.ops import at_least_float32
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, PassDraws
 from stylegan.training.optimizer import guarded_update
-from stylegan.training.parallel import (
-    StageNetworks,
-    local_gradients,
-    stage_networks,
-    training_images,
-)
+from stylegan.training.parallel import Followed, StageNetworks, Trained, local_gradients
 from stylegan.training.state import TrainState
 from stylegan.training.terms import (
     Term,
     autocast,
     discriminator_logits,
     discriminator_passes,
+    discriminator_terms,
     generator_terms,
     lazy_r1_gamma,
 )
@@ -43,7 +40,7 @@ def train_step(
     metrics = update_discriminator(state, networks, reals, labels, stage, draws)
     # As officially, the average moves before this step's update of the generator.
     update_ema(networks, state.config.ema_half_life_kimg * 1000, stage.batch_size)
-    with frozen(networks.d_trained):
+    with frozen(networks.discriminator.weights):
         metrics |= update_generator(state, networks, stage, draws.generator)
     state.position.advance(stage.batch_size)
     return metrics
@@ -59,9 +56,72 @@ def enter_stage(state: TrainState, stage: Stage) -> StageNetworks:
             optimizer.clear()
         torch.cuda.empty_cache()  # its blocks have the sizes of the stage before
     if state.stage_networks is None:
-        networks = state.generator, state.discriminator, state.generator_ema
-        state.stage_networks = stage_networks(*networks, stage, state.config.freeze_d)
+        state.stage_networks = stage_networks(
+            state.generator,
+            state.discriminator,
+            state.generator_ema,
+            stage,
+            freeze_d=state.config.freeze_d,
+        )
     return state.stage_networks
+
+
+def stage_networks(
+    generator: Generator,
+    discriminator: Discriminator,
+    generator_ema: Generator,
+    stage: Stage,
+    *,
+    freeze_d: int,
+) -> StageNetworks:
+    """The networks wrapped for processes, and what this stage does not use of them frozen;
+    `freeze_d`: blocks of the discriminator from this resolution up are, too (Mo et al. 2020)."""
+    for network in (generator, discriminator):
+        network.requires_grad_(False)
+        for parameter in network.active_parameters(stage.resolution, stage.alpha):
+            parameter.requires_grad_(True)
+    for blocks in (discriminator.from_rgb, discriminator.blocks) if freeze_d else ():
+        for resolution, block in blocks.items():
+            if int(resolution) >= freeze_d:
+                block.requires_grad_(False)
+    # A frozen weight that equals its average stays equal: leaving it out changes nothing.
+    pairs = zip(generator_ema.parameters(), generator.parameters(), strict=True)
+    moving = [(a, w) for a, w in pairs if w.requires_grad or not torch.equal(a, w)]
+    return StageNetworks(
+        generator=Trained.of(GeneratorPass(generator)),
+        discriminator=Trained.of(discriminator),
+        weights=Followed([average for average, _ in moving], [weight for _, weight in moving]),
+        buffers=Followed(list(generator_ema.buffers()), list(generator.buffers())),
+    )
+
+
+def training_images(generator: Generator, draws: PassDraws, stage: Stage) -> tuple[Tensor, Tensor]:
+    """Images (n, C, r, r) with mixed styles (section 3.1), and the mean of their unmixed w."""
+    labels = draws.labels
+    if draws.mixing_latents is None:
+        w = generator.mapping(draws.latents, labels)
+        ws = generator.broadcast(w)
+    else:
+        both = torch.cat([draws.latents, draws.mixing_latents])
+        twice = None if labels is None else torch.cat([labels, labels])
+        w, other = generator.mapping(both, twice).chunk(2)
+        layers = torch.arange(generator.config.num_styles(), device=w.device)[:, None]
+        ws = torch.where(layers < draws.mixing_cutoff, w[:, None], other[:, None])
+    images = generator.synthesis(
+        ws, resolution=stage.resolution, alpha=stage.alpha, noise=draws.noise
+    )
+    return images, at_least_float32(w.detach()).mean(dim=0)
+
+
+class GeneratorPass(nn.Module):
+    """`training_images` as a module, which DDP wraps."""
+
+    def __init__(self, generator: Generator) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def forward(self, draws: PassDraws, stage: Stage) -> tuple[Tensor, Tensor]:
+        return training_images(self.generator, draws, stage)
 
 
 def update_discriminator(
@@ -78,30 +138,43 @@ def update_discriminator(
     deviations are of one kind of image. Only the network being trained goes through its wrapper,
     which exchanges gradients.
     """
-    config, generator, network = state.config, state.generator, networks.discriminator
+    config, generator, discriminator = state.config, state.generator, networks.discriminator
     r1_gamma = lazy_r1_gamma(config, state.images_seen, stage)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(generator.w_avg)
-    draws_of_fakes = dataclasses.replace(draws.discriminator, labels=labels)  # of the reals
+    # The fakes share the labels of the reals, for which nothing is drawn.
+    fake_draws = dataclasses.replace(draws.discriminator, labels=labels)
     state.d_optimizer.zero_grad(set_to_none=True)
     for rows in micro_batches(len(reals), config.batch_gpu):
-        weight, end = (rows.stop - rows.start) / len(reals), rows.stop == len(reals)
-        part = draws_of_fakes.part(rows)
+        fraction = (rows.stop - rows.start) / len(reals)
+        part = fake_draws.part(rows)
         with torch.no_grad(), autocast(config, reals.device):
             fakes, part_mean = training_images(generator, part, stage)
-        w_mean += part_mean * weight
-        mix = None if draws.penalty_mix is None else draws.penalty_mix[rows]
-        transforms = augment.part(draws.real_transform, rows), part.transform
-        passes = discriminator_passes(config, reals[rows], fakes, mix, transforms, r1_gamma)
-        for each in passes:  # with the labels of the reals, which the fakes share
-            penalized = each.penalty_weight > 0
-            with local_gradients(network, last=end and each is passes[-1]):
-                logits, images = discriminator_logits(
-                    config, network, each.images, part.labels, stage, each.transform, penalized
+        w_mean += part_mean * fraction
+        passes = discriminator_passes(
+            config,
+            reals[rows],
+            fakes,
+            mix=None if draws.penalty_mix is None else draws.penalty_mix[rows],
+            real_transform=augment.part(draws.real_transform, rows),
+            fake_transform=part.transform,
+            r1_gamma=r1_gamma,
+        )
+        for number, (kind, images, transform, penalty_weight) in enumerate(passes, 1):
+            last = rows.stop == len(reals) and number == len(passes)
+            with local_gradients(discriminator.network, last=last):
+                logits, leaf = discriminator_logits(
+                    config,
+                    discriminator.network,
+                    images,
+                    part.labels,
+                    stage,
+                    transform,
+                    penalized=penalty_weight > 0,
                 )
-                terms = each.terms_of(config, logits, images, stage, each.penalty_weight)
-                backward(state.d_scaler, terms, weight, networks.d_trained)
-            add_to(metrics, terms, weight)
+                terms = discriminator_terms(config, kind, logits, leaf, stage, penalty_weight)
+                backward(state.d_scaler, terms, fraction, discriminator.weights)
+            add_to(metrics, terms, fraction)
     if config.augment.adaptive:
         state.strength.observe(distributed.mean(metrics["d/real_signs"]), stage.batch_size)
     update_w_avg(generator, w_mean, config.w_avg_decay)  # before or after the weights is the same
@@ -114,21 +187,22 @@ def update_generator(
     state: TrainState, networks: StageNetworks, stage: Stage, draws: PassDraws
 ) -> Metrics:
     """The discriminator must be frozen; without a wrapper, as gradients only flow through it."""
-    config, n = state.config, len(draws.latents)
+    config, generator, n = state.config, networks.generator, len(draws.latents)
     metrics: Metrics = {}
     w_mean = torch.zeros_like(state.generator.w_avg)
     state.g_optimizer.zero_grad(set_to_none=True)
     for rows in micro_batches(n, config.batch_gpu):
-        weight, part = (rows.stop - rows.start) / n, draws.part(rows)
-        with local_gradients(networks.generator, last=rows.stop == n):
+        fraction = (rows.stop - rows.start) / n
+        part = draws.part(rows)
+        with local_gradients(generator.network, last=rows.stop == n):
             with autocast(config, state.device):
-                fakes, part_mean = networks.generator(part, stage)
-                seen = augment.apply(fakes, part.transform)
-                logits = state.discriminator(seen, part.labels, alpha=stage.alpha)
+                fakes, part_mean = generator.network(part, stage)
+                transformed = augment.apply(fakes, part.transform)
+                logits = state.discriminator(transformed, part.labels, alpha=stage.alpha)
             terms = generator_terms(config, logits)
-            backward(state.g_scaler, terms, weight, networks.g_trained)
-        w_mean += part_mean * weight
-        add_to(metrics, terms, weight)
+            backward(state.g_scaler, terms, fraction, generator.weights)
+        w_mean += part_mean * fraction
+        add_to(metrics, terms, fraction)
     update_w_avg(state.generator, w_mean, config.w_avg_decay)
     made = guarded_update(state.g_optimizer, state.g_scaler, stage.g_lr)
     state.count_update("g", made)
@@ -142,19 +216,20 @@ def micro_batches(n: int, at_once: int) -> list[slice]:
 
 
 def backward(
-    scaler: torch.amp.GradScaler, terms: list[Term], weight: float, trained: list[Tensor]
+    scaler: torch.amp.GradScaler, terms: list[Term], fraction: float, trained: list[Tensor]
 ) -> None:
-    """Add the gradients of the terms, of a micro-batch of that weight, to those there are.
+    """Add the gradients of the terms, of a micro-batch with that fraction of the images, to those
+    there are.
 
     Only trained weights get gradients; the images that R1 differentiates by do not need them.
     """
     weighted = [term.value * term.weight for term in terms if term.weight]
-    scaler.scale(torch.stack(weighted).sum() * weight).backward(inputs=trained)
+    scaler.scale(torch.stack(weighted).sum() * fraction).backward(inputs=trained)
 
 
-def add_to(metrics: Metrics, terms: list[Term], weight: float) -> None:
-    """Add the terms of a micro-batch of that weight to the averages over the batch."""
-    values = torch._foreach_mul([term.value.detach() for term in terms], weight)
+def add_to(metrics: Metrics, terms: list[Term], fraction: float) -> None:
+    """Add the terms of a micro-batch with that fraction of the images to the averages."""
+    values = torch._foreach_mul([term.value.detach() for term in terms], fraction)
     for term, value in zip(terms, values, strict=True):
         metrics[term.name] = metrics[term.name] + value if term.name in metrics else value
 
@@ -172,8 +247,8 @@ def update_ema(networks: StageNetworks, half_life_images: float, batch_size: int
     """Move the average weights: after `half_life_images` images half of the old value is left. Copy
     the buffers. Karras et al. 2018."""
     decay = 0.5 ** (batch_size / half_life_images)
-    torch._foreach_lerp_(networks.ema_weights, networks.followed, 1 - decay)
-    torch._foreach_copy_(networks.ema_buffers, networks.buffers)
+    torch._foreach_lerp_(networks.weights.averages, networks.weights.followed, 1 - decay)
+    torch._foreach_copy_(networks.buffers.averages, networks.buffers.followed)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """The terms of both losses: functions of logits, and of the images that they came from."""
 
-from collections.abc import Callable
+import dataclasses
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +11,11 @@ from torch import Tensor, nn
 from stylegan import augment, losses, ops
 from stylegan.augment import Transform
 from stylegan.config import TrainConfig
-from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES
+from stylegan.losses import DISCRIMINATOR_LOSSES, GENERATOR_LOSSES, DiscriminatorLoss
 from stylegan.schedule import Stage
+
+Kind = Literal["real", "fake", "mixed"]  # of images; mixed are between real and fake
+PENALTIES = {"real": ("r1_penalty", losses.r1_penalty), "fake": ("r2_penalty", losses.r2_penalty)}
 
 
 class Term(NamedTuple):
@@ -24,19 +28,15 @@ class Term(NamedTuple):
 
 def loss_term(name: str, value: Tensor) -> Term:
     """The value of a loss, perhaps a user's own; ValueError says what is wrong with it."""
-    if not isinstance(value, Tensor):
-        what = f"a {type(value).__name__}"
-    elif value.shape != ():
-        what = f"a tensor of shape {tuple(value.shape)}"
-    elif not value.is_floating_point():
-        what = f"a tensor of type {value.dtype}"
-    elif not value.requires_grad:
-        what = "a tensor without a gradient (by detach, item, numpy or no_grad?)"
-    else:
+    if isinstance(value, Tensor) and value.shape == () and value.requires_grad:
         return Term(name, 1.0, value)
+    returned = f"a {type(value).__name__}"
+    if isinstance(value, Tensor):
+        returned += f" of shape {tuple(value.shape)} and type {value.dtype}"
+        returned += ", with a gradient" if value.requires_grad else ", without a gradient"
     raise ValueError(
-        f"the loss {name} returned {what}; a loss returns its mean over the batch: a tensor with "
-        "a single number (shape ()), through which gradients flow to the logits"
+        f"the loss {name} returned {returned}; a loss returns its mean over the batch: a tensor "
+        "with a single number (shape ()), through which gradients flow to the logits"
     )
 
 
@@ -49,7 +49,7 @@ def generator_terms(config: TrainConfig, fake_logits: Tensor) -> list[Term]:
 class Pass(NamedTuple):
     """Images on their way through the discriminator."""
 
-    terms_of: Callable[[TrainConfig, Tensor, Tensor, Stage, float], list[Term]]  # as `real_terms`
+    kind: Kind
     images: Tensor
     transform: Transform | None  # of the images
     penalty_weight: float  # of the gradient penalty; 0: none
@@ -60,24 +60,24 @@ def discriminator_passes(
     reals: Tensor,
     fakes: Tensor,
     mix: Tensor | None,
-    transforms: tuple[Transform | None, Transform | None],
+    real_transform: Transform | None,
+    fake_transform: Transform | None,
     r1_gamma: float,
 ) -> list[Pass]:
     """What goes through the discriminator in its update; `mix` (n,) weighs the fakes in the images
-    of the gradient penalty, `transforms` are of reals and fakes; mixed images may have either.
+    of the gradient penalty, which may have the transforms of either.
 
     DDP exchanges gradients in the last pass, so that pass must reach every weight. The gradient
     penalty does not reach the biases and comes first; the order of the others is free.
     """
-    of_reals, of_fakes = transforms
     passes = [
-        Pass(fake_terms, fakes, of_fakes, config.r2_gamma),
-        Pass(real_terms, reals, of_reals, r1_gamma),
+        Pass("fake", fakes, fake_transform, config.r2_gamma),
+        Pass("real", reals, real_transform, r1_gamma),
     ]
     if mixes(config):
         assert mix is not None
         mixed = torch.lerp(reals, fakes, mix[:, None, None, None])
-        passes.insert(0, Pass(mixed_terms, mixed, of_reals, config.gp_weight))
+        passes.insert(0, Pass("mixed", mixed, real_transform, config.gp_weight))
     return passes
 
 
@@ -99,6 +99,7 @@ def discriminator_logits(
     labels: Tensor | None,
     stage: Stage,
     transform: Transform | None = None,
+    *,
     penalized: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Logits of the transformed images, and the untransformed images, by which a penalty
@@ -113,56 +114,48 @@ def discriminator_logits(
         return network(augment.apply(images, transform), labels, alpha=stage.alpha), images
 
 
-def fake_terms(
-    config: TrainConfig, logits: Tensor, fakes: Tensor, stage: Stage, r2_gamma: float
+def discriminator_terms(
+    config: TrainConfig,
+    kind: Kind,
+    logits: Tensor,
+    images: Tensor,
+    stage: Stage,
+    penalty_weight: float,
 ) -> list[Term]:
-    """The loss of generated images, and R2 if its weight is not 0."""
-    name = config.discriminator_loss.removesuffix("_gp")
-    loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
-    terms = [Term("d/fake_logits", 0.0, logits.mean())]
-    terms.append(loss_term(f"d/{name}_fake", loss.fake(logits)))
-    if r2_gamma > 0:
-        weight = r2_gamma / 2 * full_size_factor(config, stage) ** 2
-        terms.append(Term("d/r2_penalty", weight, losses.r2_penalty(logits, fakes)))
+    """The loss of images of this kind, and the penalty of the gradient by them if its weight is
+    not 0: R1 of real, R2 of fake, WGAN-GP's of mixed ones, which have no other loss."""
+    enlarged = losses.full_size_factor(config.network.resolution, stage.resolution)
+    if kind == "mixed":
+        penalty = losses.gradient_penalty(
+            logits, images, target=config.gp_target, norm_factor=enlarged
+        )
+        weight = penalty_weight / config.gp_target**2
+        return [Term(f"d/{config.discriminator_loss}", weight, penalty)]
+    loss = discriminator_loss(config)
+    value = loss.real(logits) if kind == "real" else loss.fake(logits)
+    terms = [Term(f"d/{kind}_logits", 0.0, logits.mean())]
+    if kind == "real":
+        terms.append(Term("d/real_signs", 0.0, logits.sign().mean()))
+    terms.append(loss_term(f"d/{config.discriminator_loss.removesuffix('_gp')}_{kind}", value))
+    if penalty_weight > 0:
+        name, penalty_of = PENALTIES[kind]
+        weight = penalty_weight / 2 * enlarged**2
+        terms.append(Term(f"d/{name}", weight, penalty_of(logits, images)))
     return terms
 
 
-def real_terms(
-    config: TrainConfig, logits: Tensor, reals: Tensor, stage: Stage, r1_gamma: float
-) -> list[Term]:
-    """The loss of real images, and R1 if its weight is not 0."""
-    name = config.discriminator_loss.removesuffix("_gp")
+def discriminator_loss(config: TrainConfig) -> DiscriminatorLoss:
+    """The loss that the configuration names, with its weight of the drift."""
     loss = DISCRIMINATOR_LOSSES[config.discriminator_loss]
-    terms = [Term("d/real_logits", 0.0, logits.mean())]
-    terms.append(Term("d/real_signs", 0.0, logits.sign().mean()))
-    wgan = loss.real is losses.wgan_real
-    value = losses.wgan_real(logits, config.drift) if wgan else loss.real(logits)
-    terms.append(loss_term(f"d/{name}_real", value))
-    if r1_gamma > 0:
-        weight = r1_gamma / 2 * full_size_factor(config, stage) ** 2
-        terms.append(Term("d/r1_penalty", weight, losses.r1_penalty(logits, reals)))
-    return terms
+    if not loss.drift:
+        return loss
+    return dataclasses.replace(loss, real=partial(loss.real, drift=config.drift))
 
 
-def mixed_terms(
-    config: TrainConfig, logits: Tensor, mixed: Tensor, stage: Stage, gp_weight: float
-) -> list[Term]:
-    """The gradient penalty of WGAN-GP, at images between real and fake."""
-    norm_factor = full_size_factor(config, stage)
-    penalty = losses.gradient_penalty(
-        logits, mixed, target=config.gp_target, norm_factor=norm_factor
-    )
-    return [Term(f"d/{config.discriminator_loss}", gp_weight / config.gp_target**2, penalty)]
-
-
-def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[Any]:
+def autocast(config: TrainConfig, device: torch.device) -> AbstractContextManager[object]:
     """Half precision where the configuration asks for it."""
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.precision)
     return ops.autocast(device.type, dtype) if dtype else nullcontext()
-
-
-def full_size_factor(config: TrainConfig, stage: Stage) -> float:
-    return losses.full_size_factor(config.network.resolution, stage.resolution)
 
 
 def lazy_r1_gamma(config: TrainConfig, images_seen: int, stage: Stage) -> float:
