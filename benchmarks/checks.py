@@ -90,7 +90,9 @@ def prepared(
     def step() -> dict[str, Tensor]:
         strength = state.strength.probability
         draws = draw(state.config, state.images_seen, stage, pool, share, strength)
-        return train_step(state, reals, labels, stage, draws)
+        metrics = train_step(state, reals, labels, stage, draws)
+        state.strength.adapt()
+        return metrics
 
     return state, step
 
@@ -225,6 +227,7 @@ def memory(steps: int, device: str, settings: Sequence[str]) -> None:
         probability = state.strength.probability
         draws = draw(config, state.images_seen, stage, None, share, probability)
         metrics = train_step(state, reals, None, stage, draws)
+        state.strength.adapt()
         del draws, metrics
         used.append(bytes_in_use(device))
         reserved.append(reserved_bytes(device))

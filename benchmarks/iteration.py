@@ -71,6 +71,8 @@ def ours(settings: dict[str, Any]) -> Trial:
         probability = state.strength.probability
         draws = draw(state.config, state.images_seen, stage, None, share, probability)
         train_step(state, reals, None, stage, draws)
+        if state.config.augment.adaptive:
+            state.strength.adapt()
 
     return Trial(once, settings["device"])
 

@@ -78,12 +78,12 @@ def test_a_new_stage_waits_only_for_the_weights_that_it_compares():
 def test_an_adaptive_strength_is_read_after_every_fourth_step():
     state, read_at = new_state(tiny_config(augment={"kind": "ada"})), []
     for i in range(9):
-        with MetaTracker() as reading:
-            probability = state.strength.probability
-        read_at += [i] * len(reading.waits)
-        drawing, tracker = meta_step(state, stage(8, 0.5), probability)
+        drawing, tracker = meta_step(state, stage(8, 0.5), state.strength.probability)
         assert drawing.waits == [] and (i == 0 or tracker.waits == [])
-    assert read_at == [4, 8]
+        with MetaTracker() as reading:
+            state.strength.adapt()
+        read_at += [i] * len(reading.waits)
+    assert read_at == [3, 7]
 
 
 def test_a_buffer_left_on_the_cpu_is_found(monkeypatch):
@@ -135,6 +135,7 @@ def trained_with_bad_gradients(options, *, save_at=None):
         reals = reals_for(now, seed=i)
         reals[0, 0, 0, 0] = float("nan") if i in (2, 3, 6, 10) else 0
         train_step(state, reals, None, now, draws)
+        state.strength.adapt()
         if i == save_at:
             payload, state = state.to_payload(), TrainState.create(state.config)
             state.restore(payload)

@@ -65,7 +65,7 @@ class Strength:
         batches: int = 0,
     ) -> None:
         self.config = config
-        self.last_probability = probability
+        self.probability = probability  # that of the next batch
         self.signs: Tensor | float = signs  # of D(real), summed over images since the last change
         self.images = images  # since then, and batches
         self.batches = batches
@@ -76,23 +76,23 @@ class Strength:
         self.images += batch_size
         self.batches += 1
 
-    @property
-    def probability(self) -> float:
-        """That of the next batch. Every fourth batch moves it, and only then a device is read: up
-        if reals are recognised more surely than the target. Karras et al. 2020, section 3.2."""
-        if self.batches >= BATCHES:
-            excess = float(self.signs) / self.images - self.config.target
-            direction = (excess > 0) - (excess < 0)
-            moved = self.images / (1000 * self.config.speed_kimg)
-            self.last_probability = max(self.last_probability + direction * moved, 0.0)
-            self.signs = 0.0
-            self.images = self.batches = 0
-        return self.last_probability
+    def adapt(self) -> None:
+        """After every step; every fourth one moves the probability, and only then a device is read:
+        up if reals are recognized more surely than the target. Karras et al. 2020, section 3.2."""
+        if self.batches < BATCHES:
+            return
+        excess = float(self.signs) / self.images - self.config.target
+        direction = (excess > 0) - (excess < 0)
+        moved = self.images / (1000 * self.config.speed_kimg)
+        self.probability = max(self.probability + direction * moved, 0.0)
+        self.signs = 0.0
+        self.images = 0
+        self.batches = 0
 
     def to_plain(self) -> dict[str, float]:
         """The arguments behind the configuration."""
         return {
-            "probability": self.probability,  # first, as it may clear the others
+            "probability": self.probability,
             "signs": float(self.signs),
             "images": self.images,
             "batches": self.batches,

@@ -139,6 +139,7 @@ class Loop:
             faulthandler.dump_traceback_later(self.most_seconds, exit=True)
         reals, labels, draws = self.feed.next(before, stage)
         metrics = train_step(state, reals, labels, stage, draws)
+        state.strength.adapt()
         self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
         periodic = self.periodic(stage.tick_kimg)
         # After the last step only a due log is written here; `finish` writes the files.

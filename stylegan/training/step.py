@@ -34,7 +34,8 @@ def train_step(
     """Update the discriminator, the average generator, then the generator.
 
     `reals` (n, C, r, r) are processed images of this process, r the stage's resolution; `labels`
-    (n, label_dim) theirs, exactly when the networks have labels.
+    (n, label_dim) theirs, exactly when the networks have labels. An adaptive augmentation needs
+    `state.strength.adapt()` after every step.
     """
     networks = enter_stage(state, stage)
     metrics = update_discriminator(state, networks, reals, labels, stage, draws)

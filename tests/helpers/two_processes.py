@@ -72,6 +72,7 @@ def ten_steps(config):
         draws = draw(config, state.images_seen, stage, pool, share, probability)
         labels = None if labels is None else share.floats(labels)
         train_step(state, share.floats(reals), labels, stage, draws)
+        state.strength.adapt()
     return state.to_payload()
 
 
@@ -107,6 +108,7 @@ def strengths(resume_before=None):
         reals = share.floats(signs)[:, None, None, None].expand(-1, 3, 4, 4)
         draws = draw(config, state.images_seen, stage, None, share, state.strength.probability)
         train_step(state, reals, None, stage, draws)
+        state.strength.adapt()
         found.append(state.strength.probability)
     return found
 
