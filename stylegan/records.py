@@ -15,6 +15,7 @@ import torch
 from stylegan.version import __version__
 
 LONGEST_LINE = 2**16  # bytes
+LARGEST = 1e40  # beyond float32: no measurement, and too large to draw
 LIBRARIES = ("torch-fidelity", "torchmetrics", "torchvision", "scikit-learn", "numpy")
 
 
@@ -58,6 +59,17 @@ def read_lines(path: Path, name: str) -> tuple[list[dict[str, Any]], int]:
             else:
                 bad += 1
     return records, bad
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def number(value: object) -> float | None:
+    """A number that can be drawn, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+        return None
+    return float(value)
 
 
 def versions() -> dict[str, str]:

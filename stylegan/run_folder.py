@@ -100,10 +100,11 @@ class RunFolder:
                 write_text(path, text)
 
     def data(self) -> Path | None:
-        """Where the images of the run were; None if an older version did not write it."""
+        """Where the images of the run were; None if no file says so."""
         if not self.data_file.is_file():
             return None
-        return Path(os.fsdecode(self.data_file.read_bytes()).removesuffix("\n"))
+        text = os.fsdecode(self.data_file.read_bytes()).removesuffix("\n")
+        return Path(text) if text else None
 
     def state_file(self, images_seen: int) -> Path:
         return self.path / f"state-{images_seen:09d}.pt"

@@ -3,11 +3,13 @@
 import os
 import threading
 
+import numpy as np
 import pytest
 from commands import refused, told
 from pictures import BAD, folder, png, store_of
 
 from stylegan.data import Preparation, cached_store, check, prepare
+from stylegan.metrics.cache import write_array
 
 
 def test_cache_is_used_while_the_source_is_unchanged_and_settings_equal(mixed):
@@ -101,6 +103,20 @@ def test_cached_stores_are_listed_and_cleared(tmp_path, monkeypatch):
     assert told("cache") == f"{tmp_path / 'cache'}: 0 stores, 0.0 MiB\n"
     monkeypatch.setenv("STYLEGAN_CACHE", "~nobody-here")
     assert "Set STYLEGAN_CACHE" in refused("cache")
+
+
+def test_features_of_metrics_are_listed_and_cleared(tmp_path, monkeypatch):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path))
+    name = f"eff-features-{'0' * 24}.npy"
+    others = tmp_path / "metrics" / "mine.npy"
+    others.parent.mkdir()
+    write_array(others.with_name(name), np.zeros((3, 4), np.float32))
+    others.write_bytes(b"mine")
+    first, _, row = told("cache").splitlines()
+    assert first == f"{tmp_path}: 0 stores and 1 file of features, 0.0 MiB"
+    assert row.startswith(name) and row.endswith("features of metrics")
+    assert told("cache", "--clear", name).startswith("removed 0 stores and 1 file of features")
+    assert list((tmp_path / "metrics").iterdir()) == [others]
 
 
 def test_clearing_removes_what_the_cache_made_and_nothing_else(tmp_path, monkeypatch):

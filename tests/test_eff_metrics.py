@@ -20,7 +20,7 @@ from stylegan.metrics import (
     parse,
 )
 from stylegan.metrics.features import FeatureNetwork, read_weights
-from stylegan.metrics.neighbours import comparing, nearest
+from stylegan.metrics.neighbours import comparing, nearest, typical_of
 from stylegan.metrics.statistics import (
     frechet_distance,
     frechet_estimate,
@@ -190,6 +190,21 @@ def test_distances_are_relative_to_the_median_of_training_images(faces):
     found = nearest(images[:2], of_data(faces), network)
     assert found.typical == pytest.approx(apart.item())
     np.testing.assert_allclose(found.relative, found.distances / apart.item())
+
+
+@pytest.mark.parametrize("copies", [60, 91])
+def test_where_training_images_are_copies_distances_stay_finite_or_it_is_said(copies, faces):
+    """Of 91 images 60 are equal, so half of them have their next at distance 0; or all are."""
+    images = torch.from_numpy(faces.images(SIZE)[:].copy())
+    images[:copies] = images[0]
+    apart = torch.cdist(*[images.flatten(1).double()] * 2).fill_diagonal_(torch.inf)
+    closest = apart.sort(dim=1).values[:, :3]
+    if copies == 91:
+        with pytest.raises(ValueError, match="the training images are copies of each other"):
+            typical_of(closest)
+    else:
+        assert closest[:, 0].median() == 0
+        assert 0 < typical_of(closest) < torch.inf
 
 
 # Processes

@@ -2,20 +2,22 @@
 
 import dataclasses
 import json
+import os
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from commands import refused, stylegan, told
 from processes import gathered
-from tiny_training import differing, run, tiny_config, tiny_store
+from tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
 from stylegan import distributed, load_generator
 from stylegan.config import to_toml
-from stylegan.data import Store
+from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loaded import weights_sha256
 from stylegan.metrics import KINDS, GeneratorSamples, Request, Result, Tools, evaluate, parse
-from stylegan.metrics.cache import cached, gathered_rows
+from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
 from stylegan.metrics.engine import kind_of, score_name
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
@@ -94,11 +96,35 @@ def test_an_array_is_made_once_and_again_when_damaged(tmp_path):
         np.testing.assert_array_equal(found, np.arange(35.0).reshape(5, 7))
     (path,) = (tmp_path / "new").iterdir()
     assert (len(made), notes) == (1, [])
-    path.write_bytes(path.read_bytes()[:-1])
-    cached(tools, "x", {"data": "a"}, make)
-    assert (len(made), notes) == (2, [f"{path} is damaged and made again"])
+    sound = path.read_bytes()
+    damages = [sound[:-1], sound[:200] + bytes(8) + sound[208:], b""]
+    for damaged in damages:
+        assert damaged != sound
+        path.write_bytes(damaged)
+        again = cached(tools, "x", {"data": "a"}, make)
+        np.testing.assert_array_equal(again, np.arange(35.0).reshape(5, 7))
+        assert path.read_bytes() == sound
+    assert (len(made), notes) == (4, [f"{path} is damaged and made again"] * 3)
     cached(tools, "x", {"data": "b"}, make)
-    assert len(made) == len(list((tmp_path / "new").iterdir())) + 1 == 3
+    assert len(made) == len(list((tmp_path / "new").iterdir())) + 3 == 5
+
+
+def test_arrays_that_were_not_used_for_longest_make_room(tmp_path, monkeypatch):
+    monkeypatch.setattr("stylegan.metrics.cache.MOST_BYTES", 1500)  # two of 400 bytes and a header
+    tools = Tools(tmp_path)
+
+    def keep(name):
+        cached(tools, "eff-features", {"data": name}, lambda: np.zeros(100, np.float32))
+        newest = max(kept_arrays(tmp_path), key=lambda array: array.path.stat().st_ctime_ns)
+        times[name] = newest.path
+
+    times = {}
+    for age, name in enumerate("ab"):
+        keep(name)
+        os.utime(times[name], (1000 + age, 1000 + age))
+    cached(tools, "eff-features", {"data": "a"}, lambda: pytest.fail("it is kept"))  # used again
+    keep("c")
+    assert {array.path for array in kept_arrays(tmp_path)} == {times["a"], times["c"]}
 
 
 def test_rows_wait_in_a_file(tmp_path):
@@ -316,3 +342,24 @@ def test_a_run_is_measured_while_training_where_possible_and_later_on_its_own_da
     assert fakes["resolution"] == 8 and 0 < fakes["alpha"] < 1  # still growing
     data.rename(tmp_path / "elsewhere")
     assert "the run's images are no longer at" in stylegan("metrics", out).stderr
+    (out / "data.txt").write_text("")
+    assert "pass --data" in stylegan("metrics", out, "--metrics", "swd6").stderr
+
+
+def test_a_run_is_not_compared_with_other_images_than_it_was_trained_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("STYLEGAN_CACHE", str(tmp_path / "cache"))
+    pictures = write_pictures(tmp_path / "pictures", n=14)
+    store = cached_store(pictures, Preparation(resolution=16))
+    run(tiny_config(schedule=SHORT | {"batch_size": {4: 4}}), store, tmp_path / "run")
+    measure = ("metrics", tmp_path / "run", "--metrics", "swd6", "--json")
+    before = json.loads(told(*measure))["values"]
+    write_pictures(pictures / "a", n=2, seed=5)
+    why = "was trained on other images or classes than pictures holds now (added: a/a/0.png, a/b/1"
+    assert why in refused(*measure)
+    assert why in refused("figure", "neighbours", tmp_path / "run", "--out", tmp_path / "n.png")
+    told("report", tmp_path / "run")
+    assert "was trained on other images" in (tmp_path / "run" / "report.html").read_text()
+    assert json.loads(told(*measure, "--data", pictures))["values"] != before
+    for added in ("a/a", "a/b"):
+        shutil.rmtree(pictures / added)
+    assert json.loads(told(*measure))["values"] == before

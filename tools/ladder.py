@@ -1,5 +1,6 @@
 """Table 1 of the paper in small: trains its rows A to F with equal budgets and compares them."""
 
+import math
 import os
 import statistics
 import subprocess
@@ -57,7 +58,7 @@ def scores_of(folder: Path) -> dict[str, float]:
     for result in history.measurements:
         if result.images_seen == history.images_seen and result.yardstick is None:
             for name, value in result.values.items():
-                if value is not None:
+                if math.isfinite(value):
                     scores[f"{name} ({result.metric})"] = value
     return scores
 

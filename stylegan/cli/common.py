@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from stylegan.metrics import Tools
 
+FEATURES = "metrics"  # folder in the cache, for features of real images
 BAR_SECONDS = 1.0  # what takes less has no bar
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>
 LARGEST_BLOCKS = (2**30, 2**25)  # that are kept; some versions of glibc refuse the first
@@ -184,4 +185,4 @@ def measuring_tools(weights: Path | None = None, classifiers: tuple[Path, ...] =
     from stylegan.data import default_cache_dir
     from stylegan.metrics import Tools
 
-    return Tools(default_cache_dir() / "metrics", weights, classifiers, tell=note)
+    return Tools(default_cache_dir() / FEATURES, weights, classifiers, tell=note)

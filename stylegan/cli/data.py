@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from stylegan.cli import options, values
-from stylegan.cli.common import Command, note, progress_bar, refuse_left_out, say
+from stylegan.cli.common import FEATURES, Command, note, progress_bar, refuse_left_out, say
 from stylegan.messages import aligned, count, listed, readable, suggestion
 
 if TYPE_CHECKING:
     from stylegan.data import Preparation
+    from stylegan.data.cache import Cached
+    from stylegan.metrics.cache import Kept
 
 READING = options.together(
     click.option("--resolution", type=int, help="Resolution below which images are left out."),
@@ -137,9 +139,9 @@ def check(
 def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     """List the stores that `train --data FOLDER` has made and keeps, or remove some.
 
-    `train` can make them again. They lie in the folder that the environment variable
-    STYLEGAN_CACHE names, else in the user's cache; nothing else there is touched. NAMES are those
-    of the list; without any, all.
+    So are the features of real images that `stylegan metrics` keeps. Both can be made again. They
+    lie in the folder that the environment variable STYLEGAN_CACHE names, else in the user's cache;
+    nothing else there is touched. NAMES are those of the list; without any, all.
 
     \b
     stylegan cache
@@ -150,29 +152,51 @@ def cache(names: tuple[str, ...], clear: bool, older: float | None) -> None:
     from stylegan.data.cache import cached_stores
     from stylegan.data.prepare import mib
     from stylegan.data.store import remove_files
+    from stylegan.metrics.cache import kept_arrays
 
     folder = default_cache_dir()
-    stores = {store.path.name: store for store in cached_stores(folder)}
+    stores = cached_stores(folder)
+    arrays = kept_arrays(folder / FEATURES)
+    every: list[Cached | Kept] = [*stores, *arrays]
+    known = [entry.path.name for entry in every]
     for name in names:
-        if name not in stores:
-            hint = suggestion(name, list(stores))
+        if name not in known:
+            hint = suggestion(name, known)
             raise ValueError(f"{readable(name)} is not in {readable(folder)}{hint}")
     latest = time.time() - (older or 0) * 24 * 60 * 60
-    chosen = [stores[name] for name in names or stores if stores[name].last_used <= latest]
-    total = f"{count(len(chosen), 'store')}, {mib(sum(store.size_bytes for store in chosen))}"
+
+    def is_asked_for(entry: "Cached | Kept") -> bool:
+        return entry.last_used <= latest and (not names or entry.path.name in names)
+
+    size_bytes = sum(entry.size_bytes for entry in every if is_asked_for(entry))
+    stores = [store for store in stores if is_asked_for(store)]
+    arrays = [array for array in arrays if is_asked_for(array)]
+    total = count(len(stores), "store")
+    total += f" and {count(len(arrays), 'file')} of features" if arrays else ""
+    total += f", {mib(size_bytes)}"
     if clear:
-        for store in chosen:
+        for store in stores:
             remove_files(store.path)
+        for array in arrays:
+            array.path.unlink(missing_ok=True)
         say(f"removed {total}, from {readable(folder)}")
         return
     rows = [("name", "images", "px", "size", "last used", "source")]
-    for store in chosen:
+    for store in stores:
         meta = store.meta
         numbers = (f"{meta.num_images:,}", f"{meta.resolution}") if meta else ("damaged", "")
-        used = time.strftime("%Y-%m-%d", time.localtime(store.last_used))
         source = readable(store.source) + ("" if Path(store.source).exists() else " (gone)")
+        used = day(store.last_used)
         rows.append((store.path.name, *numbers, mib(store.size_bytes), used, source))
-    say(f"{readable(folder)}: {total}", *(aligned(rows, left=[0, 5]) if chosen else []))
+    for array in arrays:
+        size = mib(array.size_bytes)
+        rows.append((array.path.name, "", "", size, day(array.last_used), "features of metrics"))
+    say(f"{readable(folder)}: {total}", *(aligned(rows, left=[0, 5]) if len(rows) > 1 else []))
+
+
+def day(seconds: float) -> str:
+    """Seconds since 1970 as `2026-01-31`."""
+    return time.strftime("%Y-%m-%d", time.localtime(seconds))
 
 
 @click.command(cls=Command)

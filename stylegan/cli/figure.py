@@ -197,17 +197,17 @@ def neighbours(
     stylegan figure neighbours runs/mine --out neighbours.png
     stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
     """
-    from stylegan.metrics import GeneratorSamples
+    from stylegan.metrics import beside_reals
     from stylegan.metrics.neighbours import comparing, samples_and_nearest
-    from stylegan.metrics.sources import store_of
 
-    loaded = selection.loaded
-    run = selection.run
-    bars = common.image_bars()
-    prepared = functools.partial(bars, "prepared")
-    store = store_of(loaded, run, data, tell=common.note, progress=prepared)
-    if store is None:
+    source = beside_reals(
+        selection.loaded,
+        selection.run,
+        data,
+        mirror=mirror,
+        tell=common.note,
+        progress=common.image_bars(),
+    )
+    if source.store is None:
         raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")
-    mirrored = run.config().data.mirror if mirror is None and run else bool(mirror)
-    source = GeneratorSamples.of(loaded, store, mirror=mirrored, progress=bars)
     return samples_and_nearest(source, comparing(source), samples, nearest)

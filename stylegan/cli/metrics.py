@@ -3,20 +3,18 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
 from stylegan.disk import check_file
-from stylegan.messages import readable
 
 if TYPE_CHECKING:
-    from stylegan.metrics import ImageSource, Request, Result
+    from stylegan.metrics import Result
 
 
 @click.command(cls=common.Command)
@@ -76,7 +74,7 @@ def metrics(
     centers: values.Centers,
     psis: list[float],
     yardsticks: bool,
-    noise: str,
+    noise: Literal["random", "const"],
     seed: int,
     batch: int | None,
     device: str,
@@ -101,76 +99,56 @@ def metrics(
     torchrun --nproc-per-node 8 -m stylegan metrics runs/mine --metrics fid50k,kid,pr
     """
     from stylegan import metrics as library
-    from stylegan.config import to_toml
-    from stylegan.distributed import on_all_ranks, process_group
-    from stylegan.files.loading import open_weights
+    from stylegan.distributed import process_group
     from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
-    from stylegan.metrics.sources import store_of
-    from stylegan.run_folder import RunFolder
 
     if out is not None:
         check_file(out, overwrite=True)
         library.check_results(out)
         out.parent.mkdir(parents=True, exist_ok=True)
-    wanted_names = names or library.default_names()
-    requests = library.parse(wanted_names)  # before any work
-    chosen = common.use_device(device)
-    of_pictures = [source for source in sources if library.holds_pictures(source)]
-    if of_pictures and (set(psis) != {1} or noise != "random" or centers is not None):
-        raise ValueError(
-            f"--psi, --centers and --noise choose what a generator shows, and "
-            f"{readable(of_pictures[0])} is pictures; measure them in a command of their own"
-        )
-    if resolution is not None and not of_pictures:
-        raise ValueError("--resolution is for pictures; a generator has its own resolution")
+    wanted = names or library.default_names()
+    library.parse(wanted)  # mistakes are found before any work
+    on_device = common.use_device(device)
+    library.check_sources(sources, psis=psis, centers=centers, noise=noise, resolution=resolution)
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
-    tools, bars = common.measuring_tools(weights, classifiers), common.image_bars()
-    prepared = partial(bars, "prepared")
-    shared: dict[str, Any] = {"seed": seed, "progress": bars} | ({"batch": batch} if batch else {})
+    tools = common.measuring_tools(weights, classifiers)
     rows: list[Row] = []
     missing: dict[str, None] = {}
-    with process_group(chosen):
-        for source in sources:
-            run: RunFolder | None = None
-            setting = None
-            plan: list[tuple[str, ImageSource, list[Request]]]
-            if source in of_pictures:
-                shared["mirror"] = bool(mirror)
-                how = shared | {"resolution": resolution, "tell": note, "preparing": prepared}
-                pictures = library.Pictures.of(Path(source), data, device=chosen, **how)
-                plan = [(source, pictures, library.parse(wanted_names, len(pictures.pictures)))]
-            else:
-                opened = on_all_ranks(partial(open_weights, source, map_location=chosen))
-                run = RunFolder.of(opened.file)
-                shared["mirror"] = bool(run and run.config().data.mirror)
-                if mirror is not None:
-                    shared["mirror"] = mirror
-                loaded = options.with_centers(opened.require_loaded(), centers)
-                store = None
-                of_reals = any(library.KINDS[request.kind].reals for request in requests)
-                if of_reals or loaded.generator.config.label_dim:
-                    store = store_of(loaded, run, data, tell=note, progress=prepared)
-                how = shared | {"noise": noise, "cutoff": loaded.cutoff, "centers": loaded.centers}
-                samples = library.GeneratorSamples.of(loaded, store, **how)
-                plan = [(source, replace(samples, psi=x), requests) for x in dict.fromkeys(psis)]
-                setting = to_toml(replace(run.config(), seed=0)) if run else None
-            plan += library.halves(*plan[0]) if yardsticks else []
-            place = out or (run.metrics_file if run else None)
-            for name, variant, wanted in plan:
-                psi = getattr(variant, "psi", None)
-                shown = "" if psi is None else f"{psi:g}"
-                row = Row(name, shown, None if variant.half else setting, [])
-                rows.append(row)
-                for result in library.evaluate(variant, wanted, tools):
-                    row.results.append(result)
-                    if as_json:
-                        say(result.line())
-                    if place is not None:
-                        result.append_to(place)
-                if not variant.half:
-                    known = {result.metric for result in row.results}
-                    missing |= {r.name: None for r in wanted if r.name not in known}
+    with process_group(on_device):
+        for compared in library.compare(
+            sources,
+            data,
+            wanted,
+            tools,
+            device=on_device,
+            psis=psis,
+            adjust=partial(options.with_centers, centers=centers),
+            noise=noise,
+            resolution=resolution,
+            mirror=mirror,
+            yardsticks=yardsticks,
+            seed=seed,
+            batch=batch,
+            progress=common.image_bars(),
+        ):
+            place = out or (compared.run.metrics_file if compared.run else None)
+            psi = "" if compared.psi is None else f"{compared.psi:g}"
+            row = Row(compared.name, psi, compared.setting, [])
+            rows.append(row)
+            for result in compared.results:
+                row.results.append(result)
+                if as_json:
+                    say(result.line())
+                if place is not None:
+                    result.append_to(place)
+            if not compared.source.half:
+                measured_names = {result.metric for result in row.results}
+                missing |= {
+                    request.name: None
+                    for request in compared.requests
+                    if request.name not in measured_names
+                }
     measured = any(row.results for row in rows)
     if measured and not as_json:
         say(*table(rows))
@@ -219,8 +197,9 @@ def means(rows: Sequence[Row]) -> list[dict[str, str]]:
             lines.append({"": f"mean of {len(group)} runs", "psi": psi})
             for name in first:
                 if all(name in other for other in others):
-                    found = [scores[name] for scores in group.values()]
-                    mean, deviation = statistics.fmean(found), statistics.stdev(found)
+                    values_of = [scores[name] for scores in group.values()]
+                    mean = statistics.fmean(values_of)
+                    deviation = statistics.stdev(values_of)
                     lines[-1][name] = f"{mean:.4g} ± {deviation:.2g}"
     return lines
 

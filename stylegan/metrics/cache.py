@@ -1,9 +1,15 @@
 """Large arrays on the disk: rows that wait in files, and arrays that are kept for the next time."""
 
+import contextlib
 import hashlib
 import json
+import mmap
+import os
+import re
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +23,9 @@ from stylegan.metrics.features import Tools
 from stylegan.metrics.sources import share_of
 
 BYTES_AT_ONCE = 2**24  # sent between processes
+MOST_BYTES = 2**33  # of kept arrays; beyond, those unused for longest go
+CHECKSUM_BYTES = 4  # behind the array: the CRC-32 of all before it
+NAME = re.compile(r"[a-z]+-features-[0-9a-f]{24}\.npy")
 
 
 def cached(
@@ -25,13 +34,14 @@ def cached(
     """The array that `name` and `about` (JSON) define, in rank 0; None in the others: read from
     `tools.cache`, or else made by all processes and kept there."""
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
-    path, array = tools.cache / f"{name}-{key}.npy", None
+    path = tools.cache / f"{name}-{key}.npy"
+    array: np.ndarray | None = None
 
     def read() -> bool:
         nonlocal array
         if path.is_file():
             try:
-                array = np.load(path, mmap_mode="c")
+                array = read_array(path)
             except (ValueError, EOFError):
                 tools.tell(f"{path} is damaged and made again")
         return array is not None
@@ -42,11 +52,73 @@ def cached(
     if array is not None:
         try:
             tools.cache.mkdir(parents=True, exist_ok=True)
-            with atomic_file(path) as file:
-                np.save(file, array)
+            write_array(path, array)
+            for unused in beyond(kept_arrays(tools.cache), MOST_BYTES):
+                unused.path.unlink(missing_ok=True)
         except OSError as error:
             tools.tell(f"{path.name} could not be kept ({error}); going on")
     return array
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """As `numpy.save`, and the checksum of that behind it."""
+    with atomic_file(path) as file:
+        np.save(file, array)
+        file.flush()
+        file.write(checksum(path=Path(file.name)).to_bytes(CHECKSUM_BYTES, "big"))
+
+
+def read_array(path: Path) -> np.ndarray:
+    """The array of `write_array`, mapped, which is in use now. ValueError if it is damaged."""
+    with open(path, "rb") as file:
+        length = file.seek(0, os.SEEK_END) - CHECKSUM_BYTES
+        if length <= 0:
+            raise ValueError(f"{path} is cut short")
+        file.seek(length)
+        expected = int.from_bytes(file.read(), "big")
+    if checksum(path=path, length=length) != expected:
+        raise ValueError(f"{path} has changed")
+    array: np.ndarray = np.load(path, mmap_mode="c")
+    with contextlib.suppress(OSError):  # a cache that belongs to somebody else
+        os.utime(path)  # the time of the last use
+    return array
+
+
+def checksum(path: Path, length: int | None = None) -> int:
+    """The CRC-32 of the first `length` bytes of a file, or of all."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return zlib.crc32(memoryview(content)[:length])
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An array in the cache."""
+
+    path: Path
+    size_bytes: int
+    last_used: float  # seconds since 1970
+
+
+def kept_arrays(folder: Path) -> list[Kept]:
+    """All kept arrays, those used last first; no other files there, and no links."""
+    arrays = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if NAME.fullmatch(path.name) and not path.is_symlink():
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                status = path.stat()
+                arrays.append(Kept(path, status.st_size, status.st_mtime))
+    return sorted(arrays, key=lambda array: array.last_used, reverse=True)
+
+
+def beyond(arrays: Sequence[Kept], most_bytes: int) -> list[Kept]:
+    """Those that must go so that the others take at most so many bytes; the first stays."""
+    total = 0
+    leaving = []
+    for i, array in enumerate(arrays):
+        total += array.size_bytes
+        if i > 0 and total > most_bytes:
+            leaving.append(array)
+    return leaving
 
 
 def gathered_rows(

@@ -1,11 +1,12 @@
 """From names of metrics to results that say how they came about."""
 
+import math
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from stylegan import distributed
 from stylegan.messages import reason_of
@@ -16,13 +17,16 @@ from stylegan.metrics.path_length import measure_path_length
 from stylegan.metrics.separability import measure_separability
 from stylegan.metrics.sources import ImageSource, OtherHalf
 from stylegan.metrics.wasserstein import measure_swd
-from stylegan.records import append_line, device_name, to_line, versions
+from stylegan.records import append_line, device_name, mapping, number, to_line, versions
 
 # Measures several kinds of metrics in one pass over that many images; a text: why one is refused.
 Measure = Callable[[ImageSource, Collection[str], int, Tools], Mapping[str, Measured | str]]
 
 
-class Kind(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What is known of a metric beside its number."""
+
     measure: Measure  # kinds with the same one are measured together
     images: int  # number of samples, if the name has none
     best_by: str  # the name of its main result
@@ -31,22 +35,96 @@ class Kind(NamedTuple):
     lower_is_better: bool = True
 
 
-FIDS, EFFS, PPL = INCEPTION.measure, EFF.measure, measure_path_length
+INCEPTION_IMAGES = 50_000
+EFF_IMAGES = 5_000
+PATHS = 100_000
 KINDS: Mapping[str, Kind] = {
-    "fid": Kind(FIDS, 50_000, "fid", "Frechet Inception distance"),
-    "kid": Kind(FIDS, 50_000, "kid", "kernel Inception distance"),
-    "pr": Kind(FIDS, 50_000, "precision", "precision and recall", lower_is_better=False),
-    "is": Kind(FIDS, 50_000, "is", "Inception score", reals=False, lower_is_better=False),
-    "ppl-z-full": Kind(PPL, 100_000, "ppl-z-full", "perceptual path length", reals=False),
-    "ppl-w-full": Kind(PPL, 100_000, "ppl-w-full", "perceptual path length in W", reals=False),
-    "ppl-z-end": Kind(PPL, 100_000, "ppl-z-end", "the same at t = 0", reals=False),
-    "ppl-w-end": Kind(PPL, 100_000, "ppl-w-end", "the same in W at t = 0", reals=False),
-    "ls": Kind(measure_separability, 200_000, "ls-w", "linear separability in W, Z", reals=False),
-    "swd": Kind(measure_swd, 16_384, "swd", "sliced Wasserstein distance, per resolution"),
-    "eff-fd": Kind(EFFS, 5_000, "eff-fd", "Frechet distance, EfficientNet features"),
-    "eff-kid": Kind(EFFS, 5_000, "eff-kid", "kernel distance, EfficientNet features"),
+    "fid": Kind(
+        measure=INCEPTION.measure,
+        images=INCEPTION_IMAGES,
+        best_by="fid",
+        help="Frechet Inception distance",
+    ),
+    "kid": Kind(
+        measure=INCEPTION.measure,
+        images=INCEPTION_IMAGES,
+        best_by="kid",
+        help="kernel Inception distance",
+    ),
+    "pr": Kind(
+        measure=INCEPTION.measure,
+        images=INCEPTION_IMAGES,
+        best_by="precision",
+        help="precision and recall",
+        lower_is_better=False,
+    ),
+    "is": Kind(
+        measure=INCEPTION.measure,
+        images=INCEPTION_IMAGES,
+        best_by="is",
+        help="Inception score",
+        reals=False,
+        lower_is_better=False,
+    ),
+    "ppl-z-full": Kind(
+        measure=measure_path_length,
+        images=PATHS,
+        best_by="ppl-z-full",
+        help="perceptual path length",
+        reals=False,
+    ),
+    "ppl-w-full": Kind(
+        measure=measure_path_length,
+        images=PATHS,
+        best_by="ppl-w-full",
+        help="perceptual path length in W",
+        reals=False,
+    ),
+    "ppl-z-end": Kind(
+        measure=measure_path_length,
+        images=PATHS,
+        best_by="ppl-z-end",
+        help="the same at t = 0",
+        reals=False,
+    ),
+    "ppl-w-end": Kind(
+        measure=measure_path_length,
+        images=PATHS,
+        best_by="ppl-w-end",
+        help="the same in W at t = 0",
+        reals=False,
+    ),
+    "ls": Kind(
+        measure=measure_separability,
+        images=200_000,
+        best_by="ls-w",
+        help="linear separability in W, Z",
+        reals=False,
+    ),
+    "swd": Kind(
+        measure=measure_swd,
+        images=16_384,
+        best_by="swd",
+        help="sliced Wasserstein distance, per resolution",
+    ),
+    "eff-fd": Kind(
+        measure=EFF.measure,
+        images=EFF_IMAGES,
+        best_by="eff-fd",
+        help="Frechet distance, EfficientNet features",
+    ),
+    "eff-kid": Kind(
+        measure=EFF.measure,
+        images=EFF_IMAGES,
+        best_by="eff-kid",
+        help="kernel distance, EfficientNet features",
+    ),
     "eff-pr": Kind(
-        EFFS, 5_000, "eff-precision", "precision, recall, EfficientNet features", True, False
+        measure=EFF.measure,
+        images=EFF_IMAGES,
+        best_by="eff-precision",
+        help="precision, recall, EfficientNet features",
+        lower_is_better=False,
     ),
 }
 PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # a kind, a number of images
@@ -98,6 +176,49 @@ class Result(NamedTuple):
     metric: str  # with the number of images, as in fid50k
     values: Mapping[str, float]
     protocol: Mapping[str, Any]
+
+    @classmethod
+    def from_line(cls, line: Mapping[str, Any]) -> Self:
+        """What `line` wrote, of unknown quality: what is no number is NaN."""
+        known = {name: number(value) for name, value in mapping(line.get("values")).items()}
+        values = {name: math.nan if value is None else value for name, value in known.items()}
+        return cls(line["metric"], values, mapping(line.get("protocol")))
+
+    @property
+    def generator(self) -> Mapping[str, Any]:
+        return mapping(self.protocol.get("generator"))
+
+    @property
+    def fakes(self) -> Mapping[str, Any]:
+        return mapping(self.protocol.get("fakes"))
+
+    @property
+    def images_seen(self) -> float | None:
+        """By the generator's training; None if it is not known."""
+        return number(self.generator.get("images_seen"))
+
+    @property
+    def kimg(self) -> float | None:
+        return None if self.images_seen is None else self.images_seen / 1000
+
+    @property
+    def resolution(self) -> float | None:
+        return number(self.fakes.get("resolution"))
+
+    @property
+    def setting(self) -> Mapping[str, Any]:
+        """What else two results of a generator may differ in."""
+        reals = mapping(self.protocol.get("reals"))
+        setting = {k: v for k, v in self.fakes.items() if k not in ("resolution", "alpha")}
+        setting |= {f"reals' {k}": reals.get(k) for k in ("images", "number", "mirror")}
+        return {**setting, "network": str(self.protocol.get("sha256"))[:12]}
+
+    @property
+    def yardstick(self) -> str | None:
+        """What was measured, if it was not a generator."""
+        if self.generator.get("sha256", "") is not None:
+            return None
+        return str(self.generator.get("origin"))
 
     def line(self) -> str:
         """One line of JSON; a number that is not finite becomes null."""

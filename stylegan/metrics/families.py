@@ -1,6 +1,6 @@
 """FID and the others: metrics of the features of one network, in one pass over the images.
 
-The formulas of Inception's features are torch-fidelity's, but for Frechet's. Precision and recall
+The formulas of KID and the Inception score are torch-fidelity's. Precision and recall
 were defined with features of VGG16, so theirs are not comparable with published numbers; nor is
 anything in EfficientNet's features, which have a scale of their own.
 """
@@ -24,7 +24,6 @@ from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS, NEIGHBO
 KID_SUBSETS, KID_SUBSET_SIZE = 100, 1000
 SPLITS = 10  # of the Inception score
 SEED = 2020  # torch-fidelity's, of KID's subsets and the order within the Inception score
-DISTANCES_AT_ONCE = 2**26  # of precision and recall, in memory
 # a metric, features of fakes and of reals (n, dim) -> its values, and what defines it alone
 Compare = Callable[[str, np.ndarray, np.ndarray, ImageSource], Measured]
 
@@ -91,7 +90,7 @@ def compare_inception(
     kind: str, fakes: np.ndarray, reals: np.ndarray, source: ImageSource
 ) -> Measured:
     """One metric of `fakes` (n, FEATURES + LOGITS) and `reals` (m, FEATURES)."""
-    from torch_fidelity import metric_isc, metric_kid, metric_prc
+    from torch_fidelity import metric_isc, metric_kid
 
     if kind == "is":
         found = metric_isc.isc_features_to_metric(
@@ -113,14 +112,10 @@ def compare_inception(
         name = "kernel_inception_distance"
         values = {"kid": found[f"{name}_mean"], "kid_std": found[f"{name}_std"]}
         return Measured(values, {"subsets": KID_SUBSETS, "subset_size": size, "subset_seed": SEED})
-    found = metric_prc.prc_features_to_metric(
-        *(rows.to(source.device) for rows in both),
-        prc_neighborhood=NEIGHBORHOOD,
-        prc_batch_size=max(DISTANCES_AT_ONCE // max(len(fakes), len(reals)), 1),
-        save_cpu_ram=True,
-        verbose=False,
-    )
-    values = {name: found[name] for name in ("precision", "recall")}
+    device = source.device if source.device.type == "cuda" else "cpu"  # others may lack float64
+    precision = share_within(fakes, reals, device)
+    recall = share_within(reals, fakes, device)
+    values = {"precision": precision, "recall": recall}
     return Measured(values, {"neighborhood": NEIGHBORHOOD})
 
 

@@ -32,7 +32,7 @@ class Neighbours(NamedTuple):
     @property
     def relative(self) -> np.ndarray:
         """(n, k) distances in units of the typical one: far below 1 is nearly a copy."""
-        return self.distances / max(self.typical, np.finfo(np.float64).tiny)
+        return self.distances / self.typical
 
 
 def nearest(
@@ -60,8 +60,23 @@ def nearest(
         best, order = torch.cat([best.to(apart), apart], dim=1).sort(dim=1, stable=True)
         names = torch.cat([names, ways], dim=1).gather(1, order[:, :k])
         best = best[:, :k]
-    numbers, typical = names[:n].numpy(), float(best[n:, 0].median())
-    return Neighbours(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical)
+    numbers = names[:n].numpy()
+    return Neighbours(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical_of(best[n:]))
+
+
+def typical_of(apart: Tensor) -> float:
+    """The median distance to the nearest other training image, of those (m, k) of m images; where
+    most have an equal twin, to those that differ. ValueError if none does."""
+    typical = float(apart[:, 0].median())
+    if typical > 0:
+        return typical
+    differing = apart[(apart > 0) & apart.isfinite()]
+    if not len(differing):
+        raise ValueError(
+            "the training images are copies of each other, so the distance between neighbours is "
+            "0 and there is no unit to compare with; remove the copies"
+        )
+    return float(differing.median())
 
 
 def comparing(source: GeneratorSamples) -> FeatureNetwork:

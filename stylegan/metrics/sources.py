@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -13,7 +13,11 @@ from torch import Tensor
 
 from stylegan import distributed, sampling, streams
 from stylegan.data import Preparation, Store, cached_store
+from stylegan.data.cache import changes_since
+from stylegan.distributed import from_rank0
+from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator, weights_sha256
+from stylegan.messages import readable
 from stylegan.networks import Generator, Noise
 from stylegan.run_folder import RunFolder
 
@@ -225,7 +229,7 @@ def store_of(
     progress: Callable[[int, int], None] | None = None,
 ) -> Store | None:
     """The real images to compare with, prepared as for training: `data`, or else what the run was
-    trained on; None if nothing specifies it or it is gone."""
+    trained on; None if nothing specifies it or it is gone. ValueError if it has changed."""
     known, config = (run.data(), run.config().data) if run else (None, None)
     path = data or known
     if path is None or (data is None and not path.exists()):
@@ -244,7 +248,33 @@ def store_of(
         premultiplied=network.premultiplied,
         include=include,
     )
-    return cached_store(path, preparation, progress=progress, tell=tell)
+    store = cached_store(path, preparation, progress=progress, tell=tell)
+    if run is not None and data is None:
+        from_rank0(lambda: refuse_changed(run, store))
+    return store
+
+
+def refuse_changed(run: RunFolder, store: Store) -> None:
+    """ValueError if the store holds other images than the run was trained on, by its newest state
+    that can be read."""
+    config = run.config()
+    resolution = config.network.resolution
+    labels = config.data.labels
+    for path in reversed(run.states()):
+        with suppress(OSError, ValueError):
+            trained_on = checkpoint.load(path, "state").get("data")
+            break
+    else:
+        return  # nothing says which images they were
+    # states of older versions know the images at full resolution only
+    known = (store.training_identity(resolution, labels=labels), store.identity(resolution))
+    if trained_on not in known:
+        changed = changes_since(store, str(trained_on), resolution, labels=labels)
+        now = f"{readable(store.meta.source)} holds now" + (f" ({changed})" if changed else "")
+        raise ValueError(
+            f"{readable(run.path)} was trained on other images or classes than {now}; put those "
+            f"back, or compare with these: --data {readable(store.origin)}"
+        )
 
 
 def latents_of(source: ImageSource) -> GeneratorSamples:

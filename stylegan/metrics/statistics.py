@@ -141,14 +141,17 @@ def kernel(products: Tensor, dim: int) -> Tensor:
     return (products / dim + 1) ** 3
 
 
-def share_within(points: np.ndarray, centers: np.ndarray) -> float:
+def share_within(
+    points: np.ndarray, centers: np.ndarray, device: torch.device | str = "cpu"
+) -> float:
     """Share of the points (n, dim) that lie in the ball of a center (m, dim), whose radius is the
     distance to its k-th nearest other center: of fakes among reals precision, the other way round
-    recall. Kynkaanniemi et al. 2019, equations 1 and 2."""
-    every, k = torch.from_numpy(np.array(centers)), NEIGHBORHOOD
-    radii = [distances(some, every).kthvalue(k + 1).values for some in blocks(centers)]
-    radius = torch.cat(radii)  # a center is its own nearest one, so its k-th other is number k + 1
-    inside = [(distances(some, every) <= radius).any(dim=1) for some in blocks(points)]
+    recall. Kynkaanniemi et al. 2019, equations 1 and 2. The `device` must have float64."""
+    every = torch.from_numpy(np.array(centers)).to(device)
+    rank = NEIGHBORHOOD + 1  # a center is its own nearest one
+    radii = [distances(block.to(device), every).kthvalue(rank).values for block in blocks(centers)]
+    radius = torch.cat(radii)
+    inside = [(distances(block.to(device), every) <= radius).any(dim=1) for block in blocks(points)]
     return int(torch.cat(inside).sum()) / len(points)
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,8 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stylegan.messages import printable
+from stylegan.metrics import Result
 from stylegan.metrics.engine import interval_text, kind_of, score_name
-from stylegan.report.history import Measurement, RunHistory, number
+from stylegan.records import number
+from stylegan.report.history import RunHistory
 
 POINTS = 250  # of a line; more are averaged
 DOTS = 30  # points that are marked; of more, only a line is drawn
@@ -89,34 +92,34 @@ def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[
     return charts(SPEED, varying=True), charts(LOSSES, varying=False)
 
 
-def by_metric(history: RunHistory) -> dict[str, list[Measurement]]:
-    """Measurements in the order of images seen; those of real images come first."""
-    found: dict[str, list[Measurement]] = defaultdict(list)
-    for one in sorted(history.measurements, key=lambda one: one.kimg or 0):
-        found[one.metric].append(one)
-    return found
-
-
-def by_setting(every: Sequence[Measurement]) -> dict[str, list[Measurement]]:
-    """Measurements that can be compared, by what they differ in from the others."""
-    own = [one.setting for one in every if one.yardstick is None]
-    names = dict.fromkeys(name for setting in own for name in setting)
-    differing = [n for n in names if len({str(setting.get(n)) for setting in own}) > 1]
-    groups: dict[str, list[Measurement]] = defaultdict(list)
-    for one in every:
-        text = ", ".join(f"{name} {one.setting.get(name)}" for name in differing)
-        groups[one.yardstick or text].append(one)
+def by_metric(history: RunHistory) -> dict[str, list[Result]]:
+    """Results in the order of images seen; those of real images come first."""
+    groups: dict[str, list[Result]] = defaultdict(list)
+    for result in sorted(history.measurements, key=lambda result: result.kimg or 0):
+        groups[result.metric].append(result)
     return groups
 
 
-def over_time(group: Sequence[Measurement], value: str) -> Points:
+def by_setting(every: Sequence[Result]) -> dict[str, list[Result]]:
+    """Results that can be compared, by what they differ in from the others."""
+    settings = [result.setting for result in every if result.yardstick is None]
+    names = dict.fromkeys(name for setting in settings for name in setting)
+    differing = [n for n in names if len({str(setting.get(n)) for setting in settings}) > 1]
+    groups: dict[str, list[Result]] = defaultdict(list)
+    for result in every:
+        text = ", ".join(f"{name} {result.setting.get(name)}" for name in differing)
+        groups[result.yardstick or text].append(result)
+    return groups
+
+
+def over_time(group: Sequence[Result], value: str) -> Points:
     """A value of each measurement, with a gap where the resolution changes."""
     points: Points = []
-    for before, one in zip([group[0], *group], group, strict=False):
-        if one.kimg is not None:
-            if before.resolution != one.resolution:  # not to be compared
-                points.append((one.kimg, None))
-            points.append((one.kimg, one.values.get(value)))
+    for before, result in zip([group[0], *group], group, strict=False):
+        if result.kimg is not None:
+            if before.resolution != result.resolution:  # not to be compared
+                points.append((result.kimg, None))
+            points.append((result.kimg, result.values.get(value)))
     return points
 
 
@@ -141,23 +144,23 @@ def metrics(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list
                 rows.append([name, shown, of_best, kimg, resolution, setting])
         title = f"{metric}: {kind.help}" if kind else metric
         charts.append(chart(title, lines, bands, log=bool(kind and kind.lower_is_better)))
-    return [one for one in charts if one], rows
+    return [drawn for drawn in charts if drawn], rows
 
 
-def best_of(every: Sequence[Measurement], value: str) -> Measurement | None:
+def best_of(every: Sequence[Result], value: str) -> Result | None:
     """The best of those at the resolution of the last; None where it is unknown what is better."""
     kind = kind_of(every[-1].metric)
     if kind is None or value.endswith("_std"):
         return None
     last, choose = every[-1], min if kind.lower_is_better else max
-    known = [one for one in every if one.resolution == last.resolution]
-    known = [one for one in known if one.values.get(value) is not None]
-    return choose(known, key=lambda one: one.values[value] or 0, default=None)
+    known = [result for result in every if result.resolution == last.resolution]
+    known = [result for result in known if math.isfinite(result.values.get(value, math.nan))]
+    return choose(known, key=lambda result: result.values[value], default=None)
 
 
 def short(value: float | None) -> str:
     """A number as axes and tables show it: `0.25`, `12,300`, `25M`."""
-    if value is None:
+    if value is None or math.isnan(value):
         return "none"
     if abs(value) >= 1e6:
         return f"{value / 1e6:.4g}M"

@@ -1,7 +1,6 @@
 """Pictures that are not among the files of a run but drawn from its generator."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +10,9 @@ from PIL import Image
 from stylegan.figures import of_seeds, truncation
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.loading import open_weights
-from stylegan.metrics import GeneratorSamples, Tools
+from stylegan.metrics import Tools, beside_reals
 from stylegan.metrics.neighbours import comparing, samples_and_nearest
-from stylegan.metrics.sources import ImageProgress, quiet, store_of
+from stylegan.metrics.sources import ImageProgress, quiet
 from stylegan.run_folder import RunFolder
 from stylegan.sampling import in_turn
 
@@ -63,18 +62,16 @@ def drawings_of(
         return Drawings(*["The run has not saved a generator yet."] * 2)
     except ValueError as error:
         return Drawings(*[f"No generator of the run can be read: {error}"] * 2)
-    sweep, run = truncation_sweep(loaded), RunFolder(folder)
+    sweep = truncation_sweep(loaded)
     try:
-        store = store_of(loaded, run, data, tell=tools.tell, progress=partial(progress, "prepared"))
-        if store is None:
+        source = beside_reals(loaded, RunFolder(folder), data, tell=tools.tell, progress=progress)
+        if source.store is None:
             raise ValueError("the training images are gone; stylegan report --data finds them.")
-        mirror = run.config().data.mirror
-        source = GeneratorSamples.of(loaded, store, mirror=mirror, progress=progress)
         network = comparing(source)
         image = samples_and_nearest(source, network, SAMPLES, NEIGHBOURS)
         text = (
             f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
-            f"nearest to each among {len(store):,}, by {network.name}. Below: the distance "
+            f"nearest to each among {len(source.store):,}, by {network.name}. Below: the distance "
             "relative to that between neighbours in the training set; far below 1 is nearly a "
             "copy."
         )

@@ -4,49 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from stylegan.config import TrainConfig
-from stylegan.records import read_lines
+from stylegan.metrics import Result
+from stylegan.records import number, read_lines
 from stylegan.run_folder import RunFolder
 
 BEGINNINGS = ("start", "resume")
 ENDS = ("finished", "stopped", "failed")
-LARGEST = 1e40  # beyond float32: no measurement, and too large to draw
 Event = dict[str, Any]
-
-
-class Measurement(NamedTuple):
-    """A line of metrics.jsonl."""
-
-    metric: str
-    values: Mapping[str, float | None]
-    protocol: Mapping[str, Any]
-    images_seen: float | None  # by the generator
-    resolution: float | None
-    setting: Mapping[str, Any]  # what else two measurements of one generator may differ in
-    yardstick: str | None  # what was measured, if it was not a generator
-
-    @classmethod
-    def of(cls, line: Mapping[str, Any]) -> Self:
-        protocol = mapping(line.get("protocol"))
-        parts = ("generator", "fakes", "reals")
-        generator, fakes, reals = (mapping(protocol.get(part)) for part in parts)
-        setting = {k: v for k, v in fakes.items() if k not in ("resolution", "alpha")}
-        setting |= {f"reals' {k}": reals.get(k) for k in ("images", "number", "mirror")}
-        return cls(
-            line["metric"],
-            {name: number(value) for name, value in mapping(line.get("values")).items()},
-            protocol,
-            number(generator.get("images_seen")),
-            number(fakes.get("resolution")),
-            {**setting, "network": str(protocol.get("sha256"))[:12]},
-            str(generator.get("origin")) if generator.get("sha256", "") is None else None,
-        )
-
-    @property
-    def kimg(self) -> float | None:
-        return None if self.images_seen is None else self.images_seen / 1000
 
 
 class Session(NamedTuple):
@@ -73,7 +40,7 @@ class RunHistory:
     config: TrainConfig
     toml: str
     events: list[Event]
-    measurements: list[Measurement]
+    measurements: list[Result]
     grids: list[tuple[float, Path]]  # kimg and the sample grid of that time, oldest first
     unreadable: Mapping[str, int]  # number of lines left out, by file
 
@@ -111,21 +78,10 @@ def read_run(folder: Path) -> RunHistory:
     events, bad_events = read_lines(run.log_file, "event")
     lines, bad_lines = read_lines(run.metrics_file, "metric")
     config, toml = run.config(), run.config_file.read_text(encoding="utf-8-sig")
-    measured = [Measurement.of(line) for line in lines]
+    measured = [Result.from_line(line) for line in lines]
     grids = [(kimg, path) for kimg, path in run.grids() if path.is_file()]
     unreadable = {run.log_file.name: bad_events, run.metrics_file.name: bad_lines}
     return RunHistory(run, config, toml, events, measured, grids, unreadable)
-
-
-def mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def number(value: object) -> float | None:
-    """A number that can be drawn, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
-        return None
-    return float(value)
 
 
 def moment(value: object) -> str:

@@ -13,10 +13,11 @@ from stylegan.config import DERIVED, TrainConfig, flatten, to_dict
 from stylegan.disk import check_file, write_text
 from stylegan.figures import evenly
 from stylegan.messages import count, duration
+from stylegan.records import number
 from stylegan.report import curves
 from stylegan.report.curves import Band, short
 from stylegan.report.drawings import Captioned, Drawings
-from stylegan.report.history import ENDS, RunHistory, moment, number, read_run
+from stylegan.report.history import ENDS, RunHistory, moment, read_run
 from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases, stage_at
 from stylegan.toml import toml_value
 from stylegan.version import __version__
