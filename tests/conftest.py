@@ -17,6 +17,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 from pathlib import Path
 
 import pytest
+import torch
 from perturbed_products import perturbed_products
 from pictures import MIXED, archive, folder
 from tiny_generators import random_generator
@@ -34,6 +35,15 @@ def another_processor():
     seed = int(os.environ.get("PERTURB_PRODUCTS", "0"))
     with perturbed_products(seed) if seed else nullcontext():
         yield
+
+
+@pytest.fixture(autouse=True)
+def same_threads():
+    """What a test makes of the number of threads, on which last bits depend, ends with it."""
+    threads = torch.get_num_threads()
+    yield
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
 
 
 @pytest.fixture(params=["folder", "zip"])
