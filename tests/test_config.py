@@ -209,7 +209,7 @@ def test_values_from_python_need_not_be_unicode_to_be_refused_in_one_line():
         (b"\xef\xbb\xbf[schedule]\ntotal_kimgs = 1\n", r"unknown option schedule\.total_kimgs"),
         (b"seed = \n", "is not valid TOML: .*line 1"),
         (b"data.include = " + 3000 * b"[", "is not valid TOML"),
-        (3000 * b"a." + b"a = 1\n", "(an option is nested|unknown option|is not valid TOML)"),
+        (3000 * b"a." + b"a = 1\n", "(.*nested|unknown option|is not valid TOML)"),
     ],
 )
 def test_a_file_that_is_refused_is_named(tmp_path, text, message):
