@@ -26,7 +26,7 @@ from stylegan.training.recorder import Recorder, TrainingProgress
 from stylegan.training.state import TrainState
 
 if TYPE_CHECKING:
-    from stylegan.training.transfer import Start
+    from stylegan.files.weights import Weights
 
 Tell = Callable[[str], None]  # what a user should know
 
@@ -37,7 +37,7 @@ def start(
     out: str | Path,
     *,
     device: str | torch.device = "auto",
-    init_from: "str | Path | Start | None" = None,
+    init_from: "str | Path | Weights | None" = None,
     evaluation: Evaluation | None = None,
     tell: Tell = lambda text: None,
     report: Callable[[TrainingProgress], None] = lambda progress: None,
@@ -223,7 +223,7 @@ def keep_threads(payload: Mapping[str, Any], device: torch.device) -> list[str]:
     return [f"{count(threads, 'thread')}, as before; OMP_NUM_THREADS={most} changes it"]
 
 
-def begin(state: TrainState, run: RunFolder, init_from: "str | Path | Start | None") -> list[str]:
+def begin(state: TrainState, run: RunFolder, init_from: "str | Path | Weights | None") -> list[str]:
     """Give a new state the weights of `init_from` that fit; which do."""
     if init_from is not None:
         from stylegan.training.transfer import initialize_from

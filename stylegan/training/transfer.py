@@ -21,7 +21,6 @@ OF_DATA = {"resolution", "label_dim"}  # of a network: these follow from the ima
 WIDTHS = {"channel_base", "max_channels"}
 LAYER = r"(?:blocks|to_rgb|from_rgb)\.(\d+)\."  # in the name of a tensor: its resolution
 GROWS_AGAIN = "schedule.initial_resolution"
-Start = Weights  # the name that `training/run.py` has for them
 
 
 def sizes(weights: Weights, *, width: int | None = None) -> dict[str, object]:
