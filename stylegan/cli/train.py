@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stylegan.cli.setup import TrainSetup
     from stylegan.config import TrainConfig
     from stylegan.run_folder import RunFolder
-    from stylegan.training import TrainingProgress
+    from stylegan.training import Evaluation, Run, TrainingProgress
 
 
 @click.command(cls=common.Command)
@@ -108,14 +108,11 @@ def train(
     """
     import torch
 
-    from stylegan import training
-    from stylegan.data import cached_store
     from stylegan.distributed import on_all_ranks, process_group
-    from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
+    from stylegan.training import Run, Stopped
     from stylegan.training.interrupts import nothing_to_save
     from stylegan.training.preflight import memory_and_cores
-    from stylegan.training.run import check_unchanged, fit_to_data, preparation_for
 
     if debug:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
@@ -123,53 +120,59 @@ def train(
     if metrics_every and not names:
         raise ValueError("--metrics-every needs --metrics: what to measure")
     chosen = common.use_device(device)
-    run = RunFolder(out or usual_folder(config_name, data))
+    folder = RunFolder(out or usual_folder(config_name, data))
     given["crop"] = options.crop_of(given["crop"], aspect)
     with nothing_to_save(), process_group(chosen, hang_minutes):
-        asked = run, config_name, data, overrides, given
+        asked = folder, config_name, data, overrides, given
         machine = chosen.type, *memory_and_cores(chosen)
         setup = on_all_ranks(partial(resolve_setup, *asked, *machine))
         print_hint(*setup.lines)
         if dry_run:
-            show_plan(setup, run, chosen)
+            show_plan(setup, folder, chosen)
             return
-        check_unchanged(run, setup.config)  # before images are prepared
-        begun = run.saved()
-        with progress_bar("img") as progress:
-            store = cached_store(
-                setup.source,
-                preparation_for(setup.config),
-                labels=setup.config.data.labels,
-                strict=strict,
-                progress=progress,
-                tell=print_hint,
-            )
-        config = fit_to_data(setup.config, store)
-        if setup.own and not begun:
-            print_hint(*advice(store.num_images, config, started=setup.start is not None))
-        tools, bars = common.measuring_tools(weights), common.image_bars()
-        measured = run, config.data.mirror, store, tools, bars
+        begun = folder.saved()
         try:
-            with status_line(config) as report:
-                state = training.start(
-                    config,
-                    store,
-                    run.path,
+            with progress_bar("img") as progress:
+                opened = Run.open(
+                    setup.config,
+                    setup.source,
+                    folder.path,
                     device=chosen,
                     init_from=setup.start or given["init_from"],
-                    evaluation=evaluation_of(names, metrics_every, *measured) if names else None,
                     tell=print_hint,
-                    report=report,
+                    progress=progress,
+                    strict=strict,
                     hang_minutes=hang_minutes,
-                    **{name: given[name] for name in ("preflight", "workers", "tensorboard")},
                 )
-        except training.Stopped as stopped:
+                with opened as run, status_line(run.config) as report:
+                    if setup.own and not begun:
+                        started = setup.start is not None
+                        print_hint(*advice(run.store.num_images, run.config, started=started))
+                    state = run.train(
+                        evaluation_for(run, names, metrics_every, weights) if names else None,
+                        report=report,
+                        preflight=given["preflight"],
+                        workers=given["workers"],
+                        tensorboard=given["tensorboard"],
+                    )
+        except Stopped as stopped:
             print_hint(str(stopped))
             sys.exit(stopped.exit_code)
-        if first_process() and not (run.report_file.exists() and state.images_seen == begun):
-            write_page(run.path, chosen)
-        label = store.label_names[0] if config.network.label_dim else None
-        print_hint(*closing_lines(run, config, label))
+        if first_process() and not (folder.report_file.exists() and state.images_seen == begun):
+            write_page(folder.path, chosen)
+        label = run.store.label_names[0] if run.config.network.label_dim else None
+        print_hint(*closing_lines(folder, run.config, label))
+
+
+def evaluation_for(
+    run: "Run", names: str, every_kimg: float | None, weights: Path | None
+) -> "Evaluation":
+    """The metrics `names`, measured on the images of the run; `weights` are of feature networks."""
+    from stylegan.metrics.evaluation import evaluation_of
+
+    tools, bars = common.measuring_tools(weights), common.image_bars()
+    mirror = run.config.data.mirror
+    return evaluation_of(names, every_kimg, run.folder, mirror, run.store, tools, bars)
 
 
 def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> None:
@@ -177,13 +180,8 @@ def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> 
     from stylegan.data.check import grouped
     from stylegan.schedule import coming
     from stylegan.training.preflight import Trial, outlook, plan_lines
-    from stylegan.training.run import (
-        backend_flags,
-        fit_to_data,
-        keep_threads,
-        newest_state,
-        with_precision,
-    )
+    from stylegan.training.resuming import keep_threads, newest_state
+    from stylegan.training.run import backend_flags, fit_to_data, with_precision
 
     found = looked_at(setup.source, setup.config, decode=True)
     config = with_precision(fit_to_data(setup.config, found), device, run)

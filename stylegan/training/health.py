@@ -9,7 +9,7 @@ from torch.distributed import DistError
 from stylegan import distributed
 from stylegan.messages import count
 from stylegan.schedule import Stage
-from stylegan.training.recorder import TrainingProgress
+from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
 
 SATURATED_LOGIT = 10.0  # docs/diagnostics.md has the measurements

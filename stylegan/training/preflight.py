@@ -23,7 +23,7 @@ from stylegan.schedule import ScheduleConfig, Stage, coming, phases, resolutions
 from stylegan.threads import busy
 from stylegan.training.draws import Share, draw
 from stylegan.training.health import explained
-from stylegan.training.recorder import TrainingProgress
+from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
 from stylegan.training.step import train_step
 from stylegan.training.terms import has_penalty

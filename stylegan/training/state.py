@@ -43,7 +43,6 @@ class TrainState:
     position: Position = field(default_factory=Position)
     growth: tuple[int, bool] | None = None  # the last stage's: a new one clears the optimizers
     scores: list[dict[str, float]] = field(default_factory=list)  # of metrics, with images_seen
-    data: str = ""  # identity of the images, as the first state says; the recorder saves it
     lineage: Lineage = ()  # where the weights that it began with came from
     stage_networks: StageNetworks | None = None  # not saved; None: to be made for the stage
 
