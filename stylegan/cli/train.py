@@ -64,6 +64,12 @@ if TYPE_CHECKING:
 @options.count_option("--batch-gpu", "Number of images at once per process.")
 @options.count_option("--seed", "Seed of all random numbers.", least=0, most=2**63 - 1)
 @options.DEVICE
+@options.count_option(
+    "--threads",
+    "Number of threads that compute on a CPU.  [default: all, or 1 where other programs use the "
+    "cores; those of the run if it has begun]",
+    most=1000,
+)
 @options.count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
 @click.option("--preflight/--no-preflight", default=True, help="Try steps before training.")
@@ -128,7 +134,7 @@ def train(
         setup = on_all_ranks(partial(resolve_setup, *asked, *machine))
         print_hint(*setup.lines)
         if dry_run:
-            show_plan(setup, folder, chosen)
+            show_plan(setup, folder, chosen, given["threads"])
             return
         begun = folder.saved()
         try:
@@ -152,6 +158,7 @@ def train(
                         evaluation_for(run, names, metrics_every, weights) if names else None,
                         report=report,
                         preflight=given["preflight"],
+                        threads=given["threads"],
                         workers=given["workers"],
                         tensorboard=given["tensorboard"],
                     )
@@ -175,25 +182,27 @@ def evaluation_for(
     return evaluation_of(names, every_kimg, run.folder, mirror, run.store, tools, bars)
 
 
-def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> None:
+def show_plan(
+    setup: "TrainSetup", folder: "RunFolder", device: "torch.device", threads: int | None
+) -> None:
     """Print what would be left out, and the whole plan. Nothing is written."""
     from stylegan.data.check import grouped
     from stylegan.schedule import coming
-    from stylegan.training.preflight import Trial, outlook, plan_lines
-    from stylegan.training.resuming import keep_threads, newest_state
+    from stylegan.training.preflight import costs_of, outlook, plan_lines
+    from stylegan.training.resuming import newest_state, settle_threads
     from stylegan.training.run import backend_flags, fit_to_data, with_precision
 
     found = looked_at(setup.source, setup.config, decode=True)
-    config = with_precision(fit_to_data(setup.config, found), device, run)
+    config = with_precision(fit_to_data(setup.config, found), device, folder)
     print_hint(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
     if setup.own:
         print_hint(*advice(found.num_good, config, started=setup.start is not None))
-    begun = run.saved()
+    _, payload = newest_state(folder)
     with backend_flags(config):
-        kept = keep_threads(newest_state(run)[1] if begun else {}, device)
-        trial = Trial(config, device).run(coming(config.schedule, 0), choose_threads=not begun)
-    plan = plan_lines(config, trial.costs, device)
-    print_hint(*plan, *kept, *trial.threads, *outlook(trial, begun))
+        notes = settle_threads(threads, payload, device)
+        costs = costs_of(config, device, coming(config.schedule, 0))
+    notes += outlook(config, costs, device, folder.saved())
+    print_hint(*plan_lines(config, costs, device), *notes)
 
 
 def write_page(out: Path, device: "torch.device") -> None:

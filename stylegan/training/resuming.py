@@ -1,5 +1,6 @@
 """Where a training begins, or goes on from."""
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
 from stylegan.messages import count, readable
 from stylegan.run_folder import RunFolder
-from stylegan.training.preflight import threads_are_free
+from stylegan.threads import busy
 from stylegan.training.state import TrainState
 
 if TYPE_CHECKING:
@@ -47,15 +48,28 @@ def newest_state(
     return None, {}
 
 
-def keep_threads(payload: Mapping[str, Any], device: torch.device) -> list[str]:
-    """A run goes on with the threads of the state in `payload`, on which the last bits depend, if
-    one process saved it; older files do not know their number. What was chosen, if it changed."""
-    most = torch.get_num_threads()
-    threads: int = payload.get("threads") or most
-    if payload.get("processes") != 1 or threads >= most or not threads_are_free(device):
+def settle_threads(
+    asked: int | None, payload: Mapping[str, Any], device: torch.device
+) -> list[str]:
+    """Compute on so many threads; unless any number is `asked` for, on those of the state in
+    `payload`, on which the last bits depend, if one process saved it; a new run on one where other
+    programs use the cores. What a user should know."""
+    if asked is not None:
+        torch.set_num_threads(asked)
+        return []
+    alone = distributed.world_size() == 1
+    usual = torch.get_num_threads()
+    if device.type != "cpu" or not alone or usual == 1 or "OMP_NUM_THREADS" in os.environ:
+        return []
+    threads, reason = usual, ""
+    if payload and payload["processes"] == 1:
+        threads, reason = payload["threads"], "as before"
+    elif not payload and busy():
+        threads, reason = 1, "because other programs use the cores"
+    if threads >= usual:
         return []
     torch.set_num_threads(threads)
-    return [f"{count(threads, 'thread')}, as before; OMP_NUM_THREADS={most} changes it"]
+    return [f"{count(threads, 'thread')}, {reason}; --threads {usual} changes it"]
 
 
 def begin(

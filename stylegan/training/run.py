@@ -25,7 +25,7 @@ from stylegan.training.interrupts import nothing_to_save, requests
 from stylegan.training.preflight import try_out
 from stylegan.training.progress import TrainingProgress
 from stylegan.training.recorder import Recorder
-from stylegan.training.resuming import begin, keep_threads, newest_state, resume
+from stylegan.training.resuming import begin, newest_state, resume, settle_threads
 from stylegan.training.state import TrainState
 
 if TYPE_CHECKING:
@@ -97,12 +97,13 @@ class Run:
         *,
         report: Report = lambda progress: None,
         preflight: bool = True,
+        threads: int | None = None,
         workers: int = 1,
         tensorboard: bool = True,
     ) -> TrainState:
         """Begin or continue, and train to the end of the schedule; the state there."""
         newest, payload = newest_state(self.folder, self.tell)
-        lines = keep_threads(payload, self.device)
+        lines = settle_threads(threads, payload, self.device)
         if preflight:
             lines += try_out(self.config, self.device, self.folder)
         state = TrainState.create(self.config, device=self.device)
@@ -185,6 +186,7 @@ def start(
     report: Report = lambda progress: None,
     strict: bool = False,
     preflight: bool = True,
+    threads: int | None = None,
     workers: int = 1,
     tensorboard: bool = True,
     hang_minutes: float = 30.0,
@@ -194,8 +196,10 @@ def start(
     `data` is a folder of images, a zip, or a store; `strict` refuses one with images that cannot
     be used. A new run starts from the weights of `init_from` that fit. Without `preflight` no
     steps are tried before the first. The first process calls `tell` with what a user should know;
-    each calls `report` with the progress at every line of the log. `workers` threads read images
-    ahead. A process of several that makes no progress for `hang_minutes` ends; 0: never.
+    each calls `report` with the progress at every line of the log. `threads` compute on a CPU: by
+    default torch's, or those of a run that has begun, but one where other programs use the cores.
+    `workers` threads read images ahead. A process of several that makes no progress for
+    `hang_minutes` ends; 0: never.
 
     SIGINT and SIGTERM stop training after the step in progress: the state is saved, and `Stopped`,
     a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are mistakes
@@ -216,6 +220,7 @@ def start(
             evaluation,
             report=report,
             preflight=preflight,
+            threads=threads,
             workers=workers,
             tensorboard=tensorboard,
         )
