@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from stylegan.ops import (
     Activation,
@@ -16,6 +17,19 @@ from stylegan.ops import (
 )
 
 HE_GAIN = math.sqrt(2)
+
+
+def run_block(block: nn.Module, *inputs: Tensor | None, recomputed: bool) -> Tensor:
+    """`block(*inputs)`, which must be one tensor without chance in it.
+
+    If it is `recomputed`, its inner results are not kept for gradients but computed again: less
+    memory for more time.
+    """
+    if recomputed:
+        output: Tensor = checkpoint(block, *inputs, use_reentrant=False, preserve_rng_state=False)
+    else:
+        output = block(*inputs)
+    return output
 
 
 class Equalized(nn.Module):

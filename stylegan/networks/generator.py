@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
-from operator import call
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from stylegan.layers import (
     EqualizedConv2d,
     EqualizedConvTranspose2d,
     EqualizedLinear,
+    run_block,
 )
 from stylegan.networks.config import NetworkConfig, check_alpha, check_labels, rgb_sizes
 from stylegan.ops import (
@@ -28,7 +29,6 @@ from stylegan.ops import (
     upsample,
     without_autocast,
 )
-from stylegan.recompute import recompute
 from stylegan.schedule import check_resolution, resolutions
 
 Noise = Literal["const", "random", "none"] | Sequence[Tensor]
@@ -168,7 +168,7 @@ class ToRGB(EqualizedConv2d):
 class SynthesisNetwork(nn.Module):
     """w -> image, grown block by block. Figure 1b of the paper."""
 
-    recompute_blocks: bool = False  # less memory for more time in training; equal up to round-off
+    recompute_blocks: bool = False  # less memory for more time in training
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ class SynthesisNetwork(nn.Module):
         else:
             rows = [ws] * len(resolutions(resolution))
         maps = self.noise_maps(ws.shape[0], resolution, noise)
-        run = recompute if self.recompute_blocks else call
+        run = partial(run_block, recomputed=self.recompute_blocks)
         coarse = x = run(self.input, rows[0], *maps[:2])
         for i, r in enumerate(resolutions(resolution)[1:], start=1):
             coarse, x = x, run(self.blocks[str(r)], x, rows[i], *maps[2 * i : 2 * i + 2])

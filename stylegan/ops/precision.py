@@ -37,14 +37,11 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def autocast(
-    kind: str, dtype: torch.dtype | None, *, cache: bool = True
-) -> AbstractContextManager[Any]:
-    """Products in that type on devices of that kind, in their own without one. The `cache` keeps
-    converted weights."""
+def autocast(kind: str, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
+    """Products in that type on devices of that kind, in their own without one."""
     if dtype is None and autocast_dtype(kind) is None:
         return nullcontext()
-    return torch.autocast(kind, dtype, enabled=dtype is not None, cache_enabled=cache)
+    return torch.autocast(kind, dtype, enabled=dtype is not None)
 
 
 def autocast_dtype(kind: str) -> torch.dtype | None:
