@@ -13,11 +13,11 @@ import torch
 from commands import pixels, refused, stylegan, told
 from official import dumps, network_class, snapshot_objects
 from tiny_generators import TINY, assert_same_weights, random_generator
-from tiny_training import tiny_config, write_pictures
+from tiny_training import merge, tiny_config, write_pictures
 
 import hubconf
 from stylegan import Generator, load_generator
-from stylegan.config import build_config, merge, to_dict
+from stylegan.config import build_config, to_dict
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_generator, save_loaded, save_safetensors
 from stylegan.files.loaded import LoadedGenerator

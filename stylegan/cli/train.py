@@ -101,7 +101,7 @@ def train(
     metrics_every: float | None,
     weights: Path | None,
     debug: bool,
-    **given: Any,
+    **others: Any,
 ) -> None:
     """Train, or continue a run: the same command does both, as does --out RUN alone.
 
@@ -125,16 +125,16 @@ def train(
         torch.autograd.set_detect_anomaly(True)
     if metrics_every and not names:
         raise ValueError("--metrics-every needs --metrics: what to measure")
-    chosen = common.use_device(device)
+    place = common.use_device(device)
     folder = RunFolder(out or usual_folder(config_name, data))
-    given["crop"] = options.crop_of(given["crop"], aspect)
-    with nothing_to_save(), process_group(chosen, hang_minutes):
-        asked = folder, config_name, data, overrides, given
-        machine = chosen.type, *memory_and_cores(chosen)
+    others["crop"] = options.crop_of(others["crop"], aspect)
+    with nothing_to_save(), process_group(place, hang_minutes):
+        asked = folder, config_name, data, overrides, others
+        machine = place.type, *memory_and_cores(place)
         setup = on_all_ranks(partial(resolve_setup, *asked, *machine))
         print_hint(*setup.lines)
         if dry_run:
-            show_plan(setup, folder, chosen, given["threads"])
+            show_plan(setup, folder, place, others["threads"])
             return
         begun = folder.saved()
         try:
@@ -143,30 +143,30 @@ def train(
                     setup.config,
                     setup.source,
                     folder.path,
-                    device=chosen,
-                    init_from=setup.start or given["init_from"],
+                    device=place,
+                    init_from=setup.start or others["init_from"],
                     tell=print_hint,
                     progress=progress,
                     strict=strict,
                     hang_minutes=hang_minutes,
                 )
                 with opened as run, status_line(run.config) as report:
-                    if setup.own and not begun:
+                    if setup.is_own and not begun:
                         started = setup.start is not None
                         print_hint(*advice(run.store.num_images, run.config, started=started))
                     state = run.train(
                         evaluation_for(run, names, metrics_every, weights) if names else None,
                         report=report,
-                        preflight=given["preflight"],
-                        threads=given["threads"],
-                        workers=given["workers"],
-                        tensorboard=given["tensorboard"],
+                        preflight=others["preflight"],
+                        threads=others["threads"],
+                        workers=others["workers"],
+                        tensorboard=others["tensorboard"],
                     )
         except Stopped as stopped:
             print_hint(str(stopped))
             sys.exit(stopped.exit_code)
         if first_process() and not (folder.report_file.exists() and state.images_seen == begun):
-            write_page(folder.path, chosen)
+            write_page(folder.path, place)
         label = run.store.label_names[0] if run.config.network.label_dim else None
         print_hint(*closing_lines(folder, run.config, label))
 
@@ -177,7 +177,8 @@ def evaluation_for(
     """The metrics `names`, measured on the images of the run; `weights` are of feature networks."""
     from stylegan.metrics.evaluation import evaluation_of
 
-    tools, bars = common.measuring_tools(weights), common.image_bars()
+    tools = common.measuring_tools(weights)
+    bars = common.image_bars()
     mirror = run.config.data.mirror
     return evaluation_of(names, every_kimg, run.folder, mirror, run.store, tools, bars)
 
@@ -192,11 +193,11 @@ def show_plan(
     from stylegan.training.resuming import newest_state, settle_threads
     from stylegan.training.run import backend_flags, fit_to_data, with_precision
 
-    found = looked_at(setup.source, setup.config, decode=True)
-    config = with_precision(fit_to_data(setup.config, found), device, folder)
-    print_hint(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
-    if setup.own:
-        print_hint(*advice(found.num_good, config, started=setup.start is not None))
+    findings = looked_at(setup.source, setup.config, decode=True)
+    config = with_precision(fit_to_data(setup.config, findings), device, folder)
+    print_hint(*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped)))
+    if setup.is_own:
+        print_hint(*advice(findings.num_good, config, started=setup.start is not None))
     _, payload = newest_state(folder)
     with backend_flags(config):
         notes = settle_threads(threads, payload, device)
@@ -219,7 +220,8 @@ def write_page(out: Path, device: "torch.device") -> None:
 
 def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) -> list[str]:
     """How to look at a finished run, use it, go on and measure; how good it is."""
-    path, longer = shlex.quote(str(run.path)), f"{2 * config.schedule.total_kimg:.10g}"
+    path = shlex.quote(str(run.path))
+    longer = f"{2 * config.schedule.total_kimg:.10g}"
     of_class = f" --class {shlex.quote(label)}" if label else ""
     return [
         f"look:      {run.report_file if run.report_file.exists() else run.samples}",
@@ -246,7 +248,8 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
     from stylegan.messages import duration
     from stylegan.training.preflight import time_left
 
-    total, known = config.schedule.total_images, dict[int, float]()
+    total = config.schedule.total_images
+    known = dict[int, float]()
     bar: tqdm[Any] | None = None
 
     def show(progress: "TrainingProgress") -> None:
@@ -257,7 +260,8 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
             dynamic_ncols=True,  # cuts what does not fit
             disable=not first_process(),
         )
-        stage, speed = progress.stage, progress.images_per_second
+        stage = progress.stage
+        speed = progress.images_per_second
         left = duration(time_left(config, progress, known))
         fade = f" fade {stage.alpha:.2f}" if stage.alpha < 1 else ""
         bar.n = min(progress.images_seen, total) / 1000
@@ -285,9 +289,9 @@ SHORT = {  # what comes first, in this order
 
 def short_values(progress: "TrainingProgress", *, augmented: bool) -> list[str]:
     """Names and values: whether the discriminator overfits, waiting for data, logits, losses."""
-    found = {name: f"{value:.2f}" for name, value in progress.metrics.items()}
-    found["data"] = f"{100 * progress.data_wait:.0f}%"
+    texts = {name: f"{value:.2f}" for name, value in progress.metrics.items()}
+    texts["data"] = f"{100 * progress.data_wait:.0f}%"
     if not augmented:
-        found.pop("augment/probability", None)
-    losses = {name: name.partition("/")[2] for name in sorted(found.keys() - SHORT)}
-    return [f"{text} {found[n]}" for n, text in (SHORT | losses).items() if n in found]
+        texts.pop("augment/probability", None)
+    losses = {name: name.partition("/")[2] for name in sorted(texts.keys() - SHORT)}
+    return [f"{text} {texts[n]}" for n, text in (SHORT | losses).items() if n in texts]

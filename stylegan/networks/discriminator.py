@@ -37,7 +37,8 @@ class DiscriminatorBlock(nn.Module):
 
     def __init__(self, config: NetworkConfig, resolution: int) -> None:
         super().__init__()
-        channels, after = config.channels(resolution), config.channels(resolution // 2)
+        channels = config.channels(resolution)
+        after = config.channels(resolution // 2)
         self.conv0 = EqualizedConv2d(channels, channels, 3, equalized=config.equalized)
         self.conv1 = EqualizedConvDown2d(
             channels, after, blur=config.blur, equalized=config.equalized
@@ -56,7 +57,8 @@ class DiscriminatorHead(nn.Module):
         super().__init__()
         self.group = config.deviation_group
         self.features = config.deviation_features
-        channels, hidden = config.channels(4), config.channels(2)
+        channels = config.channels(4)
+        hidden = config.channels(2)
         extra = self.features if self.group > 1 else 0
         equalized = config.equalized
         self.conv = EqualizedConv2d(channels + extra, channels, 3, equalized=equalized)

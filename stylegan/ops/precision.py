@@ -76,14 +76,14 @@ def float32_products(products: Products) -> Iterator[None]:
     if general == backends.fp32_precision:
         general = "none"  # it follows that of all devices
     cuda.fp32_precision = products
-    own = [(switch, switch.fp32_precision) for switch in switches]  # products, where it follows
-    for switch, setting in own:
+    before = [(switch, switch.fp32_precision) for switch in switches]  # products, where it follows
+    for switch, setting in before:
         if setting != products:
             switch.fp32_precision = products
     try:
         yield
     finally:
-        for switch, setting in own:
+        for switch, setting in before:
             if setting != products:
                 switch.fp32_precision = setting
         cuda.fp32_precision = general

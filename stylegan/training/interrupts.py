@@ -19,7 +19,8 @@ class Stopped(KeyboardInterrupt):
 
     def __init__(self, signal_number: int, state: TrainState) -> None:
         super().__init__(f"stopped after {state.images_seen} images; the same command continues")
-        self.signal_number, self.state = signal_number, state
+        self.signal_number = signal_number
+        self.state = state
         self.exit_code = 128 + signal_number
 
 

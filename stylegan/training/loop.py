@@ -178,7 +178,8 @@ def answer(signals: list[int], recorder: Recorder, health: Health) -> None:
 
 def finish(evaluation: Evaluation | None, recorder: Recorder, health: Health) -> None:
     """The last files. OSError if they cannot be written."""
-    state, stage = recorder.state, recorder.state.stage
+    state = recorder.state
+    stage = recorder.state.stage
     recorder.write_samples(stage)
     written = [
         evaluation is None or evaluate(evaluation, state, stage, recorder, health),

@@ -48,7 +48,8 @@ def step_flops(config: TrainConfig, resolution: int) -> float:
 def memory_estimate(config: TrainConfig, stage: Stage, processes: int) -> int:
     """Bytes that a step takes, to a factor of 1.3: activations, inputs, weights with their average,
     gradients and moments. What kernels take for themselves is not in it."""
-    network, n = config.network, stage.batch_size // processes
+    network = config.network
+    n = stage.batch_size // processes
     outputs = sum(network.channels(r) * r**2 for r in resolutions(stage.resolution))
     each = ACTIVATION_BYTES[config.precision]
     if config.precision == "fp16" and has_penalty(config):
@@ -76,7 +77,9 @@ def largest_step(config: TrainConfig) -> int:
 def timed_step(state: TrainState, stage: Stage) -> float:
     """Seconds of a training step with random images, augmented as those of a run; averaged over the
     processes, as all must plan the same."""
-    config, network, like = state.config, state.config.network, state.generator.w_avg
+    config = state.config
+    network = state.config.network
+    like = state.generator.w_avg
     share = Share.of_process(like.device, like.dtype)
     n = stage.batch_size // share.world_size
     labels = like.new_zeros(n, network.label_dim) if network.label_dim else None
@@ -263,7 +266,8 @@ def time_left(config: TrainConfig, progress: TrainingProgress, known: dict[int, 
 def plan_lines(config: TrainConfig, costs: Mapping[int, Cost], device: torch.device) -> list[str]:
     rows = [["kimg", "resolution", "batch", "G rate", "D rate", "steps", "memory", "time"]]
     for first, end, stage in phases(config.schedule):
-        cost, images = costs[stage.resolution], end - first
+        cost = costs[stage.resolution]
+        images = end - first
         kimg = "-".join(f"{n / 1000:,.10g}" for n in (first, end))
         resolution = f"{stage.resolution}{' fades in' if stage.alpha < 1 else ''}"
         row = [kimg, resolution, str(stage.batch_size), f"{stage.g_lr:g}", f"{stage.d_lr:g}"]

@@ -61,7 +61,8 @@ class Recorder:
 
     def begin(self) -> None:
         """Log where this session starts; the first also shows data, and weights from elsewhere."""
-        state, first = self.state, self.state.images_seen == 0
+        state = self.state
+        first = self.state.images_seen == 0
         self.line(
             "start" if first else "resume",
             images_seen=state.images_seen,
@@ -77,8 +78,8 @@ class Recorder:
             self.write_samples(state.stage)
         if self.writes and not self.folder.reals_file.exists():
             images = self.store.images(state.config.network.resolution)
-            some = images[:: max(len(images) // SAMPLE_IMAGES, 1)][:SAMPLE_IMAGES]
-            reals = self.store.pictures(np.array(some)).transpose(0, 2, 3, 1)
+            shown = images[:: max(len(images) // SAMPLE_IMAGES, 1)][:SAMPLE_IMAGES]
+            reals = self.store.pictures(np.array(shown)).transpose(0, 2, 3, 1)
             self.write_grid(self.folder.reals_file, reals, "reals")
 
     def line(self, event: str, **values: Any) -> None:
@@ -160,7 +161,8 @@ class Recorder:
         """A grid of pictures of fixed seeds by the average generator."""
         if not self.writes:
             return
-        generator, labels = self.state.generator_ema, None
+        generator = self.state.generator_ema
+        labels = None
         if generator.config.label_dim:
             labels = torch.from_numpy(self.store.sample_labels(SAMPLE_IMAGES))
         rows = sampling.generate(
@@ -196,7 +198,8 @@ class Recorder:
     def write_state(self) -> bool:
         """Everything that a later call needs to continue; then older files may go."""
         began = time.monotonic()
-        state, config = self.state, self.state.config
+        state = self.state
+        config = self.state.config
         path = self.folder.state_file(state.images_seen)
 
         def write() -> None:

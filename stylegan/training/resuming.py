@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from stylegan import distributed
-from stylegan.config import TrainConfig, differences, from_dict
+from stylegan.config import TrainConfig, build_config, differences
 from stylegan.data import Store
 from stylegan.data.cache import changes_since
 from stylegan.distributed import from_rank0, on_all_ranks
@@ -40,11 +40,15 @@ def newest_state(
             tell(f"{'; '.join(damaged)}; continuing from {path.name} instead")
         return path, payload
     if damaged:
-        what = f"no state of {folder.path} can be read ({'; '.join(damaged)})"
-        raise ValueError(f"{what}; put a sound copy back, or choose another --out to begin anew")
+        raise ValueError(
+            f"no state of {folder.path} can be read ({'; '.join(damaged)}); put a sound copy back, "
+            "or choose another --out to begin anew"
+        )
     if folder.has_lost_its_states():
-        what = f"{folder.path} holds results of a run, but no state-*.pt to continue from"
-        raise ValueError(f"{what}; put one back, or choose another --out to begin anew")
+        raise ValueError(
+            f"{folder.path} holds results of a run, but no state-*.pt to continue from; put one "
+            "back, or choose another --out to begin anew"
+        )
     return None, {}
 
 
@@ -61,11 +65,14 @@ def settle_threads(
     usual = torch.get_num_threads()
     if device.type != "cpu" or not alone or usual == 1 or "OMP_NUM_THREADS" in os.environ:
         return []
-    threads, reason = usual, ""
+    threads = usual
+    reason = ""
     if payload and payload["processes"] == 1:
-        threads, reason = payload["threads"], "as before"
+        threads = payload["threads"]
+        reason = "as before"
     elif not payload and busy():
-        threads, reason = 1, "because other programs use the cores"
+        threads = 1
+        reason = "because other programs use the cores"
     if threads >= usual:
         return []
     torch.set_num_threads(threads)
@@ -96,7 +103,8 @@ def resume(
     config = state.config
     check_same_images(payload, store, config, folder)
     try:
-        if different := differences(from_dict(payload["config"]), config):
+        saved = build_config(payload["config"], unknown_parts=True)
+        if different := differences(saved, config):
             raise ValueError(f"it is of a run of another configuration ({'; '.join(different)})")
         state.restore(payload)
         before_and_now = {

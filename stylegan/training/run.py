@@ -118,7 +118,8 @@ class Run:
         del payload  # as large as the networks and their moments
         for line in [*changes, *self.announcement(newest), *lines]:
             self.tell(line)
-        store, folder = self.store, self.folder
+        store = self.store
+        folder = self.folder
         from_rank0(lambda: folder.create(self.config, store.origin, store.skipped, state.lineage))
         last = folder.generator_file(state.images_seen)
         if not (state.finished and from_rank0(last.exists)):  # else it is called again
@@ -305,5 +306,7 @@ def check_unchanged(folder: RunFolder, config: TrainConfig) -> None:
         network = dataclasses.replace(config.network, label_dim=stored.network.label_dim)
         config = dataclasses.replace(config, network=network)
     if stored is not None and (different := differences(stored, config)):
-        what = f"{folder.path} is a run of another configuration ({'; '.join(different)})"
-        raise ValueError(f"{what}; choose another --out, or the options of that run")
+        raise ValueError(
+            f"{folder.path} is a run of another configuration ({'; '.join(different)}); choose "
+            "another --out, or the options of that run"
+        )

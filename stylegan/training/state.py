@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -64,14 +65,22 @@ class TrainState:
             network.recompute_blocks = config.checkpoint_activations
 
         average = copy.deepcopy(generator).requires_grad_(False).eval()
-        networks = (generator, discriminator)
-        betas, eps = (config.adam_beta1, config.adam_beta2), config.adam_eps
-        g_adam, d_adam = (Adam(each.parameters(), betas=betas, eps=eps) for each in networks)
-        kind, scaled = torch.device(device).type, config.precision == "fp16"
-        g_scaler, d_scaler = (torch.amp.GradScaler(kind, enabled=scaled) for _ in networks)
-        moved = (*networks, average, g_adam, d_adam, g_scaler, d_scaler)
-        strength = Strength(config.augment, config.augment.first)
-        return cls(config, *moved, strength, torch.zeros(2, 2, dtype=torch.int64, device=device))
+        adam = partial(Adam, betas=(config.adam_beta1, config.adam_beta2), eps=config.adam_eps)
+        scaler = partial(
+            torch.amp.GradScaler, torch.device(device).type, enabled=config.precision == "fp16"
+        )
+        return cls(
+            config=config,
+            generator=generator,
+            discriminator=discriminator,
+            generator_ema=average,
+            g_optimizer=adam(generator.parameters()),
+            d_optimizer=adam(discriminator.parameters()),
+            g_scaler=scaler(),
+            d_scaler=scaler(),
+            strength=Strength(config.augment, config.augment.first),
+            skips=torch.zeros(2, 2, dtype=torch.int64, device=device),
+        )
 
     @property
     def device(self) -> torch.device:
@@ -122,9 +131,8 @@ class TrainState:
         growth = payload["growth"]
         self.growth = None if growth is None else (growth[0], growth[1])
         self.stage_networks = None
-        if "strength" in payload:  # files of before have none, and no augmentation
-            self.strength = Strength(self.config.augment, **payload["strength"])
+        self.strength = Strength(self.config.augment, **payload["strength"])
         self.scores = [dict(scores) for scores in payload["scores"]]
-        self.lineage = from_plain(payload.get("lineage", ()))
+        self.lineage = from_plain(payload["lineage"])
         self.position = Position(**{f.name: payload[f.name] for f in dataclasses.fields(Position)})
         self.skips.copy_(torch.tensor([payload[name] for name in SKIPS]).view(2, 2))
