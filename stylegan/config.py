@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_origin
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 
 from stylegan.augment import AugmentConfig
 from stylegan.lineage import SECTION as LINEAGE
@@ -20,7 +20,9 @@ from stylegan.ranges import AtLeast0, Count, Decay, Positive, Probability, Range
 from stylegan.schedule import (
     MIN_RESOLUTION,
     ScheduleConfig,
+    at_resolution,
     check_resolution,
+    check_table,
     official_batch_sizes,
     phases,
 )
@@ -28,6 +30,13 @@ from stylegan.toml import parse_override, read_toml, toml_value
 
 PACKAGE = Path(__file__).parent
 AUTO = "auto"  # the name of a configuration that `fitting.choose` makes
+# Tags, so that a fault of one kind is not told as a fault of the other.
+NUMBER = "(number)"
+TABLE = "(table)"
+NumberOrTable = Annotated[
+    Annotated[AtLeast0, Tag(NUMBER)] | Annotated[Mapping[int, AtLeast0], Tag(TABLE)],
+    Discriminator(lambda value: TABLE if isinstance(value, Mapping) else NUMBER),
+]
 LARGEST = 10**12  # of any number but the seed
 
 
@@ -65,7 +74,8 @@ class TrainConfig:
     generator_loss: str = "nonsaturating"
     # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp
     discriminator_loss: str = "logistic"
-    r1_gamma: AtLeast0 = 10.0  # weight of R1, the penalty on gradients at reals; 0 = off
+    # weight of R1, the penalty on gradients at reals; a number, or by resolution; 0 = off
+    r1_gamma: NumberOrTable = 10.0
     # compute R1 in every n-th step, n times as strong; other penalties in every step
     r1_interval: Count = 1
     r2_gamma: AtLeast0 = 0.0  # weight of R2, the same penalty at fakes; 0 = off
@@ -103,6 +113,14 @@ class TrainConfig:
         check_ranges(self)
         if self.freeze_d:
             check_resolution(self.freeze_d, self.network.resolution, name="freeze_d")
+        if isinstance(self.r1_gamma, Mapping):
+            check_table("r1_gamma", self.r1_gamma, self.schedule.start)
+
+    def r1_gamma_at(self, resolution: int) -> float:
+        """The weight of R1 while the network has that resolution."""
+        if isinstance(self.r1_gamma, Mapping):
+            return at_resolution(self.r1_gamma, resolution)
+        return self.r1_gamma
 
 
 SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
@@ -271,7 +289,7 @@ def build_config(
 
 def explain(fault: Mapping[str, Any]) -> str:
     """A fault that pydantic found, with the name of the option and its value in TOML."""
-    where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
+    where = ".".join(str(part) for part in fault["loc"] if part not in ("[key]", NUMBER, TABLE))
     message = str(fault["msg"]).removeprefix("Value error, ")
     value = fault["input"]
     if fault["type"] == "json_invalid":  # of JSON that `json.dumps` has written

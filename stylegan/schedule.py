@@ -44,6 +44,15 @@ def at_resolution(table: Mapping[int, Value], resolution: int) -> Value:
     return table[max(r for r in table if r <= resolution)]
 
 
+def check_table(name: str, table: Mapping[int, float], start: int) -> None:
+    """ValueError unless the table is by resolution and has an entry for `start`, where training
+    starts."""
+    for resolution in table:
+        check_resolution(resolution, name=f"{name}: resolution")
+    if min(table, default=math.inf) > start:
+        raise ValueError(f"{name} has no entry for resolution {start}, where training starts")
+
+
 def official_batch_sizes(num_processes: int) -> dict[int, int]:
     """The official table of the largest number of GPUs that is not above `num_processes`."""
     return dict(OFFICIAL_BATCH_SIZES[max(n for n in OFFICIAL_BATCH_SIZES if n <= num_processes)])
@@ -75,13 +84,7 @@ class ScheduleConfig:
         check_resolution(self.initial_resolution, name="initial_resolution")
         check_ranges(self)
         for name in ("batch_size", "g_lr", "d_lr", "tick_kimg"):
-            table = getattr(self, name)
-            for resolution in table:
-                check_resolution(resolution, name=f"{name}: resolution")
-            if min(table, default=math.inf) > self.start:
-                raise ValueError(
-                    f"{name} has no entry for resolution {self.start}, where training starts"
-                )
+            check_table(name, getattr(self, name), self.start)
 
     @property
     def start(self) -> int:
