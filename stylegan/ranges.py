@@ -45,7 +45,7 @@ Decay = Annotated[float, Range(least=0, below=1)]
 Count = Annotated[int, Range(least=1)]
 
 
-def check_ranges(config: object) -> None:
+def check_ranges(config: Any) -> None:
     """ValueError for a field of a dataclass, or an entry of a table by resolution, outside of the
     range that its type declares."""
     for name, declared in ranges_of(type(config)).items():
