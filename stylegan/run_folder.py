@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stylegan.disk import LOCK, check_folder, locked, unfinished_name, write_text
+from stylegan.disk import LOCK, Held, check_folder, locked, unfinished_name, write_text
 from stylegan.distributed import from_rank0
 from stylegan.lineage import SECTION, Lineage, from_plain
 from stylegan.lineage import to_toml as lineage_toml
@@ -19,6 +19,7 @@ from stylegan.toml import read_toml
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
 
+HELD: dict[Path, Held] = {}  # the folders that this process trains in, by their full path
 SAVED = {"saved", "stopped", "resume", "finished"}  # events of the log of which each needs a state
 
 
@@ -200,7 +201,8 @@ class RunFolder:
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         held.callback(remove_empty, made)  # once the lock is gone, which is a file there
         try:
-            held.enter_context(locked(self.path))
+            HELD[self.path.absolute()] = held.enter_context(locked(self.path))
+            held.callback(HELD.pop, self.path.absolute())
         except BlockingIOError as error:
             raise ValueError(
                 f"another process is training in {self.path}; wait until it has finished or "
@@ -208,6 +210,12 @@ class RunFolder:
             ) from error
         for path in self.unfinished():
             path.unlink()
+
+    def check_held(self) -> None:
+        """LostFolder if this process trains here and the folder has been renamed or removed. All
+        that a run writes asks first: what has the name now may be another run."""
+        if held := HELD.get(self.path.absolute()):
+            held.check()
 
 
 def remove_empty(folders: Sequence[Path]) -> None:

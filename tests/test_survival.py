@@ -59,6 +59,15 @@ def going(config, store, out, actions, **options):
     return state, [line for line in told if not line.startswith(usual)], stopped_by
 
 
+def names(folder):
+    return sorted(path.name for path in folder.rglob("*"))
+
+
+def at(images_seen, action):
+    """Reports by which `action` is called after the step that ends at that image."""
+    return lambda progress: action() if progress.images_seen == images_seen else None
+
+
 def states(out):
     return [images_of(path) for path in RunFolder(out).states()]
 
@@ -129,6 +138,35 @@ def test_two_processes_do_not_train_in_one_folder(store, begun):
     state = run(tiny_config(), store, begun)  # the lock has gone with its process
     assert state.finished
     assert not (begun / "state-000000144.partial").exists()
+
+
+@pytest.mark.parametrize("successor", [True, False])
+def test_a_run_whose_folder_was_renamed_ends_and_leaves_what_has_its_name_now_alone(
+    successor, store, stopped, tmp_path
+):
+    out, old = tmp_path / "run", tmp_path / "old"
+
+    def rename():
+        out.rename(old)
+        if successor:
+            shutil.copytree(stopped, out)
+            (out / ".lock").touch()  # another process trains there
+
+    told = []
+    with pytest.raises(OSError, match=r"run was renamed or removed while .* left alone whatever"):
+        run(tiny_config(), store, out, tensorboard=True, tell=told.append, report=at(60, rename))
+    lines = (old / "log.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["images_seen"] == 60
+    assert states(old) == [40] and not any("could not write" in line for line in told)
+    if successor:
+        (out / ".lock").unlink()  # which is there still
+        assert names(out) == names(stopped) and contents(out) == {
+            out / path.relative_to(stopped): content for path, content in contents(stopped).items()
+        }
+    else:
+        assert not out.exists()
+    state = run(tiny_config(), store, old)
+    assert state.finished
 
 
 def test_the_last_states_and_milestones_stay(store, tmp_path):

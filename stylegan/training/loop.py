@@ -11,6 +11,7 @@ from torch import Tensor
 
 from stylegan import distributed
 from stylegan.data import Batch, Store, batches, process_reals
+from stylegan.disk import LostFolder
 from stylegan.distributed import from_rank0
 from stylegan.schedule import Stage
 from stylegan.training.draws import Draws, Share, draw, mirror_flags
@@ -124,6 +125,9 @@ class Loop:
                     while not state.finished:
                         self.step(signals)
                     self.finish(state.stage)
+            except LostFolder:
+                recorder.close()  # there is no log any more to say so
+                raise
             except Exception as error:
                 recorder.tell(f"stopped at image {state.images_seen}; {recorder.last_state()}")
                 recorder.end("failed", reason=str(error))
@@ -227,6 +231,6 @@ class Loop:
         recorder.write_samples(stage)
         if not all([self.evaluate(stage), recorder.write_generator(stage), recorder.write_state()]):
             what = f"the last files of {recorder.folder.path} could not be written, see above"
-            last = f"{recorder.last_state()}. Make room and give the same command again"
+            last = f"{recorder.last_state()}. Once they can be, the same command continues"
             raise OSError(f"{what}; {last}")
         recorder.end("finished")
