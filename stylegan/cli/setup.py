@@ -116,6 +116,11 @@ def resolve_setup(
         if own and not stored:
             lines += found_lines(looked_at(source, config))
         elif not (own or stored or config_name):
+            if near := run.nearly():
+                raise ValueError(
+                    f"there is no run in {readable(run.path)}; did you mean {readable(near)}? "
+                    f"--config {DEFAULT_CONFIG} begins a new one, on the bundled faces"
+                )
             lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
 
     grows_from = GROWS_AGAIN in file.keys() | named(asked)

@@ -16,7 +16,7 @@ from stylegan.data import Findings, Preparation, Store, cached_store
 from stylegan.data.cache import changes_since
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
-from stylegan.messages import count, readable
+from stylegan.messages import count, readable, reason_of
 from stylegan.ops import Precision, float32_products, has_tf32, resolved_precision
 from stylegan.run_folder import RunFolder
 from stylegan.training.interrupts import nothing_to_save
@@ -55,9 +55,9 @@ def start(
     each calls `report` with the progress at every line of the log. `workers` threads read images
     ahead. A process of several that makes no progress for `hang_minutes` ends; 0: never.
 
-    SIGINT and SIGTERM stop training after the step in progress: the state is saved, and `Stopped`,
-    a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are mistakes
-    that a user can correct; `Diverged` and `LostContact` are among them.
+    SIGINT, SIGTERM and SIGHUP stop training after the step in progress: the state is saved, and
+    `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are
+    mistakes that a user can correct; `Diverged` and `LostContact` are among them.
     """
     device = distributed.pick_device(str(device))
     folder = RunFolder(out)
@@ -124,7 +124,8 @@ def backend_flags(config: TrainConfig) -> Iterator[None]:
             yield
     finally:
         torch.backends.cudnn.benchmark = benchmark
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        if config.deterministic:  # else it is as it was; the call imports much of torch
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
         torch.set_num_threads(threads)
         if workspace is None:
             os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
@@ -190,13 +191,13 @@ def check_unchanged(folder: RunFolder, config: TrainConfig) -> None:
 def newest_state(
     folder: RunFolder, tell: Tell = lambda text: None
 ) -> tuple[Path | None, dict[str, Any]]:
-    """The newest state file that every process can read, and its payload; None before the first.
-    `tell` is called with damaged ones. ValueError if none of the files can be read: starting anew
-    would overwrite the run."""
+    """The newest state file from which every process can continue, and its payload; None before the
+    first. `tell` is called with damaged ones. ValueError if none of the files can be used: starting
+    anew would overwrite the run."""
     damaged: list[str] = []
     for path in reversed(from_rank0(folder.states)):
         try:
-            payload = on_all_ranks(partial(checkpoint.load, path, "state"))
+            payload = on_all_ranks(partial(sound_state, path))
         except (ValueError, OSError) as error:
             damaged.append(str(error))
             continue
@@ -204,12 +205,24 @@ def newest_state(
             tell(f"{'; '.join(damaged)}; continuing from {path.name} instead")
         return path, payload
     if damaged:
-        what = f"no state of {folder.path} can be read ({'; '.join(damaged)})"
+        what = f"no state of {folder.path} can be used ({'; '.join(damaged)})"
         raise ValueError(f"{what}; put a sound copy back, or choose another --out to begin anew")
     if folder.has_lost_its_states():
         what = f"{folder.path} holds results of a run, but no state-*.pt to continue from"
         raise ValueError(f"{what}; put one back, or choose another --out to begin anew")
     return None, {}
+
+
+def sound_state(path: Path) -> dict[str, Any]:
+    """The payload of a state file. ValueError if `TrainState.restore` could not take it, whatever
+    it holds."""
+    payload = checkpoint.load(path, "state")
+    try:
+        TrainState.check(payload)
+    except Exception as error:  # the values of a hostile file can raise almost anything
+        reason = readable(reason_of(error), 1000)
+        raise ValueError(f"{path} cannot be continued: {reason}") from error
+    return payload
 
 
 def keep_threads(payload: Mapping[str, Any], device: torch.device) -> list[str]:
@@ -256,13 +269,12 @@ def resume(
             "with the same data, or begin another run from its weights: --init-from "
             f"{readable(folder.path)} --out OTHER"
         )
-    try:
-        if different := differences(from_dict(payload["config"]), config):
-            raise ValueError(f"it is of a run of another configuration ({'; '.join(different)})")
-        state.restore(payload)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path} cannot be continued: {reason}") from error
+    if different := differences(from_dict(payload["config"]), config):
+        raise ValueError(
+            f"{path} cannot be continued: it is of a run of another configuration "
+            f"({'; '.join(different)})"
+        )
+    state.restore(payload)
     pairs = {  # older files lack some
         "processes": (payload.get("processes"), distributed.world_size()),
         "threads": (payload.get("threads"), torch.get_num_threads()),
