@@ -111,6 +111,7 @@ def train(
     from stylegan import training
     from stylegan.data import cached_store
     from stylegan.distributed import on_all_ranks, process_group
+    from stylegan.metrics.engine import parse, require
     from stylegan.metrics.evaluation import evaluation_of
     from stylegan.run_folder import RunFolder
     from stylegan.training.interrupts import nothing_to_save
@@ -120,7 +121,7 @@ def train(
     if debug:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
         torch.autograd.set_detect_anomaly(True)
-    if metrics_every and not names:
+    if metrics_every and names is None:
         raise ValueError("--metrics-every needs --metrics: what to measure")
     chosen = common.use_device(device)
     run = RunFolder(out or usual_folder(config_name, data))
@@ -133,6 +134,9 @@ def train(
         if dry_run:
             show_plan(setup, run, chosen)
             return
+        tools, bars = common.measuring_tools(weights), common.image_bars()
+        if names is not None:  # what is missing is told now, not at the first measurement
+            require(parse(names), tools, chosen)
         check_unchanged(run, setup.config)  # before images are prepared
         begun = run.saved()
         with progress_bar("img") as progress:
@@ -147,8 +151,10 @@ def train(
         config = fit_to_data(setup.config, store)
         if setup.own and not begun:
             print_hint(*advice(store.num_images, config, started=setup.start is not None))
-        tools, bars = common.measuring_tools(weights), common.image_bars()
-        measured = run, config.data.mirror, store, tools, bars
+        evaluation = None
+        if names is not None:
+            measured = run, config.data.mirror, store, tools, bars
+            evaluation = evaluation_of(names, metrics_every, *measured)
         try:
             with status_line(config) as report:
                 state = training.start(
@@ -157,7 +163,7 @@ def train(
                     run.path,
                     device=chosen,
                     init_from=setup.start or given["init_from"],
-                    evaluation=evaluation_of(names, metrics_every, *measured) if names else None,
+                    evaluation=evaluation,
                     tell=print_hint,
                     report=report,
                     hang_minutes=hang_minutes,
