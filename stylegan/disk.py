@@ -175,6 +175,27 @@ def locked(folder: Path) -> Iterator[Held]:
         lock.release()
 
 
+def what_begins_with(start: bytes) -> str:
+    """What a file is in place of the one that was to be fetched, where its first bytes tell: the
+    end of "it is ..."; "" if they do not."""
+    text = start.lstrip(b"\xef\xbb\xbf \t\r\n")[:64].lower()
+    if not start:
+        return "empty"
+    if text.startswith(b"version https://git-lfs"):
+        return "a pointer of Git LFS: `git lfs pull` fetches the file itself"
+    if text.startswith((b"<!doctype html", b"<html")):
+        return "a web page: the address of the file itself is another"
+    return ""
+
+
+def refuse_mistaken(path: Path) -> None:
+    """ValueError if a file is empty, a web page, or stands for one that is elsewhere."""
+    with open(path, "rb") as file:
+        what = what_begins_with(file.read(512))
+    if what:
+        raise ValueError(f"{path} is {what}")
+
+
 def check_file(path: Path, *, overwrite: bool, endings: Iterable[str] = ()) -> None:
     """ValueError unless a file may be written to `path`: it must be new unless `overwrite`, and end
     in one of `endings`, if there are any."""

@@ -13,6 +13,7 @@ from typing import IO, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, features
 
+from stylegan.disk import what_begins_with
 from stylegan.messages import readable, reason_of
 
 from .color import to_srgb
@@ -101,9 +102,9 @@ def reading(name: str) -> Iterator[None]:
 def open_image(file: IO[bytes], name: str) -> Image.Image:
     """The image in a file; its pixels are not decoded yet."""
     with reading(name):
-        start = file.read(16)
-        if not start:
-            raise ValueError("the file is empty")
+        start = file.read(512)
+        if what := what_begins_with(start):
+            raise ValueError(f"the file is {what}")
         image = opened(file, start)
         width, height = image.size
         if width * height > MAX_PIXELS:

@@ -16,6 +16,7 @@ from typing import IO, Any, ClassVar
 import numpy as np
 from PIL import Image
 
+from stylegan.disk import refuse_mistaken
 from stylegan.messages import count, listed, readable, reason_of
 
 from . import tfrecords
@@ -334,6 +335,7 @@ def open_source(path: str | Path, *, include: Sequence[str] = ()) -> Source:
             return TFRecordSource(path, records, include)
         return FolderSource(path, include)
     if path.is_file():
+        refuse_mistaken(path)
         is_record = path.suffix == ".tfrecords"
         return TFRecordSource(path, [path], include) if is_record else ZipSource(path, include)
     raise FileNotFoundError(f"there is no folder, zip or store at {readable(path)}; {SEE}")

@@ -275,6 +275,8 @@ class Generator(nn.Module):
         "random" draws from torch's global generator at every call (`sampling.generate` draws from
         each seed instead), "none" leaves noise out; or one map per layer.
         """
+        if not len(z):
+            raise ValueError("z has no rows, so there is nothing to make")
         if self.loaded is not None:
             shown = self.loaded.adjusted(resolution=resolution, alpha=alpha)
             resolution = shown.resolution

@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 from typing import Literal
 
-from stylegan.disk import check_file, check_folder
+from stylegan.disk import check_file, check_folder, refuse_mistaken
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENCE, bundled_name
 from stylegan.files.formats import own
@@ -33,6 +33,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
         )
     if not path.is_file():  # a pipe or a device would be read for ever
         raise ValueError(f"{path} is neither a file nor a folder")
+    refuse_mistaken(path)
     if own.is_safetensors(path):
         return own.load_safetensors(path, name=name)
     if checkpoint.is_npz(path):
