@@ -54,11 +54,13 @@ def resolve_setup(
     device: str,
     memory: float = math.inf,
     cores: int = 1,
+    processes: int | None = None,
 ) -> TrainSetup:
     """The configuration and the data: those of the run that has begun, except what is asked.
 
     `overrides` are those of `-o`, `options` all others by their names (None or False: not given).
-    `device` is its type, `memory` in bytes and `cores` are those of a process. With weights to
+    `device` is its type, `memory` in bytes and `cores` are those of a process, of which there are
+    `processes`, by default as many as there are now. With weights to
     start from and no configuration asked for, the network has their sizes; growth begins where
     theirs has ended.
     """
@@ -100,7 +102,9 @@ def resolve_setup(
         ]
     if start and config_name in (None, AUTO):
         asked = [*as_options(sizes(start, width=width)), *asked]
-    processes = stored.schedule.num_processes if stored else distributed.world_size()
+    processes = processes or distributed.world_size()
+    if stored:
+        processes = stored.schedule.num_processes
 
     if name == AUTO:
         found = looked_at(source, load_config(None, [*implied(asked), *asked]))

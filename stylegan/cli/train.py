@@ -66,6 +66,9 @@ if TYPE_CHECKING:
 @options.DEVICE
 @options.count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
+@options.count_option(
+    "--processes", "With --dry-run: plan for so many GPUs, which need not be here."
+)
 @click.option("--preflight/--no-preflight", default=True, help="Try steps before training.")
 @options.number_option(
     "--hang-minutes", "End a hanging process, if there are several; 0 = never.", 30, 0, 10_080
@@ -90,6 +93,7 @@ def train(
     strict: bool,
     device: str,
     dry_run: bool,
+    processes: int | None,
     hang_minutes: float,
     names: str | None,
     metrics_every: float | None,
@@ -105,6 +109,7 @@ def train(
     stylegan train --data photos/ --out runs/mine
     stylegan train --out runs/mine --kimg 200        longer
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
+    stylegan train --data photos/ --config ffhq-1024 --dry-run --processes 8 --device cuda
     """
     import torch
 
@@ -123,9 +128,16 @@ def train(
         torch.autograd.set_detect_anomaly(True)
     if metrics_every and names is None:
         raise ValueError("--metrics-every needs --metrics: what to measure")
-    chosen = common.use_device(device)
     run = RunFolder(out or usual_folder(config_name, data))
     given["crop"] = options.crop_of(given["crop"], aspect)
+    if processes is not None:
+        if not dry_run:
+            raise click.UsageError("--processes needs --dry-run; torchrun starts processes")
+        if device != "cuda":
+            raise click.UsageError("--processes plans for GPUs: add --device cuda")
+        show_published_plan(run, processes, config_name, data, overrides, given)
+        return
+    chosen = common.use_device(device)
     with nothing_to_save(), process_group(chosen, hang_minutes):
         asked = run, config_name, data, overrides, given
         machine = chosen.type, *memory_and_cores(chosen)
@@ -175,33 +187,80 @@ def train(
         if first_process() and not (run.report_file.exists() and state.images_seen == begun):
             write_page(run.path, chosen)
         label = store.label_names[0] if config.network.label_dim else None
-        print_hint(*closing_lines(run, config, label))
+        print_hint(*closing_lines(run, config, label, store.num_images))
 
 
 def show_plan(setup: "TrainSetup", run: "RunFolder", device: "torch.device") -> None:
     """Print what would be left out, and the whole plan. Nothing is written."""
-    from stylegan.data.check import grouped
     from stylegan.schedule import coming
     from stylegan.training.preflight import Trial, outlook, plan_lines
     from stylegan.training.run import (
         backend_flags,
-        fit_to_data,
         keep_threads,
         newest_state,
         with_precision,
     )
 
-    found = looked_at(setup.source, setup.config, decode=True)
-    config = with_precision(fit_to_data(setup.config, found), device, run)
-    print_hint(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
-    if setup.own:
-        print_hint(*advice(found.num_good, config, started=setup.start is not None))
+    config = with_precision(config_shown(setup), device, run)
     begun = run.saved()
     with backend_flags(config):
         kept = keep_threads(newest_state(run)[1] if begun else {}, device)
-        trial = Trial(config, device).run(coming(config.schedule, 0), choose_threads=not begun)
-    plan = plan_lines(config, trial.costs, device)
+        with common.working("trying steps"):
+            trial = Trial(config, device).run(coming(config.schedule, 0), choose_threads=not begun)
+    plan = [*plan_lines(config, trial.costs, device), batch_line(config)]
     print_hint(*plan, *kept, *trial.threads, *outlook(trial, begun))
+
+
+def show_published_plan(
+    run: "RunFolder",
+    processes: int,
+    config_name: str | None,
+    data: Path | None,
+    overrides: tuple[str, ...],
+    given: dict[str, Any],
+) -> None:
+    """As `show_plan` for GPUs that are not here: nothing is tried."""
+    import torch
+
+    from stylegan.config import check_batches
+    from stylegan.training.preflight import plan_lines
+    from stylegan.training.published import MEMORY_OF_V100, published_costs, published_outlook
+
+    machine = {"memory": MEMORY_OF_V100, "processes": processes}
+    setup = resolve_setup(run, config_name, data, overrides, given, "cuda", **machine)
+    print_hint(*setup.lines)
+    config = config_shown(setup)
+    check_batches(config, processes)
+    costs = published_costs(config, processes)
+    *rows, _ = plan_lines(config, costs, torch.device("meta"))
+    legend = f"precision {config.precision}; ~ = scaled from the published times of V100s"
+    print_hint(*rows, legend, batch_line(config))
+    print_hint(*published_outlook(config, costs, processes, run.saved()))
+
+
+def config_shown(setup: "TrainSetup") -> "TrainConfig":
+    """The configuration of a plan, fitted to the data, of which is printed what to know."""
+    from stylegan.data.check import grouped
+    from stylegan.training.run import fit_to_data
+
+    found = looked_at(setup.source, setup.config, decode=True)
+    config = fit_to_data(setup.config, found)
+    print_hint(*found.notes, *(f"left out: {line}" for line in grouped(found.skipped)))
+    if setup.own:
+        print_hint(*advice(found.num_good, config, started=setup.start is not None))
+    return config
+
+
+def batch_line(config: "TrainConfig") -> str:
+    """Where the batches of a plan come from."""
+    from stylegan.messages import count
+    from stylegan.schedule import official_batch_sizes
+
+    processes = config.schedule.num_processes
+    if config.schedule.batch_size == official_batch_sizes(processes):
+        line = f"batches: the official ones for {count(processes, 'process')}, all together; they"
+        return f"{line} follow the number of processes with which a run begins"
+    return "batches: of all processes together, whatever their number"
 
 
 def write_page(out: Path, device: "torch.device") -> None:
@@ -216,8 +275,15 @@ def write_page(out: Path, device: "torch.device") -> None:
         say(f"the report of {out} could not be written: {error}")
 
 
-def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) -> list[str]:
-    """How to look at a finished run, use it, go on and measure; how good it is."""
+def closing_lines(
+    run: "RunFolder", config: "TrainConfig", label: str | None, images: int
+) -> list[str]:
+    """How to look at a finished run, use it, go on and measure, with few samples for few images;
+    how good it is."""
+    from stylegan.metrics import default_names
+
+    few = ",".join(f"{name}1k" for name in default_names().split(","))
+    how = f" --metrics {few}" if images < FEW_TO_MEASURE else ""
     path, longer = shlex.quote(str(run.path)), f"{2 * config.schedule.total_kimg:.10g}"
     of_class = f" --class {shlex.quote(label)}" if label else ""
     return [
@@ -226,7 +292,7 @@ def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) ->
         f"film:      stylegan video walk {path} --out walk.webp",
         f"play:      stylegan explore {path}",
         f"go on:     stylegan train --out {path} --kimg {longer}",
-        f"measure:   stylegan metrics {path}",
+        f"measure:   stylegan metrics {path}{how}",
         "No loss tells how good it is: compare samples/ with reals.png, or measure.",
     ]
 
@@ -273,6 +339,7 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
             bar.close()
 
 
+FEW_TO_MEASURE = 2000  # training images; metrics take 5,000 samples and more by default
 SHORT = {  # what comes first, in this order
     "d/real_signs": "r_t",
     "augment/probability": "p",

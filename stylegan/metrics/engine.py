@@ -42,7 +42,7 @@ class Kind:
 INCEPTION_IMAGES = 50_000
 EFF_IMAGES = 5_000
 PATHS = 100_000
-KINDS: Mapping[str, Kind] = {
+KINDS: dict[str, Kind] = {  # a script may add its own
     "fid": Kind(
         measure=INCEPTION.measure,
         needs=inception,
@@ -283,7 +283,7 @@ def require(requests: Sequence[Request], tools: Tools, device: torch.device) -> 
 
 def why_not_measured(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError):
-        return f"the library {error.name} is missing; pip install -e '.[metrics]'"
+        return f"the library {error.name} is missing; pip install torch-fidelity torchmetrics"
     return reason_of(error)
 
 

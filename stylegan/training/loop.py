@@ -145,9 +145,10 @@ class Loop:
         metrics = train_step(state, reals, labels, stage, draws)
         state.strength.adapt()
         self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
-        periodic = self.periodic(stage.tick_kimg)
-        # After the last step only a due log is written here; `finish` writes the files.
-        for kimg, action in periodic[:1] if state.finished else periodic:
+        # The steps for which the schedule was read may go a little beyond the end, where `finish`
+        # writes all of this: a log line or a measurement of a few images more would mislead.
+        is_over = state.images_seen >= state.config.schedule.total_images
+        for kimg, action in [] if is_over else self.periodic(stage.tick_kimg):
             images = max(round(1000 * kimg), 1)
             if state.images_seen // images > before // images:
                 action(stage)
@@ -156,8 +157,8 @@ class Loop:
             self.answer(signals)
 
     def periodic(self, tick_kimg: float) -> list[tuple[float, Callable[[Stage], object]]]:
-        """What is done every so many thousand images. The log comes first: `step` takes it alone at
-        the end. The state comes last, so that whatever a kill has left undone is done again."""
+        """What is done every so many thousand images. The state comes last, so that whatever a kill
+        has left undone is done again."""
         files_kimg = self.state.config.snapshot_ticks * tick_kimg
         return [
             (self.state.config.log_kimg, self.log),

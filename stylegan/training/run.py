@@ -82,7 +82,9 @@ def start(
             check_unchanged(folder, config)
             newest, payload = newest_state(folder, say)
             tried = keep_threads(payload, device)
-            tried += try_out(config, device, folder) if preflight else []
+            if preflight:
+                say("trying steps at every resolution to come, for their time and memory")
+                tried += try_out(config, device, folder)
             state = TrainState.create(config, device=device)
             if newest is None:
                 lines = begin(state, folder, init_from)

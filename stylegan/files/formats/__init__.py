@@ -19,7 +19,10 @@ from stylegan.run_folder import RunFolder
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
 PROGRAMS = (".onnx", ".pt2")  # run elsewhere; they cannot be read back
 WRITTEN = (".safetensors", *PROGRAMS)
-NEEDED = {".safetensors": "safetensors", ".onnx": "onnxscript"}  # packages to write them
+NEEDED = {  # to write them: a module, and the packages that bring it and what it needs
+    ".safetensors": ("safetensors", "safetensors"),
+    ".onnx": ("onnxscript", "onnx onnxscript onnxruntime"),
+}
 NoiseInput = Literal["input", "const", "none"]
 
 
@@ -94,16 +97,16 @@ def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> N
         check_folder(path)
         if RunFolder.of(path):
             raise ValueError(f"{path} is a run; choose a folder of its own for the Hub")
-        check_installed("a folder for the Hub", "huggingface_hub")
+        check_installed("a folder for the Hub", "huggingface_hub", "huggingface-hub safetensors")
         return
     check_file(path, overwrite=overwrite, endings=WRITTEN)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
         raise ValueError(f"a {ending} file holds weights, for every noise; leave noise out")
     if ending in NEEDED:
-        check_installed(f"{ending} files", NEEDED[ending])
+        check_installed(f"{ending} files", *NEEDED[ending])
 
 
-def check_installed(product: str, package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise ValueError(f'writing {product} needs {package}: pip install -e ".[export]"')
+def check_installed(product: str, module: str, packages: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(f"writing {product} needs {module}: pip install {packages}")
