@@ -212,6 +212,21 @@ def test_a_run_whose_folder_was_renamed_ends_and_leaves_what_has_its_name_now_al
     assert state.finished
 
 
+def test_a_run_whose_files_were_removed_while_it_trained_can_be_continued(store, whole, tmp_path):
+    out = tmp_path / "run"
+
+    def clear():
+        for path in out.iterdir():
+            if path.is_file():
+                path.unlink()
+
+    actions = {60: clear, 100: lambda: signal.raise_signal(signal.SIGINT)}
+    going(tiny_config(), store, out, actions)
+    assert states(out) == [80, 100] and (out / "data.txt").is_file()
+    state = run(tiny_config(), store, out)
+    assert differing(state.to_payload(), whole[1].to_payload()) == []
+
+
 def test_the_last_states_and_milestones_stay(store, tmp_path):
     config = tiny_config(keep_states=2, milestone_kimg=0.06)
     run(config, store, tmp_path / "run")

@@ -24,6 +24,7 @@ HEIC_NAMES = (".heic", ".heics", ".heif", ".heifs", ".hif")
 # After the size of the first box of a file: HEIF's brands, as ISO/IEC 23008-12 lists them.
 HEIC_START = re.compile(rb"....ftyp(heic|heix|heim|heis|hevc|hevx|mif1|msf1)", re.DOTALL)
 TIFF_BITS, TIFF_MEANING, TIFF_PLANES, TIFF_PALETTE = 258, 262, 284, 320  # tags of TIFF 6.0
+TIFF_SIGNS, SIGNED = 339, 2  # which sort of numbers, and the sort that has no known range
 SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -138,6 +139,9 @@ def check_pixels(image: Image.Image) -> None:
     largest = max(bits) if isinstance(bits, tuple) else bits
     if largest not in (1, 2, 4, 8, 16):
         raise ValueError(f"TIFF of {largest} bits a channel; save it with 8 or 16 bits")
+    signs = image.tag_v2.get(TIFF_SIGNS, 1)
+    if SIGNED in (signs if isinstance(signs, tuple) else (signs,)):
+        raise ValueError("TIFF of signed numbers; save it with unsigned ones")
     if largest == 16 and in_planes == 2 and len(image.getbands()) > 1:
         raise ValueError("TIFF of 16 bits in separate planes; save it with interleaved channels")
 

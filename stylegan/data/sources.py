@@ -185,6 +185,11 @@ class FileSource(Source):
         return of_classes([first_folder(name) for name in relative])
 
 
+class Gone(Exception):
+    """A file of a folder was removed, or its drive was taken away, while the folder was read: not a
+    picture that cannot be used, or what is left would pass for the whole."""
+
+
 class FolderSource(FileSource):
     """Images in a folder and its sub-folders."""
 
@@ -197,7 +202,16 @@ class FolderSource(FileSource):
 
     def open(self, name: str) -> IO[bytes]:
         path = self.path / name
-        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe or a device might never end
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            if path.is_symlink():  # to nowhere, and was so when it was listed
+                raise
+            raise Gone(
+                f"{readable(name)} was in {readable(self.path)} and is not there any more "
+                f"({reason_of(error)}): give the same command again when no file changes"
+            ) from error
+        if not stat.S_ISREG(mode):  # reading a pipe or a device might never end
             raise ValueError(f"{name}: not a regular file")
         return open(path, "rb")
 
