@@ -77,7 +77,7 @@ def leave_out(*names: str) -> None:
 def genforce(settings: dict[str, Any]) -> Trial:
     """`StyleGANRunner.train_step` of runners/stylegan_runner.py, with its demo's options."""
     prepare(settings)
-    leave_out("torchvision.models.utils", "cv2", "lmdb")
+    leave_out("torchvision.models.utils", "bs4", "cv2", "lmdb")
     build_model = import_module("models").build_model
     runners = import_module("runners")
     runner = object.__new__(runners.StyleGANRunner)  # without its folders, logs and processes
@@ -112,6 +112,7 @@ def genforce(settings: dict[str, Any]) -> Trial:
     reals, average = reals_of(settings), networks["generator_smooth"].eval()
     return Trial(
         lambda: runner.train_step({"image": reals()}),
+        settings.get("device", "cpu"),
         sample=lambda z: average(z, randomize_noise=True)["image"],
     )
 
@@ -147,7 +148,8 @@ def huangzh13(settings: dict[str, Any]) -> Trial:
         gan.optimize_generator(z, images, depth, 1.0)
 
     average = gan.gen_shadow.eval()
-    return Trial(once, sample=lambda z: average(z, depth, 1.0))
+    device = settings.get("device", "cpu")
+    return Trial(once, device, sample=lambda z: average(z, depth, 1.0))
 
 
 def rosinality(settings: dict[str, Any]) -> Trial:
@@ -188,14 +190,16 @@ def rosinality(settings: dict[str, Any]) -> Trial:
     train: Callable[..., None] = program["train"]
     threading.Thread(target=train, args=(args, None, generator, discriminator), daemon=True).start()
     average, step = program["g_running"], int(math.log2(size)) - 2
-    return Trial(turns.once, sample=lambda z: average(z, step=step, alpha=1))
+    device = settings.get("device", "cpu")
+    return Trial(turns.once, device, sample=lambda z: average(z, step=step, alpha=1))
 
 
 def generation(settings: dict[str, Any]) -> Trial:
     """Images of the average generator of the program that the folder `other` is named after."""
     sample = globals()[Path(settings["other"]).name](settings).sample
-    z = torch.randn(settings["batch"], 512)
-    return Trial(torch.inference_mode()(lambda: sample(z)))
+    device = settings.get("device", "cpu")
+    z = torch.randn(settings["batch"], 512).to(device)
+    return Trial(torch.inference_mode()(lambda: sample(z)), device)
 
 
 class Repeated:
