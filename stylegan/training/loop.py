@@ -145,9 +145,11 @@ class Loop:
         metrics = train_step(state, reals, labels, stage, draws)
         state.strength.adapt()
         self.recorder.meter.add(metrics, stage.batch_size, self.feed.waited)
-        # The steps for which the schedule was read may go a little beyond the end, where `finish`
-        # writes all of this: a log line or a measurement of a few images more would mislead.
+        # The steps for which the schedule was read may go a little beyond the end, after which
+        # `finish` writes all files: measurements and log lines of a few images more would mislead.
         is_over = state.images_seen >= state.config.schedule.total_images
+        if state.finished:
+            self.log(stage)
         for kimg, action in [] if is_over else self.periodic(stage.tick_kimg):
             images = max(round(1000 * kimg), 1)
             if state.images_seen // images > before // images:
