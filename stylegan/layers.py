@@ -56,6 +56,9 @@ class Equalized(nn.Module):
         self.weight = nn.Parameter(torch.randn(shape).mul_(initial_std))
         self.bias = nn.Parameter(torch.zeros(num_biases)) if num_biases else None
 
+    def extra_repr(self) -> str:
+        return f"weight {tuple(self.weight.shape)}, bias={self.bias is not None}"
+
 
 class EqualizedLinear(Equalized):
     """Linear layer with an equalized learning rate; weight (out, in)."""

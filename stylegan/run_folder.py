@@ -1,6 +1,7 @@
 """A run folder: the names of its files, their numbers, which are kept, and who may train in it."""
 
 import contextlib
+import difflib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stylegan.disk import LOCK, check_folder, locked, unfinished_name, write_text
+from stylegan.disk import LOCK, Held, check_folder, locked, unfinished_name, write_text
 from stylegan.distributed import from_rank0
 from stylegan.lineage import SECTION, Lineage, from_plain
 from stylegan.lineage import to_toml as lineage_toml
@@ -19,6 +20,8 @@ from stylegan.toml import read_toml
 if TYPE_CHECKING:
     from stylegan.config import TrainConfig
 
+HELD: dict[Path, Held] = {}  # the folders that this process trains in, by their full path
+CONFIG = "config.toml"
 SAVED = {"saved", "stopped", "resume", "finished"}  # events of the log of which each needs a state
 
 
@@ -27,7 +30,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.config_file = self.path / "config.toml"  # complete; it marks a run
+        self.config_file = self.path / CONFIG  # complete; it marks a run
         self.log_file = self.path / "log.jsonl"
         self.metrics_file = self.path / "metrics.jsonl"
         self.data_file = self.path / "data.txt"  # where its images are
@@ -44,6 +47,17 @@ class RunFolder:
         path = Path(source)
         run = RunFolder(path.parent if path.is_file() else path)
         return run if run.config_file.is_file() else None
+
+    def nearly(self) -> Path | None:
+        """A run for which this name is a likely mistake of typing, where there is nothing at all:
+        one beside it, one in `runs`, or one in a folder of nearly the same name as this one's."""
+        if self.path.exists():
+            return None
+        parent = self.path.absolute().parent
+        beside = [path for path in (*parent.parent.glob("*"), Path("runs")) if path.is_dir()]
+        folders = [path for path in beside if path.name == "runs" or alike(path, parent)]
+        runs = (config.parent for folder in folders for config in folder.glob(f"*/{CONFIG}"))
+        return next((path for path in runs if alike(path, self.path)), None)
 
     def config(self) -> "TrainConfig":
         """The configuration of the run. FileNotFoundError where there is none."""
@@ -205,7 +219,8 @@ class RunFolder:
         made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         held.callback(remove_empty, made)  # once the lock is gone, which is a file there
         try:
-            held.enter_context(locked(self.path))
+            HELD[self.path.absolute()] = held.enter_context(locked(self.path))
+            held.callback(HELD.pop, self.path.absolute())
         except BlockingIOError as error:
             raise ValueError(
                 f"another process is training in {self.path}; wait until it has finished or "
@@ -213,6 +228,17 @@ class RunFolder:
             ) from error
         for path in self.unfinished():
             path.unlink()
+
+    def check_held(self) -> None:
+        """LostFolder if this process trains here and the folder has been renamed or removed. All
+        that a run writes asks first: what has the name now may be another run."""
+        if held := HELD.get(self.path.absolute()):
+            held.check()
+
+
+def alike(path: Path, other: Path) -> bool:
+    """Whether one name may be the other, mistyped."""
+    return bool(difflib.get_close_matches(path.name, [other.name], cutoff=0.8))
 
 
 def remove_empty(folders: Sequence[Path]) -> None:

@@ -55,11 +55,13 @@ def resolve_setup(
     device: str,
     memory: float = math.inf,
     cores: int = 1,
+    processes: int | None = None,
 ) -> TrainSetup:
     """The configuration and the data: those of the run that has begun, except what is asked.
 
     `overrides` are those of `-o`, `options` all others by their names (None or False: not given).
-    `device` is its type, `memory` in bytes and `cores` are those of a process. With weights to
+    `device` is its type, `memory` in bytes and `cores` are those of a process, of which there are
+    `processes`, by default as many as there are now. With weights to
     start from and no configuration asked for, the network has their sizes; growth begins where
     theirs has ended.
     """
@@ -104,7 +106,9 @@ def resolve_setup(
         asked["network.premultiplied"] = premultiplied
     if start and config_name in (None, AUTO):
         asked = sizes(start, width=width) | asked
-    processes = stored.schedule.num_processes if stored else distributed.world_size()
+    processes = processes or distributed.world_size()
+    if stored:
+        processes = stored.schedule.num_processes
 
     file: dict[str, Any] = {}
     if name == AUTO:
@@ -126,6 +130,11 @@ def resolve_setup(
         if is_own and not stored:
             lines += found_lines(looked_at(source, config))
         elif not (is_own or stored or config_name):
+            if near := run.nearly():
+                raise ValueError(
+                    f"there is no run in {readable(run.path)}; did you mean {readable(near)}? "
+                    f"--config {DEFAULT_CONFIG} begins a new one, on the bundled faces"
+                )
             lines.append(f"no --data, and no run in {readable(run.path)}: the bundled faces")
 
     grows_from = GROWS_AGAIN in file.keys() | asked.keys()

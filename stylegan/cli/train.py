@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from stylegan.cli.setup import TrainSetup
     from stylegan.config import TrainConfig
+    from stylegan.metrics import Tools
     from stylegan.run_folder import RunFolder
     from stylegan.training import Evaluation, Run, TrainingProgress
 
@@ -72,6 +73,9 @@ if TYPE_CHECKING:
 )
 @options.count_option("--workers", "Number of threads that read ahead.", 1, least=0, most=1000)
 @click.option("--dry-run", is_flag=True, help="Print the whole plan, train nothing.")
+@options.count_option(
+    "--processes", "With --dry-run: plan for so many GPUs, which need not be here."
+)
 @click.option("--preflight/--no-preflight", default=True, help="Try steps before training.")
 @options.number_option(
     "--hang-minutes", "End a hanging process, if there are several; 0 = never.", 30, 0, 10_080
@@ -96,6 +100,7 @@ def train(
     strict: bool,
     device: str,
     dry_run: bool,
+    processes: int | None,
     hang_minutes: float,
     names: str | None,
     metrics_every: float | None,
@@ -111,10 +116,12 @@ def train(
     stylegan train --data photos/ --out runs/mine
     stylegan train --out runs/mine --kimg 200        longer
     torchrun --nproc-per-node 8 train.py --data photos/ --config ffhq-1024
+    stylegan train --data photos/ --config ffhq-1024 --dry-run --processes 8 --device cuda
     """
     import torch
 
     from stylegan.distributed import on_all_ranks, process_group
+    from stylegan.metrics.engine import parse, require
     from stylegan.run_folder import RunFolder
     from stylegan.training import Run, Stopped
     from stylegan.training.interrupts import nothing_to_save
@@ -123,11 +130,18 @@ def train(
     if debug:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
         torch.autograd.set_detect_anomaly(True)
-    if metrics_every and not names:
+    if metrics_every and names is None:
         raise ValueError("--metrics-every needs --metrics: what to measure")
-    place = common.use_device(device)
     folder = RunFolder(out or usual_folder(config_name, data))
     others["crop"] = options.crop_of(others["crop"], aspect)
+    if processes is not None:
+        if not dry_run:
+            raise click.UsageError("--processes needs --dry-run; torchrun starts processes")
+        if device != "cuda":
+            raise click.UsageError("--processes plans for GPUs: add --device cuda")
+        show_published_plan(folder, processes, config_name, data, overrides, others)
+        return
+    place = common.use_device(device)
     with nothing_to_save(), process_group(place, hang_minutes):
         asked = folder, config_name, data, overrides, others
         machine = place.type, *memory_and_cores(place)
@@ -136,6 +150,9 @@ def train(
         if dry_run:
             show_plan(setup, folder, place, others["threads"])
             return
+        tools = common.measuring_tools(weights)
+        if names is not None:  # what is missing is told now, not at the first measurement
+            require(parse(names), tools, place)
         begun = folder.saved()
         try:
             with progress_bar("img") as progress:
@@ -155,7 +172,7 @@ def train(
                         started = setup.start is not None
                         print_hint(*advice(run.store.num_images, run.config, started=started))
                     state = run.train(
-                        evaluation_for(run, names, metrics_every, weights) if names else None,
+                        None if names is None else evaluation_for(run, names, metrics_every, tools),
                         report=report,
                         preflight=others["preflight"],
                         threads=others["threads"],
@@ -168,16 +185,15 @@ def train(
         if first_process() and not (folder.report_file.exists() and state.images_seen == begun):
             write_page(folder.path, place)
         label = run.store.label_names[0] if run.config.network.label_dim else None
-        print_hint(*closing_lines(folder, run.config, label))
+        print_hint(*closing_lines(folder, run.config, label, run.store.num_images))
 
 
 def evaluation_for(
-    run: "Run", names: str, every_kimg: float | None, weights: Path | None
+    run: "Run", names: str, every_kimg: float | None, tools: "Tools"
 ) -> "Evaluation":
-    """The metrics `names`, measured on the images of the run; `weights` are of feature networks."""
+    """The metrics `names`, measured on the images of the run."""
     from stylegan.metrics.evaluation import evaluation_of
 
-    tools = common.measuring_tools(weights)
     bars = common.image_bars()
     mirror = run.config.data.mirror
     return evaluation_of(names, every_kimg, run.folder, mirror, run.store, tools, bars)
@@ -187,23 +203,71 @@ def show_plan(
     setup: "TrainSetup", folder: "RunFolder", device: "torch.device", threads: int | None
 ) -> None:
     """Print what would be left out, and the whole plan. Nothing is written."""
-    from stylegan.data.check import grouped
     from stylegan.schedule import coming
     from stylegan.training.preflight import costs_of, outlook, plan_lines
     from stylegan.training.resuming import newest_state, settle_threads
-    from stylegan.training.run import backend_flags, fit_to_data, with_precision
+    from stylegan.training.run import backend_flags, with_precision
 
-    findings = looked_at(setup.source, setup.config, decode=True)
-    config = with_precision(fit_to_data(setup.config, findings), device, folder)
-    print_hint(*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped)))
-    if setup.is_own:
-        print_hint(*advice(findings.num_good, config, started=setup.start is not None))
+    config = with_precision(config_shown(setup), device, folder)
     _, payload = newest_state(folder)
     with backend_flags(config):
         notes = settle_threads(threads, payload, device)
-        costs = costs_of(config, device, coming(config.schedule, 0))
+        with common.working("trying steps"):
+            costs = costs_of(config, device, coming(config.schedule, 0))
     notes += outlook(config, costs, device, folder.saved())
-    print_hint(*plan_lines(config, costs, device), *notes)
+    print_hint(*plan_lines(config, costs, device), batch_line(config), *notes)
+
+
+def show_published_plan(
+    folder: "RunFolder",
+    processes: int,
+    config_name: str | None,
+    data: Path | None,
+    overrides: tuple[str, ...],
+    others: dict[str, Any],
+) -> None:
+    """As `show_plan` for GPUs that are not here: nothing is tried."""
+    import torch
+
+    from stylegan.config import check_batches
+    from stylegan.training.preflight import plan_lines
+    from stylegan.training.published import MEMORY_OF_V100, published_costs, published_outlook
+
+    machine = {"memory": MEMORY_OF_V100, "processes": processes}
+    setup = resolve_setup(folder, config_name, data, overrides, others, "cuda", **machine)
+    print_hint(*setup.lines)
+    config = config_shown(setup)
+    check_batches(config, processes)
+    costs = published_costs(config, processes)
+    *rows, _ = plan_lines(config, costs, torch.device("meta"))
+    legend = f"precision {config.precision}; ~ = scaled from the published times of V100s"
+    print_hint(*rows, legend, batch_line(config))
+    print_hint(*published_outlook(config, costs, processes, folder.saved()))
+
+
+def config_shown(setup: "TrainSetup") -> "TrainConfig":
+    """The configuration of a plan, fitted to the data, of which is printed what to know."""
+    from stylegan.data.check import grouped
+    from stylegan.training.run import fit_to_data
+
+    findings = looked_at(setup.source, setup.config, decode=True)
+    config = fit_to_data(setup.config, findings)
+    print_hint(*findings.notes, *(f"left out: {line}" for line in grouped(findings.skipped)))
+    if setup.is_own:
+        print_hint(*advice(findings.num_good, config, started=setup.start is not None))
+    return config
+
+
+def batch_line(config: "TrainConfig") -> str:
+    """Where the batches of a plan come from."""
+    from stylegan.messages import count
+    from stylegan.schedule import official_batch_sizes
+
+    processes = config.schedule.num_processes
+    if config.schedule.batch_size == official_batch_sizes(processes):
+        line = f"batches: the official ones for {count(processes, 'process')}, all together; they"
+        return f"{line} follow the number of processes with which a run begins"
+    return "batches: of all processes together, whatever their number"
 
 
 def write_page(out: Path, device: "torch.device") -> None:
@@ -218,8 +282,15 @@ def write_page(out: Path, device: "torch.device") -> None:
         say(f"the report of {out} could not be written: {error}")
 
 
-def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) -> list[str]:
-    """How to look at a finished run, use it, go on and measure; how good it is."""
+def closing_lines(
+    run: "RunFolder", config: "TrainConfig", label: str | None, images: int
+) -> list[str]:
+    """How to look at a finished run, use it, go on and measure, with few samples for few images;
+    how good it is."""
+    from stylegan.metrics import default_names
+
+    few = ",".join(f"{name}1k" for name in default_names().split(","))
+    metrics = f" --metrics {few}" if images < FEW_TO_MEASURE else ""
     path = shlex.quote(str(run.path))
     longer = f"{2 * config.schedule.total_kimg:.10g}"
     of_class = f" --class {shlex.quote(label)}" if label else ""
@@ -229,7 +300,7 @@ def closing_lines(run: "RunFolder", config: "TrainConfig", label: str | None) ->
         f"film:      stylegan video walk {path} --out walk.webp",
         f"play:      stylegan explore {path}",
         f"go on:     stylegan train --out {path} --kimg {longer}",
-        f"measure:   stylegan metrics {path}",
+        f"measure:   stylegan metrics {path}{metrics}",
         "No loss tells how good it is: compare samples/ with reals.png, or measure.",
     ]
 
@@ -278,6 +349,7 @@ def status_line(config: "TrainConfig") -> "Iterator[Callable[[TrainingProgress],
             bar.close()
 
 
+FEW_TO_MEASURE = 2000  # training images; metrics take 5,000 samples and more by default
 SHORT = {  # what comes first, in this order
     "d/real_signs": "r_t",
     "augment/probability": "p",

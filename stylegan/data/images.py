@@ -13,6 +13,7 @@ from typing import IO, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, TiffImagePlugin, features
 
+from stylegan.disk import what_begins_with
 from stylegan.messages import readable, reason_of
 
 from .color import to_srgb
@@ -26,6 +27,8 @@ TIFF_BITS = 258  # tags of TIFF 6.0
 TIFF_MEANING = 262
 TIFF_PLANES = 284
 TIFF_PALETTE = 320
+TIFF_SIGNS = 339  # which sort of numbers
+SIGNED = 2  # the sort that has no known range
 SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
 MAX_PIXELS = 2**27  # 11585 x 11585, half a gigabyte once decoded
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -104,9 +107,9 @@ def reading(name: str) -> Iterator[None]:
 def open_image(file: IO[bytes], name: str) -> Image.Image:
     """The image in a file; its pixels are not decoded yet."""
     with reading(name):
-        start = file.read(16)
-        if not start:
-            raise ValueError("the file is empty")
+        start = file.read(512)
+        if what := what_begins_with(start):
+            raise ValueError(f"the file is {what}")
         image = opened(file, start)
         width, height = image.size
         if width * height > MAX_PIXELS:
@@ -140,6 +143,9 @@ def check_pixels(image: Image.Image) -> None:
     largest = max(bits) if isinstance(bits, tuple) else bits
     if largest not in (1, 2, 4, 8, 16):
         raise ValueError(f"TIFF of {largest} bits a channel; save it with 8 or 16 bits")
+    signs = image.tag_v2.get(TIFF_SIGNS, 1)
+    if SIGNED in (signs if isinstance(signs, tuple) else (signs,)):
+        raise ValueError("TIFF of signed numbers; save it with unsigned ones")
     if largest == 16 and in_planes == 2 and len(image.getbands()) > 1:
         raise ValueError("TIFF of 16 bits in separate planes; save it with interleaved channels")
 

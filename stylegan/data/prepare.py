@@ -23,7 +23,7 @@ from stylegan.schedule import MAX_RESOLUTION, MIN_RESOLUTION, resolutions
 from .images import Fit, normalize, planes, premultiplied, quiet_decoding
 from .labels import Labels
 from .preparation import Preparation
-from .sources import Pictures, SequenceSource, Source, open_source, reasons_of
+from .sources import Gone, Pictures, SequenceSource, Source, open_source, reasons_of
 from .store import (
     CLASSES,
     HEADER,
@@ -285,11 +285,14 @@ def decoded(
             return Skipped(name, reason_of(error).removeprefix(f"{name}: "))
 
     workers = workers or min(os.cpu_count() or 1, 16)
-    with quiet_decoding():
-        for done, result in enumerate(map_ahead(attempt, names, workers, 2 * workers), start=1):
-            yield result
-            if progress is not None:
-                progress(done, len(names))
+    try:
+        with quiet_decoding():
+            for done, result in enumerate(map_ahead(attempt, names, workers, 2 * workers), start=1):
+                yield result
+                if progress is not None:
+                    progress(done, len(names))
+    except Gone as error:
+        raise ValueError(str(error)) from error
 
 
 def too_small(size: tuple[int, int], preparation: Preparation) -> str:

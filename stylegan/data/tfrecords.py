@@ -40,7 +40,7 @@ def pixels(path: Path, begin: int, length: int) -> np.ndarray:
     with open(path, "rb") as file:
         file.seek(begin)
         record = memoryview(file.read(length))
-    record = f"a record of {readable(path)}"
+    name = f"a record of {readable(path)}"
     try:
         features = {}
         for _, entry in parts(dict(parts(record))[1]):  # Example.features.feature
@@ -53,9 +53,9 @@ def pixels(path: Path, begin: int, length: int) -> np.ndarray:
             shape.append(number)
         data = dict(parts(dict(parts(features[b"data"]))[1]))[1]
     except (KeyError, IndexError, TypeError, ValueError):
-        raise ValueError(f"{record} is not an image with shape and data") from None
+        raise ValueError(f"{name} is not an image with shape and data") from None
     if len(shape) != 3 or shape[0] not in MODES or not 0 < math.prod(shape) == len(data):
-        raise ValueError(f"{record} has {len(data)} bytes of shape {readable(tuple(shape))}")
+        raise ValueError(f"{name} has {len(data)} bytes of shape {readable(tuple(shape))}")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 

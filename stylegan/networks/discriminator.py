@@ -97,6 +97,8 @@ class Discriminator(nn.Module):
         labels, the logits of the classes are summed with the labels as weights.
         """
         n, channels, height, width = images.shape
+        if not n:
+            raise ValueError("there are no images, so there is nothing to judge")
         if height != width or channels != self.config.image_channels:
             expected = f"(N, {self.config.image_channels}, r, r)"
             raise ValueError(f"images must be {expected}, not {tuple(images.shape)}")

@@ -233,11 +233,10 @@ class SynthesisNetwork(nn.Module):
         return images
 
     def noise_layers(self, resolution: int) -> list[Epilogue]:
-        """The layers that noise enters up to `resolution`, in order."""
-        layers: list[Epilogue] = []
-        for block in (self.input, *(self.blocks[str(r)] for r in resolutions(resolution)[1:])):
-            layers += [block.epilogue0, block.epilogue1]  # type: ignore[list-item]
-        return layers
+        """The layers that noise enters up to `resolution`, in order. They are found by their type:
+        a block of a user's own may hold one of these blocks."""
+        blocks = (self.input, *(self.blocks[str(r)] for r in resolutions(resolution)[1:]))
+        return [part for block in blocks for part in block.modules() if isinstance(part, Epilogue)]
 
     def noise_maps(self, n: int, resolution: int, noise: Noise) -> Sequence[Tensor | None]:
         """The map that enters each layer up to `resolution`: stored, drawn, given or none."""
@@ -294,6 +293,8 @@ class Generator(nn.Module):
         "random" draws from torch's global generator at every call (`sampling.generate` draws from
         each seed instead), "none" leaves noise out; or one map per layer.
         """
+        if not len(z):
+            raise ValueError("z has no rows, so there is nothing to make")
         if self.loaded is not None:
             shown = self.loaded.adjusted(resolution=resolution, alpha=alpha)
             resolution = shown.resolution
@@ -336,8 +337,9 @@ class Generator(nn.Module):
         return torch.from_numpy(np.stack(list(pictures))).permute(0, 3, 1, 2).contiguous()
 
     def broadcast(self, w: Tensor) -> Tensor:
-        """w (N, w_dim) -> ws (N, num_styles, w_dim), the same for every layer. What training does
-        instead to mix styles is in `training/step.py`."""
+        """w (N, w_dim) -> ws (N, num_styles, w_dim), the same for every layer: a view, of which
+        `clone()` makes numbers that can be changed one by one. What training does instead to mix
+        styles is in `training/step.py`."""
         return w[:, None].expand(-1, self.config.num_styles(), -1)
 
     def active_parameters(self, resolution: int, alpha: float) -> Iterator[nn.Parameter]:

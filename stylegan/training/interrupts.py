@@ -11,7 +11,7 @@ from stylegan import distributed
 from stylegan.training.state import TrainState
 
 SAVE = [signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []  # save and go on; not on Windows
-STOP = (signal.SIGINT, signal.SIGTERM)
+HANGUP = [signal.SIGHUP] if hasattr(signal, "SIGHUP") else []  # the terminal has been closed
 
 
 class Stopped(KeyboardInterrupt):
@@ -49,14 +49,16 @@ def agree(received: list[int], *, save_is_due: bool) -> Asked:
 def requests() -> Iterator[list[int]]:
     """Collects signals instead of dying of them; a second one of those that stop kills as usual."""
     received: list[int] = []
-    usual = {int(number): signal.getsignal(number) for number in STOP}
+    asked = [number for number in HANGUP if signal.getsignal(number) is not signal.SIG_IGN]
+    stop = [signal.SIGINT, signal.SIGTERM, *asked]  # under nohup a closed terminal does not
+    usual = {int(number): signal.getsignal(number) for number in stop}
 
     def remember(number: int, frame: FrameType | None) -> None:
         received.append(number)
         if number in usual:
             signal.signal(number, usual[number])
 
-    with handled((*STOP, *SAVE), remember):
+    with handled([*stop, *SAVE], remember):
         yield received
 
 

@@ -55,7 +55,10 @@ def train(
 
         due = partial(is_due, before=before, images_seen=state.images_seen)
         files_kimg = config.snapshot_ticks * stage.tick_kimg
-        if due(config.log_kimg) or state.finished:
+        # The steps for which the schedule was read may go a little beyond the end, after which
+        # `finish` writes all files: measurements and log lines of a few images more would mislead.
+        is_over = state.images_seen >= config.schedule.total_images
+        if state.finished or (due(config.log_kimg) and not is_over):
             progress = meter.read(state, stage)
             meter = Meter()
             recorder.write_progress(progress)
@@ -64,7 +67,7 @@ def train(
             health.check_logits(progress)
             if warning := health.overfitting(progress):
                 recorder.warn("overfitted", warning)
-        if not state.finished:  # else the last files follow
+        if not is_over:
             if due(stage.tick_kimg):
                 recorder.write_samples(stage)
             if evaluation and due(evaluation.every_kimg or files_kimg):
@@ -189,6 +192,6 @@ def finish(evaluation: Evaluation | None, recorder: Recorder, health: Health) ->
     if not all(written):
         raise OSError(
             f"the last files of {recorder.folder.path} could not be written, see above; "
-            f"{recorder.last_state()}. Make room and give the same command again"
+            f"{recorder.last_state()}. Once they can be, the same command continues"
         )
     recorder.end("finished")

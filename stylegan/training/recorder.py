@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from stylegan import distributed, sampling
 from stylegan.data import Store
-from stylegan.disk import atomic_file
+from stylegan.disk import LostFolder, atomic_file
 from stylegan.files import checkpoint
 from stylegan.files.formats.own import save_generator
 from stylegan.lineage import to_plain
@@ -26,7 +26,7 @@ from stylegan.training.progress import TrainingProgress
 from stylegan.training.state import TrainState
 
 if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+    from stylegan.training.curves import Curves
 
 SAMPLE_IMAGES = 32  # in the grids that a run writes
 GRID_COLUMNS = 8
@@ -35,19 +35,22 @@ RETRY_SECONDS = 60  # until a state that the disk refused is written again
 
 @dataclass
 class Recorder:
-    """Writes the files of a run, in the first process. What the disk refuses is reported."""
+    """Writes the files of a run, in the first process. What the disk refuses is reported; a folder
+    that was renamed or removed ends the run, by LostFolder."""
 
     state: TrainState
     store: Store
     folder: RunFolder
     tell: Callable[[str], None]
     tensorboard: bool
-    curves: "SummaryWriter | None" = None  # opened when first written to
+    curves: "Curves | None" = None  # opened when first written to
     refused: bool = False  # the last line of the log, by the disk
 
     def __post_init__(self) -> None:
         self.writes = distributed.rank() == 0
         self.began = self.state.images_seen
+        begun = self.folder.state_file(self.began)
+        self.last_saved = begun.name if self.began and begun.exists() else ""  # a good state
         self.save_seconds = self.state.config.save_minutes * 60  # 0: only ticks save
         self.next_save_at = time.monotonic() + self.save_seconds
         rectangle = self.store.active_rectangle
@@ -88,8 +91,11 @@ class Recorder:
             return
         text = to_line({"event": event, "time": round(time.time(), 3), **values})
         try:
+            self.folder.check_held()
             append_line(self.folder.log_file, text)
             self.refused = False
+        except LostFolder:
+            raise
         except OSError as error:
             if not self.refused:
                 self.tell(f"could not write log.jsonl: {reason_of(error)}; going on")
@@ -98,7 +104,10 @@ class Recorder:
     def attempt(self, path: Path, write: Callable[[], None]) -> bool:
         """Write; if the disk refuses, say so and go on. What was saved before stays."""
         try:
+            self.folder.check_held()
             write()
+        except LostFolder:
+            raise
         except OSError as error:
             reason = reason_of(error)
             self.tell(f"could not write {path.name}: {reason}; {self.last_state()}; going on")
@@ -107,8 +116,8 @@ class Recorder:
         return True
 
     def last_state(self) -> str:
-        files = self.folder.states()
-        return f"last good state: {files[-1].name}" if files else "no state has been saved yet"
+        saved = self.last_saved
+        return f"last good state: {saved}" if saved else "no state has been saved yet"
 
     def write_progress(self, progress: TrainingProgress) -> None:
         """A line of the log."""
@@ -146,13 +155,13 @@ class Recorder:
             return
         try:
             if self.curves is None:
-                from torch.utils.tensorboard import SummaryWriter
+                from stylegan.training.curves import Curves
 
-                # what an earlier process wrote beyond the state that this one began with is void
-                self.curves = SummaryWriter(str(self.folder.tensorboard), purge_step=self.began + 1)
-            for name, value in values.items():
-                add = self.curves.add_image if isinstance(value, Tensor) else self.curves.add_scalar
-                add(name, value, self.state.images_seen)
+                self.folder.check_held()
+                self.curves = Curves(self.folder.tensorboard, began=self.began)
+            self.curves.add(values, self.state.images_seen)
+        except LostFolder:
+            raise
         except OSError as error:
             self.tensorboard = False
             self.tell(f"no more curves in TensorBoard: {reason_of(error)}; going on without")
@@ -210,11 +219,16 @@ class Recorder:
                 "processes": distributed.world_size(),
                 "threads": torch.get_num_threads(),
             }
+            if not self.folder.config_file.is_file():  # removed, and this is no run
+                store = self.store
+                self.folder.create(config, store.origin, store.skipped, state.lineage)
             checkpoint.save(path, "state", payload)
             milestone = round(config.milestone_kimg * 1000)
             self.folder.retain_states(state.images_seen, config.keep_states, milestone)
 
         saved = self.written(path, write)
+        if saved:
+            self.last_saved = path.name
         seconds = self.save_seconds if saved else min(self.save_seconds, RETRY_SECONDS)
         self.next_save_at = began + seconds
         return saved
@@ -237,13 +251,20 @@ class Recorder:
         """An error inside is told and logged, with the state that is left."""
         try:
             yield
+        except LostFolder:
+            self.close()  # there is no log any more to say so
+            raise
         except Exception as error:
             self.tell(f"stopped at image {self.state.images_seen}; {self.last_state()}")
             self.end("failed", reason=str(error))
             raise
 
     def end(self, event: str, **values: Any) -> None:
-        self.line(event, images_seen=self.state.images_seen, **values)
+        try:
+            self.line(event, images_seen=self.state.images_seen, **values)
+        finally:
+            self.close()
+
+    def close(self) -> None:
         if self.curves is not None:
-            with suppress(OSError):  # a full disk at the end must not fail the run
-                self.curves.close()
+            self.curves.close()

@@ -14,10 +14,10 @@ from stylegan.data import Store
 from stylegan.data.cache import changes_since
 from stylegan.distributed import from_rank0, on_all_ranks
 from stylegan.files import checkpoint
-from stylegan.messages import count, readable
+from stylegan.messages import count, readable, reason_of
 from stylegan.run_folder import RunFolder
 from stylegan.threads import busy
-from stylegan.training.state import TrainState
+from stylegan.training.state import TrainState, whole
 
 if TYPE_CHECKING:
     from stylegan.files.weights import Weights
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 def newest_state(
     folder: RunFolder, tell: Callable[[str], None] = lambda text: None
 ) -> tuple[Path | None, dict[str, Any]]:
-    """The newest state file that every process can read, and its payload; None before the first.
-    `tell` is called with damaged ones. ValueError if none of the files can be read: starting anew
-    would overwrite the run."""
+    """The newest state file from which every process can continue, and its payload; None before the
+    first. `tell` is called with damaged ones. ValueError if none of the files can be used: starting
+    anew would overwrite the run."""
     damaged: list[str] = []
     for path in reversed(from_rank0(folder.states)):
         try:
-            payload = on_all_ranks(partial(checkpoint.load, path, "state"))
+            payload = on_all_ranks(partial(sound_state, path))
         except (ValueError, OSError) as error:
             damaged.append(str(error))
             continue
@@ -41,7 +41,7 @@ def newest_state(
         return path, payload
     if damaged:
         raise ValueError(
-            f"no state of {folder.path} can be read ({'; '.join(damaged)}); put a sound copy back, "
+            f"no state of {folder.path} can be used ({'; '.join(damaged)}); put a sound copy back, "
             "or choose another --out to begin anew"
         )
     if folder.has_lost_its_states():
@@ -50,6 +50,20 @@ def newest_state(
             "back, or choose another --out to begin anew"
         )
     return None, {}
+
+
+def sound_state(path: Path) -> dict[str, Any]:
+    """The payload of a state file. ValueError if `TrainState.restore` could not take it, whatever
+    it holds."""
+    payload = checkpoint.load(path, "state")
+    try:
+        TrainState.check(payload)
+        for name in ("processes", "threads"):
+            whole(name, payload[name])
+    except Exception as error:  # the values of a hostile file can raise almost anything
+        reason = readable(reason_of(error), 1000)
+        raise ValueError(f"{path} cannot be continued: {reason}") from error
+    return payload
 
 
 def settle_threads(
@@ -102,19 +116,18 @@ def resume(
     fit, or was trained on other images than the store holds."""
     config = state.config
     check_same_images(payload, store, config, folder)
-    try:
-        saved = build_config(payload["config"], unknown_parts=True)
-        if different := differences(saved, config):
-            raise ValueError(f"it is of a run of another configuration ({'; '.join(different)})")
-        state.restore(payload)
-        before_and_now = {
-            "processes": (payload["processes"], distributed.world_size()),
-            "threads": (payload["threads"], torch.get_num_threads()),
-            "batch_gpu": (folder.config().batch_gpu, config.batch_gpu),
-        }
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path} cannot be continued: {reason}") from error
+    saved = build_config(payload["config"], unknown_parts=True)
+    if different := differences(saved, config):
+        raise ValueError(
+            f"{path} cannot be continued: it is of a run of another configuration "
+            f"({'; '.join(different)})"
+        )
+    state.restore(payload)
+    before_and_now = {
+        "processes": (payload["processes"], distributed.world_size()),
+        "threads": (payload["threads"], torch.get_num_threads()),
+        "batch_gpu": (folder.config().batch_gpu, config.batch_gpu),
+    }
     changes = [
         f"{name} {before} -> {now}"
         for name, (before, now) in before_and_now.items()

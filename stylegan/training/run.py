@@ -105,6 +105,7 @@ class Run:
         newest, payload = newest_state(self.folder, self.tell)
         lines = settle_threads(threads, payload, self.device)
         if preflight:
+            self.tell("trying steps at every resolution to come, for their time and memory")
             lines += try_out(self.config, self.device, self.folder)
         state = TrainState.create(self.config, device=self.device)
         if newest is None:
@@ -202,9 +203,9 @@ def start(
     `workers` threads read images ahead. A process of several that makes no progress for
     `hang_minutes` ends; 0: never.
 
-    SIGINT and SIGTERM stop training after the step in progress: the state is saved, and `Stopped`,
-    a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are mistakes
-    that a user can correct; `Diverged` and `LostContact` are among them.
+    SIGINT, SIGTERM and SIGHUP stop training after the step in progress: the state is saved, and
+    `Stopped`, a KeyboardInterrupt, is raised. SIGUSR1 saves the state. ValueError and OSError are
+    mistakes that a user can correct; `Diverged` and `LostContact` are among them.
     """
     opened = Run.open(
         config,
@@ -247,7 +248,8 @@ def backend_flags(config: TrainConfig) -> Iterator[None]:
             yield
     finally:
         torch.backends.cudnn.benchmark = benchmark
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        if config.deterministic:  # else it is as it was; the call imports much of torch
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
         torch.set_num_threads(threads)
         if workspace is None:
             os.environ.pop("CUBLAS_WORKSPACE_CONFIG", None)
