@@ -69,11 +69,12 @@ def choose(
     """All that depends on the number of pictures, their size and the device, chosen to fit what is
     `asked`. `needed` is the memory that a step is expected to take, in bytes for each process. Also
     why the resolution is not the pictures', empty if it is."""
-    asked = implied(asked) | asked
+    asked = {**implied(asked), **asked}
     hindrance = ""
-    is_given = RESOLUTION in asked
-    resolutions = [] if is_given else schedule.resolutions(facts.possible)
-    for resolution in reversed(resolutions or [None]):
+    candidates: list[int | None] = [None]  # the one asked for
+    if RESOLUTION not in asked:
+        candidates = [*reversed(schedule.resolutions(facts.possible))]
+    for resolution in candidates:
         config = proposal(facts, asked, resolution, width)
         too_fine = resolution not in (None, schedule.MIN_RESOLUTION)
         problem = too_large(facts, config) if too_fine else ""
