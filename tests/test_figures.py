@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tiny_generators import TINY, random_generator
 from torch.testing import assert_close
 
@@ -214,3 +215,13 @@ def test_evenly_spread_places_have_both_ends():
     assert figures.evenly([0, 1, 2], 8) == [0, 1, 2]
     assert figures.evenly([], 8) == []
     assert figures.nearest([0, 10], 6) == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_picture_that_its_format_cannot_hold_is_refused_by_its_size(tmp_path):
+    for name, size, words in (
+        ("a.webp", (16_384, 1), "16384x1 pixels, and .webp takes at most 16383 a side"),
+        ("a.jpg", (1, 65_501), "1x65501 pixels, and .jpg takes at most 65500 a side"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} would have {words}"):
+            figures.save_picture(tmp_path / name, Image.new("L", size))
+    assert list(tmp_path.iterdir()) == []

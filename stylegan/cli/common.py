@@ -7,8 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,10 +41,9 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         debug = ctx.params["debug"] if self.own_debug else ctx.params.pop("debug")
-        if threading.current_thread() is threading.main_thread():  # exit removes unfinished files
-            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         try:
-            return super().invoke(ctx)
+            with ending_at_signals():
+                return super().invoke(ctx)
         except BrokenPipeError:  # nobody reads the results any more, as after `| head`
             raise
         except (ValueError, OSError) as error:
@@ -54,6 +54,45 @@ class Command(click.Command):
             raise failure from error
 
 
+class Signalled(SystemExit):
+    """SIGTERM or SIGHUP: by leaving, calls remove their unfinished files."""
+
+
+@contextmanager
+def ending_at_signals() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP end what is inside with one line and the exit code of a signal,
+    whatever fails on the way out: a library that was being imported, a terminal that is gone."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, leave)
+        hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+        if hangup and signal.getsignal(hangup) is not signal.SIG_IGN:  # as nohup does
+            signal.signal(hangup, leave)
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, Signalled) as error:
+        number = signal_behind(error)
+        if number is None:
+            raise
+        with suppress(OSError):
+            note(f"stopped by {signal.Signals(number).name}")
+        raise SystemExit(128 + number) from error
+
+
+def leave(number: int, frame: FrameType | None) -> None:
+    raise Signalled(128 + number)
+
+
+def signal_behind(error: BaseException | None) -> int | None:
+    """The signal while whose answer an error was raised, or that it is; None if there was none."""
+    while error is not None:
+        if isinstance(error, Signalled):
+            return int(str(error.code)) - 128
+        if isinstance(error, KeyboardInterrupt):
+            return signal.SIGINT
+        error = error.__context__
+    return None
+
+
 def one_line(error: Exception) -> str:
     """The message of an error without line breaks; an operating system's as `file: reason`."""
     text = reason_of(error)
@@ -62,8 +101,10 @@ def one_line(error: Exception) -> str:
     return printable(" ".join(text.split()))
 
 
-def refuse_left_out(noun: str, errors: Sequence[Exception]) -> None:
-    """ValueError that names what could not be read, if anything."""
+def refuse_left_out(noun: str, errors: Sequence[Exception], *, asked: int) -> None:
+    """ValueError that names what could not be read of what was `asked` for, if anything."""
+    if errors and asked == 1:
+        raise ValueError(one_line(errors[0])) from errors[0]
     if errors:
         reasons = listed(list(map(one_line, errors)), 20)
         raise ValueError(f"{count(len(errors), noun)} left out: {reasons}")
@@ -151,10 +192,14 @@ def progress_bar(unit: str, what: str | None = None) -> Iterator[Callable[[int, 
 
     def show(done: int, total: int) -> None:
         nonlocal bar
-        if bar is None and first_process() and time.monotonic() - began >= BAR_SECONDS:
+        slow = time.monotonic() - began >= BAR_SECONDS
+        if bar is None and done < total and slow and first_process():
             bar = tqdm(total=total, unit=unit, leave=False, initial=done, desc=what)
         if bar is not None:
             bar.update(done - bar.n)
+            if done >= total:
+                bar.close()
+                bar = None
 
     try:
         yield show

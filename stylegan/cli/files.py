@@ -262,7 +262,7 @@ def export(
     if most is not None:
         say(f"run in ONNX Runtime: images differ by {most:.1e} at most from PyTorch's")
     elif destination.suffix == ".onnx":
-        say('not run: onnxruntime is not installed (pip install -e ".[export]")')
+        say("not run: onnxruntime is not installed (pip install onnxruntime)")
 
 
 @click.command(cls=Command)

@@ -106,7 +106,7 @@ def metrics(
         check_file(out, overwrite=True)
         library.check_results(out)
         out.parent.mkdir(parents=True, exist_ok=True)
-    wanted = names or library.default_names()
+    wanted = library.default_names() if names is None else names
     library.parse(wanted)  # mistakes are found before any work
     on_device = common.use_device(device)
     library.check_sources(sources, psis=psis, centers=centers, noise=noise, resolution=resolution)

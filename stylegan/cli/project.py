@@ -8,7 +8,7 @@ import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import fitting_memory, progress_bar, say
-from stylegan.messages import count
+from stylegan.messages import count, readable
 
 
 @click.command(cls=common.Command)
@@ -92,6 +92,9 @@ def project(
     from stylegan import projection
     from stylegan.files.loading import open_weights
 
+    for folder in filter(Path.is_dir, images):
+        raise ValueError(f"{readable(folder)} is a folder; name its pictures: {folder}/*.jpg")
+
     asked: dict[str, Any] = {"steps": tune_steps, "locality": locality}
     asked = {name: value for name, value in asked.items() if value is not None}
     if asked and not tune:
@@ -115,4 +118,4 @@ def project(
         generator, latents = str(out / "tuned.pt") if tune else source, str(out / "latents.npz")
         again = shlex.join(["stylegan", "generate", generator, "--latents", latents])
         say(f"{count(found, 'projection')} in {out}. The pictures again:", f"{again} --out again")
-    common.refuse_left_out("image", errors)
+    common.refuse_left_out("image", errors, asked=len(images))

@@ -59,8 +59,8 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
         @options.path_option(
             "--out",
-            'File: .mp4 (H.264; pip install ".[video]"), .webp or .gif.',
-            f"{make.__name__}.mp4",
+            "File: .webp, .gif or .mp4 (H.264; pip install av).",
+            f"{make.__name__}.webp",
         )
         @options.OVERWRITE
         @functools.wraps(make)

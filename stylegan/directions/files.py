@@ -13,7 +13,7 @@ import torch
 from stylegan.directions.finding import COUNT, KNOWN, METHODS, Directions, find_directions
 from stylegan.disk import atomic_file
 from stylegan.edits import FORM, Edit, check_layers, parsed
-from stylegan.files.checkpoint import npz_arrays
+from stylegan.files.checkpoint import npy_array, npz_arrays
 from stylegan.files.download import BUNDLED
 from stylegan.files.formats.own import from_json
 from stylegan.files.latents import checked_numbers
@@ -140,11 +140,15 @@ def read_edits(
 ) -> list[Edit]:
     """The move of each text `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`, such as `pca:2=+3@0-3` or
     `svm:smile`. FILE (.npz) holds directions; without it those of `source` are used. STRENGTH
-    counts standard deviations of w and is 1 unless given."""
+    counts standard deviations of w and is 1 unless given. In place of all that stands before it,
+    an .npy file has one vector of w, as InterFaceGAN's boundaries, which STRENGTH multiplies."""
     known: dict[tuple[str | None, str], Directions] = {}
     moves: list[Edit] = []
     for text in texts:
         called, strength, layers = parsed(text)
+        if called.endswith(".npy"):
+            moves.append(Edit(vector_of(Path(called), loaded.generator), strength, layers))
+            continue
         parts = CALLED.fullmatch(called)
         if parts is None:
             raise ValueError(f"{readable(text, 60)} is not an edit like {FORM}")
@@ -160,3 +164,18 @@ def read_edits(
             )
         moves.append(known[file, method].edit(name, strength, layers))
     return moves
+
+
+def vector_of(path: Path, generator: Generator) -> torch.Tensor:
+    """The vector (w_dim,) in a file that `numpy.save` has written, alone or as a row."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path} with a direction")
+    try:
+        vector = checked_numbers("it", npy_array(path))
+    except ValueError as error:
+        raise ValueError(f"{path} holds no direction: {reason_of(error)}") from error
+    size = generator.config.w_dim
+    if vector.shape not in ((size,), (1, size)):
+        shape = tuple(vector.shape)
+        raise ValueError(f"{path} holds {shape}, but a direction of this network is ({size},)")
+    return vector.reshape(size)

@@ -40,7 +40,7 @@ def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
     its unit normal (w_dim,), towards the first, and the share of examples on their own side of
     planes fitted without them."""
     if importlib.util.find_spec("sklearn") is None:
-        raise ValueError("directions from examples need scikit-learn: pip install '.[metrics]'")
+        raise ValueError("directions from examples need scikit-learn: pip install scikit-learn")
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
     counts = int(present.sum()), int((~present).sum())

@@ -106,7 +106,7 @@ def choose_distance(
     elif loaded.resolution < SMALLEST:
         problem = f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
     elif importlib.util.find_spec("torchmetrics") is None:
-        problem = "the library torchmetrics is missing (pip install -e '.[metrics]')"
+        problem = "the library torchmetrics is missing (pip install torchmetrics)"
     elif name == "auto" and weights is None and not hub_file(WEIGHTS).is_file():
         problem = f"weights of VGG16 are not here, see --weights ({WEIGHTS})"
     if problem and name == "auto":

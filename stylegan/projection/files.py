@@ -23,6 +23,7 @@ from stylegan.projection.tuning import TuningOptions, tune
 
 LATENTS, TARGET, PICTURE, RESULT = "latents.npz", "target.png", "projection.png", "result.json"
 TUNED, TUNED_PICTURE = "tuned.pt", "tuned.png"
+FAR_DB = 20.0  # PSNR; people projected to w have 27 (docs/projection.md)
 
 
 def read_target(path: Path, **how: Any) -> Tensor:
@@ -140,10 +141,12 @@ def project_files(
                 yield best.ws[row], noise, best.images[row], distances
 
     found: list[tuple[Tensor, list[Tensor] | None]] = []  # ws and noise of each image
+    nearness: list[float] = []  # PSNR
     results = zip(targets.items(), nearest(), strict=True)
     for (path, target), (ws, noise, image, distances) in results:
         found.append((ws, noise))
         near = float(psnr(image, target.to(image), rectangle))
+        nearness.append(near)
         result: dict[str, Any] = {"image": str(path), **about}
         result |= {"final_distance": min(distances), "psnr_db": near}
         result |= {"starts": distances} if starts > 1 else {}
@@ -159,6 +162,8 @@ def project_files(
     noise = [torch.cat(maps) for maps in layers] or None
     write_latents(out / LATENTS, ws, noise)
     if tuning is None:
+        if min(nearness) < FAR_DB and options.space == "w":
+            tell(f"below {FAR_DB:g} dB a picture is another one; --space w+ --tune comes nearer")
         return len(found), errors
     how |= {"noise": noise, "batch": batch}
     for tuned in tune(network, wanted, ws, distance, tuning, **how):

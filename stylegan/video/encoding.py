@@ -28,7 +28,7 @@ def check_video(path: Path, fps: float) -> None:
     if not 0 < fps <= most:
         raise ValueError(f"a {suffix} film has at most {most} frames per second, not {fps:g}")
     if suffix == ".mp4" and importlib.util.find_spec("av") is None:
-        what = "writing .mp4 needs PyAV: pip install -e '.[video]'"
+        what = "writing .mp4 needs PyAV: pip install av"
         raise ValueError(f"{what}; .gif and .webp need nothing more")
 
 

@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 from typing import Literal
 
-from stylegan.disk import check_file, check_folder
+from stylegan.disk import check_file, check_folder, refuse_mistaken
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENCE, bundled_name
 from stylegan.files.formats import own
@@ -19,7 +19,10 @@ from stylegan.run_folder import RunFolder
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
 PROGRAMS = (".onnx", ".pt2")  # run elsewhere; they cannot be read back
 WRITTEN = (".safetensors", *PROGRAMS)
-NEEDED = {".safetensors": "safetensors", ".onnx": "onnxscript"}  # packages to write them
+NEEDED = {  # to write them: a module, and the packages that bring it and what it needs
+    ".safetensors": ("safetensors", "safetensors"),
+    ".onnx": ("onnxscript", "onnx onnxscript onnxruntime"),
+}
 NoiseInput = Literal["input", "const", "none"]
 
 
@@ -33,6 +36,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
         )
     if not path.is_file():  # a pipe or a device would be read for ever
         raise ValueError(f"{path} is neither a file nor a folder")
+    refuse_mistaken(path)
     if own.is_safetensors(path):
         return own.load_safetensors(path, name=name)
     if checkpoint.is_npz(path):
@@ -93,16 +97,16 @@ def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> N
         check_folder(path)
         if RunFolder.of(path):
             raise ValueError(f"{path} is a run; choose a folder of its own for the Hub")
-        check_installed("a folder for the Hub", "huggingface_hub")
+        check_installed("a folder for the Hub", "huggingface_hub", "huggingface-hub safetensors")
         return
     check_file(path, overwrite=overwrite, endings=WRITTEN)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
         raise ValueError(f"a {ending} file holds weights, for every noise; leave noise out")
     if ending in NEEDED:
-        check_installed(f"{ending} files", NEEDED[ending])
+        check_installed(f"{ending} files", *NEEDED[ending])
 
 
-def check_installed(product: str, package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise ValueError(f'writing {product} needs {package}: pip install -e ".[export]"')
+def check_installed(product: str, module: str, packages: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(f"writing {product} needs {module}: pip install {packages}")

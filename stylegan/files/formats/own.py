@@ -176,9 +176,7 @@ def load_safetensors(path: Path, *, name: str = "") -> Weights:
     try:
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
-        raise ValueError(
-            '.safetensors files need safetensors: pip install -e ".[export]"'
-        ) from error
+        raise ValueError(".safetensors files need safetensors: pip install safetensors") from error
     try:
         with safe_open(path, framework="pt") as file:  # sizes agree with the file's
             text = (file.metadata() or {}).get(checkpoint.FORMAT)
