@@ -10,7 +10,7 @@ from processes import gathered
 from stylegan import load_generator
 from stylegan.data import Store
 from stylegan.metrics import (
-    GeneratorSamples,
+    Comparison,
     Tools,
     default_names,
     efficientnet,
@@ -34,7 +34,8 @@ SIZE = 16  # the faces, averaged down
 
 
 def of_data(faces, size=SIZE, **options):
-    return GeneratorSamples(load_generator("people64"), store=faces, resolution=size, **options)
+    loaded = load_generator("people64").loaded.adjusted(resolution=size)
+    return Comparison.of(loaded, faces, **options)
 
 
 def coarse_pixels(device=CPU, resolution=SIZE):

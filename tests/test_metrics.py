@@ -12,16 +12,25 @@ from commands import refused, stylegan, told
 from processes import gathered
 from tiny_training import SHORT, differing, run, tiny_config, tiny_store, write_pictures
 
-from stylegan import distributed, load_generator
+from stylegan import load_generator
 from stylegan.config import to_toml
 from stylegan.data import Preparation, Store, cached_store
 from stylegan.files.loaded import weights_sha256
-from stylegan.metrics import KINDS, GeneratorSamples, Request, Result, Tools, evaluate, parse
+from stylegan.metrics import (
+    KINDS,
+    Comparison,
+    GeneratorSamples,
+    Request,
+    Result,
+    Tools,
+    evaluate,
+    halves,
+    parse,
+)
 from stylegan.metrics.cache import cached, gathered_rows, kept_arrays
 from stylegan.metrics.engine import kind_of, score_name
 from stylegan.metrics.evaluation import evaluation_of
 from stylegan.metrics.features import as_rgb
-from stylegan.metrics.sources import OtherHalf
 from stylegan.metrics.statistics import frechet_distance, moments_of, pooled
 from stylegan.run_folder import RunFolder
 from stylegan.schedule import Stage
@@ -139,7 +148,7 @@ def test_rows_wait_in_a_file(tmp_path):
 
 
 def test_a_metric_without_its_data_is_told_and_the_message_says_what_to_do(tmp_path):
-    source, notes = GeneratorSamples(load_generator("people64")), []
+    source, notes = Comparison.of(load_generator("people64").loaded), []
     assert list(evaluate(source, parse("fid4,kid4"), Tools(tmp_path, tell=notes.append))) == []
     why = "this metric compares with real images; pass --data"
     assert notes == [f"fid4, kid4 could not be measured: {why}"]
@@ -166,17 +175,17 @@ def test_the_hash_of_a_generator_is_of_its_weights_alone():
 class FullDisk(GeneratorSamples):
     """Its last process has room for one batch only."""
 
-    def fakes(self, num):
-        for i, images in enumerate(super().fakes(num)):
-            if i and distributed.rank() == distributed.world_size() - 1:
-                raise OSError("the last disk is full")
-            yield images
+    def fakes(self, indices, num):
+        if indices.stop == num:  # the last of several batches
+            raise OSError("the last disk is full")
+        return super().fakes(indices, num)
 
 
 def measured_with_a_full_disk(folder):
     told = []
-    generator = load_generator("people64")
-    source = FullDisk(generator, store=Store(folder / "store"), resolution=8, batch=1)
+    loaded = load_generator("people64").loaded.adjusted(resolution=8)
+    source = Comparison.of(loaded, Store(folder / "store"), batch=1)
+    source = dataclasses.replace(source, samples=FullDisk(loaded, store=source.reals.store))
     results = evaluate(source, parse("swd9"), Tools(folder / "cache", tell=told.append))
     return [result.metric for result in results], told
 
@@ -189,15 +198,18 @@ def test_the_error_of_one_process_is_the_error_of_all(faces, tmp_path):
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_the_halves_have_no_image_in_common_and_leave_none_out(faces, mirror):
-    source = GeneratorSamples(load_generator("people64"), store=faces, resolution=8)
-    half = OtherHalf.beside(dataclasses.replace(source, mirror=mirror))
-    ours, theirs = (torch.cat(list(x)) for x in (half.fakes(45), half.reals(46, evenly=True)))
-    shown = torch.cat(list(source.reals(91)))
+    loaded = load_generator("people64").loaded.adjusted(resolution=8)
+    whole = Comparison.of(loaded, faces, mirror=mirror)
+    _, half, requests = halves(whole, parse("swd100,ppl-w-end4"))
+    assert requests == [Request("swd", 90 if mirror else 45)]
+    ours = torch.cat(list(half.fake_batches(45)))
+    theirs = torch.cat(list(half.real_batches(46, evenly=True)))
+    shown = torch.cat(list(Comparison.of(loaded, faces).real_batches(91)))
     for part, rows in ((ours, shown[1::2]), (theirs, shown[::2])):
         same, flipped = ((part == r).all(dim=(1, 2, 3)) for r in (rows, rows.flip(3)))
         assert (same | flipped).all()
         assert (not same.all()) == mirror
-    assert half.about_reals()["images"] == 46
+    assert half.reals.protocol_of_reals()["images"] == 46
 
 
 # Training

@@ -87,7 +87,7 @@ def unrelated(images):
 def toy():
     """w = z = 4 coordinates, the first of which is the first pixel."""
     source = linear_samples(dim=4)
-    source.generator.matrix = torch.eye(16, 4, dtype=torch.float64) * torch.eye(4)[0]
+    source.samples.generator.matrix = torch.eye(16, 4, dtype=torch.float64) * torch.eye(4)[0]
     return source
 
 

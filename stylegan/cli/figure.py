@@ -200,7 +200,7 @@ def neighbours(
     from stylegan.metrics import beside_reals
     from stylegan.metrics.neighbours import comparing, samples_and_nearest
 
-    source = beside_reals(
+    comparison = beside_reals(
         selection.loaded,
         selection.run,
         data,
@@ -208,6 +208,6 @@ def neighbours(
         tell=common.note,
         progress=common.image_bars(),
     )
-    if source.store is None:
+    if comparison.reals is None:
         raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")
-    return samples_and_nearest(source, comparing(source), samples, nearest)
+    return samples_and_nearest(comparison, comparing(comparison), samples, nearest)

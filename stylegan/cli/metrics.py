@@ -142,7 +142,7 @@ def metrics(
                     say(result.line())
                 if place is not None:
                     result.append_to(place)
-            if not compared.source.half:
+            if not compared.is_yardstick:
                 measured_names = {result.metric for result in row.results}
                 missing |= {
                     request.name: None

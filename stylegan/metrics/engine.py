@@ -15,12 +15,12 @@ from stylegan.metrics.families import EFF, INCEPTION
 from stylegan.metrics.features import Measured, Tools
 from stylegan.metrics.path_length import measure_path_length
 from stylegan.metrics.separability import measure_separability
-from stylegan.metrics.sources import ImageSource, OtherHalf
+from stylegan.metrics.sources import Comparison
 from stylegan.metrics.wasserstein import measure_swd
 from stylegan.records import append_line, device_name, mapping, number, to_line, versions
 
 # Measures several kinds of metrics in one pass over that many images; a text: why one is refused.
-Measure = Callable[[ImageSource, Collection[str], int, Tools], Mapping[str, Measured | str]]
+Measure = Callable[[Comparison, Collection[str], int, Tools], Mapping[str, Measured | str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,19 +256,23 @@ def check_results(path: Path) -> None:
                 raise ValueError(f"{path} holds something else than results; choose another --out")
 
 
-def evaluate(source: ImageSource, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
+def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
     """Measure what was requested, in all processes alike. `tools.tell` hears the reason why
     some cannot be measured; the others are."""
     groups: dict[tuple[Measure, int], list[Request]] = {}
     for request in requests:
         groups.setdefault((KINDS[request.kind].measure, request.images), []).append(request)
-    common: dict[str, Any] = {**source.about(), "versions": versions()}
-    common |= {"device": device_name(source.device), "processes": distributed.world_size()}
+    common: dict[str, object] = {
+        **comparison.samples.protocol(),
+        "versions": versions(),
+        "device": device_name(comparison.device),
+        "processes": distributed.world_size(),
+    }
     for (measure, images), group in groups.items():
         started = time.perf_counter()
         names = ", ".join(request.name for request in group)
         try:
-            measured = measure(source, [request.kind for request in group], images, tools)
+            measured = measure(comparison, [request.kind for request in group], images, tools)
         except (ModuleNotFoundError, ValueError, OSError) as error:
             reason = reason_of(error)
             if isinstance(error, ModuleNotFoundError):
@@ -281,22 +285,33 @@ def evaluate(source: ImageSource, requests: Sequence[Request], tools: Tools) -> 
             if isinstance(outcome, str):
                 tools.tell(f"{request.name} was refused: {outcome}")
                 continue
-            reals: dict[str, Any] = {}
-            if source.store is not None and (KINDS[request.kind].reals or source.labelled):
-                reals = {"reals": source.about_reals(), "data": source.store.meta.source}
-            about = {**outcome.about, "measured_together": names, "seconds": seconds}
-            yield Result(request.name, outcome.values, common | reals | about)
+            protocol = dict(common)
+            reals = comparison.reals
+            if reals is not None and (KINDS[request.kind].reals or comparison.samples.labeled):
+                protocol |= {"reals": reals.protocol_of_reals(), "data": reals.store.meta.source}
+            protocol |= {**outcome.about, "measured_together": names, "seconds": seconds}
+            yield Result(request.name, outcome.values, protocol)
 
 
 def halves(
-    name: str, source: ImageSource, requests: Sequence[Request]
-) -> list[tuple[str, ImageSource, list[Request]]]:
-    """Comparisons with half of the reals, of the source and of the other half, with names: of as
-    many images as that half has, since the number of images changes a distance."""
-    compared = [request for request in requests if KINDS[request.kind].reals]
-    if not compared:
-        return []
-    most = len(source.real_images()) // 2 * (2 if source.mirror else 1)
-    fewer = list(dict.fromkeys(r._replace(images=min(r.images, most)) for r in compared))
-    own, other = replace(source, half=True), OtherHalf.beside(source)
-    return [(f"{name} against half of the reals", own, fewer), (other.name, other, fewer)]
+    comparison: Comparison, requests: Sequence[Request]
+) -> tuple[Comparison, Comparison, list[Request]]:
+    """Comparisons with half of the reals, of the samples and of the other half, which no generator
+    should be expected to beat unless it copies; and requests of as many images as that half has,
+    since the number of images changes a distance."""
+    reals = comparison.require_reals()
+    most = len(reals.images()) // 2 * reals.ways
+    fewer = [
+        request._replace(images=min(request.images, most))
+        for request in requests
+        if KINDS[request.kind].reals
+    ]
+    half = replace(reals, half="even")
+    other_half = replace(
+        reals, half="odd", name="another half of the reals", device=comparison.device
+    )
+    return (
+        replace(comparison, reals=half),
+        replace(comparison, samples=other_half, reals=half),
+        list(dict.fromkeys(fewer)),
+    )

@@ -15,7 +15,7 @@ from torch import Tensor
 from stylegan import streams
 from stylegan.distributed import gather, on_all_ranks
 from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
-from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic, latents_of
+from stylegan.metrics.sources import Comparison, GeneratorSamples, exact_arithmetic
 from stylegan.paths import slerp
 from stylegan.sampling import mapped
 
@@ -25,13 +25,13 @@ Distance = Callable[[Tensor, Tensor], Tensor]  # images (n, C, r, r), twice -> (
 
 
 def measure_path_length(
-    source: ImageSource, kinds: Collection[str], images: int, tools: Tools
+    comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Measured]:
     """ppl-z-full, ppl-w-full, ppl-z-end, ppl-w-end of `images` pairs; 8 bytes a pair are kept."""
-    samples = latents_of(source)
+    comparison.require_generator()
     from stylegan.metrics.lpips import load_lpips  # with torchmetrics, slow to import
 
-    lpips = load_lpips(tools.weights, samples.device)
+    lpips = load_lpips(tools.weights, comparison.device)
     about = {
         "pairs": images,
         **lpips.about(),
@@ -41,19 +41,20 @@ def measure_path_length(
         "resize": AVERAGED_DOWN,
         "trim": f"lowest and highest {TRIM_PERCENT} %",
     }
-    lengths = {kind: measured_lengths(samples, kind, images, lpips.distance) for kind in kinds}
+    lengths = {kind: measured_lengths(comparison, kind, images, lpips.distance) for kind in kinds}
     return {kind: Measured({kind: trimmed_mean(x)}, about) for kind, x in lengths.items()}
 
 
 def measured_lengths(
-    samples: GeneratorSamples, kind: str, pairs: int, distance: Distance
+    comparison: Comparison, kind: str, pairs: int, distance: Distance
 ) -> np.ndarray:
     """Squared lengths of steps between `pairs` pairs of latents, all processes' in order."""
+    samples = comparison.require_generator()
     _, space, where = kind.split("-")  # ppl, z or w, full or end
 
     def own_lengths() -> np.ndarray:
         lengths = [np.empty(0)]
-        for indices in samples.batches(pairs, kind):
+        for indices in comparison.batches(pairs, kind):
             images, further = ends_of_steps(samples, indices, space, where == "end")
             of_pairs = distance(images, further) / EPSILON**2
             lengths.append(of_pairs.cpu().double().numpy())

@@ -23,7 +23,7 @@ from stylegan.lineage import sha256_of
 from stylegan.messages import reason_of
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import AVERAGED_DOWN, Measured, Tools, averaged_down
-from stylegan.metrics.sources import GeneratorSamples, ImageSource, exact_arithmetic, latents_of
+from stylegan.metrics.sources import Comparison, exact_arithmetic
 
 if TYPE_CHECKING:
     from sklearn.svm import LinearSVC
@@ -34,20 +34,20 @@ Classifier = Callable[[Tensor], Tensor]
 
 
 def measure_separability(
-    source: ImageSource, kinds: Collection[str], images: int, tools: Tools
+    comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Measured]:
     """`ls`, of the attributes of `tools.classifiers`. The first process holds half of one space in
     memory: 1.4 GB for 200,000 images and 512 numbers each."""
-    samples = latents_of(source)
+    comparison.require_generator()
     if not tools.classifiers:
         raise ValueError("linear separability needs attribute classifiers; pass --classifier FILE")
     files = {path.stem: path for path in tools.classifiers}
     if len(files) < len(tools.classifiers):
         names = ", ".join(path.stem for path in tools.classifiers)
         raise ValueError(f"classifiers need different file names: {names}")
-    load = partial(load_classifier, device=samples.device)
+    load = partial(load_classifier, device=comparison.device)
     classifiers = {name: on_all_ranks(partial(load, path)) for name, path in files.items()}
-    entropies = attribute_entropies(samples, classifiers, images, tools.cache)
+    entropies = attribute_entropies(comparison, classifiers, images, tools.cache)
     values = {f"ls-{space}": score(entropies[space]) for space in "zw"}
     for space, of_space in entropies.items():
         values |= {f"entropy-{space}/{name}": entropy for name, entropy in of_space.items()}
@@ -74,13 +74,14 @@ def load_classifier(path: Path, device: torch.device) -> Classifier:
 
 
 def attribute_entropies(
-    samples: GeneratorSamples, classifiers: Mapping[str, Classifier], images: int, folder: Path
+    comparison: Comparison, classifiers: Mapping[str, Classifier], images: int, folder: Path
 ) -> dict[str, dict[str, float]]:
     """H(Y | X) in nats, of the spaces z and w and of each attribute; equal in all processes."""
+    samples = comparison.require_generator()
     config = samples.generator.config
 
     def rows() -> Iterator[list[Tensor]]:
-        for indices in samples.batches(images, "classified"):
+        for indices in comparison.batches(images, "classified"):
             z = sampling.latents(samples.seeds(indices), config.z_dim)
             w = sampling.mapped(samples.generator, z, samples.labels(indices))
             pictures = averaged_down(samples.synthesized(w, samples.noise_maps(indices))).float()
@@ -102,7 +103,7 @@ def attribute_entropies(
                 if present.any() and not present.all():
                     sides = best_plane(latents[kept], present).predict(latents[kept])
                 entropies[space][name] = conditional_entropy(sides, present)
-                samples.progress(f"fitted {name} in {space}", 1, 1)
+                comparison.progress(f"fitted {name} in {space}", 1, 1)
         return entropies
 
     return from_rank0(fit)

@@ -18,7 +18,7 @@ from stylegan import streams
 from stylegan.distributed import from_rank0
 from stylegan.metrics.cache import gathered_rows
 from stylegan.metrics.features import Measured, Tools
-from stylegan.metrics.sources import ImageProgress, ImageSource, quiet, share_of
+from stylegan.metrics.sources import Comparison, ImageProgress, quiet, share_of
 from stylegan.metrics.statistics import GROUPS, Estimate, estimate
 
 PATCH = 7  # pixels, both ways
@@ -32,21 +32,29 @@ Shape = tuple[int, int, int, int]
 
 
 def measure_swd(
-    source: ImageSource, kinds: Collection[str], images: int, tools: Tools
+    comparison: Comparison, kinds: Collection[str], images: int, tools: Tools
 ) -> dict[str, Measured]:
     """`swd`, the average of the levels, and each of them, as `swd-32`. If the data has fewer
     images, they are used again with other patches."""
-    shape = (images, source.require_store().channels, source.size, source.size)
-    num_reals = min(images, len(source.real_images()))
-    reals = source.reals(images, evenly=True)
-    fakes, told = source.fakes(images), source.progress
-    levels = sliced_wasserstein(reals, fakes, shape, source.seed, tools.cache, told)
+    reals = comparison.require_reals()
+    levels = sliced_wasserstein(
+        comparison.real_batches(images, evenly=True),
+        comparison.fake_batches(images),
+        (images, reals.store.channels, comparison.resolution, comparison.resolution),
+        comparison.seed,
+        tools.cache,
+        comparison.progress,
+    )
     about = {
         "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
         "directions": DIRECTIONS,
-        "patch_seed": source.seed,
+        "patch_seed": comparison.seed,
         "images": images,
-        "reals": {**source.about_reals(), "number": num_reals, "chosen": "evenly"},
+        "reals": {
+            **reals.protocol_of_reals(),
+            "number": min(images, len(reals.images())),
+            "chosen": "evenly",
+        },
         "interval_95": {name: one.interval for name, one in levels.items()},
     }
     return {"swd": Measured({name: one.value for name, one in levels.items()}, about)}

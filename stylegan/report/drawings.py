@@ -64,16 +64,18 @@ def drawings_of(
         return Drawings(*[f"No generator of the run can be read: {error}"] * 2)
     sweep = truncation_sweep(loaded)
     try:
-        source = beside_reals(loaded, RunFolder(folder), data, tell=tools.tell, progress=progress)
-        if source.store is None:
+        comparison = beside_reals(
+            loaded, RunFolder(folder), data, tell=tools.tell, progress=progress
+        )
+        if comparison.reals is None:
             raise ValueError("the training images are gone; stylegan report --data finds them.")
-        network = comparing(source)
-        image = samples_and_nearest(source, network, SAMPLES, NEIGHBOURS)
+        network = comparing(comparison)
+        image = samples_and_nearest(comparison, network, SAMPLES, NEIGHBOURS)
         text = (
             f"Left: seeds 0 to {SAMPLES - 1} without truncation. Beside them the training images "
-            f"nearest to each among {len(source.store):,}, by {network.name}. Below: the distance "
-            "relative to that between neighbours in the training set; far below 1 is nearly a "
-            "copy."
+            f"nearest to each among {len(comparison.reals.store):,}, by {network.name}. Below: the "
+            "distance in units of that between neighbours in the training set; far below 1 is "
+            "nearly a copy."
         )
         return Drawings(sweep, Captioned(image, text))
     except (ValueError, OSError) as error:
