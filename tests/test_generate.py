@@ -138,7 +138,7 @@ def test_the_root_script_and_the_module_are_the_same_command(tmp_path, door):
         load_generator(tmp_path / "gone.pt")
 
 
-def test_a_misspelt_bundled_name_gets_a_hint_even_where_the_folder_cannot_be_listed(
+def test_a_misspelled_bundled_name_gets_a_hint_even_where_the_folder_cannot_be_listed(
     tmp_path, monkeypatch
 ):
     def refuse(path):

@@ -319,7 +319,7 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
     [
         ("--metrics fidd", "there is no metric 'fidd'; known: fid, kid, pr, is"),
         ("--resolution 8", "a generator has its own resolution"),
-        ("--out notes.txt", "holds something else than results"),
+        ("--out notes.txt", "does not hold results"),
     ],
 )
 def test_mistakes_are_one_line_before_any_work(options, message, tmp_path, monkeypatch):
@@ -368,7 +368,7 @@ def test_a_run_is_not_compared_with_other_images_than_it_was_trained_on(tmp_path
     write_pictures(pictures / "a", n=2, seed=5)
     why = "was trained on other images or classes than pictures holds now (added: a/a/0.png, a/b/1"
     assert why in refused(*measure)
-    assert why in refused("figure", "neighbours", tmp_path / "run", "--out", tmp_path / "n.png")
+    assert why in refused("figure", "neighbors", tmp_path / "run", "--out", tmp_path / "n.png")
     told("report", tmp_path / "run")
     assert "was trained on other images" in (tmp_path / "run" / "report.html").read_text()
     assert json.loads(told(*measure, "--data", pictures))["values"] != before

@@ -243,12 +243,12 @@ def test_a_file_of_a_run_is_measured_as_its_run(run, tmp_path, with_data):
     assert len(run.metrics_file.read_text().splitlines()) == 3
 
 
-def test_neighbours_of_a_file_of_a_run_are_those_of_its_run(run, tmp_path):
+def test_neighbors_of_a_file_of_a_run_are_those_of_its_run(run, tmp_path):
     drawn = []
     for name, source in (("run", run.path), ("file", run.best_generator)):
         picture = tmp_path / f"{name}.png"
-        options = ["--samples", 2, "--nearest", 2, "--out", picture]
-        told("figure", "neighbours", source, *options)
+        options = ["--rows", 2, "--nearest", 2, "--out", picture]
+        told("figure", "neighbors", source, *options)
         drawn.append(pixels(picture))
     assert np.array_equal(*drawn)
 

@@ -39,7 +39,7 @@ def one(loaded, seed, **settings):
 
 
 def smooth_frames(count, height=48, width=64):
-    """A coloured wave that moves."""
+    """A colored wave that moves."""
     y, x = np.mgrid[:height, :width]
     for i in range(count):
         waves = [np.sin((x + a * y) / 20 + 2 * math.pi * i / count) for a in (0, 1, 2)]
@@ -61,7 +61,7 @@ def test_a_file_holds_its_frames_at_their_rate_and_is_the_same_again(tmp_path, s
 
 
 @mp4
-def test_an_mp4_is_h264_with_halved_colours_that_starts_at_once(tmp_path):
+def test_an_mp4_is_h264_with_halved_colors_that_starts_at_once(tmp_path):
     import av
 
     path = tmp_path / "film.mp4"

@@ -1,4 +1,4 @@
-"""How often samples show each attribute of a labelled data set.
+"""How often samples show each attribute of a labeled data set.
 
 A small network learns to read the attributes, columns `attribute=value` of `labels.csv`. Readers,
 saved as TorchScript, serve `stylegan metrics --metrics ls --classifier FILE`.

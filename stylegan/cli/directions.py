@@ -1,4 +1,4 @@
-"""`stylegan directions`: directions in the space of w, found or learnt, and shown."""
+"""`stylegan directions`: directions in the space of w, found or learned, and shown."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     help="Learn a direction from two folders: pictures named by seed, as generate writes them, or "
     "latents (.npz, or folders of project).",
 )
-@click.option("--name", help="Name of the learnt direction.  [default: that of POSITIVE]")
+@click.option("--name", help="Name of the learned direction.  [default: that of POSITIVE]")
 @options.count_option("--count", "Number of directions of each method.  [default: 10]", most=1024)
 @click.option("--layers", type=values.LAYERS, help="Layers to move, such as 0-3.  [default: all]")
 @options.count_option("--samples", "Number of latents to measure w on.", 50_000, 2, 10_000_000)
@@ -80,8 +80,8 @@ def directions(
         fault = "--method, --count and --layers do not apply to --from"
         raise click.UsageError(f"{fault}; choose layers with --edit")
     if name is not None and not examples:
-        raise click.UsageError("--name is for a direction learnt with --from")
-    learnt = library.check_name(name or examples[0].stem) if examples else None
+        raise click.UsageError("--name is for a direction learned with --from")
+    learned = library.check_name(name or examples[0].stem) if examples else None
     methods: list[Method] = [m for m in library.METHODS if method in (None, "both", m)]
     methods = ["svm"] if examples else methods
     path = out or library.default_path(source)
@@ -102,18 +102,18 @@ def directions(
             hint = "--overwrite replaces the whole file, --out chooses another"
             raise ValueError(f"{error}; {hint}") from error
         kept = []
-    there = [d.method for d in kept if d.method in methods and learnt in (None, *d.names)]
+    there = [d.method for d in kept if d.method in methods and learned in (None, *d.names)]
     if there and not overwrite:
-        what = f"svm:{learnt}" if learnt else " and ".join(there)
+        what = f"svm:{learned}" if learned else " and ".join(there)
         fault = f"{path} exists, with directions {what}"
         raise ValueError(f"{fault}; pass --overwrite to replace them, or choose another name")
-    if examples and learnt:
+    if examples and learned:
         w, present = library.examples_of(loaded, *examples, class_name)
         normal, accuracy = library.fit_hyperplane(w, present)
-        found = [library.to_directions(loaded.generator, learnt, normal, accuracy, samples)]
+        found = [library.to_directions(loaded.generator, learned, normal, accuracy, samples)]
         frequent = max(present.mean(), 1 - present.mean())
         say(
-            f"svm:{learnt}: held-out accuracy {accuracy:.1%} on {len(w)} examples, of "
+            f"svm:{learned}: held-out accuracy {accuracy:.1%} on {len(w)} examples, of "
             f"which the larger side has {frequent:.1%}"
         )
     else:

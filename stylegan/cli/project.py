@@ -21,9 +21,7 @@ from stylegan.messages import count
     help="w: one style for all layers; w+: one per layer, which is a closer match but less like "
     "what the network generates.",
 )
-@click.option(
-    "--noise/--no-noise", "fit_noise", default=False, help="Fit the noise maps to the picture, too."
-)
+@click.option("--fit-noise", is_flag=True, help="Fit the noise maps to the picture, too.")
 @options.count_option("--steps", "Number of search steps.", 1000)
 @options.count_option("--starts", "Number of starts of the search; the nearest result is kept.", 1)
 @options.number_option(
@@ -38,7 +36,7 @@ from stylegan.messages import count
     help="LPIPS, features of EfficientNet, or squared differences of pixels at every scale; auto: "
     "LPIPS if its weights are on this machine, else pixels.",
 )
-@options.WEIGHTS
+@options.FEATURE_WEIGHTS
 @click.option(
     "--tune",
     is_flag=True,
@@ -66,7 +64,7 @@ def project(
     source: str,
     images: tuple[Path, ...],
     distance_name: Literal["auto", "lpips", "eff", "pixels"],
-    weights: Path | None,
+    feature_weights: Path | None,
     tune: bool,
     tune_steps: int | None,
     locality: float | None,
@@ -86,7 +84,7 @@ def project(
     \b
     stylegan project people64 smile.png --out projected
     stylegan generate people64 --latents projected/latents.npz --out again
-    stylegan project runs/mine photos/*.jpg --space w+ --noise --out projected
+    stylegan project runs/mine photos/*.jpg --space w+ --fit-noise --out projected
     stylegan project runs/mine me.jpg --tune --out tuned
     """
     from stylegan import projection
@@ -103,7 +101,7 @@ def project(
     loaded = open_weights(source, map_location=common.use_device(device)).as_parent()
     loaded.label(given["class_name"])  # errors come before the weights of a distance are loaded
     projection.check_noise(search_options, loaded.generator.config)
-    distance, why = projection.choose_distance(distance_name, loaded, weights)
+    distance, why = projection.choose_distance(distance_name, loaded, feature_weights)
     say("distance: {name}, {what}; {why}".format(**distance.about(), why=why))
     batch = batch or projection.default_batch(loaded.resolution)
     with fitting_memory(batch, loaded.resolution), progress_bar("step") as progress:

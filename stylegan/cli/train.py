@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="Any other option (`stylegan configs quickstart` shows all).",
 )
-@click.option("--cond", is_flag=True, help="Condition on the label of each image.")
+@click.option("--labels", is_flag=True, help="Condition on the class of each image.")
 @click.option("--mirror", is_flag=True, help="Flip half of the images left to right.")
 @options.SHAPE
 @options.channels_option()
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     "--init-from",
     type=values.SOURCE,
     metavar="SOURCE",
-    help="Weights to start from: any source of generate.",
+    help="Weights to start from, as for generate.",
 )
 @click.option(
     "--precision",
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     "Thousands of images between two measurements.  [default: with every generator file]",
     least=0.001,
 )
-@options.WEIGHTS
+@options.FEATURE_WEIGHTS
 @click.option(
     "--debug", is_flag=True, help="Detect anomalies, launch synchronously, show tracebacks."
 )
@@ -93,7 +93,7 @@ def train(
     hang_minutes: float,
     names: str | None,
     metrics_every: float | None,
-    weights: Path | None,
+    feature_weights: Path | None,
     debug: bool,
     **given: Any,
 ) -> None:
@@ -147,7 +147,7 @@ def train(
         config = fit_to_data(setup.config, store)
         if setup.own and not begun:
             print_hint(*advice(store.num_images, config, started=setup.start is not None))
-        tools, bars = common.measuring_tools(weights), common.image_bars()
+        tools, bars = common.measuring_tools(feature_weights), common.image_bars()
         measured = run, config.data.mirror, store, tools, bars
         try:
             with status_line(config) as report:

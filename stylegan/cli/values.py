@@ -17,7 +17,7 @@ MOST_SEEDS = 1_000_000
 LARGEST_SEED = 2**32 - 1  # of NumPy
 LARGEST = 10**9  # of other numbers
 SHOWN = 40  # characters of a wrong value
-CHANNELS = {"AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4, "1": 1, "3": 3, "4": 4}
+CHANNELS = {"AUTO": "auto", "L": 1, "RGB": 3, "RGBA": 4}
 
 
 class Parsed(click.ParamType):
@@ -76,9 +76,9 @@ def layers(text: str) -> range:
 
 
 def channels(text: str) -> Any:
-    """`RGBA`, `4` or `auto`."""
+    """`RGBA` or `auto`."""
     if text.upper() not in CHANNELS:
-        raise ValueError(f"{readable(text, SHOWN)} is not auto, L (1), RGB (3) or RGBA (4)")
+        raise ValueError(f"{readable(text, SHOWN)} is not auto, L, RGB or RGBA")
     return CHANNELS[text.upper()]
 
 

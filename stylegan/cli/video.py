@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stylegan.video import Film
 
 POINTS = 4  # of a walk, unless seeds are chosen
-OTHERS = "10-13"  # seeds of source B
+SEEDS_B = "10-13"  # seeds of source B
 Ends = tuple[float, float]  # of what a film changes
 Frames = Callable[..., int]  # frames of a film, or of one through so many points
 LOOP = click.option(
@@ -145,14 +145,14 @@ def walk(selection: Selection, frames: Frames, space: str, loop: bool, grid: lis
 
 @film_command(
     "0",
-    *(LATENTS, options.source_b_option(OTHERS), LAYERS, LOOP, *LOOK),
+    *(LATENTS, options.source_b_option(SEEDS_B), LAYERS, LOOP, *LOOK),
     length=2,
     each=" for each seed of source B",
 )
 def mixing(
     selection: Selection,
     frames: Frames,
-    columns: list[int] | None,
+    seeds_b: list[int] | None,
     layers: list[range] | None,
     loop: bool,
 ) -> "Film":
@@ -161,7 +161,7 @@ def mixing(
     A row for each seed of source A, with columns whose coarse, middle and fine layers walk.
 
     \b
-    stylegan video mixing people64 --seeds 0,1 --columns 10-13 --out mixing.mp4
+    stylegan video mixing people64 --seeds 0,1 --seeds-b 10-13 --out mixing.mp4
     """
     from stylegan.figures import StyleRange, style_ranges
     from stylegan.paths import places
@@ -169,11 +169,11 @@ def mixing(
 
     loaded = selection.loaded
     sources = selection.points()
-    others = selection.other(columns, OTHERS).points(selection.loaded)
+    others = selection.other(seeds_b, SEEDS_B).points(selection.loaded)
     ranges = [StyleRange(some) for some in layers] if layers else style_ranges(loaded.resolution)
     n = len(others.names)
     if n < 2:
-        raise ValueError(f"--columns needs at least 2 {selection.unit}s to walk between")
+        raise ValueError(f"--seeds-b needs at least 2 {selection.unit}s to walk between")
     styles = mixing_walk(loaded, sources.ws, others.ws, ranges, closed=loop)
     t = places(frames(n), n, closed=loop)
     labels = [f"{name}, {some.label}" for name in sources.names for some in ranges]
@@ -212,7 +212,7 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
     length=6,
 )
 def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> "Film":
-    """Change the strength of edits, there and back.
+    """Change the strength of edits from first to last, and back.
 
     \b
     stylegan video edit people64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.mp4

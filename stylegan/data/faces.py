@@ -1,6 +1,6 @@
 """Faces cropped as those of CelebA-HQ and FFHQ: upright, eyes and mouth at the same places.
 
-Karras et al. 2018 (Progressive GAN), appendix C: a square whose centre, size and direction follow
+Karras et al. 2018 (Progressive GAN), appendix C: a square whose center, size and direction follow
 from two points of the eyes and two of the mouth.
 """
 
@@ -21,7 +21,7 @@ from stylegan.messages import listed, readable
 
 SAMPLES = 4  # of each pixel and side, which are averaged
 BORDER = 0.1  # around the square, in sides of it
-FADE = 0.3  # width in which mirrored pixels become the median colour, in sides
+FADE = 0.3  # width in which mirrored pixels become the median color, in sides
 BLUR = 0.02  # deviation of the blur, in sides
 LARGEST = 8  # sides of a square, in those of the picture
 FORM = (
@@ -34,7 +34,7 @@ class Square(NamedTuple):
     """Where a face lies; the first pixel of a picture is from 0 to 1."""
 
     center: np.ndarray  # x, y
-    right: np.ndarray  # from the centre to the middle of the right side
+    right: np.ndarray  # from the center to the middle of the right side
 
     @property
     def side(self) -> float:
@@ -90,7 +90,7 @@ def aligned(image: Image.Image, points: np.ndarray, size: int) -> Image.Image:
 
 def around(image: Image.Image, square: Square) -> tuple[Image.Image, Square]:
     """The part of the picture that the square is in, with a border, and the square in it; beyond
-    the picture it is mirrored, blurred, and fades to the median colour."""
+    the picture it is mirrored, blurred, and fades to the median color."""
     reach = np.abs(square.right) + np.abs(square.down)
     border = math.ceil(BORDER * square.side)
     low = np.floor(square.center - reach).astype(int) - border

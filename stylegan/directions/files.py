@@ -88,7 +88,7 @@ def load_directions(path: Path, generator: Generator) -> list[Directions]:
 
 
 def updated(kept: Sequence[Directions], found: Sequence[Directions]) -> list[Directions]:
-    """The directions of a file with new ones: these replace methods, but of learnt directions only
+    """The directions of a file with new ones: these replace methods, but of learned directions only
     those of the same name."""
     new = {d.method: d for d in found}
     for old in kept:

@@ -1,4 +1,4 @@
-"""Directions of w learnt from examples: InterFaceGAN, Shen et al. 2020.
+"""Directions of w learned from examples: InterFaceGAN, Shen et al. 2020.
 
 The direction is the normal of the plane that separates the w of examples with an attribute from
 those without it, by the support vector machine of linear separability.
@@ -28,7 +28,7 @@ SEED = re.compile(r"seed(\d{1,10})")
 
 
 def check_name(name: str) -> str:
-    """A name that a learnt direction may have. ValueError if `--edit` would misread it."""
+    """A name that a learned direction may have. ValueError if `--edit` would misread it."""
     if not NAME.fullmatch(name) or name.strip() != name or not name.isprintable():
         what = "the name of a direction has 1 to 60 characters"
         raise ValueError(f"{what}, none of them : = @ / or \\, not {readable(name, 80)}")
@@ -37,7 +37,7 @@ def check_name(name: str) -> str:
 
 def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
     """The plane between examples w (N, w_dim) that have the attribute, `present` (N,), and others:
-    its unit normal (w_dim,), towards the first, and the share of examples on their own side of
+    its unit normal (w_dim,), toward the first, and the share of examples on their own side of
     planes fitted without them."""
     if importlib.util.find_spec("sklearn") is None:
         raise ValueError("directions from examples need scikit-learn: pip install '.[metrics]'")

@@ -120,7 +120,7 @@ class Controls:
             Menu("noise", "Noise", "Fine random detail", kinds, "const"),
             seed_slider("noise_seed", "Seed of random noise", "Chooses the random noise", 0),
         ]
-        ticked = "Layers that take the other seed's styles: first pose and shape, last colours"
+        ticked = "Layers that take the other seed's styles: first pose and shape, last colors"
         spaces = [("w", "Natural (one style)"), ("w+", "Closer match (one style per layer)")]
         starts = [("seed", "the seed"), ("own", "your picture")]
         self.sections: dict[str, list[Any]] = {
@@ -161,7 +161,7 @@ class Controls:
         """What the controls show: a seed, or the styles of the user's `own` picture."""
         read = self.read(values)
         if read["start"] == "own" and own is None:
-            raise ValueError("open Your picture and project one first")
+            raise ValueError("project a picture first, under 'Your picture'")
         first, last = sorted((read["edit_first"], read["edit_last"]))
         every = last - first + 1 == self.layers
         rows, at = (None, "") if every else (range(first, last + 1), f"@{first}-{last}")

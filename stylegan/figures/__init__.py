@@ -6,7 +6,7 @@ from stylegan.figures.points import (
     Points,
     classes,
     evenly,
-    labelled_grid,
+    labeled_grid,
     moment,
     nearest,
     of_latents,

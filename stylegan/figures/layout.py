@@ -136,7 +136,7 @@ def steps(start: int, size: int, n: int, wide_before: set[int]) -> list[int]:
 
 
 def upwards(text: str, font: Font, length: int) -> Image.Image:
-    """Text that reads upwards, centred in `length`, in as few lines of whole words as fit."""
+    """Text that reads upwards, centered in `length`, in as few lines of whole words as fit."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else ""

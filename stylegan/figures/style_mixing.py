@@ -18,7 +18,7 @@ NAMES = ("coarse", "middle", "fine")
 
 @dataclass(frozen=True)
 class StyleRange:
-    """Neighbouring layers, counted from 0, two for each resolution."""
+    """Neighboring layers, counted from 0, two for each resolution."""
 
     layers: range
     name: str = ""

@@ -229,8 +229,8 @@ class LoadedGenerator:
         if class_name is None:
             known = ", ".join(map(readable, names)) or f"0 to {count - 1}"
             raise ValueError(
-                f"the {self.origin} has labels: choose one, as with --class "
-                f"{readable(names[0]) if names else 0}; known: {readable(known, 1000)}"
+                f"a class is needed, as in --class {readable(names[0]) if names else 0}; known: "
+                f"{readable(known, 1000)}"
             )
         from stylegan.data.labels import weights
 
@@ -290,7 +290,7 @@ def holds_only(kind: type, values: object) -> bool:
 
 
 def checked_centers(centers: Any, w_dim: int) -> Tensor:
-    """Centres (K, w_dim), K from 1, as float32. ValueError for what no file should say."""
+    """Centers (K, w_dim), K from 1, as float32. ValueError for what no file should say."""
     try:
         rows = torch.as_tensor(centers).float()
     except (OverflowError, TypeError, ValueError, RuntimeError) as error:

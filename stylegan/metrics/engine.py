@@ -253,7 +253,7 @@ def check_results(path: Path) -> None:
     if path.exists() and path.stat().st_size > 0:
         with open(path, "rb") as file:
             if not file.readline().startswith(b'{"metric":'):
-                raise ValueError(f"{path} holds something else than results; choose another --out")
+                raise ValueError(f"{path} does not hold results; choose another --out")
 
 
 def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:

@@ -67,8 +67,8 @@ def as_rgb(images: Tensor) -> Tensor:
     """(n, 3, r, r) from 0 to 255 for public networks: gray repeated, transparency over white."""
     channels = images.shape[1]
     if channels == 4:
-        colours, alpha = images[:, :3].float(), images[:, 3:].float() / 255
-        return (colours * alpha + 255 * (1 - alpha)).round().to(images.dtype)
+        colors, alpha = images[:, :3].float(), images[:, 3:].float() / 255
+        return (colors * alpha + 255 * (1 - alpha)).round().to(images.dtype)
     return images.expand(-1, 3, -1, -1) if channels == 1 else images
 
 
@@ -124,7 +124,7 @@ def weights_file(url: str, given: Path | None) -> Path:
         raise OSError(
             "the weights of a network are missing and could not be downloaded "
             f"({error.__cause__ or error}): get {url}, whose SHA-256 begins with {digits}, "
-            f"elsewhere and put it at {kept}, or give its path as --weights"
+            f"elsewhere and put it at {kept}, or give its path as --feature-weights"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Statistics of features: moments, distances, neighbours; rows are read in blocks."""
+"""Statistics of features: moments, distances, neighbors; rows are read in blocks."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

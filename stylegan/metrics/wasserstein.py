@@ -1,7 +1,7 @@
 """Sliced Wasserstein distance of patches of Laplacian pyramids. Karras et al. 2018, section 5.
 
 Each level of the pyramid shows one range of scales: the finest noise and sharpness, the coarsest
-colours and layout. Each set's channels are normalized, so brightness and contrast of all its images
+colors and layout. Each set's channels are normalized, so brightness and contrast of all its images
 together do not show.
 """
 

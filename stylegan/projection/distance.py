@@ -64,8 +64,8 @@ class PerceptualDistance:
 
 @dataclass(frozen=True)
 class EfficientNetDistance:
-    """Squared difference of the unit-normalised features of EfficientNet-Lite0, averaged over
-    places and stages: LPIPS without weights fitted to human judgements."""
+    """Squared difference of the unit-normalized features of EfficientNet-Lite0, averaged over
+    places and stages: LPIPS without weights fitted to human judgments."""
 
     network: efficientnet.EfficientNetLite0
     sha256: str
@@ -93,7 +93,7 @@ def choose_distance(
     the weights of VGG16 unless `weights` (their file or its folder) has them.
     """
     if weights is not None and name in ("eff", "pixels"):
-        raise ValueError(f"--weights are those of LPIPS, which --distance {name} does not use")
+        raise ValueError(f"--feature-weights are of LPIPS, which --distance {name} does not use")
     if name == "pixels":
         return PixelDistance(), "as asked"
     problem, channels = None, loaded.generator.config.image_channels
@@ -108,7 +108,7 @@ def choose_distance(
     elif importlib.util.find_spec("torchmetrics") is None:
         problem = "the library torchmetrics is missing (pip install -e '.[metrics]')"
     elif name == "auto" and weights is None and not hub_file(WEIGHTS).is_file():
-        problem = f"weights of VGG16 are not here, see --weights ({WEIGHTS})"
+        problem = f"weights of VGG16 are not here, see --feature-weights ({WEIGHTS})"
     if problem and name == "auto":
         return PixelDistance(), f"no LPIPS: {problem}"
     if problem:

@@ -174,7 +174,7 @@ def spread_of_w(
 def autocorrelation_penalty(noise_map: Tensor) -> Tensor:
     """How far each map (N, 1, r, r) is from white noise: (N,), 0 at best.
 
-    The squared correlation of neighbours in each direction, the borders joined, summed over the map
+    The squared correlation of neighbors in each direction, the borders joined, summed over the map
     and its pyramid of 2x2 averages down to 8x8, times 2 each so that their variance stays 1.
     """
     penalty = noise_map.new_zeros(len(noise_map))

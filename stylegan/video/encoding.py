@@ -69,7 +69,7 @@ def write_video(
 
 
 def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
-    """An .mp4 that every player shows: H.264 in 8 bits with halved colours, BT.709."""
+    """An .mp4 that every player shows: H.264 in 8 bits with halved colors, BT.709."""
     import av
     from av.video.reformatter import ColorRange, Colorspace, Interpolation
 
@@ -106,7 +106,7 @@ def durations(count: int, fps: float, *, unit_ms: int) -> list[int]:
 def write_animation(
     file: IO[bytes], frames: Iterator[np.ndarray], count: int, fps: float, suffix: str
 ) -> None:
-    """An animation that repeats for ever; in a .gif each frame has its own 256 colours."""
+    """An animation that repeats for ever; in a .gif each frame has its own 256 colors."""
     images = map(Image.fromarray, frames)
     first, rest = next(images), cast(Any, images)
     options: dict[str, Any] = {"format": "GIF"}

@@ -6,7 +6,7 @@ from typing import Literal
 
 from stylegan.disk import check_file, check_folder
 from stylegan.files import checkpoint
-from stylegan.files.download import BUNDLED_LICENCE, bundled_name
+from stylegan.files.download import BUNDLED_LICENSE, bundled_name
 from stylegan.files.formats import own
 from stylegan.files.formats.foreign import import_weights
 from stylegan.files.formats.official import load_npz, load_official
@@ -47,7 +47,7 @@ def read_weights(path: Path, *, name: str = "") -> Weights:
         bundled = bundled_name(path, weights.entry.sha256) if weights.entry else None
         if weights.entry is None or bundled is None:
             return weights
-        return weights.from_source(Source(bundled, weights.entry.sha256, BUNDLED_LICENCE))
+        return weights.from_source(Source(bundled, weights.entry.sha256, BUNDLED_LICENSE))
     try:
         weights = import_weights(content, path)
     except ValueError as error:
@@ -70,7 +70,7 @@ def export(
     if ending in PROGRAMS and loaded.centers is not None:
         raise ValueError(
             f"a {ending} file truncates toward the average, and {loaded.origin} has "
-            f"{len(loaded.centers)} centres; write .safetensors, or convert it with --centers none"
+            f"{len(loaded.centers)} centers; write .safetensors, or convert it with --centers none"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if ending == ".safetensors":
@@ -98,7 +98,7 @@ def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> N
     check_file(path, overwrite=overwrite, endings=WRITTEN)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
-        raise ValueError(f"a {ending} file holds weights, for every noise; leave noise out")
+        raise ValueError(f"{ending} holds weights only; --noise is for .onnx and .pt2")
     if ending in NEEDED:
         check_installed(f"{ending} files", NEEDED[ending])
 

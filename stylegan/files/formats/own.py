@@ -14,7 +14,7 @@ from stylegan.disk import atomic_file
 from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
-from stylegan.lineage import Lineage, from_plain, licence_of, source_of, to_plain
+from stylegan.lineage import Lineage, from_plain, license_of, source_of, to_plain
 from stylegan.messages import readable, reason_of
 from stylegan.sampling import CUTOFF, PSI
 from stylegan.schedule import ScheduleConfig, stage_at
@@ -35,7 +35,7 @@ def weights_of(payload: Mapping[str, Any], path: Path, *, name: str = "") -> Wei
     except Exception as error:  # the values of a hostile file can raise almost anything
         reason = readable(reason_of(error), 1000)
         raise ValueError(f"the {kind} {path} cannot be used: {reason}") from error
-    entry = source_of(path, licence_of(weights.lineage), name=name)
+    entry = source_of(path, license_of(weights.lineage), name=name)
     return dataclasses.replace(weights, entry=entry)
 
 

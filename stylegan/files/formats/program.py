@@ -140,6 +140,6 @@ def difference(content: bytes, loaded: LoadedGenerator, noise: str) -> float:
     expected = Images(loaded, noise)(inputs["z"], psi, inputs.get("labels"), stored)
     differences = (images - expected).abs()
     if loaded.generator.config.premultiplied:
-        # a colour counts as far as it is seen: it was divided by alpha
+        # a color counts as far as it is seen: it was divided by alpha
         differences[:, :3] *= ((expected[:, 3:] + 1) / 2).clamp(1 / 255, 1)
     return float(differences.max())

@@ -15,13 +15,13 @@ from stylegan.metrics.features import FeatureNetwork
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import distances
 
-REFERENCES = 1000  # training images, at most, whose own neighbours are looked for
+REFERENCES = 1000  # training images, at most, whose own neighbors are looked for
 LARGEST, LARGEST_SHOWN = 64, 128  # pixels that are compared, and shown
 COARSE = 16  # pixels a side, where pixels are compared
 LONGEST = 8  # rows, before two rows share a line
 
 
-class Neighbours(NamedTuple):
+class Neighbors(NamedTuple):
     """The k training images nearest to each of n pictures, nearest first."""
 
     indices: np.ndarray  # (n, k) in the store
@@ -37,8 +37,8 @@ class Neighbours(NamedTuple):
 
 def nearest(
     pictures: Tensor, comparison: Comparison, network: FeatureNetwork, k: int = 3
-) -> Neighbours:
-    """Neighbours of pictures uint8 (n, C, r, r) among all training images, either way round if
+) -> Neighbors:
+    """Neighbors of pictures uint8 (n, C, r, r) among all training images, either way round if
     these are mirrored. Features of the data are not kept: memory depends on n alone."""
     n = len(pictures)
     real_images = comparison.require_reals()
@@ -63,7 +63,7 @@ def nearest(
         names = torch.cat([names, ways], dim=1).gather(1, order[:, :k])
         best = best[:, :k]
     numbers = names[:n].numpy()
-    return Neighbours(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical_of(best[n:]))
+    return Neighbors(numbers // 2, numbers % 2 == 1, best[:n].numpy(), typical_of(best[n:]))
 
 
 def typical_of(apart: Tensor) -> float:
@@ -75,7 +75,7 @@ def typical_of(apart: Tensor) -> float:
     differing = apart[(apart > 0) & apart.isfinite()]
     if not len(differing):
         raise ValueError(
-            "the training images are copies of each other, so the distance between neighbours is "
+            "the training images are copies of each other, so the distance between neighbors is "
             "0 and there is no unit to compare with; remove the copies"
         )
     return float(differing.median())
@@ -102,17 +102,17 @@ def samples_and_nearest(
     it above their relative distances."""
     samples = torch.cat(list(comparison.fake_batches(num)))
     small = reduced_reals(comparison, LARGEST)
-    neighbours = nearest(reduced(samples, LARGEST), small, network, k)
+    neighbors = nearest(reduced(samples, LARGEST), small, network, k)
     reals = reduced_reals(comparison, LARGEST_SHOWN).require_reals()
     cells: list[np.ndarray] = []
     labels: list[str] = []
     for i, sample in enumerate(reduced(samples, LARGEST_SHOWN)):
-        rows = reals.store.pictures(reals.images()[neighbours.indices[i]])
-        rows = np.where(neighbours.mirrored[i][:, None, None, None], rows[..., ::-1], rows)
+        rows = reals.store.pictures(reals.images()[neighbors.indices[i]])
+        rows = np.where(neighbors.mirrored[i][:, None, None, None], rows[..., ::-1], rows)
         cells += [np.ascontiguousarray(cell.transpose(1, 2, 0)) for cell in (sample.numpy(), *rows)]
-        labels += [f"{i}", *(f"{relative:.2f}" for relative in neighbours.relative[i])]
+        labels += [f"{i}", *(f"{relative:.2f}" for relative in neighbors.relative[i])]
     beside = 2 if num > LONGEST else 1
-    return grid(cells, columns=beside * (1 + neighbours.indices.shape[1]), labels=labels)
+    return grid(cells, columns=beside * (1 + neighbors.indices.shape[1]), labels=labels)
 
 
 def reduced(pictures: Tensor, largest: int) -> Tensor:
