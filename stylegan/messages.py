@@ -1,6 +1,7 @@
 """Text of files, errors and lists, made fit for a message of one line."""
 
 import difflib
+import importlib.util
 import re
 from collections.abc import Sequence
 
@@ -66,16 +67,30 @@ def aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str
     return [line(row).rstrip() for row in rows]
 
 
-def reason_of(error: BaseException, *, line: int | None = None) -> str:
-    """The message of an error in one line: of the operating system's, the part without the file;
-    of a missing key, that it is missing; of a library's long one, the `line` that says it."""
+def reason_of(error: BaseException, *, line: int | None = None, with_file: bool = False) -> str:
+    """The message of an error in one line: of the operating system's, the part without the file,
+    or `with_file`; of a missing key, that it is missing; of a library's long one, the `line` that
+    says it."""
     text = getattr(error, "strerror", None) or str(error)
+    if with_file and isinstance(error, OSError) and error.strerror and error.filename is not None:
+        text = f"{error.filename}: {text}"
     if isinstance(error, KeyError):
         text = f"{text} is missing"
     lines = text.strip().splitlines()
     if line is not None:
         lines = lines[line:][:1]
     return " ".join(" ".join(lines).split()) or type(error).__name__
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra of this project, as its pages write it."""
+    return f"pip install -e '.[{extra}]'"
+
+
+def require(package: str, *, extra: str, purpose: str) -> None:
+    """ValueError with the command that installs it if a library is missing."""
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(f"{purpose} needs {package}: {install(extra)}")
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:

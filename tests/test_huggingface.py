@@ -55,7 +55,7 @@ def test_nothing_is_shared_without_a_license_or_overwritten_unless_asked(source,
         save_folder(source, tmp_path / "mine", Card())
     assert not list(tmp_path.iterdir())
     (tmp_path / "README.md").write_text("precious")
-    with pytest.raises(ValueError, match=r"holds README\.md already"):
+    with pytest.raises(ValueError, match=r"README\.md exists; pass --overwrite"):
         save_folder(source, tmp_path, CARD)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     assert (tmp_path / "README.md").read_text() == "precious"

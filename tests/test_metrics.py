@@ -319,7 +319,7 @@ def test_the_table_has_the_mean_of_runs_that_differ_in_their_seed(tmp_path):
     [
         ("--metrics fidd", "there is no metric 'fidd'; known: fid, kid, pr, is"),
         ("--resolution 8", "a generator has its own resolution"),
-        ("--out notes.txt", "does not hold results"),
+        ("--out notes.txt", "exists and is of another kind"),
     ],
 )
 def test_mistakes_are_one_line_before_any_work(options, message, tmp_path, monkeypatch):

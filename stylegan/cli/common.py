@@ -49,24 +49,16 @@ class Command(click.Command):
         except (ValueError, OSError) as error:
             if debug:
                 raise
-            failure = click.ClickException(one_line(error))
+            failure = click.ClickException(printable(reason_of(error, with_file=True)))
             failure.exit_code = getattr(error, "exit_code", 1)  # type: ignore[misc]
             raise failure from error
-
-
-def one_line(error: Exception) -> str:
-    """The message of an error without line breaks; an operating system's as `file: reason`."""
-    text = reason_of(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = str(error) if error.filename is None else f"{error.filename}: {text}"
-    return printable(" ".join(text.split()))
 
 
 def refuse_left_out(noun: str, errors: Sequence[Exception]) -> None:
     """ValueError that names what could not be read, if anything."""
     if errors:
-        reasons = listed(list(map(one_line, errors)), 20)
-        raise ValueError(f"{count(len(errors), noun)} left out: {reasons}")
+        reasons = [reason_of(error, with_file=True) for error in errors]
+        raise ValueError(f"{count(len(errors), noun)} left out: {listed(reasons, 20)}")
 
 
 def say(*lines: str, err: bool = False) -> None:

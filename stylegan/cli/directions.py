@@ -7,7 +7,7 @@ import click
 
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, say, use_device
-from stylegan.disk import check_file
+from stylegan.disk import check_outputs
 
 if TYPE_CHECKING:
     from stylegan.directions import Method
@@ -73,7 +73,7 @@ def directions(
     """
     from stylegan import directions as library
     from stylegan.directions.files import updated
-    from stylegan.figures import check_picture, save_picture
+    from stylegan.figures import FORMATS, save_picture
     from stylegan.files.loading import open_weights
 
     if examples and (method or count or layers):
@@ -85,13 +85,11 @@ def directions(
     methods: list[Method] = [m for m in library.METHODS if method in (None, "both", m)]
     methods = ["svm"] if examples else methods
     path = out or library.default_path(source)
-    check_file(path, overwrite=True, endings=[".npz"])
+    check_outputs([path], overwrite=True, endings=[".npz"])
     figures = dict.fromkeys(methods, figure) if figure else {}
     if figure and len(methods) > 1:
         figures = {m: figure.with_stem(f"{figure.stem}-{m}") for m in methods}
-    for file in figures.values():
-        check_picture(file)
-        check_file(file, overwrite=overwrite)
+    check_outputs(figures.values(), overwrite=overwrite, endings=FORMATS)
     weights = open_weights(source, map_location=use_device(device))
     loaded = weights.require_loaded().adjusted(psi=psi)
     labels = loaded.label(class_name) if figures or class_name else None

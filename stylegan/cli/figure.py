@@ -9,6 +9,7 @@ import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.options import LOOK, Selection, count_option, look_without
+from stylegan.disk import check_outputs
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,9 +39,9 @@ def figure_command(seeds: str, *own: Any, of_run: bool = False) -> Any:
         @options.OVERWRITE
         @functools.wraps(draw)
         def command(selection: Selection, out: Path, overwrite: bool, **given: Any) -> None:
-            from stylegan.figures import check_picture, save_picture
+            from stylegan.figures import FORMATS, save_picture
 
-            check_picture(out)
+            check_outputs([out], overwrite=True, endings=FORMATS)  # the same picture may be there
             with common.working(f"drawing {out}"):
                 image = draw(selection, **given)
             save_picture(out, image, overwrite=overwrite)

@@ -11,7 +11,7 @@ import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import note, say
-from stylegan.disk import check_file
+from stylegan.disk import check_outputs
 
 if TYPE_CHECKING:
     from stylegan.metrics import Result
@@ -107,8 +107,7 @@ def metrics(
     from stylegan.metrics.efficientnet import HOW_TO_GET, weights_path
 
     if out is not None:
-        check_file(out, overwrite=True)
-        library.check_results(out)
+        check_outputs([out], overwrite=True, mark=library.LINE_BEGINS)
         out.parent.mkdir(parents=True, exist_ok=True)
     wanted = names or library.default_names()
     library.parse(wanted)  # mistakes are found before any work
@@ -219,13 +218,13 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     \b
     stylegan report runs/mine
     """
-    from stylegan.report import check_place, drawings_of, write_report
+    from stylegan.report import MARK, drawings_of, write_report
     from stylegan.report.history import read_run
     from stylegan.run_folder import RunFolder
 
     chosen = common.use_device(device)
     read_run(run)  # mistakes are found before anything takes time
-    check_place(out or RunFolder(run).report_file)
+    check_outputs([out or RunFolder(run).report_file], overwrite=True, mark=MARK)
     tools, bars = common.measuring_tools(), common.image_bars()
     drawings = drawings_of(run, tools, data=data, device=chosen, progress=bars)
     say(f"the report is {write_report(run, drawings, out)}")

@@ -8,6 +8,7 @@ import click
 
 from stylegan.cli import common, options, values
 from stylegan.cli.common import fitting_memory, progress_bar, say
+from stylegan.disk import check_outputs
 from stylegan.messages import count
 
 
@@ -97,7 +98,8 @@ def project(
     tuning = projection.TuningOptions(**asked) if tune else None
     search = ("space", "fit_noise", "steps", "search_noise")
     search_options = projection.SearchOptions(**{name: given.pop(name) for name in search})
-    projection.check_free(images, out, tuned=tune, overwrite=overwrite)
+    outputs = projection.outputs_of(images, out, tuned=tune)
+    check_outputs(outputs, overwrite=overwrite)  # before a generator is opened
     loaded = open_weights(source, map_location=common.use_device(device)).as_parent()
     loaded.label(given["class_name"])  # errors come before the weights of a distance are loaded
     projection.check_noise(search_options, loaded.generator.config)

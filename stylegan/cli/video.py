@@ -12,8 +12,8 @@ import click
 from stylegan.cli import options, values
 from stylegan.cli.common import Command, progress_bar, say
 from stylegan.cli.options import CENTERS, CUTOFF, EDIT, LATENTS, LAYERS, PSI, RESOLUTION, Selection
-from stylegan.disk import check_file
-from stylegan.messages import count
+from stylegan.disk import check_outputs
+from stylegan.messages import count, install
 
 if TYPE_CHECKING:
     from stylegan.video import Film
@@ -33,7 +33,7 @@ def video() -> None:
     """Film a walk through latent space, a morph, or the training of a run.
 
     \b
-    stylegan video walk people64 --seeds 0-7 --out walk.mp4
+    stylegan video walk people64 --seeds 0-7 --out walk.webp
     stylegan video timelapse runs/mine --out timelapse.webp
     """
 
@@ -59,8 +59,8 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
         @options.count_option("--scale", "Enlargement.  [default: to 256 pixels at least]")
         @options.path_option(
             "--out",
-            'File: .mp4 (H.264; pip install ".[video]"), .webp or .gif.',
-            f"{make.__name__}.mp4",
+            f"File: .mp4 (H.264; {install('video')}), .webp or .gif.",
+            f"{make.__name__}.webp",
         )
         @options.OVERWRITE
         @functools.wraps(make)
@@ -78,8 +78,8 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
             def frames(points: int = 1) -> int:
                 return max(1, round((seconds or length * points) * fps))
 
-            library.check_video(out, fps)
-            check_file(out, overwrite=overwrite)
+            check_outputs([out], overwrite=overwrite, endings=library.FORMATS)
+            library.check_rate(out, fps)
             film = make(selection, frames, **given)
             shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
             with progress_bar("frame") as progress:
@@ -118,7 +118,7 @@ def walk(selection: Selection, frames: Frames, space: str, loop: bool, grid: lis
     """Walk from seed to seed.
 
     \b
-    stylegan video walk people64 --seeds 0-7 --seconds 10 --out walk.mp4
+    stylegan video walk people64 --seeds 0-7 --seconds 10 --out walk.webp
     stylegan video walk people64 --space z --grid 3x2 --out walks.webp
     """
     from stylegan import video as library
@@ -161,7 +161,7 @@ def mixing(
     A row for each seed of source A, with columns whose coarse, middle and fine layers walk.
 
     \b
-    stylegan video mixing people64 --seeds 0,1 --seeds-b 10-13 --out mixing.mp4
+    stylegan video mixing people64 --seeds 0,1 --seeds-b 10-13 --out mixing.webp
     """
     from stylegan.figures import StyleRange, style_ranges
     from stylegan.paths import places
@@ -191,7 +191,7 @@ def truncation(selection: Selection, frames: Frames, psis: Ends, loop: bool) -> 
     """Change psi from full variety to opposites, and back.
 
     \b
-    stylegan video truncation people64 --seeds 0-5 --psis 1,-1 --out truncation.mp4
+    stylegan video truncation people64 --seeds 0-5 --psis 1,-1 --out truncation.webp
     """
     from stylegan.video import between, truncation_film
 
@@ -215,7 +215,7 @@ def edit(selection: Selection, frames: Frames, strengths: Ends, loop: bool) -> "
     """Change the strength of edits from first to last, and back.
 
     \b
-    stylegan video edit people64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.mp4
+    stylegan video edit people64 --seeds 0-5 --edit pca:1=+2@0-3 --out edit.webp
     """
     from stylegan.video import between, edit_film
 
@@ -237,7 +237,7 @@ def loop(selection: Selection, frames: Frames, waves: int) -> "Film":
     """Let each latent drift at random through z, and return.
 
     \b
-    stylegan video loop people64 --seeds 0-5 --psi 0.5 --out loop.mp4
+    stylegan video loop people64 --seeds 0-5 --psi 0.5 --out loop.webp
     """
     from stylegan.figures import default_columns
     from stylegan.paths import places
@@ -257,7 +257,7 @@ def timelapse(selection: Selection, frames: Frames) -> "Film":
     SOURCE is a run folder; each frame shows the nearest generator-*.pt or state-*.pt in time.
 
     \b
-    stylegan video timelapse runs/mine --seeds 0-7 --seconds 8 --out timelapse.mp4
+    stylegan video timelapse runs/mine --seeds 0-7 --seconds 8 --out timelapse.webp
     """
     from stylegan.run_folder import RunFolder
     from stylegan.video import timelapse_film

@@ -6,7 +6,6 @@ from two points of the eyes and two of the mouth.
 
 import csv
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from PIL import Image, ImageFilter
 
 from stylegan.data.images import decode, is_image, quiet_decoding
 from stylegan.data.labels import MOST, csv_lines
-from stylegan.disk import atomic_file, check_file, check_folder, name_of
+from stylegan.disk import atomic_file, check_outputs, name_of
 from stylegan.messages import listed, readable
 
 SAMPLES = 4  # of each pixel and side, which are averaged
@@ -165,18 +164,16 @@ def align_files(
     if missing:
         some = listed([readable(name) for name in missing], 3, ", ")
         raise ValueError(f"not both a picture in {folder} and landmarks: {some}")
-    check_folder(out)
     files: dict[str, list[Path]] = {}
     for name in names:
         path, faces = out / name, len(landmarks[name])
         ends = [""] if faces == 1 else [f"-{i}" for i in range(faces)]
         files[name] = [path.with_name(f"{name_of(path)}{end}.png") for end in ends]
-    for file, times in Counter(file for of_one in files.values() for file in of_one).items():
-        if times > 1:
-            raise ValueError(f"two pictures would both be written to {file}")
+    outputs = [file for of_one in files.values() for file in of_one]
+    for file in outputs:
         if out.resolve() not in file.resolve().parents:
             raise ValueError(f"{file} would lie outside of {out}; names must be of files in it")
-        check_file(file, overwrite=overwrite)
+    check_outputs(outputs, overwrite=overwrite)
     sides: dict[Path, float] = {}
     left_out: list[ValueError | OSError] = []
     for done, name in enumerate(names, 1):

@@ -4,7 +4,6 @@ The direction is the normal of the plane that separates the w of examples with a
 those without it, by the support vector machine of linear separability.
 """
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from stylegan import sampling
 from stylegan.directions.finding import Directions, covariance_of_w, deviations_along
 from stylegan.files.latents import read_latents
 from stylegan.files.loaded import LoadedGenerator
-from stylegan.messages import listed, readable
+from stylegan.messages import listed, readable, require
 from stylegan.metrics.separability import best_plane
 from stylegan.networks import Generator
 
@@ -39,8 +38,7 @@ def fit_hyperplane(w: Tensor, present: np.ndarray) -> tuple[Tensor, float]:
     """The plane between examples w (N, w_dim) that have the attribute, `present` (N,), and others:
     its unit normal (w_dim,), toward the first, and the share of examples on their own side of
     planes fitted without them."""
-    if importlib.util.find_spec("sklearn") is None:
-        raise ValueError("directions from examples need scikit-learn: pip install '.[metrics]'")
+    require("sklearn", extra="metrics", purpose="a direction from examples")
     from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
     counts = int(present.sum()), int((~present).sum())

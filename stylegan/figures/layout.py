@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from stylegan.disk import atomic_file, check_file
+from stylegan.disk import atomic_file, check_outputs
 from stylegan.sampling import over_squares, picture
 
 SMALLEST_CELL, LARGEST_CELL = 96, 512  # pixels; whole factors bring pictures into this range
@@ -28,19 +28,14 @@ FORMATS: dict[str, dict[str, Any]] = {  # by ending
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
-def check_picture(path: Path) -> None:
-    """ValueError unless `path` is the name of a picture that can be written, or replaced."""
-    check_file(path, overwrite=True, endings=FORMATS)
-
-
 def save_picture(path: Path, image: Image.Image, *, overwrite: bool = False) -> None:
     """Write the picture. ValueError if the file exists with other content, without `overwrite`."""
-    check_picture(path)
+    check_outputs([path], overwrite=True, endings=FORMATS)
     buffer = io.BytesIO()
     image.save(buffer, **FORMATS[path.suffix.lower()])
     if path.is_file() and path.read_bytes() == buffer.getvalue():
         return
-    check_file(path, overwrite=overwrite)
+    check_outputs([path], overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
         file.write(buffer.getvalue())

@@ -6,15 +6,13 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from stylegan.disk import write_text
-from stylegan.files.formats import SHARED
+from stylegan.disk import check_outputs, write_text
+from stylegan.files.formats import README, SHARED
 from stylegan.files.formats.own import save_safetensors
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.lineage import NVIDIA, described, license_of
 from stylegan.messages import readable
 
-README = "README.md"
-FILES = (SHARED, README)
 NONCOMMERCIAL = "cc-by-nc-4.0"  # NVIDIA's license, as the Hub writes it
 TEXT = """# StyleGAN generator
 
@@ -48,11 +46,7 @@ class Card:
 def save_folder(loaded: LoadedGenerator, out: Path, card: Card, *, overwrite: bool = False) -> None:
     """Write a folder that can be uploaded, and that every command takes as a source."""
     text = str(model_card(loaded, card))
-    existing = [name for name in FILES if (out / name).exists()]
-    if existing and not overwrite:
-        raise ValueError(
-            f"{out} holds {', '.join(existing)} already; pass --overwrite or choose another folder"
-        )
+    check_outputs([out / SHARED, out / README], overwrite=overwrite)
     out.mkdir(parents=True, exist_ok=True)
     save_safetensors(out / SHARED, loaded)
     write_text(out / README, text)

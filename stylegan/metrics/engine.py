@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from stylegan import distributed
-from stylegan.messages import reason_of
+from stylegan.messages import install, reason_of
 from stylegan.metrics.efficientnet import weights_path
 from stylegan.metrics.families import EFF, INCEPTION
 from stylegan.metrics.features import Measured, Tools
@@ -127,6 +127,7 @@ KINDS: Mapping[str, Kind] = {
         lower_is_better=False,
     ),
 }
+LINE_BEGINS = b'{"metric":'  # each line of a file of results
 PATTERN = re.compile(r"([a-z]+(?:-[a-z]+)*?)(?:(\d+)(k?))?")  # a kind, a number of images
 
 
@@ -248,14 +249,6 @@ def score_name(metric: str, value: str) -> str:
     return metric if metric.startswith(value) else f"{metric}/{value}"
 
 
-def check_results(path: Path) -> None:
-    """ValueError if the file exists and does not begin with a line of results."""
-    if path.exists() and path.stat().st_size > 0:
-        with open(path, "rb") as file:
-            if not file.readline().startswith(b'{"metric":'):
-                raise ValueError(f"{path} does not hold results; choose another --out")
-
-
 def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) -> Iterator[Result]:
     """Measure what was requested, in all processes alike. `tools.tell` hears the reason why
     some cannot be measured; the others are."""
@@ -276,7 +269,7 @@ def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) 
         except (ModuleNotFoundError, ValueError, OSError) as error:
             reason = reason_of(error)
             if isinstance(error, ModuleNotFoundError):
-                reason = f"the library {error.name} is missing; pip install -e '.[metrics]'"
+                reason = f"the library {error.name} is missing; {install('metrics')}"
             tools.tell(f"{names} could not be measured: {reason}")
             continue
         seconds = round(time.perf_counter() - started, 3)

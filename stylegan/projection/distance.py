@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stylegan.files.loaded import LoadedGenerator
+from stylegan.messages import install
 from stylegan.metrics import efficientnet
 from stylegan.metrics.features import as_rgb, hub_file
 from stylegan.metrics.lpips import SMALLEST, WEIGHTS, Lpips, load_lpips
@@ -106,7 +107,7 @@ def choose_distance(
     elif loaded.resolution < SMALLEST:
         problem = f"it looks at images from {SMALLEST}x{SMALLEST} pixels on"
     elif importlib.util.find_spec("torchmetrics") is None:
-        problem = "the library torchmetrics is missing (pip install -e '.[metrics]')"
+        problem = f"the library torchmetrics is missing ({install('metrics')})"
     elif name == "auto" and weights is None and not hub_file(WEIGHTS).is_file():
         problem = f"weights of VGG16 are not here, see --feature-weights ({WEIGHTS})"
     if problem and name == "auto":

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stylegan import sampling
 from stylegan.data.images import Crop, Fit, decode, planes, premultiplied, quiet_decoding
-from stylegan.disk import check_file, check_folder, name_of, write_text
+from stylegan.disk import name_of, write_text
 from stylegan.figures import save_picture
 from stylegan.files.formats.own import save_loaded
 from stylegan.files.latents import write_latents
@@ -55,19 +55,12 @@ def default_batch(resolution: int) -> int:
     return max(1, min(8, 512 // resolution))
 
 
-def check_free(images: Sequence[Path], out: Path, *, tuned: bool, overwrite: bool) -> None:
-    """ValueError if two images have one name, or a file would be replaced without `overwrite`."""
-    check_folder(out)
-    names: dict[str, Path] = {}
-    for path in images:
-        if other := names.get(name_of(path)):
-            what = f"{other} and {path} would both be written to {out / name_of(path)}"
-            raise ValueError(f"{what}; rename one, or project it with another --out")
-        names[name_of(path)] = path
+def outputs_of(images: Sequence[Path], out: Path, *, tuned: bool) -> list[Path]:
+    """The files that `project_files` writes for these images, if all can be read."""
     of_each = [LATENTS, TARGET, PICTURE, RESULT, *([TUNED_PICTURE] if tuned else [])]
-    files = [LATENTS, *([TUNED] if tuned else []), *(f"{n}/{f}" for n in names for f in of_each)]
-    for file in files:
-        check_file(out / file, overwrite=overwrite)
+    of_all = [LATENTS, *([TUNED] if tuned else [])]
+    folders = [out / name_of(image) for image in images]
+    return [out / file for file in of_all] + [path / file for path in folders for file in of_each]
 
 
 def project_files(

@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image
 
 from stylegan.config import DERIVED, TrainConfig, flatten, to_dict
-from stylegan.disk import check_file, write_text
+from stylegan.disk import check_outputs, write_text
 from stylegan.figures import evenly
 from stylegan.messages import count, duration
 from stylegan.records import number
@@ -22,7 +22,8 @@ from stylegan.schedule import ScheduleConfig, official_batch_sizes, phases, stag
 from stylegan.toml import toml_value
 from stylegan.version import __version__
 
-MARK = "stylegan report"  # who made the page, in its head
+MAKER = "stylegan report"  # who made the page, in its head
+MARK = f'content="{MAKER}"'.encode()
 NEWEST_SIDE, GRID_SIDE = 1024, 768  # pixels at most
 GRIDS = 12  # over time
 LOSSLESS_PIXELS = 2**17  # larger pictures are compressed with losses that are hard to see
@@ -37,7 +38,8 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
 
     history = read_run(folder)
     out = out or history.folder.report_file
-    check_place(out)
+    check_outputs([out], overwrite=True, mark=MARK)
+    out.parent.mkdir(parents=True, exist_ok=True)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,  # what comes from files is text and never markup
@@ -53,21 +55,9 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
         "short": short,
     }
     given = contents(history, drawings or Drawings())
-    text = environment.get_template("page.html").render(given, mark=MARK, version=__version__)
+    text = environment.get_template("page.html").render(given, mark=MAKER, version=__version__)
     write_text(out, text.encode("utf-8", "replace").decode())  # names need not be UTF-8
     return out
-
-
-def check_place(out: Path) -> None:
-    """ValueError if something else than a report of ours is at `out`."""
-    check_file(out, overwrite=True)
-    if out.exists():
-        with open(out, "rb") as file:
-            ours = f'content="{MARK}"'.encode() in file.read(1000)
-        if not ours:
-            raise ValueError(f"{out} exists and is not a report; choose another --out")
-    if not out.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {out.parent} for {out.name}; make it first")
 
 
 def embedded(image: Image.Image) -> str:

@@ -1,6 +1,5 @@
 """Frames into a file: .mp4 through PyAV, .gif and .webp through Pillow."""
 
-import importlib.util
 import itertools
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -10,7 +9,8 @@ from typing import IO, Any, cast
 import numpy as np
 from PIL import Image
 
-from stylegan.disk import atomic_file, check_file
+from stylegan.disk import atomic_file, check_outputs
+from stylegan.messages import require
 
 # By ending: frames per second at most; programs show a .gif's frame of less than 1/50 s as 1/10 s.
 FORMATS = {".mp4": 240, ".gif": 50, ".webp": 240}
@@ -20,16 +20,14 @@ X264_OPTIONS = {"crf": "16", "preset": "medium", "threads": "1", "x264-params": 
 BT709, LIMITED = 1, 1  # primaries, transfer, matrix; levels from 16 on: in FFmpeg's numbers
 
 
-def check_video(path: Path, fps: float) -> None:
-    """ValueError if no film of `fps` frames per second can be written to `path`."""
-    check_file(path, overwrite=True, endings=FORMATS)
-    suffix = path.suffix.lower()
-    most = FORMATS[suffix]
+def check_rate(path: Path, fps: float) -> None:
+    """ValueError unless the format of `path` can be written here, with so many frames a second."""
+    ending = path.suffix.lower()
+    most = FORMATS[ending]
     if not 0 < fps <= most:
-        raise ValueError(f"a {suffix} film has at most {most} frames per second, not {fps:g}")
-    if suffix == ".mp4" and importlib.util.find_spec("av") is None:
-        what = "writing .mp4 needs PyAV: pip install -e '.[video]'"
-        raise ValueError(f"{what}; .gif and .webp need nothing more")
+        raise ValueError(f"a {ending} film has at most {most} frames per second, not {fps:g}")
+    if ending == ".mp4":
+        require("av", extra="video", purpose="writing .mp4 (.gif and .webp need nothing more)")
 
 
 def write_video(
@@ -46,7 +44,8 @@ def write_video(
     .webp compressed. The same frames give the same bytes. Frames of an .mp4 with an odd width or
     height are extended by a column or row, as H.264 needs. ValueError for fewer or more frames.
     """
-    check_video(path, fps)
+    check_outputs([path], overwrite=True, endings=FORMATS)
+    check_rate(path, fps)
     path.parent.mkdir(parents=True, exist_ok=True)
 
     def checked() -> Iterator[np.ndarray]:

@@ -1,10 +1,9 @@
 """Every format of a file of weights: which files are of it, how they are read and written."""
 
-import importlib.util
 from pathlib import Path
 from typing import Literal
 
-from stylegan.disk import check_file, check_folder
+from stylegan.disk import check_outputs
 from stylegan.files import checkpoint
 from stylegan.files.download import BUNDLED_LICENSE, bundled_name
 from stylegan.files.formats import own
@@ -13,9 +12,10 @@ from stylegan.files.formats.official import load_npz, load_official
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.lineage import Source, source_of
-from stylegan.messages import reason_of
+from stylegan.messages import reason_of, require
 from stylegan.run_folder import RunFolder
 
+README = "README.md"  # the model card beside them
 SHARED = "model.safetensors"  # the weights in a folder of the Hugging Face Hub
 PROGRAMS = (".onnx", ".pt2")  # run elsewhere; they cannot be read back
 WRITTEN = (".safetensors", *PROGRAMS)
@@ -90,19 +90,14 @@ def is_for_the_hub(path: Path) -> bool:
 def check_request(path: Path, *, noise: NoiseInput | None, overwrite: bool) -> None:
     """ValueError unless the format of `path` has what is chosen and no file would be lost."""
     if is_for_the_hub(path):
-        check_folder(path)
+        check_outputs([path / name for name in (SHARED, README)], overwrite=overwrite)
         if RunFolder.of(path):
             raise ValueError(f"{path} is a run; choose a folder of its own for the Hub")
-        check_installed("a folder for the Hub", "huggingface_hub")
+        require("huggingface_hub", extra="export", purpose="a folder for the Hub")
         return
-    check_file(path, overwrite=overwrite, endings=WRITTEN)
+    check_outputs([path], overwrite=overwrite, endings=WRITTEN)
     ending = path.suffix.lower()
     if noise is not None and ending not in PROGRAMS:
         raise ValueError(f"{ending} holds weights only; --noise is for .onnx and .pt2")
     if ending in NEEDED:
-        check_installed(f"{ending} files", NEEDED[ending])
-
-
-def check_installed(product: str, package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise ValueError(f'writing {product} needs {package}: pip install -e ".[export]"')
+        require(NEEDED[ending], extra="export", purpose=f"writing {ending} files")

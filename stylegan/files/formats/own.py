@@ -15,7 +15,7 @@ from stylegan.files import checkpoint
 from stylegan.files.loaded import LoadedGenerator
 from stylegan.files.weights import Weights
 from stylegan.lineage import Lineage, from_plain, license_of, source_of, to_plain
-from stylegan.messages import readable, reason_of
+from stylegan.messages import readable, reason_of, require
 from stylegan.sampling import CUTOFF, PSI
 from stylegan.schedule import ScheduleConfig, stage_at
 
@@ -173,12 +173,9 @@ def is_safetensors(path: Path) -> bool:
 
 def load_safetensors(path: Path, *, name: str = "") -> Weights:
     """The generator that `save_safetensors` wrote; numbers of half precision come as float32."""
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise ValueError(
-            '.safetensors files need safetensors: pip install -e ".[export]"'
-        ) from error
+    require("safetensors", extra="export", purpose="a .safetensors file")
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, framework="pt") as file:  # sizes agree with the file's
             text = (file.metadata() or {}).get(checkpoint.FORMAT)
