@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,11 @@ from stylegan.networks import NetworkConfig
 
 LARGEST_STRENGTH = 1000.0
 FORM = "pca:2=+3@0-3: a direction, how far, and the layers"
-SHAPE = re.compile(r"(?P<name>.+?)(=(?P<strength>[^=@]*))?(@(?P<layers>[^=@]*))?", re.S)
+SHAPE = re.compile(
+    r"((?P<file>.+?\.npz):)?(?P<method>[a-z]+):(?P<name>.+?)"
+    r"(=(?P<strength>[^=@]*))?(@(?P<layers>[^=@]*))?",
+    re.S,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +40,11 @@ class Edit:
 class EditText(NamedTuple):
     """The parts of `[FILE:]METHOD:NAME[=STRENGTH][@LAYERS]`."""
 
-    name: str  # `pca:2`, or `FILE:pca:2`
+    method: str
+    name: str
     strength: float = 1.0
     layers: range | None = None  # None: those of the direction
+    file: Path | None = None
 
 
 def check_layers(layers: range, config: NetworkConfig) -> range:
@@ -75,7 +82,7 @@ def parsed(text: str) -> EditText:
     parts = SHAPE.fullmatch(text.strip())
     try:
         if parts is None:
-            raise ValueError("it is empty")
+            raise ValueError("it names no direction")
         strength = 1.0 if parts["strength"] is None else float(parts["strength"])
         first, dash, last = (parts["layers"] or "").partition("-")
         last = last if dash else first
@@ -84,4 +91,5 @@ def parsed(text: str) -> EditText:
             raise ValueError("it names no layer")
     except ValueError as error:
         raise ValueError(f"{readable(text, 60)} is not an edit like {FORM}") from error
-    return EditText(parts["name"].strip(), strength, layers)
+    file = Path(parts["file"]) if parts["file"] else None
+    return EditText(parts["method"], parts["name"].strip(), strength, layers, file)

@@ -31,7 +31,7 @@ stylegan figure neighbors $source --nearest 3 --data datasets/people-64.zip \
 to=docs/editing
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
-stylegan directions $source --count 5 --out "$work/found.npz" --figure $to/directions.webp --seed 14
+stylegan directions find $source --count 5 --out "$work/found.npz" --figure $to/directions.webp --seed 14
 for centers in none 16; do
     stylegan figure grid $source --seeds 0-11 --columns 6 --psi 0.5 --centers $centers --out $to/centers-$centers.webp
 done
