@@ -93,18 +93,29 @@ def require(package: str, *, extra: str, purpose: str) -> None:
         raise ValueError(f"{purpose} needs {package}: {install(extra)}")
 
 
+def parts_of(name: str) -> list[str]:
+    """The parts of `section.option` or `folder/name`."""
+    return re.split("[./]", name)
+
+
+def nearest_names(name: str, known: Sequence[str]) -> list[str]:
+    """The known `section.option` or `folder/name` whose last part is nearest, several if some are
+    equally near; none if all are far."""
+    last = parts_of(name)[-1]
+    last_parts = [parts_of(key)[-1] for key in known]
+    near = difflib.get_close_matches(last, last_parts, n=1, cutoff=0.8)
+    if not near:
+        near = [*difflib.get_close_matches(last, last_parts), *(p for p in last_parts if last in p)]
+    candidates = [key for key in known if parts_of(key)[-1] in near]
+    most = 1 if len(set(near)) == 1 else 9
+    return difflib.get_close_matches(name, candidates, n=most, cutoff=0) if candidates else []
+
+
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """The end of a message about an unknown `section.option` or `folder/name`: the known one whose
-    last part is nearest, several if none is near, or all that begin alike."""
-    parts = {key: re.split("[./]", key) for key in [*known, name]}
-    tail = parts[name][-1]
-    tails = [parts[key][-1] for key in known]
-    near = difflib.get_close_matches(tail, tails, n=1, cutoff=0.8)
-    near = near or [*difflib.get_close_matches(tail, tails), *(t for t in tails if tail in t)]
-    same = [key for key in known if parts[key][-1] in near]
-    if same:
-        several = 1 if len(set(near)) == 1 else 9
-        found = difflib.get_close_matches(name, same, n=several, cutoff=0)
-        return f"; did you mean {' or '.join(found)}?"
-    beside = [key for key in known if parts[key][:-1] == parts[name][:-1]]
-    return f"; known: {', '.join(beside or known)}"
+    """The end of a message about an unknown name: what may have been meant, else all that begin
+    alike, or all."""
+    nearest = nearest_names(name, known)
+    if nearest:
+        return f"; did you mean {' or '.join(nearest)}?"
+    alike = [key for key in known if parts_of(key)[:-1] == parts_of(name)[:-1]]
+    return f"; known: {', '.join(alike or known)}"

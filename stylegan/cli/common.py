@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -122,9 +121,9 @@ def fitting_memory(images: int, resolution: int) -> Iterator[None]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def working(activity: str) -> Iterator[None]:
     """Say on stderr what a command is doing, if that takes a while."""
-    timer = threading.Timer(BAR_SECONDS, note, [f"{what} ..."])
+    timer = threading.Timer(BAR_SECONDS, note, [f"{activity} ..."])
     timer.daemon = True
     timer.start()
     try:
@@ -134,43 +133,37 @@ def working(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(unit: str, what: str | None = None) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(unit: str, description: str | None = None) -> Iterator[Callable[[int, int], None]]:
     """A function that shows (done, total) as a bar on stderr, if it takes a while."""
     from tqdm import tqdm
 
-    bar: tqdm[Any] | None = None
-    began = time.monotonic()
+    disabled = not first_process()
+    with tqdm(unit=unit, desc=description, leave=False, delay=BAR_SECONDS, disable=disabled) as bar:
 
-    def show(done: int, total: int) -> None:
-        nonlocal bar
-        if bar is None and first_process() and time.monotonic() - began >= BAR_SECONDS:
-            bar = tqdm(total=total, unit=unit, leave=False, initial=done, desc=what)
-        if bar is not None:
+        def show(done: int, total: int) -> None:
+            bar.total = total
             bar.update(done - bar.n)
 
-    try:
         yield show
-    finally:
-        if bar is not None:
-            bar.close()
 
 
-def image_bars() -> Callable[[str, int, int], None]:
-    """Show a bar on stderr for every pass over images, of the first process's part."""
-    bars = click.get_current_context().with_resource(ExitStack())  # closed before an error is told
-    shown: dict[str, Callable[[int, int], None]] = {}
+class ImageBars:
+    """A bar on stderr for every pass over images, of the first process's part."""
 
-    def progress(what: str, done: int, total: int) -> None:
-        if what not in shown:
-            bars.close()
-            shown.clear()
-            shown[what] = bars.enter_context(progress_bar("img", what))
-        shown[what](done, total)
+    def __init__(self) -> None:
+        self.bar = click.get_current_context().with_resource(ExitStack())  # closed before an error
+        self.description = ""
+        self.show: Callable[[int, int], None] | None = None
+
+    def __call__(self, description: str, done: int, total: int) -> None:
+        if self.show is None or description != self.description:
+            self.bar.close()
+            self.show = self.bar.enter_context(progress_bar("img", description))
+            self.description = description
+        self.show(done, total)
         if done >= total:
-            bars.close()
-            shown.clear()
-
-    return progress
+            self.bar.close()
+            self.show = None
 
 
 def measuring_tools(weights: Path | None = None, classifiers: tuple[Path, ...] = ()) -> "Tools":

@@ -207,7 +207,7 @@ def neighbors(
         data,
         mirror=mirror,
         tell=common.note,
-        progress=common.image_bars(),
+        progress=common.ImageBars(),
     )
     if comparison.reals is None:
         raise ValueError(f"{selection.source} does not say what it was trained on; pass --data")

@@ -133,7 +133,7 @@ def metrics(
             yardsticks=yardsticks,
             seed=seed,
             batch=batch,
-            progress=common.image_bars(),
+            progress=common.ImageBars(),
         ):
             place = out or (compared.run.metrics_file if compared.run else None)
             psi = "" if compared.psi is None else f"{compared.psi:g}"
@@ -225,6 +225,6 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     chosen = common.use_device(device)
     read_run(run)  # mistakes are found before anything takes time
     check_outputs([out or RunFolder(run).report_file], overwrite=True, mark=MARK)
-    tools, bars = common.measuring_tools(), common.image_bars()
+    tools, bars = common.measuring_tools(), common.ImageBars()
     drawings = drawings_of(run, tools, data=data, device=chosen, progress=bars)
     say(f"the report is {write_report(run, drawings, out)}")

@@ -147,7 +147,7 @@ def train(
         config = fit_to_data(setup.config, store)
         if setup.own and not begun:
             print_hint(*advice(store.num_images, config, started=setup.start is not None))
-        tools, bars = common.measuring_tools(feature_weights), common.image_bars()
+        tools, bars = common.measuring_tools(feature_weights), common.ImageBars()
         measured = run, config.data.mirror, store, tools, bars
         try:
             with status_line(config) as report:
