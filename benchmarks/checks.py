@@ -137,7 +137,8 @@ def skips(
 ) -> None:
     """Train on the bundled faces in each PRECISION; fail if updates are skipped at the end, or a
     tenth of all."""
-    rows, failed = [], []
+    rows = []
+    failed = []
     own = [f"network.resolution={resolution}", f"schedule.initial_resolution={resolution}"]
     own += [f"schedule.batch_size={{4={batch}}}", f"schedule.total_kimg={steps * batch / 1000}"]
     for name in precision:
@@ -219,8 +220,11 @@ def memory(steps: int, device: str, settings: Sequence[str]) -> None:
     """Fail unless the tensors of the quickstart's training take the same room after every step, and
     a GPU gives hardly more in the second half of the steps."""
     config = load_config("quickstart", ["style_mixing=0.5", *GROWING, *settings])
-    state, stage = TrainState.create(config, device=device), stage_at(72, config.schedule)
-    share, used, reserved = Share(device=state.device), list[int](), list[int]()
+    state = TrainState.create(config, device=device)
+    stage = stage_at(72, config.schedule)
+    share = Share(device=state.device)
+    used = list[int]()
+    reserved = list[int]()
     size = (stage.batch_size, config.network.image_channels, stage.resolution, stage.resolution)
     reals = torch.rand(size).to(share.device) * 2 - 1
     for _ in range(steps):
@@ -231,7 +235,8 @@ def memory(steps: int, device: str, settings: Sequence[str]) -> None:
         del draws, metrics
         used.append(bytes_in_use(device))
         reserved.append(reserved_bytes(device))
-    flat, half = used[BEFORE:], reserved[steps // 2]
+    flat = used[BEFORE:]
+    half = reserved[steps // 2]
     most = flat[0] * (ADA if config.augment.kind == "ada" else 1)
     click.echo(f"bytes after step {BEFORE}: {flat[0]:,}; most after {steps}: {max(flat):,}")
     click.echo(f"reserved after step {steps // 2}: {half:,}; after {steps}: {reserved[-1]:,}")
@@ -291,7 +296,8 @@ def training(
 
     with tempfile.TemporaryDirectory() as folder:
         source = make_source(Path(folder), photographs) if photographs else PEOPLE
-        own, run = load_config(config, settings), Path(folder, "run")
+        own = load_config(config, settings)
+        run = Path(folder, "run")
         start(own, source, run, device=device, report=report, preflight=False)
     rows = [
         {

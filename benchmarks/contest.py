@@ -42,7 +42,9 @@ MALLOC = {  # settings of glibc's allocator: its own, or memory that is kept to 
     },
 }
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-REPEAT_SECONDS, WARM_CALLS, MIN_ROUNDS = 0.3, 3, 3
+REPEAT_SECONDS = 0.3
+WARM_CALLS = 3
+MIN_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class Memory:
     """The most memory in use since this was made, beyond what was then: a GPU's as PyTorch
     allocates it, or the resident memory of the process (on Linux)."""
 
-    STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+    STATUS = Path("/proc/self/status")
+    CLEAR = Path("/proc/self/clear_refs")
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -171,7 +174,8 @@ def serve(task: str) -> None:
         settings = json.loads(sys.stdin.readline())
         module, _, function = task.partition(":")
         trial: Trial = getattr(importlib.import_module(module), function)(settings)
-        memory, calls = Memory(trial.device), 1
+        memory = Memory(trial.device)
+        calls = 1
         answer()
         for line in sys.stdin:
             if line.strip() == "warm":
@@ -250,7 +254,8 @@ def contest(
         for worker in workers:
             if not worker.result.error:
                 worker.ask("warm")
-        end, rounds = time.monotonic() + seconds, 0
+        end = time.monotonic() + seconds
+        rounds = 0
         while rounds < MIN_ROUNDS or time.monotonic() < end:
             running = [worker for worker in workers if not worker.result.error]
             if not running:

@@ -34,7 +34,8 @@ class Part(NamedTuple):
 
 def parts(device: str, out: Path) -> list[Part]:
     """The questions: small ones on a CPU, which show that all of it works."""
-    gpu, there = on_gpu(device), ["--device", device]
+    gpu = on_gpu(device)
+    there = ["--device", device]
     pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
     tests = ROOT / "tests"
     marked = [str(p) for p in sorted(tests.glob("test_*.py")) if "mark.gpu" in p.read_text("utf-8")]
@@ -51,7 +52,8 @@ def parts(device: str, out: Path) -> list[Part]:
     parity = [str(tests / f"{name}.py") for name in PARITY]
     ada = ["-o", 'augment.kind="ada"', "-o", "augment.strength=0.8"]
     if not gpu:
-        own, tiny = ["--config", "quickstart"], ["--config", "quickstart", "--resolution", "8"]
+        own = ["--config", "quickstart"]
+        tiny = ["--config", "quickstart", "--resolution", "8"]
         halves = ["--precision", "bf16", "--precision", "fp16", "--steps", "4", "--batch", "4"]
         train = ["-o", "log_kimg=0.008", "-o", "schedule.total_kimg=0.032"]
         generate = ["8", "--batch", "2", "--max-channels", "16", "--seconds", "0"]
@@ -130,16 +132,20 @@ def main(device: str, out: Path, minutes: float) -> None:
     """
     out = out.absolute()
     out.mkdir(parents=True, exist_ok=True)
-    todo, left = parts(device, out), 60 * minutes
+    todo = parts(device, out)
+    left = 60 * minutes
     about = conditions(environment_for(os.cpu_count() or 1, "default"), device)
-    rows, tables, bad = [], list[str](), False
+    rows = []
+    tables = list[str]()
+    bad = False
     for i, part in enumerate(todo):
         limit = left * part.share / sum(one.share for one in todo[i:])
         click.echo(f"{part.name}, at most {limit:.0f} s", err=True)
         started = time.monotonic()
         result = run(part, device, limit, out)
         seconds = time.monotonic() - started
-        left, bad = max(left - seconds, 0), bad or (part.check and result != "passed")
+        left = max(left - seconds, 0)
+        bad = bad or (part.check and result != "passed")
         command = " ".join(["python", *part.arguments]).replace(f"{ROOT}{os.sep}", "")
         timed = f"{seconds:.0f} of {limit:.0f}"
         rows.append({"part": part.name, "result": result, "s": timed, "command": f"`{command}`"})

@@ -52,8 +52,10 @@ def network(settings: dict[str, Any]) -> Trial:
 
 def command(settings: dict[str, Any]) -> Trial:
     """Pictures from seeds, as `generate.py` makes them before they are written."""
-    (generator, _), batch = prepare(settings), settings["batch"]
-    seeds, noise = range(1000 * batch), settings["noise"]
+    (generator, _) = prepare(settings)
+    batch = settings["batch"]
+    seeds = range(1000 * batch)
+    noise = settings["noise"]
     runs = (
         sampling.generate(generator, seeds, psi=PSI, batch=batch, noise=noise)
         for _ in itertools.count()
@@ -115,7 +117,8 @@ def main(
         raise click.UsageError(f"the other programs run here on a CPU, not on {device}")
     environment = environment_for(threads, malloc)
     record: dict[str, Any] = {"conditions": conditions(environment, device), "rows": []}
-    table, text = [], ""
+    table = []
+    text = ""
     with tree_of(None if against in ("textbook", "others") else against) as tree:
         for resolution, size in itertools.product(resolutions or (256, 1024), batch):
             settings: dict[str, Any] = {"resolution": resolution, "batch": size}

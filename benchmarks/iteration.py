@@ -49,7 +49,8 @@ def prepare(settings: dict[str, Any]) -> tuple[TrainState, Stage, Tensor, Share]
     """Our state at its first step, the stage, and the images that every step is shown."""
     config = load_config(settings["config"], settings["overrides"])
     set_precision(config.precision)
-    resolution, schedule = settings["resolution"], config.schedule
+    resolution = settings["resolution"]
+    schedule = config.schedule
     stage = dataclasses.replace(
         stage_at(schedule.total_images, schedule),
         resolution=resolution,
@@ -82,7 +83,8 @@ def textbook(settings: dict[str, Any]) -> Trial:
 
     state, stage, reals, share = prepare(settings)
     set_precision(settings["precision"])
-    config, images_seen = state.config, itertools.count(0, stage.batch_size)
+    config = state.config
+    images_seen = itertools.count(0, stage.batch_size)
     weights = state.generator.state_dict(), state.discriminator.state_dict()
     opponent = textbook_state(config, *weights)
     if settings["precision"] in HALF:
@@ -175,7 +177,9 @@ def main(
     environment = environment_for(threads, malloc)
     record: dict[str, Any] = {"conditions": conditions(environment, device), "against": against}
     record |= {"config": config, "rows": []}
-    rows, text, gpu = [], "", on_gpu(device)
+    rows = []
+    text = ""
+    gpu = on_gpu(device)
     with tree_of(None if against in KNOWN else against) as tree:
         for r in resolutions or [2**k for k in range(2, 11 if gpu else 7)]:
             usual = at_resolution(OFFICIAL_BATCH_SIZES[1], r) if gpu else 4

@@ -86,7 +86,8 @@ def from_image_folder(settings: dict[str, Any]) -> Trial:
     from torchvision.datasets import ImageFolder
 
     torch.manual_seed(0)
-    resolution, workers = settings["resolution"], settings["workers"]
+    resolution = settings["resolution"]
+    workers = settings["workers"]
     steps = [
         transforms.Resize(resolution),
         transforms.CenterCrop(resolution),
@@ -121,7 +122,8 @@ def main(
 
     environment = environment_for(threads, malloc)
     record: dict[str, Any] = {"conditions": conditions(environment), "rows": []}
-    rows, text = [], ""
+    rows = []
+    text = ""
     with tempfile.TemporaryDirectory() as folder:
         made: dict[int, Path] = {}
         for resolution, threads in itertools.product(sizes or (64, 256, 1024), workers):

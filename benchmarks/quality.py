@@ -23,7 +23,8 @@ from PIL import Image
 from stylegan.cli.common import Command
 from stylegan.training import draw, train_step
 
-SAMPLES, PROGRAMS = 2000, ("ours", "genforce", "huangzh13")
+SAMPLES = 2000
+PROGRAMS = ("ours", "genforce", "huangzh13")
 SHOWN = ("seed", "kimg", "seconds", "eff-fd", "eff-precision", "eff-recall")
 EQUAL = (  # what the other programs have: no growth, the whole set, R1 in every step
     "schedule.stable_kimg=0",
@@ -35,7 +36,8 @@ EQUAL = (  # what the other programs have: no growth, the whole set, R1 in every
 
 def ours(settings: dict[str, Any]) -> Trial:
     """Our step, with the configuration of the paper but for widths and rates."""
-    (base, most), (g_lr, d_lr) = settings["widths"], settings["rates"]
+    (base, most) = settings["widths"]
+    (g_lr, d_lr) = settings["rates"]
     size = settings["resolution"], settings["batch"]
     overrides = [
         *EQUAL,
@@ -64,8 +66,10 @@ def learn(program: str, settings: dict[str, Any], out: Path) -> None:
     torch.manual_seed(settings["seed"])
     trial: Trial = (ours if program == "ours" else getattr(others, program))(settings)
     assert trial.sample is not None
-    batch, kimg = settings["batch"], settings["kimg"]
-    seconds, shown = 0.0, 0
+    batch = settings["batch"]
+    kimg = settings["kimg"]
+    seconds = 0.0
+    shown = 0
     for mark in np.linspace(0, kimg, settings["marks"] + 1)[1:]:
         started = time.process_time()  # of one thread: what others do at the time counts little
         while shown < mark * 1000:
@@ -155,7 +159,8 @@ def main(
     if clones is None and set(programs) != {"ours"}:
         raise click.UsageError("other programs need --others FOLDER, with their clones")
     out.mkdir(parents=True, exist_ok=True)
-    chosen, kept = json.dumps(settings | {"data": str(data)}), out / "settings.json"
+    chosen = json.dumps(settings | {"data": str(data)})
+    kept = out / "settings.json"
     if (kept.read_text() if kept.exists() else chosen) != chosen:
         raise click.UsageError(f"{out} holds results of other settings; choose another --out")
     kept.write_text(chosen)

@@ -52,7 +52,8 @@ def clusters(w: Tensor, count: int) -> Tensor:
         distances = torch.minimum(distances, (rows - new).square().sum(dim=1))
     sides = torch.full((len(rows),), -1)
     for _ in range(ROUNDS):
-        before, sides = sides, torch.cdist(rows, chosen).argmin(dim=1)
+        before = sides
+        sides = torch.cdist(rows, chosen).argmin(dim=1)
         if torch.equal(before, sides):
             break
         sums = torch.zeros_like(chosen).index_add_(0, sides, rows)

@@ -43,7 +43,9 @@ def duration(seconds: float) -> str:
 
 def about(seconds: float) -> str:
     """`5 seconds`, `24 minutes`, `3 hours` or `5 days`: an estimate is not more exact."""
-    minutes, hours, days = seconds / 60, seconds / 3600, seconds / 86_400
+    minutes = seconds / 60
+    hours = seconds / 3600
+    days = seconds / 86_400
     if minutes < 1:
         return count(max(round(seconds), 1), "second")
     if minutes < 90:

@@ -26,7 +26,9 @@ def spherical(points: Tensor, *, closed: bool) -> Curve:
 
     def at(t: Tensor) -> Tensor:
         first, second, part = neighbors(t, len(points), closed)
-        a, b, part = points[first], points[second], part[:, None]
+        a = points[first]
+        b = points[second]
+        part = part[:, None]
         lengths = torch.lerp(a.norm(dim=1, keepdim=True), b.norm(dim=1, keepdim=True), part)
         return lengths * slerp(a, b, part)
 
@@ -36,7 +38,8 @@ def spherical(points: Tensor, *, closed: bool) -> Curve:
 def spline(points: Tensor, *, closed: bool) -> Curve:
     """The cubic spline through the points (N, ...), `closed` as in `spherical`; others are natural:
     with zero second derivatives at the ends."""
-    points, n = points.double(), len(points)
+    n = len(points)
+    points = points.double()
     one = torch.eye(n, dtype=torch.float64)
     if closed:
         matrix = 4 * one + one.roll(1, dims=0) + one.roll(-1, dims=0)

@@ -36,10 +36,16 @@ SMALL = (  # the quickstart's network at 16x16 with half of its channels; three 
     "log_kimg=0.1",
 )
 # Okabe and Ito's colors, which differ for any kind of color vision.
-BLUE, VERMILION, GREEN, PURPLE, GRAY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#999999"
+BLUE = "#0072B2"
+VERMILION = "#D55E00"
+GREEN = "#009E73"
+PURPLE = "#CC79A7"
+GRAY = "#999999"
 
 
-TEN, NO_R1, FAST_D = "schedule.total_kimg=10", "r1_gamma=0", "schedule.d_lr={4=0.02}"
+TEN = "schedule.total_kimg=10"
+NO_R1 = "r1_gamma=0"
+FAST_D = "schedule.d_lr={4=0.02}"
 CASES = {  # name: title, and KEY=VALUE after those of SMALL
     "healthy": ("Healthy: R1 with gamma 1, equal learning rates", ()),
     "no-r1": ("No R1", (NO_R1,)),

@@ -121,7 +121,8 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     for seed in range(seeds):
         for row, config in configs.items():
-            folder, file = out / f"{row}-seed{seed}", out / f"{row}.toml"
+            folder = out / f"{row}-seed{seed}"
+            file = out / f"{row}.toml"
             write_text(file, to_toml(config))
             options = ["--config", file, "--seed", seed, "--device", device]
             run("train", "--out", folder, *options, *(["--data", data] if data else []))

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 FEATURES = "metrics"  # folder in the cache, for features of real images
 BAR_SECONDS = 1.0  # what takes less has no bar
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>
+M_TRIM_THRESHOLD = -1  # of <malloc.h>
+M_TOP_PAD = -2
+M_MMAP_THRESHOLD = -3
 LARGEST_BLOCKS = (2**30, 2**25)  # that are kept; some versions of glibc refuse the first
 
 

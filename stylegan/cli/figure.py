@@ -86,7 +86,8 @@ def classes(selection: Selection, classes: str) -> "Image":
     """
     from stylegan import figures
 
-    seeds, noise = selection.chosen_seeds, selection.noise or "const"
+    seeds = selection.chosen_seeds
+    noise = selection.noise or "const"
     chosen = [name for name in classes.split(",") if name]
     return figures.classes(selection.loaded, seeds, chosen, noise)
 

@@ -225,6 +225,7 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     chosen = common.use_device(device)
     read_run(run)  # mistakes are found before anything takes time
     check_outputs([out or RunFolder(run).report_file], overwrite=True, mark=MARK)
-    tools, bars = common.measuring_tools(), common.ImageBars()
+    tools = common.measuring_tools()
+    bars = common.ImageBars()
     drawings = drawings_of(run, tools, data=data, device=chosen, progress=bars)
     say(f"the report is {write_report(run, drawings, out)}")

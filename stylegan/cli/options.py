@@ -276,9 +276,11 @@ FIELDS = {field.name for field in dataclasses.fields(Selection)}
 def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]:
     """Give a command SOURCE, `--seeds` with that default (if any), `options` and `--device`.
     The values of a Selection's fields reach the command as one `selection`."""
-    also, default = "", seeds
+    also = ""
+    default = seeds
     if LATENTS in options:
-        also, default = "; with --latents their numbers, from 0", f"{seeds}, or all latents"
+        also = "; with --latents their numbers, from 0"
+        default = f"{seeds}, or all latents"
     text = f"Seeds of the images{also}.  [default: {default}]"
     seeds_option = [click.option("--seeds", type=values.SEEDS, help=text)] if seeds else []
 

@@ -24,7 +24,8 @@ class Parsed(click.ParamType):
     """What a function makes of a text; its ValueError is a usage error."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name, self.parse = name, parse
+        self.name = name
+        self.parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -51,7 +52,8 @@ def whole_range(text: str, noun: str, most: int) -> range:
     if not ends:
         given = readable(text.strip(), SHOWN)
         raise ValueError(f"{given} is neither a {noun} nor a range like 0-3")
-    first, last = int(ends[1]), int(ends[2] or ends[1])
+    first = int(ends[1])
+    last = int(ends[2] or ends[1])
     if last > most:
         raise ValueError(f"a {noun} is a whole number from 0 to {most}, not {last}")
     if last < first:

@@ -127,7 +127,8 @@ def walk(selection: Selection, frames: Frames, space: str, loop: bool, grid: lis
     if space == "z" and selection.latents is not None:
         raise click.UsageError("--latents are walked through in w; leave --space z out")
     columns, rows = grid
-    walks, loaded = columns * rows, selection.loaded
+    walks = columns * rows
+    loaded = selection.loaded
     points = replace(selection, default_seeds=list(range(POINTS * walks))).points()
     each, left = divmod(len(points.names), walks)
     if left or each < 2:
@@ -243,10 +244,12 @@ def loop(selection: Selection, frames: Frames, waves: int) -> "Film":
     from stylegan.paths import places
     from stylegan.video import film, noise_loop, walk_in_z
 
-    loaded, seeds = selection.loaded, selection.chosen_seeds
+    loaded = selection.loaded
+    seeds = selection.chosen_seeds
     curves = [noise_loop(seed, loaded.generator.config.z_dim, waves) for seed in seeds]
     styles = walk_in_z(loaded, curves, selection.labels(loaded))
-    t, columns = places(frames(), 1, closed=True), default_columns(len(seeds))
+    t = places(frames(), 1, closed=True)
+    columns = default_columns(len(seeds))
     return film(loaded, styles, t, columns=columns, noise=selection.noise or "const")
 
 

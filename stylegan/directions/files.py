@@ -26,7 +26,8 @@ from stylegan.files.loaded import LoadedGenerator, fits, hashes
 from stylegan.messages import readable, reason_of
 from stylegan.networks import Generator
 
-FORMAT, VERSION = "stylegan-directions", 1
+FORMAT = "stylegan-directions"
+VERSION = 1
 SCORES = {"pca": "eigenvalues", "sefa": "eigenvalues", "svm": "accuracies"}  # names in files
 QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
 
@@ -34,7 +35,8 @@ QUICK_SAMPLES = 10_000  # latents that directions without a file are measured on
 def default_path(source: str | Path) -> Path:
     """Where the directions of a source are kept: in a run folder or beside a file; of a bundled
     name or an address, in the current folder. `directions.npz` or `NAME.directions.npz`."""
-    path, name = Path(source), str(source)
+    path = Path(source)
+    name = str(source)
     if name in BUNDLED or not path.exists():
         return Path(f"{PurePosixPath(name.partition('#')[0]).stem}.directions.npz")
     return path / "directions.npz" if path.is_dir() else path.with_suffix(".directions.npz")

@@ -60,7 +60,8 @@ def to_directions(
     generator: Generator, name: str, normal: Tensor, accuracy: float, samples: int
 ) -> Directions:
     """The normal as a direction, with the standard deviation of w along it."""
-    vectors, layers = normal[None], range(generator.config.num_styles())
+    vectors = normal[None]
+    layers = range(generator.config.num_styles())
     deviations = deviations_along(vectors, covariance_of_w(generator, samples))
     scores = torch.tensor([accuracy])
     return Directions("svm", layers, samples, vectors, deviations, scores, [name])
@@ -94,7 +95,8 @@ def latents_of(loaded: LoadedGenerator, place: Path, class_name: str | None) -> 
             f"{place} needs pictures named by seed as stylegan generate does (seed0012.png), or "
             f"latents (.npz); found {listed(others, 3, ', ') if others else 'neither'}"
         )
-    generator, config = loaded.generator, loaded.generator.config
+    generator = loaded.generator
+    config = loaded.generator.config
     found = {str(p.resolve()): read_latents(p, generator, labels).ws.mean(dim=1) for p in files}
     if seeds := sorted({int(p.stem.removeprefix("seed")) for p in pictures}):
         labels = sampling.in_turn(seeds, config.label_dim) if labels is None else labels

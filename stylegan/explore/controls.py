@@ -63,9 +63,11 @@ class Slider(Control):
     most: float | None = None  # what may be typed, beyond the end of the slider
 
     def read(self, given: Any) -> float:
-        whole, most = self.step % 1 == 0, self.high if self.most is None else self.most
+        whole = self.step % 1 == 0
+        most = self.high if self.most is None else self.most
         number = type(given) in (int, float) and self.low <= given <= most
-        kind, right = "whole number" if whole else "number", number and not (whole and given % 1)
+        kind = "whole number" if whole else "number"
+        right = number and not (whole and given % 1)
         self.check(right, given, f"a {kind} from {self.low} to {most}")
         return int(given) if whole else float(given)
 
@@ -103,14 +105,17 @@ class Controls:
     """The controls for a generator and its directions, by section of the page."""
 
     def __init__(self, loaded: LoadedGenerator, directions: Sequence[Directions] = ()) -> None:
-        config, psi = loaded.generator.config, loaded.psi
+        config = loaded.generator.config
+        psi = loaded.psi
         numbers = range(config.label_dim)
-        self.layers, last = config.num_styles(), config.num_styles() - 1
+        self.layers = config.num_styles()
+        last = config.num_styles() - 1
         self.classes = list(loaded.label_names) or [f"class {i}" for i in numbers]
         self.directions = {
             f"{some.method}:{name}": (some, name) for some in directions for name in some.names
         }
-        to_seed, along = "1 is all the way to that seed", "Standard deviations along this direction"
+        to_seed = "1 is all the way to that seed"
+        along = "Standard deviations along this direction"
         same = "The same seed always gives the same picture"
         average = "0 is the average picture, 1 full variety, below 0 the opposite"
         reach = max(1.5, abs(psi))

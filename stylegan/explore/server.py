@@ -40,7 +40,8 @@ class Handler(BaseHTTPRequestHandler):
     server: "Server"
     begun = False  # the answer
     timeout = 5  # seconds without a byte; the end of the server waits as long for idle connections
-    server_version, sys_version = "stylegan", ""
+    server_version = "stylegan"
+    sys_version = ""
 
     def do_GET(self) -> None:
         with self.refusing():

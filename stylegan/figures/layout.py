@@ -15,11 +15,15 @@ from PIL import Image, ImageDraw, ImageFont
 from stylegan.disk import atomic_file, check_outputs
 from stylegan.sampling import over_squares, picture
 
-SMALLEST_CELL, LARGEST_CELL = 96, 512  # pixels; whole factors bring pictures into this range
+SMALLEST_CELL = 96  # pixels: whole factors bring pictures into the range
+LARGEST_CELL = 512
 GAP = 4
 ASCII = frozenset(map(chr, range(32, 127)))
-PAPER, INK = (255, 255, 255), (60, 60, 60)
-SMALLEST_TEXT, TEXT, LARGEST_TEXT = 9, 16, 32  # pixels
+PAPER = (255, 255, 255)
+INK = (60, 60, 60)
+SMALLEST_TEXT = 9  # pixels
+TEXT = 16
+LARGEST_TEXT = 32
 FORMATS: dict[str, dict[str, Any]] = {  # by ending
     ".png": {"format": "PNG"},
     ".webp": {"format": "WEBP", "lossless": True},
@@ -56,15 +60,18 @@ def tiled(
 ) -> Image.Image:
     """As `grid`, for images of one size, which keep it."""
     columns = columns or default_columns(len(cells))
-    labels, (width, height) = legible(labels or []), cells[0].size
+    labels = legible(labels or [])
+    (width, height) = cells[0].size
     font = fitting_font(labels or [""], width)
     line = text_height(font) if labels else 0
-    rows, columns = -(-len(cells) // columns), min(columns, len(cells))
+    rows = -(-len(cells) // columns)
+    columns = min(columns, len(cells))
     size = columns * (width + GAP) + GAP, rows * (height + GAP + line) + GAP
     canvas = Image.new("RGB", size, PAPER)
     draw = ImageDraw.Draw(canvas)
     for i, cell in enumerate(cells):
-        x, y = GAP + i % columns * (width + GAP), GAP + i // columns * (height + GAP + line)
+        x = GAP + i % columns * (width + GAP)
+        y = GAP + i // columns * (height + GAP + line)
         paste(canvas, cell, (x, y))
         if labels:
             draw.text((x + width / 2, y + height), labels[i], fill=INK, font=font, anchor="ma")
@@ -153,7 +160,8 @@ def captioned(image: Image.Image, text: str) -> Image.Image:
     height = image.height + text_height(font_of([], size)) + GAP
     canvas = Image.new("RGB", (image.width, height), PAPER)
     paste(canvas, image, (0, 0))
-    place, font = (image.width / 2, image.height), font_of([text], size)
+    place = (image.width / 2, image.height)
+    font = font_of([text], size)
     ImageDraw.Draw(canvas).text(place, text, fill=INK, font=font, anchor="ma")
     return canvas
 
@@ -192,7 +200,8 @@ def filling(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     be higher: 4x4 pixels of a network for 512x384 have half a row of that above and below."""
     width, height = size
     shown = scaled(image, width)
-    left, top = (shown.width - width) // 2, (shown.height - height) // 2
+    left = (shown.width - width) // 2
+    top = (shown.height - height) // 2
     return shown.crop((left, top, left + width, top + height))
 
 

@@ -101,7 +101,8 @@ def timelapse(
     snapshots: Iterable[LoadedGenerator], points_of: Callable[[LoadedGenerator], Points]
 ) -> Image:
     """A row for each point, a column for each snapshot of a run."""
-    columns, labels = [], []
+    columns = []
+    labels = []
     for loaded in snapshots:
         points = points_of(loaded)
         columns.append(pictures(loaded, points))

@@ -26,7 +26,8 @@ class StyleRange:
     @property
     def label(self) -> str:
         """`coarse 4-8 px`; with numbers of layers where they have no name."""
-        first, last = self.layers[0], self.layers[-1]
+        first = self.layers[0]
+        last = self.layers[-1]
         pixels = span(4 << first // 2, 4 << last // 2)
         return f"{self.name} {pixels}" if self.name else f"layers {first}-{last}, {pixels}"
 

@@ -21,7 +21,8 @@ from stylegan.metrics.features import FEATURES, FeatureNetwork, Measured, Tools,
 from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import GROUPS, LEAST_FOR_NEIGHBORHOODS, NEIGHBORHOOD, share_within
 
-KID_SUBSETS, KID_SUBSET_SIZE = 100, 1000
+KID_SUBSETS = 100
+KID_SUBSET_SIZE = 1000
 SPLITS = 10  # of the Inception score
 SEED = 2020  # torch-fidelity's, of KID's subsets and the order within the Inception score
 # a metric, features of fakes and of reals (n, dim) -> its values, and what defines it alone
@@ -67,7 +68,8 @@ class Family:
             return gathered_rows(rows, [dim], num, tools.cache)[0]
 
         fakes = features(comparison.fake_batches(images), images, network.dim)
-        reals, of_reals = fakes, {}
+        reals = fakes
+        of_reals = {}
         if set(enough) != {self.alone}:
             of_reals = {**comparison.require_reals().protocol_of_reals(), "number": num_reals}
             dim = self.dim_of_reals or network.dim
@@ -129,7 +131,8 @@ def compare_eff(
 ) -> Measured:
     if kind == "eff-pr":
         fakes = fakes[: len(reals)]
-        precision, recall = share_within(fakes, reals), share_within(reals, fakes)
+        precision = share_within(fakes, reals)
+        recall = share_within(reals, fakes)
         about = {"neighborhood": NEIGHBORHOOD, "images_compared": len(fakes)}
         return Measured({"eff-precision": precision, "eff-recall": recall}, about)
     estimate = statistics.frechet_estimate if kind == "eff-fd" else statistics.kernel_estimate

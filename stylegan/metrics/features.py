@@ -23,7 +23,8 @@ INCEPTION = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
     "weights-inception-2015-12-05-6726825d.pth"
 )
-FEATURES, LOGITS = 2048, 1008  # of Inception; the logits are without their bias, as officially
+FEATURES = 2048  # of Inception
+LOGITS = 1008  # of Inception, without their bias, as officially
 Weights = tuple[dict[str, Tensor], str]  # the tensors in a file, and its SHA-256
 
 
@@ -67,7 +68,8 @@ def as_rgb(images: Tensor) -> Tensor:
     """(n, 3, r, r) from 0 to 255 for public networks: gray repeated, transparency over white."""
     channels = images.shape[1]
     if channels == 4:
-        colors, alpha = images[:, :3].float(), images[:, 3:].float() / 255
+        colors = images[:, :3].float()
+        alpha = images[:, 3:].float() / 255
         return (colors * alpha + 255 * (1 - alpha)).round().to(images.dtype)
     return images.expand(-1, 3, -1, -1) if channels == 1 else images
 

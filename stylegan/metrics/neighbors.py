@@ -16,7 +16,8 @@ from stylegan.metrics.sources import Comparison
 from stylegan.metrics.statistics import distances
 
 REFERENCES = 1000  # training images, at most, whose own neighbors are looked for
-LARGEST, LARGEST_SHOWN = 64, 128  # pixels that are compared, and shown
+LARGEST = 64  # pixels a side that are compared
+LARGEST_SHOWN = 128  # and shown
 COARSE = 16  # pixels a side, where pixels are compared
 LONGEST = 8  # rows, before two rows share a line
 
@@ -49,7 +50,8 @@ def nearest(
     batches = (*pictures.split(comparison.batch), *known.split(comparison.batch))
     queries = torch.cat([network(batch).cpu() for batch in batches])
     itself = torch.cat([torch.full((n,), -1), torch.from_numpy(references)])
-    best, names = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
+    best = torch.empty(len(queries), 0)
+    names = torch.empty(len(queries), 0, dtype=torch.int64)
     for indices in comparison.batches(len(images), "training images"):
         rows = torch.arange(indices.start, indices.stop)
         reals = torch.from_numpy(shown(images[indices.start : indices.stop]).copy())
@@ -57,7 +59,8 @@ def nearest(
         ways = 2 * rows.expand_as(apart)  # index and way round, (n, batch)
         if real_images.mirror:
             flipped = distances(queries, network(reals.flip(3)).cpu())
-            ways, apart = ways + (flipped < apart), apart.minimum(flipped)
+            ways = ways + (flipped < apart)
+            apart = apart.minimum(flipped)
         apart[itself[:, None] == rows] = torch.inf
         best, order = torch.cat([best.to(apart), apart], dim=1).sort(dim=1, stable=True)
         names = torch.cat([names, ways], dim=1).gather(1, order[:, :k])

@@ -72,7 +72,8 @@ def ends_of_steps(
     Places are interpolated in float64: in float32 the step itself would be off by 1e-3 of it.
     In z vectors are as long as latents; officially 1, beside which a label would be too loud.
     """
-    generator, labels = samples.generator, samples.labels(indices)
+    generator = samples.generator
+    labels = samples.labels(indices)
     z0, z1, t = latent_pairs(samples, indices)
     t = torch.zeros_like(t) if from_start else t
     places = (t, t + EPSILON)

@@ -32,7 +32,8 @@ class Moments(NamedTuple):
 def moments_of(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Moments:
     """Moments of rows (n, dim), n > 0, read in blocks."""
     shift = torch.from_numpy(np.array(rows[0])).double()
-    total, products = torch.zeros_like(shift), shift.new_zeros(len(shift), len(shift))
+    total = torch.zeros_like(shift)
+    products = shift.new_zeros(len(shift), len(shift))
     for some in blocks(rows, at_once):
         centered = some.double() - shift
         total += centered.sum(dim=0)
@@ -89,7 +90,8 @@ def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
     """Frechet distance of features (n, dim) and (m, dim), n at least 2 * GROUPS."""
     if len(fakes) + len(reals) < fakes.shape[1]:  # work in the subspace that they span
         basis = np.linalg.qr(np.concatenate([fakes, reals]).astype(np.float64).T).Q
-        fakes, reals = fakes @ basis, reals @ basis
+        fakes = fakes @ basis
+        reals = reals @ basis
     groups = [moments_of(fakes[i::GROUPS]) for i in range(GROUPS)]
     mean, covariance = moments_of(reals).gaussian()
     real_root = root(covariance)
@@ -108,10 +110,12 @@ def frechet_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
 def kernel_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
     """Kernel distance of features (n, dim) and (m, dim): the unbiased squared maximum mean
     discrepancy with k(a, b) = (a.b / dim + 1)^3, over all pairs. Binkowski et al. 2018."""
-    n, m = len(fakes), len(reals)
+    n = len(fakes)
+    m = len(reals)
     member = torch.eye(GROUPS, dtype=torch.float64).repeat(-(-n // GROUPS), 1)[:n]
     every = torch.ones(m, 1, dtype=torch.float64)
-    ours, itself = member.T @ kernel_sums(fakes, fakes, member), kernel_diagonal(fakes)
+    ours = member.T @ kernel_sums(fakes, fakes, member)
+    itself = kernel_diagonal(fakes)
     across = member.T @ kernel_sums(fakes, reals, every)
     theirs = kernel_sums(reals, reals, every).sum()
     real = (theirs - kernel_diagonal(reals).sum()) / (m * (m - 1))

@@ -83,7 +83,8 @@ def sliced_wasserstein(
         found = {}
         for level, (size, *both) in enumerate(zip(levels, *tables, strict=True)):
             ours, theirs = (normalized(table, channels) for table in both)
-            rng, label = streams.directions(seed, level), f"compared at {size}"
+            rng = streams.directions(seed, level)
+            label = f"compared at {size}"
             found[f"swd-{size}"] = 1000 * distances(ours, theirs, rng, progress, label)
         found = {"swd": np.mean(list(found.values()), axis=0), **found}
         return {name: estimate(values) for name, values in found.items()}
@@ -175,11 +176,13 @@ def distances(
     directions = directions.astype(np.float32)
     step = min(max(1, VALUES_AT_ONCE // len(a)), COMPARED_AGAIN)
     group = (np.arange(len(b)) // PATCHES % GROUPS).astype(np.int8)
-    total, without = 0.0, np.zeros(GROUPS)
+    total = 0.0
+    without = np.zeros(GROUPS)
     again = -(-COMPARED_AGAIN // step) * step
     for start in range(0, DIRECTIONS, step):
         some = directions[start : start + step]
-        ours, theirs = some @ a.T, some @ b.T
+        ours = some @ a.T
+        theirs = some @ b.T
         ours.sort(axis=1)
         if start < again:
             order = theirs.argsort(axis=1)

@@ -37,7 +37,8 @@ class PixelDistance:
     whose coarse levels lead to what lies a little beside its place."""
 
     def __call__(self, images: Tensor, targets: Tensor) -> Tensor:
-        difference, levels = images - targets, []
+        difference = images - targets
+        levels = []
         while True:
             levels.append(difference.square().mean(dim=(1, 2, 3)))
             if difference.shape[2] <= COARSEST:
@@ -97,7 +98,8 @@ def choose_distance(
         raise ValueError(f"--feature-weights are of LPIPS, which --distance {name} does not use")
     if name == "pixels":
         return PixelDistance(), "as asked"
-    problem, channels = None, loaded.generator.config.image_channels
+    problem = None
+    channels = loaded.generator.config.image_channels
     device = loaded.generator.w_avg.device
     if channels not in (1, 3):  # alpha is searched, too
         problem = f"it looks at gray or RGB, not at images of {channels} channels"

@@ -24,8 +24,12 @@ from stylegan.projection.search import SearchOptions, SearchState, project
 from stylegan.projection.tuning import TuningOptions, tune
 from stylegan.sampling import Rectangle
 
-LATENTS, TARGET, PICTURE, RESULT = "latents.npz", "target.png", "projection.png", "result.json"
-TUNED, TUNED_PICTURE = "tuned.pt", "tuned.png"
+LATENTS = "latents.npz"
+TARGET = "target.png"
+PICTURE = "projection.png"
+RESULT = "result.json"
+TUNED = "tuned.pt"
+TUNED_PICTURE = "tuned.png"
 
 
 def read_target(

@@ -96,10 +96,13 @@ def project(
     Start 0 is the average, any other one half way from there to a random w. The generator stays
     as it is. ValueError at the first distance that is not finite.
     """
-    options, config = options or SearchOptions(), generator.config
+    options = options or SearchOptions()
+    config = generator.config
     check_noise(options, config)
     check_labels(labels, config.label_dim, 1)
-    full, styles, n = config.resolution, config.num_styles(), len(targets)
+    full = config.resolution
+    styles = config.num_styles()
+    n = len(targets)
     size = check_resolution(full if resolution is None else resolution, full)
     shape = (config.image_channels, size, size)
     if targets.ndim != 4 or n == 0 or targets.shape[1:] != shape:

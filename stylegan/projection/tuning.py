@@ -67,13 +67,16 @@ def tune(
     compares copy and original at a w that lies `locality_radius` from it, toward a random one (of
     the class `labels` (1, label_dim)). ValueError at the first distance that is not finite.
     """
-    options, config = options or TuningOptions(), generator.config
+    options = options or TuningOptions()
+    config = generator.config
     check_labels(labels, config.label_dim, 1)
     rows = (len(targets), config.num_styles(), config.w_dim)
     if len(targets) == 0 or ws.shape != rows:
         raise ValueError(f"pivots must be {rows} for as many targets, not {tuple(ws.shape)}")
-    average, n = generator.w_avg, len(targets)
-    targets, ws = targets.to(average), ws.detach().to(average)
+    average = generator.w_avg
+    n = len(targets)
+    targets = targets.to(average)
+    ws = ws.detach().to(average)
     maps = None if noise is None else [m.detach().to(average) for m in noise]
     rng = streams.tuning(seed)
     radius = options.locality_radius * spread_of_w(generator, SAMPLES, rng, labels)[1]

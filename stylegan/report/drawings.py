@@ -18,7 +18,8 @@ from stylegan.sampling import in_turn
 
 SEEDS = range(5)
 PSIS = (1.0, 0.7, 0.5, 0.3, 0.0, -0.5, -1.0)
-SAMPLES, NEIGHBORS = 5, 9  # rows and columns of the nearest training images
+SAMPLES = 5  # rows of samples beside training images
+NEIGHBORS = 9  # columns of the nearest of these
 
 
 class Captioned(NamedTuple):

@@ -77,7 +77,8 @@ def read_run(folder: Path) -> RunHistory:
     run = RunFolder(folder)
     events, bad_events = read_lines(run.log_file, "event")
     lines, bad_lines = read_lines(run.metrics_file, "metric")
-    config, toml = run.config(), run.config_file.read_text(encoding="utf-8-sig")
+    config = run.config()
+    toml = run.config_file.read_text(encoding="utf-8-sig")
     measured = [Result.from_line(line) for line in lines]
     grids = [(kimg, path) for kimg, path in run.grids() if path.is_file()]
     unreadable = {run.log_file.name: bad_events, run.metrics_file.name: bad_lines}

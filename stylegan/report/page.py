@@ -24,7 +24,8 @@ from stylegan.version import __version__
 
 MAKER = "stylegan report"  # who made the page, in its head
 MARK = f'content="{MAKER}"'.encode()
-NEWEST_SIDE, GRID_SIDE = 1024, 768  # pixels at most
+NEWEST_SIDE = 1024  # pixels at most, of the newest samples
+GRID_SIDE = 768  # and of the earlier ones
 GRIDS = 12  # over time
 LOSSLESS_PIXELS = 2**17  # larger pictures are compressed with losses that are hard to see
 
@@ -80,10 +81,12 @@ def reduced(path: Path, side: int, caption: str) -> Captioned | str:
 
 
 def contents(history: RunHistory, drawings: Drawings) -> dict[str, Any]:
-    bands, schedule = growth_bands(history), history.config.schedule
+    bands = growth_bands(history)
+    schedule = history.config.schedule
     speed, losses = curves.curves(history, bands)
     metric_charts, metric_rows = curves.metrics(history, bands)
-    newest, over_time = [], []
+    newest = []
+    over_time = []
     for kimg, path in history.grids[-1:]:
         caption = f"Generated, after {kimg:,} kimg: fixed seeds, average generator, psi 1"
         newest.append(reduced(path, NEWEST_SIDE, caption))
@@ -118,7 +121,8 @@ def growth_bands(history: RunHistory) -> list[Band]:
     bands: list[Band] = []
     seen = history.images_seen / 1000
     for first, end, stage in phases(history.config.schedule):
-        start, stop = first / 1000, min(end / 1000, seen)
+        start = first / 1000
+        stop = min(end / 1000, seen)
         name = str(stage.resolution)
         if start >= seen:
             break

@@ -17,7 +17,8 @@ FORMATS = {".mp4": 240, ".gif": 50, ".webp": 240}
 # Constant quality. One thread, because the bytes depend on their number, and no macroblock tree,
 # because with it x264 wrote other bytes in one of ten films of the same small frames.
 X264_OPTIONS = {"crf": "16", "preset": "medium", "threads": "1", "x264-params": "mbtree=0"}
-BT709, LIMITED = 1, 1  # primaries, transfer, matrix; levels from 16 on: in FFmpeg's numbers
+BT709 = 1  # primaries, transfer and matrix, in FFmpeg's numbers
+LIMITED = 1  # levels from 16 on
 
 
 def check_rate(path: Path, fps: float) -> None:
@@ -90,8 +91,10 @@ def write_h264(name: str, frames: Iterator[np.ndarray], fps: float) -> None:
                 interpolation=Interpolation.AREA,
             )
             if number == 0:
-                stream.width, stream.height = frame.width, frame.height
-            frame.pts, frame.time_base = number, 1 / rate
+                stream.width = frame.width
+                stream.height = frame.height
+            frame.pts = number
+            frame.time_base = 1 / rate
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
 
@@ -107,7 +110,8 @@ def write_animation(
 ) -> None:
     """An animation that repeats for ever; in a .gif each frame has its own 256 colors."""
     images = map(Image.fromarray, frames)
-    first, rest = next(images), cast(Any, images)
+    first = next(images)
+    rest = cast(Any, images)
     options: dict[str, Any] = {"format": "GIF"}
     if suffix == ".webp":
         rest = [Reel(images, count - 1)]
@@ -121,7 +125,8 @@ class Reel:
     want all of several images at once."""
 
     def __init__(self, images: Iterator[Image.Image], n_frames: int) -> None:
-        self.images, self.n_frames = images, n_frames
+        self.images = images
+        self.n_frames = n_frames
         self.image: Image.Image | None = None
 
     def seek(self, _: int) -> None:

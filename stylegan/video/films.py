@@ -50,7 +50,8 @@ class FrameLayout:
         """Pictures uint8 (cells, H, W, C) as a frame uint8 (height, width, 3). ValueError, before
         anything is drawn, if that is too large for a film."""
         columns = min(self.columns, len(pictures))
-        width, height = self.cell[0] * columns, self.cell[1] * -(-len(pictures) // columns)
+        width = self.cell[0] * columns
+        height = self.cell[1] * -(-len(pictures) // columns)
         if max(width, height) > LARGEST_SIDE:
             raise ValueError(
                 f"frames of {width}x{height} pixels are too large for a film: choose a smaller "
@@ -94,7 +95,8 @@ def film(
             seeds = range(start * cells, start * cells + len(ws))
             yield from loaded.pictures(seeds, ws=ws, noise=noise)
 
-    made, texts = pictures(), captions or [""] * len(t)
+    made = pictures()
+    texts = captions or [""] * len(t)
     frames = ((np.stack(list(itertools.islice(made, cells))), text) for text in texts)
     return Film(frames, len(t), FrameLayout(loaded.picture_size(), columns, labels))
 
@@ -137,7 +139,8 @@ def mixing_walk(
     """A cell for each of ws (N, num_styles, w_dim) and each range: the styles of its layers walk
     through `path` (points, num_styles, w_dim), the other layers keep theirs."""
     figures.check_ranges(ranges, loaded.generator.config, loaded.resolution)
-    ws, walk = ws.cpu().double(), spline(path.cpu(), closed=closed)
+    ws = ws.cpu().double()
+    walk = spline(path.cpu(), closed=closed)
 
     def at(t: Tensor) -> Tensor:
         moving = walk(t)
@@ -160,7 +163,8 @@ def edit_film(
     loaded: LoadedGenerator, points: Points, edits: Mapping[str, Edit], strengths: Tensor
 ) -> Film:
     """A frame of the points for each strength of all edits, whose names are in the caption."""
-    config, truncated = loaded.generator.config, loaded.truncated(points.ws)
+    config = loaded.generator.config
+    truncated = loaded.truncated(points.ws)
     still = torch.zeros(1, config.num_styles(), config.w_dim)
     moves = torch.cat([edited(still, [edit], config) for edit in edits.values()]).double()
 
@@ -176,7 +180,8 @@ def morph_film(
     loaded: LoadedGenerator, points: Points, styles: Styles, t: Tensor, captions: Sequence[str]
 ) -> Film:
     """A film of styles that are truncated already."""
-    columns, how = figures.default_columns(len(points.names)), loaded.adjusted(psi=1)
+    columns = figures.default_columns(len(points.names))
+    how = loaded.adjusted(psi=1)
     return film(how, styles, t, columns=columns, captions=captions, noise=points.noise)
 
 
