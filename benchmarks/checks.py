@@ -60,8 +60,8 @@ def bytes_in_use(device: str) -> int:
     """Of all tensors: a GPU's as allocated, otherwise of those that Python knows."""
     if on_gpu(device):
         return torch.cuda.memory_allocated(device)
-    tensors = [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
-    storages = {one.untyped_storage().data_ptr(): one.untyped_storage() for one in tensors}
+    tensors = [tensor for tensor in gc.get_objects() if issubclass(type(tensor), torch.Tensor)]
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors}
     return sum(storage.nbytes() for storage in storages.values())
 
 
@@ -71,7 +71,7 @@ def reserved_bytes(device: str) -> int:
 
 
 def prepared(
-    config: str | None, device: str, resolution: int, batch: int, own: Sequence[str] = ()
+    config: str | None, device: str, resolution: int, batch: int, overrides: Sequence[str] = ()
 ) -> tuple[TrainState, Callable[[], dict[str, Tensor]]]:
     """A state at its first step, and what makes a step at a resolution, of made images."""
     settings = {
@@ -80,7 +80,7 @@ def prepared(
         "alpha": 1.0,
         "resolution": resolution,
         "batch": batch,
-        "overrides": ["r1_interval=1", f"schedule.batch_size={{4={batch}}}", *own],
+        "overrides": ["r1_interval=1", f"schedule.batch_size={{4={batch}}}", *overrides],
     }
     state, stage, reals, share = iteration.prepare(settings)
     classes = state.config.network.label_dim
@@ -139,12 +139,12 @@ def skips(
     tenth of all."""
     rows = []
     failed = []
-    own = [f"network.resolution={resolution}", f"schedule.initial_resolution={resolution}"]
-    own += [f"schedule.batch_size={{4={batch}}}", f"schedule.total_kimg={steps * batch / 1000}"]
+    sizes = [f"network.resolution={resolution}", f"schedule.initial_resolution={resolution}"]
+    sizes += [f"schedule.batch_size={{4={batch}}}", f"schedule.total_kimg={steps * batch / 1000}"]
     for name in precision:
-        chosen = load_config(config, [*own, f'precision="{name}"', *settings])
+        skipping = load_config(config, [*sizes, f'precision="{name}"', *settings])
         with tempfile.TemporaryDirectory() as folder:
-            state = start(chosen, PEOPLE, Path(folder, "run"), device=device, preflight=False)
+            state = start(skipping, PEOPLE, Path(folder, "run"), device=device, preflight=False)
         counts = state.skipped()
         rows.append({"precision": name, "steps": str(steps)})
         rows[-1] |= {
@@ -193,8 +193,8 @@ def twice(
 ) -> None:
     """Fail unless deterministic steps have the same bits again, with each of some options."""
 
-    def after_steps(own: Sequence[str]) -> list[Tensor]:
-        exact = ["deterministic=true", *own, *settings]
+    def after_steps(switches: Sequence[str]) -> list[Tensor]:
+        exact = ["deterministic=true", *switches, *settings]
         state, step = prepared(config, device, resolution, batch, exact)
         with backend_flags(state.config):
             for _ in range(3):
@@ -203,8 +203,8 @@ def twice(
         return [weight.detach().cpu() for weight in weights]
 
     rows = []
-    for name, own in TWICE.items():
-        pairs = list(zip(after_steps(own), after_steps(own), strict=True))
+    for name, switches in TWICE.items():
+        pairs = list(zip(after_steps(switches), after_steps(switches), strict=True))
         differ = sum(not torch.equal(a, b) for a, b in pairs)
         rows.append({"options": name, "tensors": str(len(pairs)), "differ": str(differ)})
     click.echo(markdown(rows))
@@ -249,8 +249,8 @@ def memory(steps: int, device: str, settings: Sequence[str]) -> None:
 @SETTINGS
 def resume(device: str, settings: Sequence[str]) -> None:
     """Fail unless a deterministic run that is stopped and goes on ends with the bits of another."""
-    own = ["deterministic=true", *GROWING, "schedule.total_kimg=0.24", "log_kimg=0.008"]
-    config = load_config("quickstart", [*own, *settings])
+    options = ["deterministic=true", *GROWING, "schedule.total_kimg=0.24", "log_kimg=0.008"]
+    config = load_config("quickstart", [*options, *settings])
 
     def trained(out: Path, stop_at: int | None = None) -> dict[str, Any]:
         def stop(progress: TrainingProgress) -> None:
@@ -296,9 +296,9 @@ def training(
 
     with tempfile.TemporaryDirectory() as folder:
         source = make_source(Path(folder), photographs) if photographs else PEOPLE
-        own = load_config(config, settings)
+        of_run = load_config(config, settings)
         run = Path(folder, "run")
-        start(own, source, run, device=device, report=report, preflight=False)
+        start(of_run, source, run, device=device, report=report, preflight=False)
     rows = [
         {
             "px": str(resolution),

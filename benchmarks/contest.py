@@ -232,9 +232,9 @@ class Worker:
 
 def environment_for(threads: int, malloc: str) -> dict[str, str]:
     """The variables of every contender: the same threads and the same allocator."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "THP_"))}
+    others = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "THP_"))}
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-    return {**kept, **dict.fromkeys(names, str(threads)), **MALLOC[malloc]}
+    return {**others, **dict.fromkeys(names, str(threads)), **MALLOC[malloc]}
 
 
 def contest(
@@ -328,8 +328,8 @@ def save(
     out: Path, name: str, title: str, record: Mapping[str, Any], rows: Sequence[Mapping[str, str]]
 ) -> str:
     """Write the table and the record as `name.md` and `name.json` into `out`; the text."""
-    about = ", ".join(f"{name} {value}" for name, value in record["conditions"].items())
-    text = f"# {title}\n\n{markdown(rows)}\n\n{about}\n"
+    measured_by = ", ".join(f"{name} {value}" for name, value in record["conditions"].items())
+    text = f"# {title}\n\n{markdown(rows)}\n\n{measured_by}\n"
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.md").write_text(text, encoding="utf-8")
     (out / f"{name}.json").write_text(json.dumps(record, indent=1, default=dataclasses.asdict))

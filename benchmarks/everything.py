@@ -52,14 +52,14 @@ def parts(device: str, out: Path) -> list[Part]:
     parity = [str(tests / f"{name}.py") for name in PARITY]
     ada = ["-o", 'augment.kind="ada"', "-o", "augment.strength=0.8"]
     if not gpu:
-        own = ["--config", "quickstart"]
+        quickstart = ["--config", "quickstart"]
         tiny = ["--config", "quickstart", "--resolution", "8"]
         halves = ["--precision", "bf16", "--precision", "fp16", "--steps", "4", "--batch", "4"]
         train = ["-o", "log_kimg=0.008", "-o", "schedule.total_kimg=0.032"]
         generate = ["8", "--batch", "2", "--max-channels", "16", "--seconds", "0"]
         return [
             check("parity", [*pytest, *parity]),
-            check("large", script("checks", "large", "--batch", "16", *own)),
+            check("large", script("checks", "large", "--batch", "16", *quickstart)),
             check("waits", script("checks", "waits", *tiny)),
             check(
                 "skips", [*script("checks", "skips", *halves, *tiny), "--out", str(out / "skips")]
@@ -68,7 +68,7 @@ def parts(device: str, out: Path) -> list[Part]:
             check("memory", script("checks", "memory")),
             check("ada", script("checks", "memory", *ada)),
             check("resume", script("checks", "resume")),
-            figure("iteration", script("iteration", "8", "--seconds", "0", *own), 3),
+            figure("iteration", script("iteration", "8", "--seconds", "0", *quickstart), 3),
             figure("generation", script("generation", *generate)),
             figure("training", script("checks", "training", *train)),
         ]
@@ -134,12 +134,12 @@ def main(device: str, out: Path, minutes: float) -> None:
     out.mkdir(parents=True, exist_ok=True)
     todo = parts(device, out)
     left = 60 * minutes
-    about = conditions(environment_for(os.cpu_count() or 1, "default"), device)
+    machine = conditions(environment_for(os.cpu_count() or 1, "default"), device)
     rows = []
     tables = list[str]()
     bad = False
     for i, part in enumerate(todo):
-        limit = left * part.share / sum(one.share for one in todo[i:])
+        limit = left * part.share / sum(later.share for later in todo[i:])
         click.echo(f"{part.name}, at most {limit:.0f} s", err=True)
         started = time.monotonic()
         result = run(part, device, limit, out)
@@ -152,7 +152,7 @@ def main(device: str, out: Path, minutes: float) -> None:
         written = sorted((out / part.name).glob("*.md")) if result == "passed" else []
         tables += [f"#{path.read_text(encoding='utf-8')}" for path in written]
         head = [f"# Everything on {device}", markdown(rows)]
-        head.append(", ".join(f"{name} {value}" for name, value in about.items()))
+        head.append(", ".join(f"{name} {value}" for name, value in machine.items()))
         text = "\n\n".join([*head, *tables])
         (out / "everything.md").write_text(text, encoding="utf-8")
     click.echo(text)

@@ -522,8 +522,10 @@ def main(
             click.echo(markdown(rows[-1:]), err=True)
             if name == programs[-1]:
                 rows += [row for row in beside if f"{row['px']}x{row['batch']}" == size]
-    about = conditions(environment_for(1, "default"), "meta") | {"precision": " / ".join(precision)}
-    record = {"conditions": about, "rows": rows}
+    machine = conditions(environment_for(1, "default"), "meta") | {
+        "precision": " / ".join(precision)
+    }
+    record = {"conditions": machine, "rows": rows}
     click.echo(save(out, "gpu_model", "What a step asks of a GPU (a model)", record, rows))
     if clones and tuple(precision) == PRECISIONS:
         theirs = [row for row in rows if row["program"] in there]
@@ -531,7 +533,7 @@ def main(
         text = json.dumps({"revisions": revisions, "rows": theirs}, indent=1)
         OTHERS.write_text(text + "\n", encoding="utf-8")
     if page:
-        write_into(page, f"{markdown(rows)}\n\nRevision {about['revision']}.")
+        write_into(page, f"{markdown(rows)}\n\nRevision {machine['revision']}.")
 
 
 if __name__ == "__main__":

@@ -112,11 +112,15 @@ def row_of(
         return {**cells, "s/iteration": ours.error}, record
     time = Spread.of(ours.seconds)
     cells |= {"s/iteration": spread(time), "img/s": number(time.per(batch).median)}
-    for one in theirs:
-        cells[f"{one.name} s"] = spread(Spread.of(one.seconds)) if one.seconds else one.error
-        cells[f"{one.name} ratio"] = spread(ratio(one, ours), "x") if one.seconds else ""
-    for one in results:
-        cells[f"{one.name} GiB"] = "" if one.peak_bytes is None else number(one.peak_bytes / GIB)
+    for result in theirs:
+        cells[f"{result.name} s"] = (
+            spread(Spread.of(result.seconds)) if result.seconds else result.error
+        )
+        cells[f"{result.name} ratio"] = spread(ratio(result, ours), "x") if result.seconds else ""
+    for result in results:
+        cells[f"{result.name} GiB"] = (
+            "" if result.peak_bytes is None else number(result.peak_bytes / GIB)
+        )
     return cells, record
 
 

@@ -43,21 +43,21 @@ def clusters(w: Tensor, count: int) -> Tensor:
     draws = torch.Generator().manual_seed(SEED)
     rows = w.cpu().double()
     first = int(torch.randint(len(rows), (1,), generator=draws))
-    chosen = rows[first : first + 1]
-    distances = (rows - chosen).square().sum(dim=1)
-    while len(chosen) < count:
+    centers = rows[first : first + 1]
+    distances = (rows - centers).square().sum(dim=1)
+    while len(centers) < count:
         far = distances if distances.any() else torch.ones_like(distances)
         new = rows[torch.multinomial(far, 1, generator=draws)]
-        chosen = torch.cat([chosen, new])
+        centers = torch.cat([centers, new])
         distances = torch.minimum(distances, (rows - new).square().sum(dim=1))
     sides = torch.full((len(rows),), -1)
     for _ in range(ROUNDS):
         before = sides
-        sides = torch.cdist(rows, chosen).argmin(dim=1)
+        sides = torch.cdist(rows, centers).argmin(dim=1)
         if torch.equal(before, sides):
             break
-        sums = torch.zeros_like(chosen).index_add_(0, sides, rows)
+        sums = torch.zeros_like(centers).index_add_(0, sides, rows)
         sizes = sides.bincount(minlength=count)[:, None]
-        chosen = torch.where(sizes > 0, sums / sizes.clamp_min(1), chosen)  # an empty one stays
+        centers = torch.where(sizes > 0, sums / sizes.clamp_min(1), centers)  # an empty one stays
     order = sides.bincount(minlength=count).argsort(descending=True, stable=True)
-    return chosen[order].to(w)
+    return centers[order].to(w)

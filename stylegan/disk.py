@@ -85,8 +85,8 @@ def write_text(path: Path, text: str) -> None:
 
 def unfinished_name(path: Path) -> str:
     """The final name of a file that a killed `atomic_file` left behind; empty for other files."""
-    found = PARTIAL.fullmatch(path.name)  # the second form: of older versions
-    return (found[1] or f"{found[2]}.pt") if found else ""
+    match = PARTIAL.fullmatch(path.name)  # the second form: of older versions
+    return (match[1] or f"{match[2]}.pt") if match else ""
 
 
 def sync(path: Path) -> None:

@@ -40,12 +40,12 @@ def spline(points: Tensor, *, closed: bool) -> Curve:
     with zero second derivatives at the ends."""
     n = len(points)
     points = points.double()
-    one = torch.eye(n, dtype=torch.float64)
+    identity = torch.eye(n, dtype=torch.float64)
     if closed:
-        matrix = 4 * one + one.roll(1, dims=0) + one.roll(-1, dims=0)
+        matrix = 4 * identity + identity.roll(1, dims=0) + identity.roll(-1, dims=0)
         sums = points.roll(-1, dims=0) - points.roll(1, dims=0)
     else:
-        matrix = 3 * one + torch.ones_like(one).tril(1).triu(-1)
+        matrix = 3 * identity + torch.ones_like(identity).tril(1).triu(-1)
         matrix[0, 0] = matrix[-1, -1] = 2
         padded = torch.cat([points[:1], points, points[-1:]])
         sums = padded[2:] - padded[:-2]

@@ -121,8 +121,8 @@ def test_a_torchscript_file_classifies_as_the_function_does(toy, script, tmp_pat
         "entropy-z/bright": expected["z"]["bright"],
         "entropy-w/bright": expected["w"]["bright"],
     }
-    assert found["ls"].about["kept_per_attribute"] == 250
-    assert len(found["ls"].about["classifiers"]["bright"]) == 64
+    assert found["ls"].protocol["kept_per_attribute"] == 250
+    assert len(found["ls"].protocol["classifiers"]["bright"]) == 64
 
 
 def test_bad_classifier_files_are_named(toy, script, tmp_path):

@@ -130,9 +130,9 @@ def main(
             if missing := [name for name in metrics.split(",") if name not in names]:
                 run("metrics", folder, "--metrics", ",".join(missing), "--device", device)
     runs = {row: [out / f"{row}-seed{seed}" for seed in range(seeds)] for row in configs}
-    text = table({row: [scores_of(folder) for folder in found] for row, found in runs.items()})
+    text = table({row: [scores_of(folder) for folder in folders] for row, folders in runs.items()})
     write_text(out / "table.md", text)
-    write_samples(out / "samples.png", {row: found[0] for row, found in runs.items()})
+    write_samples(out / "samples.png", {row: folders[0] for row, folders in runs.items()})
     click.echo(text)
 
 

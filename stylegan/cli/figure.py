@@ -27,23 +27,23 @@ def figure() -> None:
     """
 
 
-def figure_command(seeds: str, *own: Any, of_run: bool = False) -> Any:
+def figure_command(seeds: str, *extra: Any, of_run: bool = False) -> Any:
     """Turn a function from a selection and its own options to an image into a command."""
 
     def register(draw: Callable[..., "Image"]) -> click.Command:
         name = draw.__name__.replace("_", "-")
 
         @figure.command(name, cls=common.Command)
-        @options.selecting(seeds, *own)
+        @options.selecting(seeds, *extra)
         @options.path_option("--out", "File: .png, .webp (both lossless) or .jpg.", f"{name}.png")
         @options.OVERWRITE
         @functools.wraps(draw)
-        def command(selection: Selection, out: Path, overwrite: bool, **given: Any) -> None:
+        def command(selection: Selection, out: Path, overwrite: bool, **values: Any) -> None:
             from stylegan.figures import FORMATS, save_picture
 
             check_outputs([out], overwrite=True, endings=FORMATS)  # the same picture may be there
             with common.working(f"drawing {out}"):
-                image = draw(selection, **given)
+                image = draw(selection, **values)
             save_picture(out, image, overwrite=overwrite)
             origin = f"run {selection.source}" if of_run else selection.loaded.origin
             common.say(f"{out}, {image.width}x{image.height}, from the {origin}")
@@ -88,8 +88,8 @@ def classes(selection: Selection, classes: str) -> "Image":
 
     seeds = selection.chosen_seeds
     noise = selection.noise or "const"
-    chosen = [name for name in classes.split(",") if name]
-    return figures.classes(selection.loaded, seeds, chosen, noise)
+    names = [name for name in classes.split(",") if name]
+    return figures.classes(selection.loaded, seeds, names, noise)
 
 
 @figure_command("0-2", options.source_b_option(SEEDS_B), options.LAYERS, *LOOK)
@@ -106,7 +106,7 @@ def mixing(selection: Selection, seeds_b: list[int] | None, layers: list[range] 
     from stylegan import figures
 
     others = selection.other(seeds_b, SEEDS_B).points(selection.loaded)
-    ranges = [figures.StyleRange(some) for some in layers] if layers else None
+    ranges = [figures.StyleRange(layer_range) for layer_range in layers] if layers else None
     return figures.mixing(selection.loaded, selection.points(), others, ranges)
 
 
@@ -175,8 +175,8 @@ def timelapse(selection: Selection, moments: int) -> "Image":
     from stylegan.run_folder import RunFolder, images_of
 
     files = RunFolder(selection.source).checkpoints()
-    chosen = figures.evenly([images_of(path) for path in files], moments)
-    return figures.timelapse((selection.load(files[i]) for i in chosen), selection.points)
+    spread = figures.evenly([images_of(path) for path in files], moments)
+    return figures.timelapse((selection.load(files[i]) for i in spread), selection.points)
 
 
 @figure_command(

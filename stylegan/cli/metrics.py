@@ -222,10 +222,10 @@ def report(run: Path, data: Path | None, out: Path | None, device: str) -> None:
     from stylegan.report.history import read_run
     from stylegan.run_folder import RunFolder
 
-    chosen = common.use_device(device)
+    on_device = common.use_device(device)
     read_run(run)  # mistakes are found before anything takes time
     check_outputs([out or RunFolder(run).report_file], overwrite=True, mark=MARK)
     tools = common.measuring_tools()
     bars = common.ImageBars()
-    drawings = drawings_of(run, tools, data=data, device=chosen, progress=bars)
+    drawings = drawings_of(run, tools, data=data, device=on_device, progress=bars)
     say(f"the report is {write_report(run, drawings, out)}")

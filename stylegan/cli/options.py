@@ -286,10 +286,10 @@ def selecting(seeds: str, *options: Any) -> Callable[[Callable[..., None]], Any]
 
     def decorate(command: Callable[..., None]) -> Any:
         @functools.wraps(command)
-        def with_selection(**given: Any) -> None:
-            chosen = {name: given.pop(name) for name in FIELDS & given.keys()}
-            chosen["default_seeds"] = values.seeds(seeds) if seeds else []
-            command(selection=Selection(**chosen), **given)
+        def with_selection(**options_given: Any) -> None:
+            fields = {name: options_given.pop(name) for name in FIELDS & options_given.keys()}
+            fields["default_seeds"] = values.seeds(seeds) if seeds else []
+            command(selection=Selection(**fields), **options_given)
 
         return together(SOURCE, *seeds_option, *options, DEVICE)(with_selection)
 

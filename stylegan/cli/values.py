@@ -50,8 +50,8 @@ def whole_range(text: str, noun: str, most: int) -> range:
     """`3` or `0-7`, both ends included."""
     ends = re.fullmatch(r"\s*(\d{1,20})\s*(?:-\s*(\d{1,20})\s*)?", text, re.ASCII)
     if not ends:
-        given = readable(text.strip(), SHOWN)
-        raise ValueError(f"{given} is neither a {noun} nor a range like 0-3")
+        shown = readable(text.strip(), SHOWN)
+        raise ValueError(f"{shown} is neither a {noun} nor a range like 0-3")
     first = int(ends[1])
     last = int(ends[2] or ends[1])
     if last > most:
@@ -63,13 +63,13 @@ def whole_range(text: str, noun: str, most: int) -> range:
 
 def seeds(text: str) -> list[int]:
     """`0-35,40`: each number once."""
-    found: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     for part in text.split(","):
-        some = whole_range(part, "seed", LARGEST_SEED)
-        if len(found) + len(some) > MOST_SEEDS:
+        part_numbers = whole_range(part, "seed", LARGEST_SEED)
+        if len(numbers) + len(part_numbers) > MOST_SEEDS:
             raise ValueError(f"{part.strip()} is more than {MOST_SEEDS} seeds at once")
-        found |= dict.fromkeys(some)
-    return list(found)
+        numbers |= dict.fromkeys(part_numbers)
+    return list(numbers)
 
 
 def layers(text: str) -> range:

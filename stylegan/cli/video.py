@@ -38,13 +38,15 @@ def video() -> None:
     """
 
 
-def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: bool = False) -> Any:
+def film_command(
+    seeds: str, *extra: Any, length: float, each: str = "", of_run: bool = False
+) -> Any:
     """Turn a function from a selection, a `Frames` and its own options to a film into a
     command. The film lasts `length` seconds by default, for `each` of something."""
 
     def register(make: Callable[..., "Film"]) -> click.Command:
         @video.command(make.__name__, cls=Command)
-        @options.selecting(seeds, *own)
+        @options.selecting(seeds, *extra)
         @click.option(
             "--noise",
             type=click.Choice(["const", "random", "none"]),
@@ -71,7 +73,7 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
             scale: int | None,
             out: Path,
             overwrite: bool,
-            **given: Any,
+            **values: Any,
         ) -> None:
             from stylegan import video as library
 
@@ -80,7 +82,7 @@ def film_command(seeds: str, *own: Any, length: float, each: str = "", of_run: b
 
             check_outputs([out], overwrite=overwrite, endings=library.FORMATS)
             library.check_rate(out, fps)
-            film = make(selection, frames, **given)
+            film = make(selection, frames, **values)
             shown = itertools.starmap(replace(film.layout, scale=scale).frame, film.frames)
             with progress_bar("frame") as progress:
                 library.write_video(out, shown, count=film.count, fps=fps, progress=progress)
@@ -171,13 +173,17 @@ def mixing(
     loaded = selection.loaded
     sources = selection.points()
     others = selection.other(seeds_b, SEEDS_B).points(selection.loaded)
-    ranges = [StyleRange(some) for some in layers] if layers else style_ranges(loaded.resolution)
+    ranges = (
+        [StyleRange(layer_range) for layer_range in layers]
+        if layers
+        else style_ranges(loaded.resolution)
+    )
     n = len(others.names)
     if n < 2:
         raise ValueError(f"--seeds-b needs at least 2 {selection.unit}s to walk between")
     styles = mixing_walk(loaded, sources.ws, others.ws, ranges, closed=loop)
     t = places(frames(n), n, closed=loop)
-    labels = [f"{name}, {some.label}" for name in sources.names for some in ranges]
+    labels = [f"{name}, {layer_range.label}" for name in sources.names for layer_range in ranges]
     return film(loaded, styles, t, columns=len(ranges), labels=labels, noise=sources.noise)
 
 

@@ -47,9 +47,9 @@ class Control:
     label: str
     tip: str
 
-    def check(self, right: bool, given: Any, expected: str) -> None:
+    def check(self, right: bool, value: Any, expected: str) -> None:
         if not right:
-            raise ValueError(f"{self.label}: {readable(repr(given), 40)} is not {expected}")
+            raise ValueError(f"{self.label}: {readable(repr(value), 40)} is not {expected}")
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class Slider(Control):
     step: float = 1
     most: float | None = None  # what may be typed, beyond the end of the slider
 
-    def read(self, given: Any) -> float:
+    def read(self, value: Any) -> float:
         whole = self.step % 1 == 0
         most = self.high if self.most is None else self.most
-        number = type(given) in (int, float) and self.low <= given <= most
+        number = type(value) in (int, float) and self.low <= value <= most
         kind = "whole number" if whole else "number"
-        right = number and not (whole and given % 1)
-        self.check(right, given, f"a {kind} from {self.low} to {most}")
-        return int(given) if whole else float(given)
+        right = number and not (whole and value % 1)
+        self.check(right, value, f"a {kind} from {self.low} to {most}")
+        return int(value) if whole else float(value)
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class Menu(Control):
     options: Sequence[tuple[str, str]]
     value: str
 
-    def read(self, given: Any) -> str:
-        self.check(given in [value for value, _ in self.options], given, "one of the choices")
-        return str(given)
+    def read(self, choice: Any) -> str:
+        self.check(choice in [value for value, _ in self.options], choice, "one of the choices")
+        return str(choice)
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ class Layers(Control):
     count: int
     value: Sequence[int] = ()
 
-    def read(self, given: Any) -> list[int]:
-        known = isinstance(given, list) and all(i in range(self.count) for i in given)
-        self.check(known, given, f"a list of layers below {self.count}")
-        return sorted(set(given))
+    def read(self, layers: Any) -> list[int]:
+        known = isinstance(layers, list) and all(i in range(self.count) for i in layers)
+        self.check(known, layers, f"a list of layers below {self.count}")
+        return sorted(set(layers))
 
 
 def seed_slider(name: str, label: str, tip: str, value: int) -> Slider:
@@ -112,7 +112,9 @@ class Controls:
         last = config.num_styles() - 1
         self.classes = list(loaded.label_names) or [f"class {i}" for i in numbers]
         self.directions = {
-            f"{some.method}:{name}": (some, name) for some in directions for name in some.names
+            f"{method.method}:{name}": (method, name)
+            for method in directions
+            for name in method.names
         }
         to_seed = "1 is all the way to that seed"
         along = "Standard deviations along this direction"
@@ -159,26 +161,28 @@ class Controls:
 
     def read(self, values: Values) -> dict[str, Any]:
         """The value of every control. ValueError, for the user to read, where one is wrong."""
-        controls = [one for section in self.sections.values() for one in section]
-        return {one.name: one.read(values.get(one.name)) for one in controls}
+        controls = [control for section in self.sections.values() for control in section]
+        return {control.name: control.read(values.get(control.name)) for control in controls}
 
-    def view(self, values: Values, own: Tensor | None = None) -> View:
+    def view(self, values: Values, projected: Tensor | None = None) -> View:
         """What the controls show: a seed, or the styles of the user's `own` picture."""
         read = self.read(values)
-        if read["start"] == "own" and own is None:
+        if read["start"] == "own" and projected is None:
             raise ValueError("project a picture first, under 'Your picture'")
         first, last = sorted((read["edit_first"], read["edit_last"]))
         every = last - first + 1 == self.layers
         rows, at = (None, "") if every else (range(first, last + 1), f"@{first}-{last}")
         edits = {
-            f"{name}={read[name]:+}".removesuffix(".0") + at: some.edit(called, read[name], rows)
-            for name, (some, called) in self.directions.items()
+            f"{name}={read[name]:+}".removesuffix(".0") + at: directions.edit(
+                called, read[name], rows
+            )
+            for name, (directions, called) in self.directions.items()
             if read[name]
         }
-        known = {one.name for one in fields(View)} & read.keys() - {"label"}
+        known = {field.name for field in fields(View)} & read.keys() - {"label"}
         return View(
             **{name: read[name] for name in known},
             label=int(read["label"]) if self.classes else None,
             edits=edits,
-            styles=own if read["start"] == "own" else None,
+            styles=projected if read["start"] == "own" else None,
         )

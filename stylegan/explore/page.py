@@ -45,7 +45,7 @@ class Page:
     def scene(self, values: Values) -> Parts:
         """What the page is built from."""
         sections = {
-            name: [{"kind": type(one).__name__, **vars(one)} for one in controls]
+            name: [{"kind": type(control).__name__, **vars(control)} for control in controls]
             for name, controls in self.controls.sections.items()
         }
         yield {"name": self.name, "plane": PLANE, "sections": sections}

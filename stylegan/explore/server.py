@@ -76,8 +76,8 @@ class Handler(BaseHTTPRequestHandler):
         host = self.headers.get("Host", "")
         if host.partition(":")[0] not in NAMES:
             raise PermissionError(f"this is {' or '.join(NAMES)}")
-        own = f"http://{host}"
-        if self.headers.get("Origin", own if self.command == "GET" else "") != own:
+        origin = f"http://{host}"
+        if self.headers.get("Origin", origin if self.command == "GET" else "") != origin:
             raise PermissionError("only this page's own requests are answered")
         if self.path not in places:
             raise FileNotFoundError("there is no such page")

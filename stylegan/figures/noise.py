@@ -29,7 +29,7 @@ def noise_detail(loaded: LoadedGenerator, points: Points) -> Image.Image:
     check_noise(loaded.generator.config)
     zoom = ZOOM if loaded.resolution >= ZOOMED_FROM else 1
     measured = [deviation(loaded, ws) for ws in points.ws.split(1)]
-    largest = max(float(some.max()) for some in measured)
+    largest = max(float(deviations.max()) for deviations in measured)
     rows = []
     for ws, varying in zip(points.ws.split(1), measured, strict=True):
         first, *others = loaded.pictures(ws=ws.expand(EXAMPLES, -1, -1), noise="random")
@@ -90,17 +90,17 @@ def noise_components(loaded: LoadedGenerator, points: Points) -> Image.Image:
         maps = sampling.seed_noise(points.seeds, config, size)
     else:
         maps = loaded.generator.synthesis.noise_maps(len(points.ws), size, points.noise)
-    kept = {
+    components = {
         "all noise": sizes,
         "no noise": [],
         f"fine, {span(fine, size)}": [r for r in sizes if r >= fine],
         f"coarse, {span(4, fine // 2)}": [r for r in sizes if r < fine],
     }
     columns = []
-    for some in kept.values():
-        noise = [m * (m.shape[-1] in some) for m in maps if m is not None]
+    for noisy_sizes in components.values():
+        noise = [m * (m.shape[-1] in noisy_sizes) for m in maps if m is not None]
         columns.append(pictures(loaded, replace(points, noise=noise)))
-    return chart(list(zip(*columns, strict=True)), columns=list(kept), names=points.names)
+    return chart(list(zip(*columns, strict=True)), columns=list(components), names=points.names)
 
 
 def check_noise(config: NetworkConfig) -> None:

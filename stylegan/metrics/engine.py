@@ -282,7 +282,7 @@ def evaluate(comparison: Comparison, requests: Sequence[Request], tools: Tools) 
             reals = comparison.reals
             if reals is not None and (KINDS[request.kind].reals or comparison.samples.labeled):
                 protocol |= {"reals": reals.protocol_of_reals(), "data": reals.store.meta.source}
-            protocol |= {**outcome.about, "measured_together": names, "seconds": seconds}
+            protocol |= {**outcome.protocol, "measured_together": names, "seconds": seconds}
             yield Result(request.name, outcome.values, protocol)
 
 

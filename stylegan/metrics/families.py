@@ -60,11 +60,11 @@ class Family:
         if not enough:
             return measured
         network = self.load(tools, comparison)
-        about = {**network.about(), "images": images}
+        protocol = {**network.about(), "images": images}
 
         def features(batches: Iterable[Tensor], num: int, dim: int) -> np.ndarray | None:
             """The first `dim` features, (num, dim) in rank 0."""
-            rows = ([network(some)[:, :dim]] for some in batches)
+            rows = ([network(batch)[:, :dim]] for batch in batches)
             return gathered_rows(rows, [dim], num, tools.cache)[0]
 
         fakes = features(comparison.fake_batches(images), images, network.dim)
@@ -85,7 +85,7 @@ class Family:
 
         for kind, (values, defined_by) in from_rank0(compare).items():
             compared = {} if kind == self.alone else {"reals": of_reals}
-            measured[kind] = Measured(values, {**about, **compared, **defined_by})
+            measured[kind] = Measured(values, {**protocol, **compared, **defined_by})
         return measured
 
 
@@ -96,10 +96,10 @@ def compare_inception(
     from torch_fidelity import metric_isc, metric_kid
 
     if kind == "is":
-        found = metric_isc.isc_features_to_metric(
+        scores = metric_isc.isc_features_to_metric(
             torch.from_numpy(fakes[:, FEATURES:]), SPLITS, rng_seed=SEED
         )
-        values = {"is": found["inception_score_mean"], "is_std": found["inception_score_std"]}
+        values = {"is": scores["inception_score_mean"], "is_std": scores["inception_score_std"]}
         return Measured(values, {"splits": SPLITS, "order_seed": SEED})
     fakes = fakes[:, :FEATURES]
     if kind == "fid":
@@ -111,11 +111,11 @@ def compare_inception(
     both = [torch.from_numpy(rows) for rows in (fakes, reals)]
     if kind == "kid":
         size = min(KID_SUBSET_SIZE, len(fakes), len(reals))
-        found = metric_kid.kid_features_to_metric(
+        scores = metric_kid.kid_features_to_metric(
             *both, kid_subsets=KID_SUBSETS, kid_subset_size=size, rng_seed=SEED, verbose=False
         )
         name = "kernel_inception_distance"
-        values = {"kid": found[f"{name}_mean"], "kid_std": found[f"{name}_std"]}
+        values = {"kid": scores[f"{name}_mean"], "kid_std": scores[f"{name}_std"]}
         return Measured(values, {"subsets": KID_SUBSETS, "subset_size": size, "subset_seed": SEED})
     device = (
         comparison.device if comparison.device.type == "cuda" else "cpu"
@@ -133,8 +133,8 @@ def compare_eff(
         fakes = fakes[: len(reals)]
         precision = share_within(fakes, reals)
         recall = share_within(reals, fakes)
-        about = {"neighborhood": NEIGHBORHOOD, "images_compared": len(fakes)}
-        return Measured({"eff-precision": precision, "eff-recall": recall}, about)
+        protocol = {"neighborhood": NEIGHBORHOOD, "images_compared": len(fakes)}
+        return Measured({"eff-precision": precision, "eff-recall": recall}, protocol)
     estimate = statistics.frechet_estimate if kind == "eff-fd" else statistics.kernel_estimate
     value, interval = estimate(fakes, reals)
     return Measured({kind: value}, {"interval_95": {kind: interval}})

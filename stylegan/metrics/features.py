@@ -51,7 +51,7 @@ class Measured(NamedTuple):
     """One metric's numbers, and what defines them beside the source, for the result."""
 
     values: Mapping[str, float]
-    about: Mapping[str, Any]
+    protocol: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -103,30 +103,30 @@ def inception(tools: Tools, device: torch.device) -> FeatureNetwork:
     )
 
 
-def public_weights(url: str, given: Path | None) -> Weights:
+def public_weights(url: str, place: Path | None) -> Weights:
     """Weights from the file at an https address that ends in `-<digits of its SHA-256>.pth`."""
-    return on_all_ranks(lambda: read_weights(weights_file(url, given)))
+    return on_all_ranks(lambda: read_weights(weights_file(url, place)))
 
 
-def weights_file(url: str, given: Path | None) -> Path:
+def weights_file(url: str, place: Path | None) -> Path:
     """`given`, if it is a file of such weights, or that of the address in this folder, or else in
     the cache of torch.hub, to which it is downloaded; OSError with its place if that fails."""
-    kept = hub_file(url)
-    digits = str(download.hash_prefix(kept.name))
-    if given is not None:
-        if given.is_file():
-            return given
-        if not given.exists():
-            raise FileNotFoundError(f"there is no file or folder {given} with weights of networks")
-        if (given / kept.name).exists():
-            return download.verified(given / kept.name, digits)
+    usual_file = hub_file(url)
+    digits = str(download.hash_prefix(usual_file.name))
+    if place is not None:
+        if place.is_file():
+            return place
+        if not place.exists():
+            raise FileNotFoundError(f"there is no file or folder {place} with weights of networks")
+        if (place / usual_file.name).exists():
+            return download.verified(place / usual_file.name, digits)
     try:
         return download.downloaded(url)
     except OSError as error:
         raise OSError(
             "the weights of a network are missing and could not be downloaded "
             f"({error.__cause__ or error}): get {url}, whose SHA-256 begins with {digits}, "
-            f"elsewhere and put it at {kept}, or give its path as --feature-weights"
+            f"elsewhere and put it at {usual_file}, or give its path as --feature-weights"
         ) from error
 
 
@@ -136,13 +136,13 @@ def hub_file(url: str) -> Path:
 
 
 @contextmanager
-def fitting(network: str, url: str, given: Path | None) -> Iterator[None]:
+def fitting(network: str, url: str, place: Path | None) -> Iterator[None]:
     """ValueError if weights of something else are given to a network."""
     try:
         yield
     except (KeyError, RuntimeError) as error:
         reason = reason_of(error, line=-1)
-        what = f"{given} does not hold the weights of {network} ({reason})"
+        what = f"{place} does not hold the weights of {network} ({reason})"
         raise ValueError(f"{what}; the file is {url}") from error
 
 

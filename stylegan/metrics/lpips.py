@@ -56,6 +56,6 @@ def load_lpips(weights: Path | None, device: torch.device) -> Lpips:
     with fitting("torchvision's VGG16", WEIGHTS, weights):
         # layers have the numbers that they have in torchvision, slice2.5 that of features.5
         names = {name: f"features.{name.partition('.')[2]}" for name in network.net.state_dict()}
-        network.net.load_state_dict({own: tensors[name] for own, name in names.items()})
+        network.net.load_state_dict({name_here: tensors[name] for name_here, name in names.items()})
     heads = Path(library.__file__).parent / "lpips_models" / "vgg.pth"
     return Lpips(network.to(device), sha256, sha256_of(heads))

@@ -32,7 +32,7 @@ def measure_path_length(
     from stylegan.metrics.lpips import load_lpips  # with torchmetrics, slow to import
 
     lpips = load_lpips(tools.weights, comparison.device)
-    about = {
+    protocol = {
         "pairs": images,
         **lpips.about(),
         "epsilon": EPSILON,
@@ -42,7 +42,7 @@ def measure_path_length(
         "trim": f"lowest and highest {TRIM_PERCENT} %",
     }
     lengths = {kind: measured_lengths(comparison, kind, images, lpips.distance) for kind in kinds}
-    return {kind: Measured({kind: trimmed_mean(x)}, about) for kind, x in lengths.items()}
+    return {kind: Measured({kind: trimmed_mean(x)}, protocol) for kind, x in lengths.items()}
 
 
 def measured_lengths(

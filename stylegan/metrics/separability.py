@@ -51,14 +51,14 @@ def measure_separability(
     values = {f"ls-{space}": score(entropies[space]) for space in "zw"}
     for space, of_space in entropies.items():
         values |= {f"entropy-{space}/{name}": entropy for name, entropy in of_space.items()}
-    about = {
+    protocol = {
         "images": images,
         "kept_per_attribute": images // 2,
         "entropy": "nats",
         "resize": AVERAGED_DOWN,
         "classifiers": {name: sha256_of(path) for name, path in files.items()},
     }
-    return {"ls": Measured(values, about)}
+    return {"ls": Measured(values, protocol)}
 
 
 def load_classifier(path: Path, device: torch.device) -> Classifier:
@@ -96,12 +96,12 @@ def attribute_entropies(
         assert z is not None and w is not None and logits is not None
         entropies: dict[str, dict[str, float]] = {"z": {}, "w": {}}
         for i, name in enumerate(classifiers):
-            kept = most_confident(logits[:, i], images // 2)
-            present = logits[kept, i] >= 0
+            confident = most_confident(logits[:, i], images // 2)
+            present = logits[confident, i] >= 0
             for space, latents in (("z", z), ("w", w)):
                 sides = present  # with a single class all lie on one side of any plane
                 if present.any() and not present.all():
-                    sides = best_plane(latents[kept], present).predict(latents[kept])
+                    sides = best_plane(latents[confident], present).predict(latents[confident])
                 entropies[space][name] = conditional_entropy(sides, present)
                 comparison.progress(f"fitted {name} in {space}", 1, 1)
         return entropies
@@ -121,8 +121,8 @@ def one_logit(classifier: Classifier, name: str, images: Tensor) -> Tensor:
         logits = (logits[:, 1] - logits[:, 0]) / 2
     logits = logits[:, 0] if logits.shape[1:] == (1,) else logits
     if logits.ndim != 1 or not logits.isfinite().all():
-        what = f"{tuple(logits.shape)}" if logits.ndim != 1 else "some that are not finite"
-        raise ValueError(f"classifier {name} must give logits (n,), (n, 1) or (n, 2), not {what}")
+        fault = f"{tuple(logits.shape)}" if logits.ndim != 1 else "some that are not finite"
+        raise ValueError(f"classifier {name} must give logits (n,), (n, 1) or (n, 2), not {fault}")
     return logits.float()
 
 
@@ -142,11 +142,11 @@ def best_plane(latents: np.ndarray, present: np.ndarray) -> "LinearSVC":
     return LinearSVC(dual=False).fit(latents, present)
 
 
-def conditional_entropy(given: np.ndarray, classes: np.ndarray) -> float:
-    """H(classes | given) in nats, of two bools each; (n,) both."""
+def conditional_entropy(sides: np.ndarray, classes: np.ndarray) -> float:
+    """H(classes | sides) in nats, of two bools each; (n,) both."""
     entropy = 0.0
     for side in (False, True):
-        of_side = classes[given == side]
+        of_side = classes[sides == side]
         for count in (int(of_side.sum()), int((~of_side).sum())):
             if count:
                 entropy -= count / len(classes) * math.log(count / len(of_side))

@@ -34,8 +34,8 @@ def moments_of(rows: np.ndarray, at_once: int = ROWS_AT_ONCE) -> Moments:
     shift = torch.from_numpy(np.array(rows[0])).double()
     total = torch.zeros_like(shift)
     products = shift.new_zeros(len(shift), len(shift))
-    for some in blocks(rows, at_once):
-        centered = some.double() - shift
+    for block in blocks(rows, at_once):
+        centered = block.double() - shift
         total += centered.sum(dim=0)
         products += centered.T @ centered
     return Moments(len(rows), shift, total, products)
@@ -120,24 +120,24 @@ def kernel_estimate(fakes: np.ndarray, reals: np.ndarray) -> Estimate:
     theirs = kernel_sums(reals, reals, every).sum()
     real = (theirs - kernel_diagonal(reals).sum()) / (m * (m - 1))
     # row 0 keeps all groups, row i leaves out group i
-    kept = 1 - torch.eye(GROUPS + 1, dtype=torch.float64)[:, 1:]
-    number = kept @ member.sum(dim=0)
-    pairs = ((kept @ ours) * kept).sum(dim=1) - kept @ (member.T @ itself)
-    values = pairs / (number * (number - 1)) + real - 2 * (kept @ across[:, 0]) / (number * m)
+    without = 1 - torch.eye(GROUPS + 1, dtype=torch.float64)[:, 1:]
+    number = without @ member.sum(dim=0)
+    pairs = ((without @ ours) * without).sum(dim=1) - without @ (member.T @ itself)
+    values = pairs / (number * (number - 1)) + real - 2 * (without @ across[:, 0]) / (number * m)
     return estimate(values.numpy())
 
 
 def kernel_sums(a: np.ndarray, b: np.ndarray, member: Tensor) -> Tensor:
     """(n, groups): sums of k(a_i, b_j) over the j of each group; `member` is (m, groups)."""
     sums = torch.zeros(len(a), member.shape[1], dtype=torch.float64)
-    for some, of_some in zip(blocks(a), sums.split(ROWS_AT_ONCE), strict=True):
+    for block, of_some in zip(blocks(a), sums.split(ROWS_AT_ONCE), strict=True):
         for others, of_group in zip(blocks(b), member.split(ROWS_AT_ONCE), strict=True):
-            of_some += kernel(some.double() @ others.double().T, a.shape[1]) @ of_group
+            of_some += kernel(block.double() @ others.double().T, a.shape[1]) @ of_group
     return sums
 
 
 def kernel_diagonal(rows: np.ndarray) -> Tensor:
-    squares = torch.cat([some.double().square().sum(dim=1) for some in blocks(rows)])
+    squares = torch.cat([block.double().square().sum(dim=1) for block in blocks(rows)])
     return kernel(squares, rows.shape[1])
 
 

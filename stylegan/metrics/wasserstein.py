@@ -45,7 +45,7 @@ def measure_swd(
         tools.cache,
         comparison.progress,
     )
-    about = {
+    protocol = {
         "patches": f"{PATCHES} of {PATCH}x{PATCH} pixels of each image and level",
         "directions": DIRECTIONS,
         "patch_seed": comparison.seed,
@@ -55,9 +55,9 @@ def measure_swd(
             "number": min(images, len(reals.images())),
             "chosen": "evenly",
         },
-        "interval_95": {name: one.interval for name, one in levels.items()},
+        "interval_95": {name: level.interval for name, level in levels.items()},
     }
-    return {"swd": Measured({name: one.value for name, one in levels.items()}, about)}
+    return {"swd": Measured({name: level.value for name, level in levels.items()}, protocol)}
 
 
 def sliced_wasserstein(
@@ -80,14 +80,14 @@ def sliced_wasserstein(
     ]
 
     def compare() -> dict[str, Estimate]:
-        found = {}
+        by_level = {}
         for level, (size, *both) in enumerate(zip(levels, *tables, strict=True)):
             ours, theirs = (normalized(table, channels) for table in both)
             rng = streams.directions(seed, level)
             label = f"compared at {size}"
-            found[f"swd-{size}"] = 1000 * distances(ours, theirs, rng, progress, label)
-        found = {"swd": np.mean(list(found.values()), axis=0), **found}
-        return {name: estimate(values) for name, values in found.items()}
+            by_level[f"swd-{size}"] = 1000 * distances(ours, theirs, rng, progress, label)
+        by_level = {"swd": np.mean(list(by_level.values()), axis=0), **by_level}
+        return {name: estimate(values) for name, values in by_level.items()}
 
     return from_rank0(compare)
 
@@ -117,8 +117,8 @@ def level_patches(
             places = np.array([rng.integers(0, last + 1, (2, PATCHES)) for rng in draws])
             y, x = torch.from_numpy(places).unbind(1)
             windows = level.unfold(2, PATCH, 1).unfold(3, PATCH, 1)  # (n, C, rows, cols, 7, 7)
-            chosen = windows[torch.arange(len(batch))[:, None], :, y, x]
-            rows.append(chosen.flatten(1))  # (n, patches * C * 7 * 7)
+            patches = windows[torch.arange(len(batch))[:, None], :, y, x]
+            rows.append(patches.flatten(1))  # (n, patches * C * 7 * 7)
         yield rows
 
 
@@ -180,15 +180,15 @@ def distances(
     without = np.zeros(GROUPS)
     again = -(-COMPARED_AGAIN // step) * step
     for start in range(0, DIRECTIONS, step):
-        some = directions[start : start + step]
-        ours = some @ a.T
-        theirs = some @ b.T
+        part = directions[start : start + step]
+        ours = part @ a.T
+        theirs = part @ b.T
         ours.sort(axis=1)
         if start < again:
             order = theirs.argsort(axis=1)
             theirs = np.take_along_axis(theirs, order, axis=1)
             for i in range(GROUPS):
-                rest = theirs[group[order] != i].reshape(len(some), -1)
+                rest = theirs[group[order] != i].reshape(len(part), -1)
                 # rest has fewer rows: compare order statistics at equal quantiles
                 same_share = (np.arange(rest.shape[1]) + 0.5) * len(a) // rest.shape[1]
                 apart = np.abs(ours[:, same_share.astype(np.int64)] - rest)

@@ -60,8 +60,8 @@ class PerceptualDistance:
         return self.lpips.distance(*(F.avg_pool2d(x, factor) for x in (images, targets)))
 
     def about(self) -> dict[str, Any]:
-        about = self.lpips.about()
-        return {"name": "lpips", "what": about.pop("network"), **about}
+        described = self.lpips.about()
+        return {"name": "lpips", "what": described.pop("network"), **described}
 
 
 @dataclass(frozen=True)

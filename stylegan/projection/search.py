@@ -153,11 +153,11 @@ def check_noise(options: SearchOptions, config: NetworkConfig) -> None:
         raise ValueError("this network has no noise inputs, so there is no noise to fit")
 
 
-def check_finite(distances: Tensor, what: str, step: int, advice: str) -> None:
+def check_finite(distances: Tensor, activity: str, step: int, advice: str) -> None:
     """ValueError if a distance is not finite: the search cannot recover."""
     if not torch.isfinite(distances).all():
         raise ValueError(
-            f"{what} failed: after {step} steps the distances are {distances.tolist()}; choose "
+            f"{activity} failed: after {step} steps the distances are {distances.tolist()}; choose "
             f"{advice}, and see whether the generator makes pictures at all"
         )
 
@@ -169,7 +169,7 @@ def spread_of_w(
     latents of the class `labels` (1, label_dim)."""
     chunks = [min(CHUNK, samples - start) for start in range(0, samples, CHUNK)]
     z = (torch.randn(n, generator.config.z_dim, generator=rng) for n in chunks)
-    w = torch.cat([sampling.mapped(generator, some, labels) for some in z])
+    w = torch.cat([sampling.mapped(generator, latents, labels) for latents in z])
     mean = w.mean(dim=0)
     return mean, float((w - mean).square().sum(dim=1).mean().sqrt())
 

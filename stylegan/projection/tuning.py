@@ -99,19 +99,19 @@ def tune(
         z = torch.randn(n, config.z_dim, generator=rng)
         near = toward(ws, sampling.mapped(generator, z, labels), radius)
         optimizer.zero_grad()
-        distances, kept = torch.zeros(2, n).to(average)
+        distances, locality = torch.zeros(2, n).to(average)
         for rows in torch.arange(n).split(batch or n):
-            own = maps and [m[rows] if len(m) > 1 else m for m in maps]
+            noise_of_rows = maps and [m[rows] if len(m) > 1 else m for m in maps]
             with torch.set_grad_enabled(step < options.steps), sampling.repeatable():
-                distances[rows], _ = fit(ws[rows], own or "const", targets[rows], 1.0)
+                distances[rows], _ = fit(ws[rows], noise_of_rows or "const", targets[rows], 1.0)
                 if options.locality:
                     with torch.no_grad():
                         before = generator.synthesis(near[rows], noise="const", **growth)
-                    _, kept[rows] = fit(near[rows], "const", before, options.locality)
-        check_finite(torch.cat([distances, kept]), "tuning", step, "a smaller --locality")
+                    _, locality[rows] = fit(near[rows], "const", before, options.locality)
+        check_finite(torch.cat([distances, locality]), "tuning", step, "a smaller --locality")
         if step == options.steps:
             tuned.requires_grad_(True).zero_grad()
-        yield TuningState(step, tuned, distances, kept)
+        yield TuningState(step, tuned, distances, locality)
         if step < options.steps:
             optimizer.step()
 

@@ -88,7 +88,7 @@ def curves(history: RunHistory, bands: Sequence[Band]) -> tuple[list[str], list[
                 if not varying or len({value for _, value in points}) > 1
             }
             drawn.append(chart(title, shown, bands, log=title in LOGARITHMIC))
-        return [one for one in drawn if one]
+        return [chart for chart in drawn if chart]
 
     return charts(SPEED, varying=True), charts(LOSSES, varying=False)
 

@@ -26,7 +26,7 @@ class Captioned(NamedTuple):
     """A picture and what is to be said of it."""
 
     image: Image.Image
-    about: str
+    caption: str
 
 
 class Drawings(NamedTuple):

@@ -59,14 +59,14 @@ class RunHistory:
     def progress(self) -> list[Event]:
         """The lines that count, in the order of images seen: a run that was killed repeats what
         came after its last saved state."""
-        kept: list[Event] = []
+        events: list[Event] = []
         for event in self.events:
             seen = number(event.get("images_seen"))
             if seen is not None and event["event"] in BEGINNINGS:
-                kept = [old for old in kept if old["images_seen"] <= seen]
+                events = [old for old in events if old["images_seen"] <= seen]
             elif seen is not None and event["event"] == "progress":
-                kept.append(event)
-        return kept
+                events.append(event)
+        return events
 
     def last_of(self, *names: str) -> Event | None:
         return next((event for event in reversed(self.events) if event["event"] in names), None)

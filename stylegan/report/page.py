@@ -55,8 +55,8 @@ def write_report(folder: Path, drawings: Drawings | None = None, out: Path | Non
         "moment": moment,
         "short": short,
     }
-    given = contents(history, drawings or Drawings())
-    text = environment.get_template("page.html").render(given, mark=MAKER, version=__version__)
+    fields = contents(history, drawings or Drawings())
+    text = environment.get_template("page.html").render(fields, mark=MAKER, version=__version__)
     write_text(out, text.encode("utf-8", "replace").decode())  # names need not be UTF-8
     return out
 

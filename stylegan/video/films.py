@@ -144,7 +144,11 @@ def mixing_walk(
 
     def at(t: Tensor) -> Tensor:
         moving = walk(t)
-        cells = [figures.mixed(own[None], moving, some.layers) for own in ws for some in ranges]
+        cells = [
+            figures.mixed(styles[None], moving, style_range.layers)
+            for styles in ws
+            for style_range in ranges
+        ]
         return torch.stack(cells, dim=1)
 
     return at
@@ -181,8 +185,8 @@ def morph_film(
 ) -> Film:
     """A film of styles that are truncated already."""
     columns = figures.default_columns(len(points.names))
-    how = loaded.adjusted(psi=1)
-    return film(how, styles, t, columns=columns, captions=captions, noise=points.noise)
+    untruncated = loaded.adjusted(psi=1)
+    return film(untruncated, styles, t, columns=columns, captions=captions, noise=points.noise)
 
 
 def between(first: float, last: float, count: int, *, closed: bool) -> Tensor:
@@ -201,12 +205,12 @@ def timelapse_film(
 ) -> Film:
     """`count` frames of the same points during a training, above how far it was. Each frame shows
     the nearest in time of `files`, the run's checkpoints in order."""
-    chosen = [files[i] for i in figures.nearest([images_of(path) for path in files], count)]
-    last = load(chosen[-1])
+    nearest_files = [files[i] for i in figures.nearest([images_of(path) for path in files], count)]
+    last = load(nearest_files[-1])
     columns = figures.default_columns(len(points_of(last).names))
 
     def frames() -> Iterator[tuple[np.ndarray, str]]:
-        for path, same in itertools.groupby(chosen):
+        for path, same in itertools.groupby(nearest_files):
             loaded = load(path)
             frame = figures.pictures(loaded, points_of(loaded)), figures.moment(loaded)
             yield from (frame for _ in same)
