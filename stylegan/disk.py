@@ -156,6 +156,8 @@ def check_outputs(
             raise ValueError(f"{path} is a folder; give the name of a file to write")
         if path.exists() and not path.is_file():
             raise ValueError(f"{path} is not a regular file; give another name")
+        if path.exists() and any(os.path.samefile(path, original) for original in originals):
+            raise ValueError(f"{path} is the source; choose another name to write")
         if endings and path.suffix.lower() not in endings:
             raise ValueError(f"{path} does not name a format: it must end in {', '.join(endings)}")
         check_folder(path.parent)
@@ -164,8 +166,6 @@ def check_outputs(
         checked.add(path.resolve())
         if not path.exists():
             continue
-        if any(os.path.samefile(path, original) for original in originals):
-            raise ValueError(f"{path} is the source; choose another name to write")
         if not overwrite:
             raise ValueError(f"{path} exists; pass --overwrite or choose another name")
         if mark and path.stat().st_size > 0:
