@@ -1,7 +1,8 @@
 """All that one wants to know of a machine, by one command and within a time.
 
-Checks come first: what must hold on the device. Then figures. Each part is a process with a share
-of the time, what one leaves goes to those after it, and one that takes longer is cut off.
+Checks come first, side by side: what must hold on the device. Then figures, which are times and so
+come one after another. Each part is a process with a share of the time; what one leaves goes to
+those after it, and one that takes longer is cut off.
 """
 
 import contextlib
@@ -92,32 +93,43 @@ def parts(device: str, out: Path) -> list[Part]:
     ]
 
 
-def run(part: Part, device: str, limit: float, out: Path) -> str:
-    """Run a part for so many seconds at most, its output in a log: passed, failed or cut off."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    variables = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TEST_DEVICE": device}
-    with open(out / f"{part.name}.log", "wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, *part.arguments],
-            cwd=ROOT,
-            env=os.environ | variables,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            process_group=0,  # so that its own processes end with it
-        )
+class Running:
+    """A part that runs in processes of its own, its output in a log."""
+
+    def __init__(self, part: Part, device: str, out: Path, threads: int) -> None:
+        self.part = part
+        self.started = time.monotonic()
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        variables = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TEST_DEVICE": device}
+        variables["OMP_NUM_THREADS"] = str(threads)
+        with open(out / f"{part.name}.log", "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, *part.arguments],
+                cwd=ROOT,
+                env=os.environ | variables,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,  # so that its own processes end with it
+            )
+
+    def end(self, until: float) -> dict[str, str]:
+        """Wait for it until that time, then end it; a row of the table."""
         late = False
         try:
-            process.wait(limit)
+            self.process.wait(max(until - time.monotonic(), 0))
         except subprocess.TimeoutExpired:
             late = True
         finally:
             for number in (signal.SIGTERM, signal.SIGKILL):
                 with contextlib.suppress(ProcessLookupError):  # none is left
-                    os.killpg(process.pid, number)
+                    os.killpg(self.process.pid, number)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE_SECONDS)
-    return "cut off" if late else "failed" if process.returncode else "passed"
+                    self.process.wait(GRACE_SECONDS)
+        result = "cut off" if late else "failed" if self.process.returncode else "passed"
+        command = " ".join(["python", *self.part.arguments]).replace(f"{ROOT}{os.sep}", "")
+        seconds = f"{time.monotonic() - self.started:.0f} of {until - self.started:.0f}"
+        return {"part": self.part.name, "result": result, "s": seconds, "command": f"`{command}`"}
 
 
 @click.command(cls=Command)
@@ -133,30 +145,32 @@ def main(device: str, out: Path, minutes: float) -> None:
     out = out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     todo = parts(device, out)
-    left = 60 * minutes
-    machine = conditions(environment_for(os.cpu_count() or 1, "default"), device)
-    rows = []
+    cores = os.cpu_count() or 1
+    machine = conditions(environment_for(cores, "default"), device)
+    end = time.monotonic() + 60 * minutes
+    checks = [part for part in todo if part.check]
+    rounds = [checks, *([part] for part in todo if not part.check)]
+    rows = list[dict[str, str]]()
     tables = list[str]()
-    bad = False
-    for i, part in enumerate(todo):
-        limit = left * part.share / sum(later.share for later in todo[i:])
-        click.echo(f"{part.name}, at most {limit:.0f} s", err=True)
-        started = time.monotonic()
-        result = run(part, device, limit, out)
-        seconds = time.monotonic() - started
-        left = max(left - seconds, 0)
-        bad = bad or (part.check and result != "passed")
-        command = " ".join(["python", *part.arguments]).replace(f"{ROOT}{os.sep}", "")
-        timed = f"{seconds:.0f} of {limit:.0f}"
-        rows.append({"part": part.name, "result": result, "s": timed, "command": f"`{command}`"})
-        written = sorted((out / part.name).glob("*.md")) if result == "passed" else []
-        tables += [f"#{path.read_text(encoding='utf-8')}" for path in written]
+    for position, together in enumerate(rounds):
+        shares = [sum(part.share for part in later) for later in rounds[position:]]
+        until = time.monotonic() + (end - time.monotonic()) * shares[0] / sum(shares)
+        names = ", ".join(part.name for part in together)
+        click.echo(f"{names}: at most {until - time.monotonic():.0f} s", err=True)
+        threads = max(cores // len(together), 1)
+        running = [Running(part, device, out, threads) for part in together]
+        for process in running:
+            rows.append(process.end(until))
+            written = sorted((out / process.part.name).glob("*.md"))
+            if rows[-1]["result"] == "passed":
+                tables += [f"#{path.read_text(encoding='utf-8')}" for path in written]
         head = [f"# Everything on {device}", markdown(rows)]
         head.append(", ".join(f"{name} {value}" for name, value in machine.items()))
         text = "\n\n".join([*head, *tables])
         (out / "everything.md").write_text(text, encoding="utf-8")
     click.echo(text)
-    sys.exit(bad)
+    results = {row["part"]: row["result"] for row in rows}
+    sys.exit(any(results[part.name] != "passed" for part in checks))
 
 
 if __name__ == "__main__":

@@ -176,8 +176,8 @@ def main(
     """
     if (against == "others") != (clones is not None):
         raise click.UsageError("--against others and --others FOLDER need each other")
-    if clones and (device, alpha) != ("cpu", 1.0):
-        raise click.UsageError("the other programs run here on a CPU, fully grown")
+    if clones and alpha != 1.0:
+        raise click.UsageError("the other programs run here fully grown")
     environment = environment_for(threads, malloc)
     record: dict[str, Any] = {"conditions": conditions(environment, device), "against": against}
     record |= {"config": config, "rows": []}
@@ -200,7 +200,7 @@ def main(
                 if against == "textbook":
                     settings = place | {"overrides": [*base, *their], "precision": name}
                     rivals.append(Contender("textbook", "iteration:textbook", settings))
-                elif clones:  # always in float32
+                elif clones:  # in float32, on a GPU as PyTorch does it
                     there = [name for name in others.NAMES if (clones / name).is_dir()]
                     rivals += [
                         Contender(name, f"others:{name}", place | {"other": str(clones / name)})

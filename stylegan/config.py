@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_origin
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from stylegan.augment import AugmentConfig
 from stylegan.lineage import SECTION as LINEAGE
@@ -19,6 +20,7 @@ from stylegan.ops import Precision
 from stylegan.schedule import (
     MIN_RESOLUTION,
     ScheduleConfig,
+    at_resolution,
     check_resolution,
     official_batch_sizes,
     phases,
@@ -31,6 +33,12 @@ AtLeast0 = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+# Tags, so that a fault of one kind is not told as a fault of the other.
+NUMBER, TABLE = "(number)", "(table)"
+NumberOrTable = Annotated[
+    Annotated[AtLeast0, Tag(NUMBER)] | Annotated[Mapping[int, AtLeast0], Tag(TABLE)],
+    Discriminator(lambda value: TABLE if isinstance(value, Mapping) else NUMBER),
+]
 LARGEST = 10**12  # of any number but the seed
 Count = Annotated[int, Field(ge=1)]
 
@@ -69,7 +77,8 @@ class TrainConfig:
     generator_loss: str = "nonsaturating"
     # loss of the discriminator: logistic, wgan, wgan_gp, hinge, hinge_gp
     discriminator_loss: str = "logistic"
-    r1_gamma: AtLeast0 = 10.0  # weight of R1, the penalty on gradients at reals; 0 = off
+    # weight of R1, the penalty on gradients at reals; a number, or by resolution; 0 = off
+    r1_gamma: NumberOrTable = 10.0
     # compute R1 in every n-th step, n times as strong; other penalties in every step
     r1_interval: Count = 1
     r2_gamma: AtLeast0 = 0.0  # weight of R2, the same penalty at fakes; 0 = off
@@ -106,6 +115,20 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.freeze_d:
             check_resolution(self.freeze_d, self.network.resolution, what="freeze_d")
+        if isinstance(self.r1_gamma, Mapping):
+            for resolution in self.r1_gamma:
+                check_resolution(resolution, what="r1_gamma: resolution")
+            if min(self.r1_gamma, default=math.inf) > self.schedule.start:
+                raise ValueError(
+                    f"r1_gamma has no entry for resolution {self.schedule.start}, where training "
+                    "starts"
+                )
+
+    def r1_gamma_at(self, resolution: int) -> float:
+        """The weight of R1 while the network has that resolution."""
+        if isinstance(self.r1_gamma, Mapping):
+            return at_resolution(self.r1_gamma, resolution)
+        return self.r1_gamma
 
 
 SECTIONS: dict[str, list[str]] = {  # name of a section -> names of its options
@@ -265,7 +288,7 @@ def from_dict(values: Mapping[str, Any], num_processes: int = 1) -> TrainConfig:
 
 def explain(fault: Mapping[str, Any]) -> str:
     """A fault that pydantic found, with the name of the option and its value in TOML."""
-    where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
+    where = ".".join(str(x) for x in fault["loc"] if x not in ("[key]", NUMBER, TABLE))
     message, value = str(fault["msg"]).removeprefix("Value error, "), fault["input"]
     if fault["type"] == "json_invalid":  # of JSON that `json.dumps` has written
         return "an option is nested too deeply, or is text that is not Unicode"

@@ -101,6 +101,7 @@ def test_a_buffer_left_on_the_cpu_is_found(monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 @pytest.mark.parametrize("options", [
     {}, {"augment": {"kind": "ada", "strength": 0.5}}, {"precision": "fp16"}
 ])  # fmt: skip

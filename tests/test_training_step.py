@@ -201,6 +201,19 @@ def test_labels_reach_both_networks_in_both_updates():
     assert state.generator.w_avg.isfinite().all()
 
 
+def test_r1_has_the_weight_of_the_resolution():
+    table = tiny_config(r1_gamma={4: 3.0, 8: 0.0})
+    for resolution, gamma in ((4, 3.0), (8, 0.0)):
+        now = stage(resolution)
+        by_table, plain = (
+            TrainState.create(config) for config in (table, tiny_config(r1_gamma=gamma))
+        )
+        metrics = [step(state, now) for state in (by_table, plain)]
+        assert ("d/r1_penalty" in metrics[0]) == (gamma > 0)
+        assert metrics[0] == metrics[1]
+        assert not differing(by_table.discriminator.state_dict(), plain.discriminator.state_dict())
+
+
 def test_lazy_r1_comes_every_kth_step_and_weighs_k_times_as_much():
     now = stage()
     lazy = TrainState.create(tiny_config(r1_gamma=10.0, r1_interval=3))

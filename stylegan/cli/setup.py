@@ -215,7 +215,8 @@ def chosen_lines(config: "TrainConfig", hindrance: str) -> list[str]:
         f"chosen for them and this machine: --resolution {resolution} "
         f"--width {config.network.max_channels} --kimg {config.schedule.total_kimg:g} "
         f"-o schedule.batch_size={batch_size_at(resolution, config.schedule)} "
-        f"-o r1_gamma={config.r1_gamma:g} -o 'augment.kind=\"{config.augment.kind}\"'"
+        f"-o r1_gamma={config.r1_gamma_at(resolution):g} "
+        f"-o 'augment.kind=\"{config.augment.kind}\"'"
     )
     line += f" --batch-gpu {config.batch_gpu}" if config.batch_gpu else ""
     why = [f"not a larger resolution: {hindrance}"] if hindrance else []

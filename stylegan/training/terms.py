@@ -1,6 +1,7 @@
 """The terms of both losses: functions of logits, and of the images that they came from."""
 
 import dataclasses
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Literal, NamedTuple
@@ -89,7 +90,9 @@ def mixes(config: TrainConfig) -> bool:
 
 def has_penalty(config: TrainConfig) -> bool:
     """Whether a pass of some step has a gradient penalty."""
-    return config.r1_gamma > 0 or config.r2_gamma > 0 or mixes(config)
+    gamma = config.r1_gamma
+    has_r1 = max(gamma.values()) > 0 if isinstance(gamma, Mapping) else gamma > 0
+    return has_r1 or config.r2_gamma > 0 or mixes(config)
 
 
 def discriminator_logits(
@@ -164,4 +167,4 @@ def lazy_r1_gamma(config: TrainConfig, images_seen: int, stage: Stage) -> float:
     "Lazy regularization" of Karras et al. 2020, section 3.1; not in the paper of StyleGAN.
     """
     due = images_seen // stage.batch_size % config.r1_interval == 0
-    return config.r1_gamma * config.r1_interval * due
+    return config.r1_gamma_at(stage.resolution) * config.r1_interval * due
